@@ -1,0 +1,1 @@
+"""How the bytes of a Kinesis record become fields. A leaf package: it imports nothing of ours."""

@@ -1,0 +1,1 @@
+"""Kinesis for Spark Structured Streaming. The only package that imports pyspark."""

@@ -1,0 +1,6 @@
+"""What has been read, acked and failed of each shard, and where that is kept.
+
+A leaf package: it imports nothing of ours. The core (`sequence_number`, `position`,
+`inflight_record_tracker`, `retry_policy`, `shard_state`, `plan`, `settle`) is pure: no I/O, clock,
+threads or logging. `zookeeper_store` is the only module that imports kazoo.
+"""

@@ -1,0 +1,115 @@
+"""A plan: what one Spark batch is to read, and the ends: what its tasks did read.
+
+Nobody can ask Kinesis where a shard ends, so a plan says where each shard's read starts and what limits it; the task
+that reads publishes the end, once, before its first row leaves. A plan is open (ends may be published), closed
+(none may be any more) and settled (its outcomes are in the shard states).
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+from state.position import Position
+from state.sequence_number import SequenceNumber
+
+PLAN_FORMAT = 1
+_PLAN_ID = re.compile(r"([0-9]{1,18})-([0-9a-z]{1,32})", re.ASCII)
+
+
+class PlanStatus(StrEnum):
+    OPEN = "open"
+    CLOSED = "closed"
+    SETTLED = "settled"
+
+
+class PlanPointer(msgspec.Struct, frozen=True):
+    """The content of `/plan`: the newest plan and how far it has got."""
+
+    id: str
+    status: PlanStatus
+
+
+class ShardSlice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a task is to read of one shard: from `position`, at most `max_records`. `iterator` is a hint that may have expired."""
+
+    shard_id: str
+    position: Position
+    max_records: int
+    iterator: str | None = None
+
+
+class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What one task is to read: its shards in the order in which their rows leave, and its limits.
+
+    `max_bytes` bounds what the task holds before it publishes; `fetch_time_ms` is the time box after which a shard
+    that has found something is left; `fetch_cap_ms` bounds the search of one that is behind and has found nothing.
+    """
+
+    shards: tuple[ShardSlice, ...]
+    max_bytes: int
+    fetch_time_ms: int
+    fetch_cap_ms: int
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What one batch is to read. `until_ms`: the service time that an AvailableNow run pinned, if it is one."""
+
+    plan_id: str
+    created_ms: int
+    tasks: tuple[TaskPlan, ...]
+    until_ms: int | None = None
+    format: int = PLAN_FORMAT
+
+
+class ChildShard(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A shard that continues the hash-key range of its parents (one after a split, two after a merge)."""
+
+    shard_id: str
+    parents: tuple[str, ...]
+
+
+class ShardEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a task read of one shard: exactly the `count` records from `first` to `last`, both inclusive (None if none).
+
+    - `at_tip`: the last fetch reached the tip; `tip_ms` is the service's time then.
+    - `shard_end`: the shard ends after `last`; `children` continue it, as far as the service named them.
+    - `last_arrival_ms`: arrival time of the record `last`; `iterator`: a hint for the next read.
+    """
+
+    shard_id: str
+    first: SequenceNumber | None = None
+    last: SequenceNumber | None = None
+    count: int = 0
+    at_tip: bool = False
+    tip_ms: int | None = None
+    shard_end: bool = False
+    children: tuple[ChildShard, ...] = ()
+    last_arrival_ms: int | None = None
+    millis_behind_latest: int = 0
+    iterator: str | None = None
+
+
+class TaskEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a task published. `token` is the attempt's own, so that it knows its end again after a lost answer."""
+
+    token: str
+    shards: tuple[ShardEnd, ...]
+    format: int = PLAN_FORMAT
+
+
+def make_plan_id(number: int, nonce: str) -> str:
+    """`<number>-<nonce>`: the number orders plans, the nonce (lower-case hex) makes the id an identity."""
+    plan_id = f"{number}-{nonce}"
+    plan_number(plan_id)
+    return plan_id
+
+
+def plan_number(plan_id: str) -> int:
+    """The number of a plan id; raises ValueError for a text that is none."""
+    match = _PLAN_ID.fullmatch(plan_id)
+    if match is None:
+        raise ValueError(f"{plan_id!r} is not a plan id; expected <number>-<nonce>")
+    return int(match[1])

@@ -1,0 +1,156 @@
+"""Positions in a shard, with one grammar for options, the command line and stored state.
+
+    TRIM_HORIZON            the oldest record that the stream still keeps
+    2013-01-01T05:17:00Z    the first record that arrived at that time or later (ISO 8601; milliseconds count)
+    AT:<sequence>           that record, and what follows
+    AFTER:<sequence>        what follows that record
+    SHARD_END               the shard was read to its end
+
+Where a person types a start, two wishes are allowed besides: `LATEST` and `-2h` (also s, m, d). A wish depends on
+when it is asked, so it is no position and is never stored: `pin` turns it into one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from state.errors import InvalidPositionError, InvalidSequenceNumberError
+from state.sequence_number import SequenceNumber
+
+_AGO = re.compile(r"-([0-9]{1,9})(s|m|h|d)", re.ASCII)
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_GRAMMAR = "TRIM_HORIZON, an ISO time like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence> or SHARD_END"
+
+
+class PositionKind(StrEnum):
+    TRIM_HORIZON = "TRIM_HORIZON"
+    AT_TIMESTAMP = "AT_TIMESTAMP"
+    AT = "AT"
+    AFTER = "AFTER"
+    SHARD_END = "SHARD_END"
+
+
+class Position:
+    """An immutable place in a shard. Build it with `parse` or the constructors below; `str()` gives the grammar's text."""
+
+    __slots__ = ("kind", "sequence", "timestamp_ms")
+
+    kind: PositionKind
+    sequence: SequenceNumber | None
+    timestamp_ms: int | None
+
+    def __init__(self, kind: PositionKind, *, sequence: SequenceNumber | None = None, timestamp_ms: int | None = None) -> None:
+        if (kind in (PositionKind.AT, PositionKind.AFTER)) != (sequence is not None):
+            raise InvalidPositionError(f"position {kind} with sequence number {sequence}: AT and AFTER take one, the others none")
+        if (kind is PositionKind.AT_TIMESTAMP) != (timestamp_ms is not None):
+            raise InvalidPositionError(f"position {kind} with timestamp {timestamp_ms}: only a time takes one")
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "sequence", sequence)
+        object.__setattr__(self, "timestamp_ms", timestamp_ms)
+
+    @classmethod
+    def at(cls, sequence: SequenceNumber) -> Position:
+        return cls(PositionKind.AT, sequence=sequence)
+
+    @classmethod
+    def after(cls, sequence: SequenceNumber) -> Position:
+        return cls(PositionKind.AFTER, sequence=sequence)
+
+    @classmethod
+    def at_timestamp(cls, timestamp_ms: int) -> Position:
+        """`timestamp_ms` in milliseconds since 1970 UTC."""
+        _iso(timestamp_ms)
+        return cls(PositionKind.AT_TIMESTAMP, timestamp_ms=timestamp_ms)
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """Read a text of the grammar above; raises `InvalidPositionError`."""
+        if text in (PositionKind.TRIM_HORIZON, PositionKind.SHARD_END):
+            return cls(PositionKind(text))
+        prefix, colon, rest = text.partition(":")
+        try:
+            if colon and prefix == PositionKind.AT:
+                return cls.at(SequenceNumber.parse(rest))
+            if colon and prefix == PositionKind.AFTER:
+                return cls.after(SequenceNumber.parse(rest))
+            return cls.at_timestamp(_milliseconds(datetime.fromisoformat(text)))
+        except InvalidSequenceNumberError as exc:
+            raise InvalidPositionError(f"position {text!r}: {exc}") from exc
+        except (ValueError, OverflowError) as exc:
+            raise InvalidPositionError(f"{text!r} is not a position; use {_GRAMMAR}") from exc
+
+    @property
+    def is_end(self) -> bool:
+        return self.kind is PositionKind.SHARD_END
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Position is immutable; {name} cannot be set")
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return Position.parse, (str(self),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Position) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __str__(self) -> str:
+        if self.timestamp_ms is not None:
+            return _iso(self.timestamp_ms)
+        return self.kind.value if self.sequence is None else f"{self.kind.value}:{self.sequence}"
+
+    def __repr__(self) -> str:
+        return f"Position({self})"
+
+
+TRIM_HORIZON = Position(PositionKind.TRIM_HORIZON)
+SHARD_END = Position(PositionKind.SHARD_END)
+
+
+@dataclass(frozen=True, slots=True)
+class StartingPosition:
+    """What a person asked for as the start: a position, `LATEST`, or a time ago. `text` is as it was typed."""
+
+    text: str
+    position: Position | None = None
+    ago_ms: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> StartingPosition:
+        """Read `LATEST`, `-2h` or a position other than SHARD_END; raises `InvalidPositionError`."""
+        text = text.strip()
+        if text == "LATEST":
+            return cls(text)
+        if match := _AGO.fullmatch(text):
+            return cls(text, ago_ms=int(match[1]) * _UNIT_MS[match[2]])
+        try:
+            position = Position.parse(text)
+        except InvalidPositionError as exc:
+            raise InvalidPositionError(f"{text!r} is not a starting position; use LATEST, -2h, {_GRAMMAR.removesuffix(' or SHARD_END')}") from exc
+        if position.is_end:
+            raise InvalidPositionError("SHARD_END is no starting position: nothing would ever be read")
+        return cls(text, position=position)
+
+    def pin(self, now_ms: int) -> Position:
+        """The position that the wish means when it is asked at `now_ms`, the service's time."""
+        if self.position is not None:
+            return self.position
+        return Position.at_timestamp(now_ms - (self.ago_ms or 0))
+
+
+def _milliseconds(moment: datetime) -> int:
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    delta = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return delta.days * 86_400_000 + delta.seconds * 1_000 + delta.microseconds // 1_000
+
+
+def _iso(timestamp_ms: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms // 1_000, UTC).replace(microsecond=timestamp_ms % 1_000 * 1_000)
+    except (ValueError, OverflowError, OSError) as exc:
+        raise InvalidPositionError(f"{timestamp_ms} ms since 1970 is not a time that can be written; use a year from 1 to 9999") from exc
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

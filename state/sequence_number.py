@@ -1,0 +1,69 @@
+"""Sequence numbers: compared as integers, then by sub-sequence number.
+
+Kinesis writes them as decimal texts of up to 129 digits without leading zeros (`SequenceNumber` in the service's
+API: pattern `0|([1-9]\\d{0,128})`), so texts of different lengths must not be compared as texts. A record that
+was unpacked from an aggregate shares its sequence number with its siblings and has a sub-sequence number.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import total_ordering
+
+from state.errors import InvalidSequenceNumberError
+
+_GRAMMAR = re.compile(r"(0|[1-9][0-9]{0,128})(?:\.(0|[1-9][0-9]{0,9}))?", re.ASCII)
+
+
+@total_ordering
+class SequenceNumber:
+    """An immutable sequence number with its sub-sequence number (0 for a record that is no part of an aggregate)."""
+
+    __slots__ = ("_hash", "sequence", "sub")
+
+    sequence: int
+    sub: int
+
+    def __init__(self, sequence: int, sub: int = 0) -> None:
+        if sequence < 0 or sub < 0:
+            raise InvalidSequenceNumberError(f"sequence number {sequence}.{sub} is negative; use the number that Kinesis returned")
+        object.__setattr__(self, "sequence", sequence)
+        object.__setattr__(self, "sub", sub)
+        object.__setattr__(self, "_hash", hash((sequence, sub)))
+
+    @classmethod
+    def parse(cls, text: str) -> SequenceNumber:
+        """Read `<digits>` or `<digits>.<sub>`; raises `InvalidSequenceNumberError`."""
+        match = _GRAMMAR.fullmatch(text)
+        if match is None:
+            raise InvalidSequenceNumberError(f"{text!r} is not a sequence number; expected digits, as Kinesis returns them")
+        return cls(int(match[1]), int(match[2] or 0))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"SequenceNumber is immutable; {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"SequenceNumber is immutable; {name} cannot be deleted")
+
+    def __reduce__(self) -> tuple[type[SequenceNumber], tuple[int, int]]:
+        return SequenceNumber, (self.sequence, self.sub)
+
+    def __hash__(self) -> int:
+        hashed: int = self._hash  # type: ignore[attr-defined]  # a slot without annotation: not part of the value
+        return hashed
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SequenceNumber):
+            return NotImplemented
+        return self.sequence == other.sequence and self.sub == other.sub
+
+    def __lt__(self, other: SequenceNumber) -> bool:
+        if not isinstance(other, SequenceNumber):
+            return NotImplemented
+        return (self.sequence, self.sub) < (other.sequence, other.sub)
+
+    def __str__(self) -> str:
+        return f"{self.sequence}.{self.sub}" if self.sub else str(self.sequence)
+
+    def __repr__(self) -> str:
+        return f"SequenceNumber({self})"

@@ -1,0 +1,183 @@
+"""The seam to where state is kept. `memory_store` and `zookeeper_store` implement it; one contract suite holds both.
+
+A store is bound to one application and one stream (`/<root>/<application>/<stream>` in ZooKeeper).
+
+Two users: the owner (a Spark driver, a spout) plans, settles and writes shard states; tasks (Spark executors) only
+publish ends. Every owner write is one transaction that checks the epoch which `acquire` counted up, so a process
+whose ownership has passed on can write nothing at all, also nothing that the new owner has not touched yet.
+
+All methods block on I/O, at most for the store's own time limit, retry transient faults inside that limit, and then
+raise `StoreUnavailableError`. A failed read is an error, never "there is nothing". All are safe from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
+from state.position import Position
+from state.shard_state import ShardState
+
+
+class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Which stream the state belongs to. A stream deleted and made anew under its name has another creation time."""
+
+    arn: str
+    name: str
+    created_ms: int
+    format: int = 1
+
+
+class StartPin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Where the application started: pinned once. Shards listed then start at their position, later ones at TRIM_HORIZON.
+
+    `time_ms` is the service's time when it was pinned; `wish` is what the user asked for; `position` is what that
+    means for every shard in `shards` that has no position of its own in `shard_positions`.
+    """
+
+    time_ms: int
+    wish: str
+    position: Position
+    shards: tuple[str, ...]
+    shard_positions: dict[str, Position] = {}
+    format: int = 1
+
+
+class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Who holds the ownership, for the error that another consumer gets.
+
+    `host_identity` tells processes of one kernel and pid namespace; with `pid` and `process_start` (the process's start
+    in the kernel's ticks) a successor there can see that the holder is dead and need not wait for its session to lapse.
+    """
+
+    host: str
+    pid: int
+    since_ms: int
+    host_identity: str = ""
+    process_start: str = ""
+
+
+class StoredState(msgspec.Struct, frozen=True):
+    """A shard state with the version it was read in, for compare-and-set."""
+
+    state: ShardState
+    version: int
+
+
+class StateChange(msgspec.Struct, frozen=True):
+    """A shard state to write: `before` is what it is based on, None to create it."""
+
+    before: StoredState | None
+    after: ShardState
+
+
+class TaskStore(Protocol):
+    """What an executor needs."""
+
+    def read_end(self, plan_id: str, task: int) -> TaskEnd | None:
+        """The published end of a task, or None. Reads the newest state (syncs first, where that makes a difference)."""
+        ...
+
+    def publish_end(self, plan_id: str, task: int, end: TaskEnd) -> TaskEnd:
+        """Publish a task's end, once: creates it if the plan is open and the task has none, in one transaction.
+
+        Returns the end that holds: `end`, or the one that another attempt published first. Raises `PlanClosedError`
+        when the plan is closed or unknown (nothing is created then, parents neither), `StateTooLargeError`.
+        A lost answer is resolved by reading the end back and comparing tokens.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the connection (and the ownership, if this store holds it). Idempotent."""
+        ...
+
+
+class StateStore(TaskStore, Protocol):
+    """What an owner needs besides."""
+
+    # ownership ------------------------------------------------------------------------------------------------
+    def acquire(self, owner: OwnerInfo, *, timeout_s: float) -> int:
+        """Take the ownership and return the new epoch. Idempotent while it is held.
+
+        Waits up to `timeout_s` for an earlier owner's session to lapse (not at all when the holder is seen to be
+        dead, see `OwnerInfo`), then raises `OwnedByAnotherError` naming the holder.
+        When the session was lost and nobody else has taken over, later writes regain it by themselves.
+        """
+        ...
+
+    def release(self) -> None:
+        """Give the ownership up; a no-op for one who does not hold it."""
+        ...
+
+    # identity and start ---------------------------------------------------------------------------------------
+    def bind_stream(self, identity: StreamIdentity) -> None:
+        """Record which stream this state belongs to, or compare: raises `StreamMismatchError` naming both."""
+        ...
+
+    def read_start(self) -> StartPin | None: ...
+
+    def pin_start(self, pin: StartPin) -> StartPin:
+        """Create the start pin if there is none, and return the one that holds. Needs no ownership."""
+        ...
+
+    # shards ---------------------------------------------------------------------------------------------------
+    def load_states(self) -> Mapping[str, StoredState]:
+        """All shard states by shard id. Raises `StoredDataError` for one that cannot be read.
+
+        The ancestor's plain `{"checkpoint": "<seq>"}` is read as: all up to it acked, read on after it.
+        """
+        ...
+
+    def save_states(self, changes: Sequence[StateChange]) -> list[StoredState]:
+        """Write shard states in one transaction, compare-and-set each; returns them with their new versions.
+
+        Raises `StaleOwnerError`, `ConflictError` (a version differs), `CheckpointRegressionError`, `StateTooLargeError`
+        (at most some 500 states and 512 KB fit: callers pass that many at a time). On an error nothing was written.
+        A state whose list of unresolved records is too large for a znode is collapsed into ranges first: detail is
+        dropped towards redelivery, keeping the lowest attempt count of a range.
+        """
+        ...
+
+    def save_shard_list(self, shard_ids: Sequence[str]) -> None: ...
+
+    # plans ----------------------------------------------------------------------------------------------------
+    def read_pointer(self) -> PlanPointer | None:
+        """`/plan`, or None before the first."""
+        ...
+
+    def create_plan(self, plan: Plan) -> None:
+        """Create an open plan and point `/plan` to it. A plan left behind unsettled is closed by it, unsettled, for good.
+
+        Its number must be above that of every plan that the store knows; raises `ConflictError` otherwise.
+        The plan becomes visible with the move of `/plan`, in the last transaction, also when it takes several.
+        """
+        ...
+
+    def known_plans(self) -> Sequence[str]:
+        """Ids of all plans the store still has, in order of their numbers."""
+        ...
+
+    def read_plan(self, plan_id: str) -> Plan | None:
+        """A whole plan, or None when the store does not know it (any more)."""
+        ...
+
+    def read_task(self, plan_id: str, task: int) -> TaskPlan | None: ...
+
+    def close_plan(self, plan_id: str) -> None:
+        """Close the plan that `/plan` points to: from here on no end can be published under it. Idempotent."""
+        ...
+
+    def read_ends(self, plan_id: str) -> Mapping[int, TaskEnd]:
+        """All published ends of a plan, by task. Complete when called after `close_plan`."""
+        ...
+
+    def mark_settled(self, plan_id: str) -> None:
+        """Say that a closed plan's outcomes are in the shard states. Idempotent."""
+        ...
+
+    def remove_plan(self, plan_id: str) -> None:
+        """Remove a plan's tasks and ends. A no-op when it is gone. Refuses (ValueError) the plan of `/plan`."""
+        ...
