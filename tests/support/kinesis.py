@@ -1,1 +1,101 @@
-"""Fixtures."""
+"""Kinesis services for tests: a moto server, the npm emulator and our own FakeKinesis, each on a free loopback port."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REGION = "us-east-1"
+ACCESS_KEY = "AKIDEXAMPLE"
+SECRET_KEY = "not-a-secret"
+_START_LIMIT_S = 60.0
+
+
+@contextmanager
+def kinesis_client(endpoint_url: str, *, access_key: str = ACCESS_KEY, max_attempts: int = 1) -> Iterator[Any]:
+    """A boto3 client with made-up credentials that does not retry unless told to; its connections are closed at the end."""
+    client = boto3.session.Session().client(
+        "kinesis",
+        endpoint_url=endpoint_url,
+        region_name=REGION,
+        aws_access_key_id=access_key,
+        aws_secret_access_key=SECRET_KEY,
+        config=Config(retries={"total_max_attempts": max_attempts, "mode": "standard"}, connect_timeout=5, read_timeout=20),
+    )
+    with closing(client):
+        yield client
+
+
+def create_stream(client: Any, name: str, *, shards: int = 1) -> None:
+    """Create the stream and wait, at most 60 s, until it is ACTIVE."""
+    client.create_stream(StreamName=name, ShardCount=shards)
+    wait_until_active(client, name)
+
+
+def wait_until_active(client: Any, name: str, *, limit_s: float = 60.0) -> None:
+    """Wait until the stream has no change under way."""
+    deadline = time.monotonic() + limit_s
+    waiting = True
+    while waiting:
+        status = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]["StreamStatus"]
+        waiting = status != "ACTIVE"
+        if waiting and time.monotonic() > deadline:
+            pytest.fail(f"stream {name} is still {status} after {limit_s:.0f} s")
+        if waiting:
+            time.sleep(0.02)  # noqa: TID251  # the service announces nothing: its status can only be asked for
+
+
+@pytest.fixture(scope="session")
+def moto_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A moto server in a process of its own; one for the session, so tests use stream names of their own."""
+    port = _free_port()
+    log = tmp_path_factory.mktemp("moto") / "moto.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=out, stderr=subprocess.STDOUT
+        )
+        try:
+            _wait_until_answering(port, process, str(log))
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_until_answering(port: int, process: subprocess.Popen[bytes], log_name: str) -> None:
+    deadline = time.monotonic() + _START_LIMIT_S
+    while not _answers(port):
+        if process.poll() is not None:
+            pytest.fail(f"the server on port {port} ended with code {process.returncode}; see {log_name}")
+        if time.monotonic() > deadline:
+            pytest.fail(f"the server on port {port} does not answer after {_START_LIMIT_S:.0f} s; see {log_name}")
+        time.sleep(0.05)  # noqa: TID251  # a starting process announces nothing
+
+
+def _answers(port: int) -> bool:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        try:
+            connection.request("GET", "/")
+            connection.getresponse().read()
+        except OSError:
+            return False
+        return True
