@@ -1,0 +1,65 @@
+# Every target does its own set-up. `make help` lists them; ARGS="..." goes on to the program that a target runs.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The first Python that is new enough; make PYTHON=/path/to/python takes another.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+CODE := $(wildcard kinesis_spout state scheme spark_job tests scripts benchmarks localstack)
+IN_VENV = JAVA_HOME="$$(cat .venv/java-home)" .venv/bin
+COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--custom-compile-command "make lock" $(ARGS)
+EXTRAS = --extra spark --extra local --extra dev pyproject.toml
+
+.PHONY: help setup setup-test demo test test-lowest check format bench lock clean clean-all python
+
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 20
+
+setup: python ## .venv with the locked packages, and Java
+	@"$(PYTHON)" -m scripts.set_up
+
+setup-test: python ## the same and Node, which the tests' Kinesis emulator needs
+	@"$(PYTHON)" -m scripts.set_up --node
+
+demo: setup ## the main job on a day's worth of real input: read, killed, resumed, compared with the input
+	@$(IN_VENV)/kinesis-spout demo $(ARGS)
+
+test: setup-test ## all tests, in random order, with coverage
+	@$(IN_VENV)/python -m pytest --cov --cov-report=term:skip-covered --durations=10 $(ARGS)
+
+test-lowest: python ## unit and property tests on the oldest supported packages (.venv-lowest)
+	@"$(PYTHON)" -m scripts.set_up --lowest
+	@JAVA_HOME="$$(cat .venv-lowest/java-home)" .venv-lowest/bin/python -m pytest tests/unit tests/property $(ARGS)
+
+check: setup ## lint, format and types, over code and tests
+	@.venv/bin/ruff check --quiet $(CODE)
+	@.venv/bin/ruff format --quiet --check $(CODE)
+	@.venv/bin/mypy --no-error-summary $(CODE)
+
+format: setup ## put all code into its format
+	@.venv/bin/ruff check --quiet --fix-only $(CODE)
+	@.venv/bin/ruff format $(CODE)
+
+bench: setup ## the benchmarks, one after the other (ARGS=--json for machines)
+	@for file in $$(grep --files-with-matches -- '"--json"' benchmarks/*.py); do \
+		echo "$$file" >&2; $(IN_VENV)/python "$$file" $(ARGS); done
+
+lock: setup ## compile the lock files from pyproject.toml (ARGS=--upgrade for newer packages)
+	@.venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/lock-tool.txt
+	@$(COMPILE) requirements/lock-tool.in --output-file requirements/lock-tool.txt
+	@$(COMPILE) requirements/build.in --output-file requirements/build.txt
+	@$(COMPILE) $(EXTRAS) --output-file requirements/lock.txt
+	@$(COMPILE) $(EXTRAS) --resolution lowest-direct --output-file requirements/lowest.txt
+
+clean: ## remove what builds and test runs leave; .venv stays
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* spark-warehouse metastore_db derby.log set-up.log
+	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-all: clean ## the same and all that the set-up has installed in here
+	@rm -rf .venv .venv-lowest .tools
+
+python:
+	@[ -n "$(PYTHON)" ] || { echo "set-up: no Python 3.11 or newer in PATH: install one, or name it with make PYTHON=/path/to/python." >&2; exit 1; }

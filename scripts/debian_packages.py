@@ -1,0 +1,77 @@
+"""Installs what is missing with apt, where the user may; where not, says in one sentence what to install."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scripts.steps import SetUpError, run_logged, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Something the machine lacks, and the Debian packages that bring it: alternatives, the first that apt knows is taken."""
+
+    what: str
+    alternatives: tuple[tuple[str, ...], ...]
+
+
+PIP = Need(what="pip 22.3 or newer", alternatives=(("python3-pip",),))
+# Debian 12 has 17, Debian 13 has 21; both run every Spark that is supported here.
+JAVA = Need(
+    what="Java 17 or newer",
+    alternatives=(("openjdk-17-jre-headless",), ("openjdk-21-jre-headless",), ("default-jre-headless",)),
+)
+APT_INSTALL = ("apt-get", "-o", "DPkg::Lock::Timeout=300", "install", "--yes", "--no-install-recommends")
+NODE = Need(what="Node 18 or newer with npm", alternatives=(("nodejs", "npm"),))
+
+
+def install(needs: Sequence[Need], *, log: Path) -> None:
+    """Install the packages of all needs, or raise when this user may not."""
+    privilege = privilege_prefix()
+    if privilege is None:
+        raise SetUpError(sentence_for(needs))
+    run_logged([*privilege, "apt-get", "update"], what="apt-get update", log=log)
+    packages = [name for need in needs for name in chosen(need)]
+    say(f"{' and '.join(need.what for need in needs)}: apt-get install {' '.join(packages)}")
+    run_logged(
+        [*privilege, "env", "DEBIAN_FRONTEND=noninteractive", *APT_INSTALL, *packages],
+        what=f"apt-get install {' '.join(packages)}",
+        log=log,
+    )
+
+
+def privilege_prefix() -> list[str] | None:
+    """What to put before apt-get: nothing for root, `sudo -n` where that asks no password, None where it may not."""
+    if shutil.which("apt-get") is None:
+        return None
+    if os.geteuid() == 0:
+        return []
+    if shutil.which("sudo") is None:
+        return None
+    asked = subprocess.run(["sudo", "-n", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return ["sudo", "-n"] if asked.returncode == 0 else None
+
+
+def chosen(need: Need) -> tuple[str, ...]:
+    """The first alternative whose packages apt knows; the last when it knows none, so that apt says so itself."""
+    for packages in need.alternatives:
+        known = subprocess.run(["apt-cache", "show", "--no-all-versions", *packages], capture_output=True, check=False)
+        if known.returncode == 0:
+            return packages
+    return need.alternatives[-1]
+
+
+def sentence_for(needs: Sequence[Need]) -> str:
+    """What is missing and the one command that brings it."""
+    whats = " and ".join(need.what for need in needs)
+    packages = " ".join(name for need in needs for name in chosen(need)) if shutil.which("apt-cache") else ""
+    how = f"run this as root: apt-get install {packages}" if packages else "install it with the system's package manager"
+    return f"this machine has no {whats}, and this user may not install it: {how}; then run make again"

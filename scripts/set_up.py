@@ -1,0 +1,96 @@
+"""Brings a machine with Python, make and git to where the project runs: `python3 -m scripts.set_up [--node] [--lowest]`.
+
+Packages go into a virtual environment in the checkout; Java (and Node for the tests) are found, or installed with apt
+where the user may. A run that finds all in place takes well under a second. Two runs at once wait for each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scripts import debian_packages
+from scripts.runtimes import find_java, find_node
+from scripts.steps import SetUpError, say
+from scripts.virtual_environment import Environment, find_pip, has_ensurepip
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the set-up; 1 and one sentence when it can't be done, 130 when it is interrupted."""
+    parser = argparse.ArgumentParser(prog="set_up", description="Set up this checkout.")
+    parser.add_argument("--node", action="store_true", help="also what the tests' Kinesis emulator needs")
+    parser.add_argument("--lowest", action="store_true", help="the oldest supported packages, in .venv-lowest")
+    options = parser.parse_args(arguments)
+    name = "lowest" if options.lowest else "lock"
+    environment = Environment(
+        root=ROOT,
+        folder=ROOT / (".venv-lowest" if options.lowest else ".venv"),
+        lock=ROOT / "requirements" / f"{name}.txt",
+        log=ROOT / "set-up.log",
+    )
+    try:
+        with_lock(environment, with_node=options.node)
+    except SetUpError as error:
+        sys.stderr.write(f"set-up: {error}.\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("set-up: interrupted; run make again to go on.\n")
+        return 130
+    return 0
+
+
+def with_lock(environment: Environment, *, with_node: bool) -> None:
+    """Set up while holding the lock on the checkout: a second make started meanwhile waits and finds all done."""
+    folder = os.open(environment.root, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        set_up(environment, with_node=with_node)
+    finally:
+        os.close(folder)
+
+
+def set_up(environment: Environment, *, with_node: bool) -> None:
+    """Everything that is missing, and nothing else."""
+    started_s = time.monotonic()
+    needs = missing(environment, with_node=with_node)
+    if needs or not environment.is_ready():
+        environment.log.write_bytes(b"")
+    if needs:
+        debian_packages.install(needs, log=environment.log)
+        if still := missing(environment, with_node=with_node):
+            raise SetUpError(
+                f"apt-get brought no {' and no '.join(need.what for need in still)}: install it by hand and run make again"
+            )
+    if not environment.is_ready():
+        environment.make()
+        say(f"done in {time.monotonic() - started_s:.0f} s")
+    java = find_java(os.environ)
+    if java is not None:
+        # make gives this to what it starts: Spark takes the JAVA_HOME of its environment, be it too old
+        (environment.folder / "java-home").write_text(f"{java.home}\n")
+
+
+def missing(environment: Environment, *, with_node: bool) -> list[debian_packages.Need]:
+    """What has to come from outside before the packages can be installed and used."""
+    needs = []
+    if environment.needs_new_packages() and not has_ensurepip() and find_pip() is None:
+        needs.append(debian_packages.PIP)
+    if find_java(os.environ) is None:
+        needs.append(debian_packages.JAVA)
+    if with_node and find_node(os.environ) is None:
+        needs.append(debian_packages.NODE)
+    return needs
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,125 @@
+"""A virtual environment with exactly the packages of a lock file, made again when what it was made from has changed.
+
+Debian's python3 has no ensurepip (that is python3-venv), so a pip found anywhere installs the pinned pip into the
+environment, and that one does the rest. Nothing is downloaded that has no hash in a lock file: build isolation, which
+would fetch build tools by itself, is off, and the build tools are locked in build.txt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scripts.steps import run_logged, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OLDEST_PIP = (22, 3)  # `pip --python` came with it
+PIP_SETTINGS = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0", "PIP_ROOT_USER_ACTION": "ignore"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Where the environment is and what it is made from. The project is installed editable, so its code may change freely."""
+
+    root: Path
+    folder: Path
+    lock: Path
+    log: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def _stamp(self) -> Path:
+        return self.folder / "set-up.json"
+
+    def wanted(self) -> dict[str, str]:
+        """What the environment is made from, as digests: the packages, and the project's own metadata."""
+        interpreter = f"{sys.version} {sys.base_prefix} {self.folder}".encode()
+        packages = _digest(interpreter, self._build_lock.read_bytes(), self.lock.read_bytes())
+        return {"packages": packages, "project": _digest((self.root / "pyproject.toml").read_bytes())}
+
+    def stamped(self) -> dict[str, str]:
+        """What it was made from; nothing when it was not finished."""
+        try:
+            stamp: dict[str, str] = json.loads(self._stamp.read_text())
+        except (OSError, ValueError):
+            return {}
+        return stamp
+
+    def is_ready(self) -> bool:
+        return self.stamped() == self.wanted()
+
+    def needs_new_packages(self) -> bool:
+        return self.stamped().get("packages") != self.wanted()["packages"]
+
+    def make(self) -> None:
+        """Bring the environment to what is wanted; one that was left half-way is made anew."""
+        wanted = self.wanted()
+        if self.needs_new_packages():
+            self._install_packages()
+            self._stamp.write_text(json.dumps({"packages": wanted["packages"]}))
+        say("kinesis-spout itself, editable")
+        self._pip("--no-deps", "--no-build-isolation", "--editable", str(self.root), what="installing the project")
+        self._stamp.write_text(json.dumps(wanted))
+
+    def _install_packages(self) -> None:
+        version = ".".join(map(str, sys.version_info[:3]))
+        say(f"{self.folder.name} with Python {version}")
+        venv = [sys.executable, "-m", "venv", "--clear", "--without-pip", str(self.folder)]
+        run_logged(venv, what="making the virtual environment", log=self.log)
+        if has_ensurepip():
+            run_logged([str(self.python), "-m", "ensurepip"], what="unpacking pip", log=self.log)
+        else:
+            command = [*(find_pip() or ["pip"]), "--python", str(self.python), "install", "--require-hashes", "--requirement"]
+            run_logged([*command, str(self._build_lock)], what="installing pip", log=self.log, env=PIP_SETTINGS)
+        self._pip("--no-deps", "--require-hashes", "--requirement", str(self._build_lock), what="installing the build tools")
+        count = len(re.findall(r"^[a-z0-9].*==", self.lock.read_text(), re.MULTILINE))
+        say(f"{count} packages of {self.lock.relative_to(self.root)} (Spark is 450 MB: the first time takes minutes)")
+        options = ["--no-deps", "--no-build-isolation", "--require-hashes", "--requirement", str(self.lock)]
+        self._pip(*options, what="installing the packages")
+        run_logged([str(self.python), "-m", "pip", "check"], what="the check of the packages", log=self.log, env=PIP_SETTINGS)
+
+    @property
+    def _build_lock(self) -> Path:
+        return self.root / "requirements" / "build.txt"
+
+    def _pip(self, *arguments: str, what: str) -> None:
+        run_logged([str(self.python), "-m", "pip", "install", *arguments], what=what, log=self.log, env=PIP_SETTINGS)
+
+
+def has_ensurepip() -> bool:
+    """Whether this Python can unpack a pip of its own; Debian's can't without python3-venv."""
+    return importlib.util.find_spec("ensurepip") is not None
+
+
+def find_pip() -> list[str] | None:
+    """A pip that can install into another environment: this Python's, then one in PATH."""
+    commands = [[sys.executable, "-m", "pip"], *([found] for name in ("pip3", "pip") if (found := shutil.which(name)))]
+    return next((command for command in commands if (pip_version(command) or (0, 0)) >= OLDEST_PIP), None)
+
+
+def pip_version(command: list[str]) -> tuple[int, int] | None:
+    """Major and minor version, or None when there is no such pip."""
+    try:
+        said = subprocess.run(
+            [*command, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        ).stdout
+    except OSError:
+        return None
+    version = re.match(r"pip (\d+)\.(\d+)", said)
+    return (int(version[1]), int(version[2])) if version else None
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
