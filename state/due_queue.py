@@ -1,0 +1,68 @@
+"""A queue by time, then by sequence number, from which anything can be taken out early.
+
+A heap finds what is due; a map holds what is still wanted. What is taken out early only leaves the map; its place in the
+heap is recognised later and skipped. The heap is rebuilt when most of it is such leftovers, so memory and time per
+operation follow the number of entries, not the number there ever were.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from state.sequence_number import SequenceNumber
+
+# Below this size leftovers are not worth a rebuild.
+_SMALL = 64
+
+
+class DueQueue:
+    """Sequence numbers with a time each. Putting and discarding cost O(1) amortised, O(log n) at worst."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, SequenceNumber]] = []
+        self._due_ms: dict[SequenceNumber, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._due_ms)
+
+    def __contains__(self, sequence: SequenceNumber) -> bool:
+        return sequence in self._due_ms
+
+    def put(self, sequence: SequenceNumber, due_ms: int) -> None:
+        """Add, or move to another time."""
+        if self._due_ms.get(sequence) == due_ms:
+            return
+        self._due_ms[sequence] = due_ms
+        heappush(self._heap, (due_ms, sequence))
+        self._shed()
+
+    def discard(self, sequence: SequenceNumber) -> None:
+        """Take out; a no-op for what is not in."""
+        if self._due_ms.pop(sequence, None) is not None:
+            self._shed()
+
+    def next_ms(self) -> int | None:
+        """The earliest time in the queue, or None when it is empty."""
+        self._skip_leftovers()
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now_ms: int) -> SequenceNumber | None:
+        """Take out the first whose time is `now_ms` or earlier, or None."""
+        due_ms = self.next_ms()
+        if due_ms is None or due_ms > now_ms:
+            return None
+        _, sequence = heappop(self._heap)
+        del self._due_ms[sequence]
+        return sequence
+
+    def _skip_leftovers(self) -> None:
+        heap = self._heap
+        while heap and self._due_ms.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+
+    def _shed(self) -> None:
+        if len(self._heap) > 2 * len(self._due_ms) + _SMALL:
+            self._heap = [(due_ms, sequence) for sequence, due_ms in self._due_ms.items()]
+            heapify(self._heap)

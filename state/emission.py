@@ -1,0 +1,25 @@
+"""An emission: one hand-over of one record (or of a span of records that are handed over together)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from state.sequence_number import SequenceNumber
+
+
+class Emission(msgspec.Struct, frozen=True):
+    """What was handed over, in which attempt (from 1). Only for a span do `last` and `count` say more than `sequence`."""
+
+    shard_id: str
+    sequence: SequenceNumber
+    attempt: int
+    last: SequenceNumber
+    count: int = 1
+
+    @property
+    def message_id(self) -> str:
+        """`shardId:sequence[.sub]:attempt`, by which the outcome is told."""
+        return f"{self.shard_id}:{self.sequence}:{self.attempt}"
