@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Something the machine lacks, and the Debian packages that bring it: alternatives, the first that apt knows is taken."""
+    """Something the machine lacks, and the Debian packages that bring it: alternatives, the first that apt has is taken."""
 
     what: str
     alternatives: tuple[tuple[str, ...], ...]
@@ -61,17 +61,18 @@ def privilege_prefix() -> list[str] | None:
 
 
 def chosen(need: Need) -> tuple[str, ...]:
-    """The first alternative whose packages apt knows; the last when it knows none, so that apt says so itself."""
+    """The first alternative that apt could install; the last when it can install none, so that apt says why itself."""
     for packages in need.alternatives:
-        known = subprocess.run(["apt-cache", "show", "--no-all-versions", *packages], capture_output=True, check=False)
-        if known.returncode == 0:
+        # apt-cache show also succeeds for names that other packages mention and nobody provides
+        tried = subprocess.run(["apt-get", "--simulate", "install", *packages], capture_output=True, check=False)
+        if tried.returncode == 0:
             return packages
     return need.alternatives[-1]
 
 
 def sentence_for(needs: Sequence[Need]) -> str:
     """What is missing and the one command that brings it."""
-    whats = " and ".join(need.what for need in needs)
-    packages = " ".join(name for need in needs for name in chosen(need)) if shutil.which("apt-cache") else ""
+    whats = ", no ".join(need.what for need in needs)
+    packages = " ".join(name for need in needs for name in chosen(need)) if shutil.which("apt-get") else ""
     how = f"run this as root: apt-get install {packages}" if packages else "install it with the system's package manager"
-    return f"this machine has no {whats}, and this user may not install it: {how}; then run make again"
+    return f"this machine has no {whats}, and this user may not install packages: {how}; then run make again"

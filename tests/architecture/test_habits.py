@@ -1,0 +1,127 @@
+"""One idea per file: small files and functions, names that say something, no printing beside the command line."""
+
+from __future__ import annotations
+
+import ast
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING
+
+from tests.architecture.source_tree import OTHER_CODE, PACKAGES, ROOT, sources, write_tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX_FILE_LINES = 320  # the aim is 300
+MAX_FUNCTION_LINES = 45  # the aim is 40
+REASON = "# long: "  # and the reason: a line of its own at the top of the file, or above the function
+TOP_LINES = 30
+NAMELESS_FILES = frozenset({"utils", "util", "helpers", "common", "misc", "manager"})
+COMMAND_LINE = ("kinesis_spout/cli*.py", "spark_job/*_command.py")
+
+
+def long_files(root: Path) -> list[str]:
+    """Files over the limit that give no reason at their top."""
+    return [
+        f"{file.name} has {count} lines"
+        for file in sources(root, *PACKAGES, *OTHER_CODE)
+        if (count := len(file.text.splitlines())) > MAX_FILE_LINES
+        and not any(line.startswith(REASON) for line in file.text.splitlines()[:TOP_LINES])
+    ]
+
+
+def long_functions(root: Path) -> list[str]:
+    """Functions over the limit, decorators not counted, that give no reason above them."""
+    found = []
+    for file in sources(root, *PACKAGES, *OTHER_CODE):
+        lines = ["", *file.text.splitlines()]
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                count = (node.end_lineno or node.lineno) - node.lineno + 1
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                if count > MAX_FUNCTION_LINES and not lines[first - 1].strip().startswith(REASON):
+                    found.append(f"{file.name}:{node.lineno} {node.name} has {count} lines")
+    return found
+
+
+def nameless(root: Path) -> list[str]:
+    """Files and classes whose name does not say what they are for."""
+    files = sources(root, *PACKAGES, *OTHER_CODE)
+    classes = [(file.name, node.name) for file in files for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
+    return [file.name for file in files if file.path.stem in NAMELESS_FILES] + [
+        f"{name} has class {found}" for name, found in classes if found.endswith(("Manager", "Utils", "Helper"))
+    ]
+
+
+def star_imports(root: Path) -> list[str]:
+    """Imports that do not say what they bring."""
+    files = sources(root, *PACKAGES, *OTHER_CODE)
+    return [f"{file.name}:{one.line}" for file in files for one in file.imports if one.target.endswith(".*")]
+
+
+def prints(root: Path) -> list[str]:
+    """Writing to the terminal outside the command line."""
+    return [
+        f"{file.name}:{node.lineno} {called}"
+        for file in sources(root, *PACKAGES)
+        if not any(fnmatch(file.name, pattern) for pattern in COMMAND_LINE)
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.Call) and (called := ast.unparse(node.func)) in {"print", "sys.stdout.write", "sys.stderr.write"}
+    ]
+
+
+def test_files_are_short_or_say_why_not(tmp_path: Path) -> None:
+    """At most about 300 lines a file."""
+    body = "x = 1\n" * MAX_FILE_LINES
+    bad = write_tree(
+        tmp_path, {"state/long.py": body + "y = 2\n", "state/full.py": body, "tests/table.py": f"{REASON}a table\n{body}"}
+    )
+    assert long_files(bad) == ["state/long.py has 321 lines"]
+    assert long_files(ROOT) == []
+
+
+def test_functions_are_short_or_say_why_not(tmp_path: Path) -> None:
+    """At most about 40 lines a function, methods and nested functions included."""
+    body = "        x = 1\n" * MAX_FUNCTION_LINES
+    long_property = f"    @property\n    def long(self):\n{body}"
+    bad = write_tree(
+        tmp_path,
+        {
+            "state/a.py": f"class A:\n{long_property}",
+            "state/b.py": f"class B:\n    {REASON}a table\n{long_property}",
+            "scripts/c.py": f"async def outer():\n    def inner():\n{body}",
+        },
+    )
+    assert sorted(long_functions(bad)) == [
+        "scripts/c.py:1 outer has 47 lines",
+        "scripts/c.py:2 inner has 46 lines",
+        "state/a.py:3 long has 46 lines",
+    ]
+    assert long_functions(ROOT) == []
+
+
+def test_names_say_what_a_thing_is_for(tmp_path: Path) -> None:
+    """No utils.py and no Manager."""
+    bad = write_tree(tmp_path, {"state/utils.py": "", "scheme/a.py": "class ShardManager: ...\nclass Shard: ...\n"})
+    assert nameless(bad) == ["state/utils.py", "scheme/a.py has class ShardManager"]
+    assert nameless(ROOT) == []
+
+
+def test_imports_say_what_they_bring(tmp_path: Path) -> None:
+    """No star imports."""
+    bad = write_tree(tmp_path, {"state/a.py": "from os.path import *\nfrom os.path import join\n"})
+    assert star_imports(bad) == ["state/a.py:1"]
+    assert star_imports(ROOT) == []
+
+
+def test_only_the_command_line_prints(tmp_path: Path) -> None:
+    """A library's words go to the caller or to logging."""
+    bad = write_tree(
+        tmp_path,
+        {
+            "state/a.py": "import sys\nprint(1)\nsys.stderr.write('')\n",
+            "kinesis_spout/cli.py": "print(1)\n",
+            "scripts/b.py": "print(1)\n",
+        },
+    )
+    assert prints(bad) == ["state/a.py:2 print", "state/a.py:3 sys.stderr.write"]
+    assert prints(ROOT) == []

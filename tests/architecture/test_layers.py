@@ -1,0 +1,137 @@
+"""Imports go downwards only, in no circle, and each vendor has one door."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING
+
+from tests.architecture.source_tree import OTHER_CODE, PACKAGES, ROOT, module_graph, reachable, sources, write_tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAY_IMPORT = {
+    "scheme": {"scheme"},
+    "state": {"state"},
+    "kinesis_spout": {"kinesis_spout", "state", "scheme"},
+    "spark_job": {"spark_job", "kinesis_spout", "state", "scheme"},
+}
+# The files that may import a vendor at their top, and those that may only inside a function or for types.
+VENDORS = {
+    "kazoo": (("state/zookeeper_*.py",), ()),
+    "boto3": (("kinesis_spout/kinesis_client.py", "kinesis_spout/testing*"), ()),
+    "botocore": (("kinesis_spout/kinesis_client.py", "kinesis_spout/testing*"), ()),
+    "pyspark": (("spark_job/*", "scheme/*_columns.py"), ("scheme/*",)),
+}
+
+
+def upward_imports(root: Path) -> list[str]:
+    """Imports from a layer that the file's own layer must not know, tests and tools included among the forbidden."""
+    ours = {*PACKAGES, *OTHER_CODE}
+    return [
+        f"{file.name}:{one.line} imports {one.target}"
+        for file in sources(root, *PACKAGES)
+        for one in file.imports
+        if (layer := one.target.split(".")[0]) in ours and layer not in MAY_IMPORT[file.module.split(".")[0]]
+    ]
+
+
+def circles(root: Path) -> list[str]:
+    """Modules that import themselves through others; imports in functions and for types count too."""
+    graph = module_graph(sources(root, *PACKAGES))
+    return [module for module in graph if any(module in reachable(imported, graph) for imported in graph[module])]
+
+
+def vendors_at_the_wrong_door(root: Path) -> list[str]:
+    """Imports of a vendor in a file that is not its adapter."""
+    return [
+        f"{file.name}:{one.line} imports {one.target}"
+        for file in sources(root, *PACKAGES)
+        for one in file.imports
+        if (doors := VENDORS.get(one.target.split(".")[0])) is not None
+        and not any(fnmatch(file.name, pattern) for pattern in (*doors[0], *(doors[1] if one.lazy else ())))
+    ]
+
+
+def eager_column_imports(root: Path) -> list[str]:
+    """Imports, run with their file, of the scheme files that hold Spark columns."""
+    return [
+        f"{file.name}:{one.line} imports {one.target}"
+        for file in sources(root, *PACKAGES)
+        for one in file.imports
+        if not one.lazy and fnmatch(one.target, "scheme.*_columns*")
+    ]
+
+
+def test_imports_go_downwards_only(tmp_path: Path) -> None:
+    """The leaves, scheme and state, know nobody; kinesis_spout knows these two; spark_job knows all; nobody knows the tests."""
+    bad = write_tree(
+        tmp_path,
+        {
+            "state/a.py": "from scheme import record\n",
+            "scheme/b.py": "def late():\n    import kinesis_spout.clock\n",
+            "kinesis_spout/c.py": "import importlib\nimportlib.import_module('spark_job.run')\n",
+            "spark_job/d.py": "from tests.support import spark\nfrom state import plan\n",
+            "spark_job/e.py": "from state import plan\nfrom scheme.record import Record\n",
+        },
+    )
+    assert sorted(upward_imports(bad)) == [
+        "kinesis_spout/c.py:2 imports spark_job.run",
+        "scheme/b.py:2 imports kinesis_spout.clock",
+        "spark_job/d.py:1 imports tests.support.spark",
+        "state/a.py:1 imports scheme.record",
+    ]
+    assert upward_imports(ROOT) == []
+
+
+def test_no_module_imports_itself_through_others(tmp_path: Path) -> None:
+    """Also not through an import in a function, for types only, or relative."""
+    bad = write_tree(
+        tmp_path,
+        {
+            "state/__init__.py": "",
+            "state/a.py": "from state import b\n",
+            "state/b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from state.c import C\n",
+            "state/c.py": "class C:\n    def f(self):\n        from .a import x\n",
+            "state/d.py": "from state.a import b\n",
+        },
+    )
+    assert sorted(circles(bad)) == ["state.a", "state.b", "state.c"]
+    assert circles(ROOT) == []
+
+
+def test_each_vendor_is_imported_behind_its_one_door_only(tmp_path: Path) -> None:
+    """Kazoo in the ZooKeeper files, boto3 in the Kinesis client, pyspark in spark_job (and in scheme, where columns are made)."""
+    bad = write_tree(
+        tmp_path,
+        {
+            "state/plan.py": "def f():\n    from kazoo.client import KazooClient\n",
+            "state/zookeeper_store.py": "from kazoo.client import KazooClient\n",
+            "kinesis_spout/spout.py": "import botocore.exceptions\n",
+            "kinesis_spout/kinesis_client.py": "import boto3\n",
+            "scheme/json_scheme.py": "import pyspark\n",
+            "scheme/json_columns.py": "import pyspark\n",
+            "scheme/text_scheme.py": "def columns():\n    from pyspark.sql import functions\n",
+            "spark_job/source.py": "import pyspark\nimport boto3\n",
+        },
+    )
+    assert sorted(vendors_at_the_wrong_door(bad)) == [
+        "kinesis_spout/spout.py:1 imports botocore.exceptions",
+        "scheme/json_scheme.py:1 imports pyspark",
+        "spark_job/source.py:2 imports boto3",
+        "state/plan.py:2 imports kazoo.client.KazooClient",
+    ]
+    assert vendors_at_the_wrong_door(ROOT) == []
+
+
+def test_a_scheme_loads_spark_only_when_it_makes_columns(tmp_path: Path) -> None:
+    """Whoever decodes record by record needs no Spark."""
+    bad = write_tree(
+        tmp_path,
+        {
+            "scheme/__init__.py": "from scheme.json_columns import decoded\n",
+            "scheme/json_scheme.py": "def columns():\n    from scheme import json_columns\n",
+        },
+    )
+    assert eager_column_imports(bad) == ["scheme/__init__.py:1 imports scheme.json_columns.decoded"]
+    assert eager_column_imports(ROOT) == []

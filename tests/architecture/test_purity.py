@@ -1,0 +1,87 @@
+"""What decides is pure: no I/O, clock, threads, logging or global randomness, in the module itself or in what it imports."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from tests.architecture.source_tree import PACKAGES, ROOT, Source, module_graph, reachable, sources, write_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PURE = (
+    "state/sequence_number.py",
+    "state/position.py",
+    "state/inflight_record_tracker.py",
+    "state/retry_policy.py",
+    "state/shard_state.py",
+    "state/plan.py",
+    "state/settle.py",
+    "state/shard_lineage.py",
+    "kinesis_spout/shard_assigner.py",
+    "kinesis_spout/pacing.py",
+    "spark_job/planner.py",
+)
+# fmt: off
+IMPURE_MODULES = frozenset({
+    "asyncio", "boto3", "botocore", "concurrent", "http", "importlib", "io", "kazoo",
+    "logging", "multiprocessing", "os", "pathlib", "pyspark", "queue", "requests", "secrets",
+    "select", "shutil", "signal", "socket", "sqlite3", "subprocess", "sys", "tempfile",
+    "threading", "time", "urllib", "urllib3", "uuid",
+})
+# fmt: on
+IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
+CLOCK_READS = frozenset({"now", "utcnow", "today"})
+# The class is passed in and seeded by whoever owns the randomness; the module's functions share one hidden state.
+RANDOM_ALLOWED = frozenset({"Random"})
+
+
+def impurities(root: Path, names: tuple[str, ...]) -> list[str]:
+    """What the named modules, and all modules of ours that they import when they run, do besides deciding."""
+    by_module = {file.module: file for file in sources(root, *PACKAGES)}
+    graph = module_graph(list(by_module.values()))
+    starts = [Source(root, root / name).module for name in names]
+    reached = sorted({module for start in starts for module in reachable(start, graph)})
+    missing = [f"{name} is missing" for name in names if not (root / name).exists()]
+    return missing + [fault for module in reached if module in by_module for fault in _faults(by_module[module])]
+
+
+def _faults(file: Source) -> Iterator[str]:
+    has_random = any(one.target == "random" for one in file.imports)  # else the name is an argument's: the injected one
+    for one in file.imports:
+        top, _, rest = one.target.partition(".")
+        if top in IMPURE_MODULES or (top == "random" and rest and rest not in RANDOM_ALLOWED):
+            yield f"{file.name}:{one.line} imports {one.target}"
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            owner, _, last = called.rpartition(".")
+            random_function = has_random and owner == "random" and last not in RANDOM_ALLOWED
+            clock_read = last in CLOCK_READS and owner.rpartition(".")[2] in {"datetime", "date"}
+            if called in IMPURE_CALLS or random_function or clock_read:
+                yield f"{file.name}:{node.lineno} calls {called}"
+
+
+def test_what_decides_does_nothing_else(tmp_path: Path) -> None:
+    """The tracker and its neighbours, the assigner, the pacing and the planner take time and randomness as arguments."""
+    bad = write_tree(
+        tmp_path,
+        {
+            "state/a.py": "import time\nimport random\nfrom random import Random\nfrom state import b\nx = random.Random(1)\n",
+            "state/b.py": "from random import choice\nimport datetime\ndatetime.datetime.now()\n",
+            "state/c.py": "import random\nrandom.shuffle([])\nopen('x')\n",
+            "state/d.py": "import threading\n",
+            "state/e.py": "from random import Random\ndef jitter(random: Random):\n    return random.random()\n",
+        },
+    )
+    assert impurities(bad, ("state/a.py", "state/c.py", "state/e.py", "state/f.py")) == [
+        "state/f.py is missing",
+        "state/a.py:1 imports time",
+        "state/b.py:1 imports random.choice",
+        "state/b.py:3 calls datetime.datetime.now",
+        "state/c.py:2 calls random.shuffle",
+        "state/c.py:3 calls open",
+    ]
+    assert impurities(ROOT, PURE) == []
