@@ -33,12 +33,16 @@ class PlanPointer(msgspec.Struct, frozen=True):
 
 
 class ShardSlice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a task is to read of one shard: from `position`, at most `max_records`. `iterator` is a hint that may have expired."""
+    """What a task is to read of one shard: from `position`, at most `max_records`. `iterator` is a hint that may have expired.
+
+    `ending_sequence` is where a closed shard ends, as the shard list says: one more sign of the end, never the only one.
+    """
 
     shard_id: str
     position: Position
     max_records: int
     iterator: str | None = None
+    ending_sequence: SequenceNumber | None = None
 
 
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -1,0 +1,89 @@
+"""Reading again exactly what was published: the same records, whatever was appended or resharded since."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from kinesis_spout.shard_getter import KinesisShardGetter, Page
+
+from kinesis_spout.errors import DataLossError
+from spark_job.rows import refuse_aggregates, to_rows
+from state.position import Position
+from state.sequence_number import SequenceNumber
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_job.settings import SourceSettings
+    from spark_job.worker import WorkerServices
+    from state.plan import ShardEnd, TaskEnd
+
+log = logging.getLogger("kinesis_spout")
+PAGE_RECORDS = 10_000
+
+
+def adopt(end: TaskEnd, services: WorkerServices, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
+    """The rows of a published end. Raises `DataLossError` where records of it are gone, unless `failOnDataLoss` is false."""
+    for shard in end.shards:
+        if shard.count:
+            yield from _adopt_shard(shard, services, settings)
+
+
+def _adopt_shard(end: ShardEnd, services: WorkerServices, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
+    if end.first is None or end.last is None:
+        raise DataLossError(
+            f"the published end of shard {end.shard_id} counts {end.count} records but names none; "
+            "the plan in ZooKeeper is damaged"
+        )
+    found = 0
+    first: SequenceNumber | None = None
+    for records in _pages(end.shard_id, end.first, end.last, end.count, services):
+        if settings.aggregated_records == "fail":
+            refuse_aggregates(records, end.shard_id)
+        first = first or SequenceNumber.parse(records.column("sequenceNumber")[0].as_py())
+        found += records.num_rows
+        yield to_rows(records, stream=settings.stream.name, shard_id=end.shard_id)
+    if found == end.count and first == end.first:
+        return
+    sentence = (
+        f"shard {end.shard_id} of stream {settings.stream.name}: of the {end.count} records from {end.first} to {end.last} "
+        f"that were read before, {found} are left; the others are past the stream's retention"
+    )
+    if settings.fail_on_data_loss:
+        raise DataLossError(f"{sentence}; set option failOnDataLoss to false to go on with what is left")
+    log.warning("%s; going on, as failOnDataLoss is false", sentence)
+
+
+def _pages(
+    shard_id: str, first: SequenceNumber, last: SequenceNumber, count: int, services: WorkerServices
+) -> Iterator[pa.RecordBatch]:
+    """Pages from `first` on, the last one cut behind `last`; ends early where the shard's records do."""
+    getter = KinesisShardGetter(
+        services.client, shard_id, Position.at(first), iterator=None, pacer=services.pacer(shard_id), clock=services.clock
+    )
+    left = count
+    while left > 0:
+        services.clock.sleep(max(0.0, getter.ready_at_s() - services.clock.monotonic_s()))
+        page = getter.fetch(min(PAGE_RECORDS, left))
+        if page.count:
+            records = _up_to(page, last)
+            left -= records.num_rows
+            if records.num_rows:
+                yield records
+            if records.num_rows < page.count or (page.last is not None and page.last >= last):
+                return
+        if page.ended or page.at_tip:
+            return
+
+
+def _up_to(page: Page, last: SequenceNumber) -> pa.RecordBatch:
+    if page.last is None or page.last <= last:
+        return page.records
+    index = pc.index(page.records.column("sequenceNumber"), pa.scalar(str(last.sequence))).as_py()
+    if index >= 0:
+        return page.records.slice(0, index + 1)
+    kept = sum(SequenceNumber.parse(text) <= last for text in page.records.column("sequenceNumber").to_pylist())
+    return page.records.slice(0, kept)

@@ -1,0 +1,226 @@
+"""The driver's side of a query: owns the application's state, plans batches, settles them, waits while nothing is new.
+
+ZooKeeper is the authority; what this object remembers may be lost at any time. Every method blocks on ZooKeeper and
+Kinesis; all are called from one thread. Any error ends the query, so transient faults are retried below, in the
+client and the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from spark_job.planner import PlanLimits, make_plan
+from spark_job.prober import Prober
+from spark_job.settling import settle
+from spark_job.shard_catalog import ShardCatalog
+from spark_job.shard_watch import ShardWatch
+from spark_job.start import pin_start
+from state.failpoint import failpoint
+from state.ownership import this_process
+from state.plan import PlanStatus, ShardEnd, TaskPlan, make_plan_id, plan_number
+from state.state_store import StartPin, StreamIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_job.settings import SourceSettings
+    from spark_job.worker import WorkerServices
+
+log = logging.getLogger("kinesis_spout")
+NONCE_BYTES = 6
+UNTIL_MARGIN_MS = 2_000  # the service's Date header has whole seconds, and arrival times are approximate
+POLL_S = 0.05
+NEVER_S = float("-inf")
+
+
+class Coordinator:
+    """One per query. `close` releases the ownership."""
+
+    def __init__(self, settings: SourceSettings, services: WorkerServices) -> None:
+        self._settings = settings
+        self._store = services.store
+        self._client = services.client
+        self._clock = services.clock
+        self._prober = Prober(services.client)
+        self._watch = ShardWatch()
+        self._catalog = ShardCatalog(settings, services.store, services.client, services.clock, self._watch)
+        self._opened = False
+        self._pin: StartPin | None = None
+        self._last_plan = ""
+        self._planned_s = NEVER_S
+        self._until_ms: int | None = None
+        self._done: set[str] = set()
+
+    # Spark's calls --------------------------------------------------------------------------------------------
+    def pin_start(self) -> StartPin:
+        """Pin where the application starts, if it is not pinned. Needs no ownership and changes nothing else."""
+        if self._pin is None:
+            self._pin = self._store.read_start()
+        if self._pin is None:
+            summary = self._catalog.describe()
+            self._pin = pin_start(
+                self._store,
+                self._settings.starting_position,
+                self._catalog.service_now_ms(),
+                [s.shard_id for s in self._client.list_shards()],
+            )
+            log.info("stream %s: application %s starts at %s", summary.name, self._settings.application, self._pin.position)
+        return self._pin
+
+    def prepare_available_now(self) -> None:
+        """From here on, plan only until every shard was read up to now."""
+        self._catalog.describe()
+        self._until_ms = self._catalog.service_now_ms() + UNTIL_MARGIN_MS
+        self._done = set()
+
+    def next_plan(self, start: str, *, max_records: int | None) -> str:
+        """Settle plan `start`, and make the next one. Waits up to `idleWait` for something to read, then returns `start`."""
+        pin = self._open()
+        self._settle_if_current(start)
+        deadline_s = self._clock.monotonic_s() + self._settings.idle_wait_ms / 1000
+        while True:
+            self._catalog.refresh(pin)
+            if shards := self._due_shards():
+                return self._create_plan(start, shards, max_records)
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0 or self._is_done():
+                self._catalog.save_verified()
+                return start
+            self._clock.sleep(min(POLL_S, left_s))
+
+    def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
+        """What a plan's tasks are to read. A closed plan's tasks that published nothing are left out: they never may again."""
+        self._open()
+        plan = self._store.read_plan(plan_id)
+        if plan is None:
+            log.warning(
+                "plan %s is not in ZooKeeper any more: its batch is empty, and the shard states bring its records again", plan_id
+            )
+            return {}
+        tasks = dict(enumerate(plan.tasks))
+        pointer = self._store.read_pointer()
+        if pointer is not None and pointer.id == plan_id and pointer.status is PlanStatus.OPEN:
+            return tasks
+        ends = self._store.read_ends(plan_id)
+        log.warning("plan %s is closed: its batch reads again what %d of its %d tasks had read", plan_id, len(ends), len(tasks))
+        return {task: tasks[task] for task in tasks if task in ends}
+
+    def report(self) -> dict[str, Any]:
+        """For Spark's progress report: the newest plan, the lag in ms of arrival time, the unresolved records. No I/O."""
+        return {
+            "format": 1,
+            "plan": self._last_plan,
+            "lagMs": self._catalog.lag_ms(),
+            "unresolved": self._catalog.unresolved(),
+            "readableShards": len(self._catalog.readable()),
+        }
+
+    def close(self) -> None:
+        self._prober.close()
+        self._store.close()
+
+    # opening and settling -------------------------------------------------------------------------------------
+    def _open(self) -> StartPin:
+        if not self._opened:
+            self._store.acquire(this_process(self._clock.now_ms()), timeout_s=self._settings.owner_wait_ms / 1000)
+            summary = self._catalog.describe()
+            self._store.bind_stream(StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms))
+            self._catalog.states = dict(self._store.load_states())
+            self._opened = True
+        return self.pin_start()
+
+    def _settle_if_current(self, plan_id: str) -> None:
+        """Spark asks on from a plan only when its batch is in the commit log. Any other plan is not settled: redelivery."""
+        pointer = self._store.read_pointer()
+        if pointer is None or pointer.id != plan_id or pointer.status is PlanStatus.SETTLED:
+            return
+        settled = settle(self._store, plan_id, states_per_write=self._settings.states_per_write)
+        self._catalog.states = settled.states
+        now_s = self._clock.monotonic_s()
+        for end in settled.ends:
+            self._watch.on_end(end, now_s)
+            if self._is_past_until(end):
+                self._done.add(end.shard_id)
+            if end.shard_end:
+                self._catalog.expire()
+        for old in self._store.known_plans():
+            if plan_number(old) < plan_number(plan_id):
+                self._store.remove_plan(old)
+
+    # what is due ----------------------------------------------------------------------------------------------
+    def _due_shards(self) -> list[str]:
+        """The shards of the next plan: none as long as nothing is known to be there to read."""
+        shards = [shard for shard in self._catalog.readable() if self._until_ms is None or shard not in self._done]
+        if len(shards) > self._settings.probe_max_shards:
+            return shards if self._interval_is_over(shards) else []
+        self._probe([shard for shard in shards if not self._watch.is_behind(shard)])
+        if not any(self._watch.is_behind(shard) for shard in shards):
+            return []
+        return [shard for shard in shards if self._watch.is_behind(shard) or self._is_stale(shard)]
+
+    def _interval_is_over(self, shards: Sequence[str]) -> bool:
+        """Too many shards to ask one by one: plan when one is not known to be at its tip, else at intervals."""
+        waited_s = self._clock.monotonic_s() - self._planned_s
+        return waited_s >= self._settings.idle_interval_ms / 1000 or any(not self._watch.is_idle(shard) for shard in shards)
+
+    def _is_stale(self, shard: str) -> bool:
+        return self._clock.monotonic_s() - self._watch.checked_s(shard) >= self._settings.probe_interval_ms / 1000
+
+    def _probe(self, shards: Sequence[str]) -> None:
+        states = self._catalog.states
+        now_s = self._clock.monotonic_s()
+        probes = [self._watch.probe(shard, states[shard].state.read_position, now_s) for shard in shards if self._is_stale(shard)]
+        for answer in self._prober.ask(probes):
+            self._watch.on_answer(answer, self._clock.monotonic_s())
+            if self._until_ms is not None and not answer.has_work:
+                self._done.add(answer.shard_id)
+
+    # AvailableNow ---------------------------------------------------------------------------------------------
+    def _is_past_until(self, end: ShardEnd) -> bool:
+        if self._until_ms is None:
+            return False
+        return end.at_tip or (end.last_arrival_ms is not None and end.last_arrival_ms > self._until_ms)
+
+    def _is_done(self) -> bool:
+        return self._until_ms is not None and all(shard in self._done for shard in self._catalog.readable())
+
+    # making a plan --------------------------------------------------------------------------------------------
+    def _create_plan(self, start: str, shards: Sequence[str], max_records: int | None) -> str:
+        self._catalog.check_retention(shards)
+        number = self._next_number(start)
+        now_s = self._clock.monotonic_s()
+        plan = make_plan(
+            make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
+            shards,
+            self._catalog.shard_states(),
+            self._limits(max_records),
+            endings=self._catalog.endings(),
+            iterators=self._watch.iterators(shards, now_s),
+            now_ms=self._clock.now_ms(),
+            until_ms=self._until_ms,
+            turn=number,
+        )
+        self._store.create_plan(plan)
+        failpoint("plan-created")
+        self._planned_s = now_s
+        self._last_plan = plan.plan_id
+        return plan.plan_id
+
+    def _next_number(self, start: str) -> int:
+        """Above every number seen, in Spark's log as in ZooKeeper: either may have been restored from a backup."""
+        pointer = self._store.read_pointer()
+        seen = [start, pointer.id if pointer else "", *self._store.known_plans()]
+        return 1 + max((plan_number(plan_id) for plan_id in seen if plan_id), default=0)
+
+    def _limits(self, max_records: int | None) -> PlanLimits:
+        settings = self._settings
+        return PlanLimits(
+            max_records_per_trigger=max_records,
+            max_records_per_shard=settings.max_records_per_shard,
+            max_bytes_per_task=settings.max_bytes_per_task,
+            max_fetch_time_ms=settings.max_fetch_time_ms,
+            max_search_time_ms=settings.max_search_time_ms,
+            max_tasks=settings.max_tasks,
+        )

@@ -1,0 +1,140 @@
+"""What the next batch is to read: pure functions over the shard list, the shard states and the limits.
+
+No I/O, no clock, no randomness: they are passed in. `coordinator` does the talking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinesis_spout.shard_assigner import assign
+
+from state.plan import Plan, ShardSlice, TaskPlan
+from state.position import TRIM_HORIZON, Position
+from state.shard_state import ShardState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from kinesis_spout.shard_info import ShardInfo
+    from state.sequence_number import SequenceNumber
+    from state.state_store import StartPin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanLimits:
+    """The limits that a plan carries. Records per trigger and shard, bytes held per task, time per fetch loop."""
+
+    max_records_per_trigger: int | None
+    max_records_per_shard: int
+    max_bytes_per_task: int
+    max_fetch_time_ms: int
+    max_search_time_ms: int
+    max_tasks: int
+
+
+def readable_shards(listing: Sequence[ShardInfo], states: Mapping[str, ShardState]) -> list[str]:
+    """Shards with something left to read whose parents were read to their ends, in the order of their ids.
+
+    A parent holds its children until its end was read and that plan is settled. A parent that the
+    service no longer lists and that has no state is past retention: nothing is waited for.
+    """
+    listed = {shard.shard_id: shard for shard in listing}
+    return sorted(
+        shard_id
+        for shard_id, state in states.items()
+        if not state.end_was_read
+        and shard_id in listed
+        and all(_parent_is_done(parent, listed, states) for parent in _parents(listed[shard_id], state))
+    )
+
+
+def vanished_shards(listing: Sequence[ShardInfo], states: Mapping[str, ShardState]) -> list[str]:
+    """Shards whose end was never read and that the service no longer lists: what was unread there is gone."""
+    listed = {shard.shard_id for shard in listing}
+    return sorted(shard_id for shard_id, state in states.items() if not state.end_was_read and shard_id not in listed)
+
+
+def new_shards(listing: Sequence[ShardInfo], known: Collection[str], pin: StartPin, service_now_ms: int) -> list[ShardState]:
+    """First states for listed shards that have none: at the pinned start for those listed then, else at TRIM_HORIZON."""
+    return [
+        ShardState(
+            shard_id=shard.shard_id,
+            read_position=start_position(shard.shard_id, pin),
+            parents=shard.parents,
+            verified_until_ms=service_now_ms,
+        )
+        for shard in listing
+        if shard.shard_id not in known
+    ]
+
+
+def start_position(shard_id: str, pin: StartPin) -> Position:
+    if shard_id in pin.shard_positions:
+        return pin.shard_positions[shard_id]
+    return pin.position if shard_id in pin.shards else TRIM_HORIZON
+
+
+def lapsed_shards(shards: Sequence[str], states: Mapping[str, ShardState], service_now_ms: int, retention_ms: int) -> list[str]:
+    """Shards of which records may have passed retention unread: nothing is known of them for longer than the retention."""
+    horizon = service_now_ms - retention_ms
+    return [shard for shard in shards if (verified := states[shard].verified_until_ms) is not None and verified < horizon]
+
+
+def make_plan(
+    plan_id: str,
+    shards: Sequence[str],
+    states: Mapping[str, ShardState],
+    limits: PlanLimits,
+    *,
+    endings: Mapping[str, SequenceNumber],
+    iterators: Mapping[str, str],
+    now_ms: int,
+    until_ms: int | None,
+    turn: int,
+) -> Plan:
+    """A plan over `shards`, grouped to tasks, within the limits. `turn` rotates who comes first when the limit is small."""
+    chosen, per_shard = share_records(shards, limits, turn)
+    slices = {
+        shard: ShardSlice(
+            shard_id=shard,
+            position=states[shard].read_position,
+            max_records=per_shard,
+            iterator=iterators.get(shard),
+            ending_sequence=endings.get(shard),
+        )
+        for shard in chosen
+    }
+    tasks = tuple(
+        TaskPlan(
+            shards=tuple(slices[shard] for shard in group),
+            max_bytes=limits.max_bytes_per_task,
+            fetch_time_ms=limits.max_fetch_time_ms,
+            fetch_cap_ms=max(limits.max_search_time_ms, limits.max_fetch_time_ms),
+        )
+        for group in assign(chosen, limits.max_tasks)
+    )
+    return Plan(plan_id=plan_id, created_ms=now_ms, tasks=tasks, until_ms=until_ms)
+
+
+def share_records(shards: Sequence[str], limits: PlanLimits, turn: int) -> tuple[list[str], int]:
+    """Which shards take part and how many records each may give, so that the trigger's limit holds whatever they have."""
+    total = limits.max_records_per_trigger
+    if total is None or not shards:
+        return sorted(shards), limits.max_records_per_shard
+    if total < len(shards):
+        first = turn * total % len(shards)
+        rotated = [*sorted(shards)[first:], *sorted(shards)[:first]]
+        return sorted(rotated[:total]), 1
+    return sorted(shards), min(limits.max_records_per_shard, total // len(shards))
+
+
+def _parents(shard: ShardInfo, state: ShardState) -> set[str]:
+    return {*shard.parents, *state.parents}
+
+
+def _parent_is_done(parent: str, listed: Collection[str], states: Mapping[str, ShardState]) -> bool:
+    if parent in states:
+        return states[parent].end_was_read
+    return parent not in listed

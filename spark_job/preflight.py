@@ -1,0 +1,45 @@
+"""What can be checked before a query starts, in the user's own process, so that errors are seen where they are made."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from kinesis_spout.errors import ConfigError
+from spark_job.worker import WorkerServices
+from state.embedded_zookeeper import EMBEDDED_PREFIX
+
+if TYPE_CHECKING:
+    from spark_job.settings import SourceSettings
+
+
+def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
+    """Ask the stream and ZooKeeper once, and return what the user should be warned of. Blocks on both; raises what they raise."""
+    refuse_embedded_on_cluster(settings.zookeeper, master)
+    services = WorkerServices.connect(settings)
+    services.client.describe()
+    with closing(services.store) as store:
+        pin = store.read_start()
+    if pin is None or settings.start_is_default or pin.wish == settings.starting_position.text:
+        return []
+    return [
+        (
+            f"application {settings.application} has progress on stream {settings.stream.name} (started at {pin.wish}), so "
+            f"startingPosition {settings.starting_position.text} has no effect; use another applicationName, or remove the progress with "
+            f"`kinesis-spout reset --application {settings.application} --stream {settings.stream.name} "
+            f"--zookeeper {settings.zookeeper}`"
+        )
+    ]
+
+
+def refuse_embedded_on_cluster(zookeeper: str, master: str | None) -> None:
+    """An embedded ZooKeeper listens on 127.0.0.1: executors on other machines would never reach it."""
+    if zookeeper.startswith(EMBEDDED_PREFIX) and master is not None and not is_one_machine(master):
+        raise ConfigError(
+            f"option zookeeper is {zookeeper!r}, which is for one machine, but the Spark master is {master!r}; "
+            "give the connect string of an ensemble"
+        )
+
+
+def is_one_machine(master: str) -> bool:
+    return master == "local" or master.startswith(("local[", "local-cluster["))

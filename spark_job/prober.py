@@ -1,0 +1,76 @@
+"""Looking whether idle shards have something new, from the driver, without a batch."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinesis_spout.errors import ExpiredIteratorError, ShardNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesis_spout.kinesis_client import KinesisClient
+    from state.position import Position
+
+MOST_CONCURRENT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A question about one shard: is there anything from `position` on? `iterator` is a hint that may have expired."""
+
+    shard_id: str
+    position: Position
+    iterator: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`has_work`: a record, the shard's end, or a stretch behind the tip. `iterator` starts where the next read should."""
+
+    shard_id: str
+    has_work: bool
+    iterator: str | None
+    tip_ms: int | None
+
+
+class Prober:
+    """Asks for one record of each shard, a bounded number of shards at a time. Blocks until all have answered."""
+
+    def __init__(self, client: KinesisClient) -> None:
+        self._client = client
+        self._pool: ThreadPoolExecutor | None = None
+
+    def ask(self, probes: Sequence[Probe]) -> list[Answer]:
+        if len(probes) <= 1:
+            return [self._ask(probe) for probe in probes]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(MOST_CONCURRENT, thread_name_prefix="kinesis-probe")
+        return list(self._pool.map(self._ask, probes))
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    def _ask(self, probe: Probe) -> Answer:
+        try:
+            return self._look(probe)
+        except ShardNotFoundError:
+            return Answer(probe.shard_id, has_work=False, iterator=None, tip_ms=None)  # the next listings will tell
+
+    def _look(self, probe: Probe) -> Answer:
+        iterator = probe.iterator or self._client.shard_iterator(probe.shard_id, probe.position)
+        try:
+            fetched = self._client.get_records(iterator, 1)
+        except ExpiredIteratorError:
+            iterator = self._client.shard_iterator(probe.shard_id, probe.position)
+            fetched = self._client.get_records(iterator, 1)
+        page = fetched.page
+        if page.count or page.next_iterator is None:
+            return Answer(probe.shard_id, has_work=True, iterator=iterator, tip_ms=None)
+        if page.millis_behind_latest > 0:
+            return Answer(probe.shard_id, has_work=True, iterator=page.next_iterator, tip_ms=None)
+        return Answer(probe.shard_id, has_work=False, iterator=page.next_iterator, tip_ms=fetched.service_time_ms)

@@ -1,0 +1,164 @@
+"""The driver's view of the shards: what the service lists, what ZooKeeper stores of each, and what may have been lost."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kinesis_spout.errors import DataLossError
+from spark_job.planner import lapsed_shards, new_shards, readable_shards, vanished_shards
+from state.position import SHARD_END
+from state.shard_state import Lifecycle, ShardState
+from state.state_store import StartPin, StateChange, StateStore, StoredState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.kinesis_client import KinesisClient
+    from kinesis_spout.shard_info import ShardInfo, StreamSummary
+    from spark_job.settings import SourceSettings
+    from spark_job.shard_watch import ShardWatch
+    from state.sequence_number import SequenceNumber
+
+log = logging.getLogger("kinesis_spout")
+VERIFIED_SAVES_PER_RETENTION = 24
+NEVER_S = float("-inf")
+
+
+class ShardCatalog:
+    """One per query. `states` is a cache of what the store has, always replaced or updated with what a write returned."""
+
+    def __init__(
+        self, settings: SourceSettings, store: StateStore, client: KinesisClient, clock: Clock, watch: ShardWatch
+    ) -> None:
+        self.states: dict[str, StoredState] = {}
+        self._settings = settings
+        self._store = store
+        self._client = client
+        self._clock = clock
+        self._watch = watch
+        self._listing: tuple[ShardInfo, ...] = ()
+        self._listed_s = NEVER_S
+        self._retention_ms: int | None = None
+        self._service_ahead_ms = 0
+        self._vanished_before: set[str] = set()
+        self._reported: set[str] = set()
+
+    # the service's side ---------------------------------------------------------------------------------------
+    def describe(self) -> StreamSummary:
+        """Ask the stream for its summary; notes the retention and how far the service's clock is ahead of ours."""
+        summary = self._client.describe()
+        self._retention_ms = summary.retention_ms
+        self._service_ahead_ms = 0 if summary.service_time_ms is None else summary.service_time_ms - self._clock.now_ms()
+        return summary
+
+    def service_now_ms(self) -> int:
+        return self._clock.now_ms() + self._service_ahead_ms
+
+    def expire(self) -> None:
+        """Have the next `refresh` ask the service: a shard has ended, so there are new ones."""
+        self._listed_s = NEVER_S
+
+    def refresh(self, pin: StartPin) -> None:
+        """List the shards anew when the last listing is older than `shardRefreshInterval`; new ones get a state at once.
+
+        Raises `DataLossError` when a shard has gone unread and `failOnDataLoss` is true.
+        """
+        now_s = self._clock.monotonic_s()
+        if now_s - self._listed_s < self._settings.shard_refresh_interval_ms / 1000:
+            return
+        summary = self.describe()
+        self._listing = self._client.list_shards()
+        self._listed_s = now_s
+        fresh = new_shards(self._listing, self.states, pin, self.service_now_ms())
+        self._save([StateChange(before=None, after=state) for state in fresh])
+        if fresh:
+            self._store.save_shard_list([shard.shard_id for shard in self._listing])
+        self._watch.keep_only(self.states)
+        self._check_vanished(summary)
+
+    # views ----------------------------------------------------------------------------------------------------
+    def shard_states(self) -> dict[str, ShardState]:
+        return {shard: stored.state for shard, stored in self.states.items()}
+
+    def readable(self) -> list[str]:
+        return readable_shards(self._listing, self.shard_states())
+
+    def endings(self) -> dict[str, SequenceNumber]:
+        return {shard.shard_id: shard.ending_sequence for shard in self._listing if shard.ending_sequence is not None}
+
+    def unresolved(self) -> int:
+        return sum(record.count for stored in self.states.values() for record in stored.state.unresolved)
+
+    def lag_ms(self) -> int:
+        """How far the farthest shard is behind, in milliseconds of arrival time; 0 at the tip."""
+        now_ms = self.service_now_ms()
+        lags = [
+            now_ms - (stored.state.verified_until_ms or now_ms) for stored in self.states.values() if self._may_lag(stored.state)
+        ]
+        return max(0, *lags, 0)
+
+    def _may_lag(self, state: ShardState) -> bool:
+        at_tip = state.at_tip and not self._watch.is_behind(state.shard_id)
+        return not state.end_was_read and not at_tip and not self._watch.is_idle(state.shard_id)
+
+    # loss -----------------------------------------------------------------------------------------------------
+    def check_retention(self, shards: Sequence[str]) -> None:
+        """Raise `DataLossError` (or say so, by `failOnDataLoss`) for shards of which records may have expired unread."""
+        if self._retention_ms is None:
+            return
+        states = {shard: self._verified(self.states[shard].state) for shard in shards}
+        lapsed = lapsed_shards(shards, states, self.service_now_ms(), self._retention_ms)
+        new = [shard for shard in lapsed if shard not in self._reported]
+        if new:
+            self._data_loss(new, f"were not read for longer than the retention of {self._retention_ms // 3_600_000} h")
+            self._reported.update(new)
+
+    def save_verified(self) -> None:
+        """An idle shard's tips are seen by probes only: store them now and then, or a restart would take silence for loss."""
+        if self._retention_ms is None:
+            return
+        step_ms = self._retention_ms // VERIFIED_SAVES_PER_RETENTION
+        seen = [StateChange(before=stored, after=self._verified(stored.state)) for stored in self.states.values()]
+        self._save([change for change in seen if _gain_ms(change) >= step_ms])
+
+    def _verified(self, state: ShardState) -> ShardState:
+        known = [ms for ms in (state.verified_until_ms, self._watch.verified_ms(state.shard_id)) if ms is not None]
+        return msgspec.structs.replace(state, verified_until_ms=max(known, default=None))
+
+    def _check_vanished(self, summary: StreamSummary) -> None:
+        """A shard that two complete listings of an active stream do not name is gone, with what was unread in it."""
+        vanished = set(vanished_shards(self._listing, self.shard_states())) if summary.status == "ACTIVE" else set()
+        gone = sorted(vanished & self._vanished_before)
+        self._vanished_before = vanished
+        if not gone:
+            return
+        self._data_loss(gone, "the service does not list any more, before they were read to their ends")
+        self._save([StateChange(before=self.states[shard], after=_given_up(self.states[shard].state)) for shard in gone])
+
+    def _data_loss(self, shards: Sequence[str], what: str) -> None:
+        named = ", ".join(f"{shard} (read up to {self.states[shard].state.read_position})" for shard in shards)
+        sentence = f"records may be lost: stream {self._settings.stream.name} has shards that {what}: {named}"
+        if self._settings.fail_on_data_loss:
+            raise DataLossError(f"{sentence}; set option failOnDataLoss to false to go on with what is left")
+        log.warning("%s; going on with what is left, as failOnDataLoss is false", sentence)
+
+    def _save(self, changes: Sequence[StateChange]) -> None:
+        most = self._settings.states_per_write
+        for first in range(0, len(changes), most):
+            for stored in self._store.save_states(changes[first : first + most]):
+                self.states[stored.state.shard_id] = stored
+
+
+def _gain_ms(change: StateChange) -> int:
+    before = change.before.state.verified_until_ms if change.before else None
+    return (change.after.verified_until_ms or 0) - (before or 0)
+
+
+def _given_up(state: ShardState) -> ShardState:
+    """A shard that is gone: nothing of it can be read any more, and its children need not wait for it."""
+    lifecycle = Lifecycle.DRAINED if state.unresolved else Lifecycle.FINISHED
+    return msgspec.structs.replace(state, read_position=SHARD_END, lifecycle=lifecycle)

@@ -1,0 +1,36 @@
+"""Pinning the start: what a wish like LATEST means, decided once for the life of an application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from state.position import Position, StartingPosition
+from state.state_store import StartPin, StateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_job.settings import StartWish
+
+LATEST_MARGIN_MS = 2_000  # the service's Date header is cut to whole seconds: start a little earlier rather than late
+
+
+def pin_start(store: StateStore, wish: StartWish, now_ms: int, shard_ids: Sequence[str]) -> StartPin:
+    """Pin the start at `now_ms`, the service's time, unless somebody has: the pin that holds is returned.
+
+    Shards listed now start at their wish; shards listed first later are children and start at TRIM_HORIZON.
+    """
+    pin = StartPin(
+        time_ms=now_ms,
+        wish=wish.text,
+        position=pinned(wish.default, now_ms),
+        shards=tuple(shard_ids),
+        shard_positions={shard: pinned(shard_wish, now_ms) for shard, shard_wish in wish.shards},
+    )
+    return store.pin_start(pin)
+
+
+def pinned(wish: StartingPosition, now_ms: int) -> Position:
+    """The position that a wish means when it is pinned at `now_ms`."""
+    is_latest = wish.position is None and wish.ago_ms is None
+    return Position.at_timestamp(now_ms - LATEST_MARGIN_MS) if is_latest else wish.pin(now_ms)

@@ -1,0 +1,131 @@
+"""Options are checked before anything is read, and named as the user knows them."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from kinesis_spout.errors import ConfigError
+from spark_job.kinesis_source import KinesisSource
+from spark_job.settings import OPTIONS, SourceSettings
+
+BASE = {"streamName": "orders", "applicationName": "etl", "zookeeper": "zk:2181", "region": "eu-west-1"}
+
+
+def settings(**options: str) -> SourceSettings:
+    return SourceSettings.from_options(BASE | options)
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    plain = settings()
+    assert plain.starting_position.text == "LATEST"
+    assert plain.fail_on_data_loss is True
+    assert (plain.max_records_per_shard, plain.max_bytes_per_task, plain.max_fetch_time_ms) == (100_000, 64 * 1024 * 1024, 5_000)
+
+
+def test_option_keys_are_read_in_any_case() -> None:
+    lowered = {key.lower(): value for key, value in BASE.items()}
+    assert SourceSettings.from_options(lowered) == settings()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"),
+    [
+        ("startingPositon", "startingPosition"),
+        ("stream", "streamName"),
+        ("maxrecordpershard", "maxRecordsPerShard"),
+        ("zookeper", "zookeeper"),
+    ],
+)
+def test_a_misspelt_option_is_refused_with_the_nearest_name(wrong: str, nearest: str) -> None:
+    with pytest.raises(ConfigError, match=rf"(?i){wrong}.*did you mean {nearest}\?"):
+        settings(**{wrong: "x"})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("maxRecordsPerShard", "0"),
+        ("maxRecordsPerShard", "many"),
+        ("maxRecordsPerShard", "1.5"),
+        ("maxFetchTime", "soon"),
+        ("maxBytesPerTask", "-1"),
+        ("failOnDataLoss", "maybe"),
+        ("startingPosition", "EARLIEST"),
+        ("startingPosition", "SHARD_END"),
+        ("startingPosition", '{"default": 1}'),
+        ("startingPosition", "{"),
+        ("aggregatedRecords", "unpack"),
+        ("readsPerSecond", "0"),
+        ("probeInterval", "10ms"),
+        ("region", " "),
+        ("applicationName", ""),
+    ],
+)
+def test_a_bad_value_is_refused_by_the_name_of_its_option(option: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=option):
+        settings(**{option: value})
+
+
+@pytest.mark.parametrize("missing", ["streamName", "applicationName", "zookeeper"])
+def test_a_missing_option_is_named(missing: str) -> None:
+    with pytest.raises(ConfigError, match=missing):
+        SourceSettings.from_options({key: value for key, value in BASE.items() if key != missing})
+
+
+def test_starts_can_be_given_for_single_shards() -> None:
+    start = settings(startingPosition='{"default": "TRIM_HORIZON", "shardId-000000000001": "AFTER:42"}').starting_position
+    assert start.default.text == "TRIM_HORIZON"
+    assert [(shard, wish.text) for shard, wish in start.shards] == [("shardId-000000000001", "AFTER:42")]
+
+
+def test_settings_travel_to_executors_and_serve_as_a_key() -> None:
+    one = settings(awsAccessKeyId="AKIAEXAMPLE", awsSecretAccessKey="s3cr3t")
+    again = pickle.loads(pickle.dumps(one))  # noqa: S301  # our own bytes
+    assert again == one
+    assert {one: 1}[again] == 1
+
+
+def test_source_and_reader_options_say_the_same() -> None:
+    source = KinesisSource(
+        stream="orders",
+        application="etl",
+        zookeeper="zk:2181",
+        region="eu-west-1",
+        starting_position={"default": "TRIM_HORIZON"},
+        fail_on_data_loss=False,
+        max_records_per_shard=5,
+        max_fetch_time="2s",
+    )
+    assert SourceSettings.from_options(source.options()) == source.settings()
+    assert source.settings().fail_on_data_loss is False
+
+
+def test_a_source_refuses_a_bad_value_when_it_is_made() -> None:
+    with pytest.raises(ConfigError, match="maxRecordsPerShard"):
+        KinesisSource(stream="orders", application="etl", zookeeper="zk:2181", max_records_per_shard=0)
+
+
+def test_secrets_show_in_no_repr() -> None:
+    source = KinesisSource(
+        stream="orders",
+        application="etl",
+        zookeeper="zk:2181",
+        access_key_id="AKIAEXAMPLE",
+        secret_access_key="s3cr3t-key",
+        session_token="t0ken-text",
+    )
+    shown = repr(source) + repr(source.settings()) + str(source) + str(source.settings())
+    assert "s3cr3t-key" not in shown
+    assert "t0ken-text" not in shown
+
+
+def test_a_secret_with_a_bad_value_is_not_repeated_in_the_error() -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(awsSecretAccessKey="s3cr3t-key")
+    assert "s3cr3t-key" not in str(caught.value)
+
+
+def test_every_field_of_the_source_is_an_option_and_the_other_way_round() -> None:
+    assert set(OPTIONS) == set(KinesisSource.__dataclass_fields__)
