@@ -1,0 +1,123 @@
+"""What the service's error codes mean: which error of ours, and what a user can do about it.
+
+A table, so that each code stands beside its meaning. Codes are from the Kinesis API reference (errors of GetRecords,
+GetShardIterator, ListShards, DescribeStreamSummary), from the errors that all AWS services share, and from STS.
+"""
+
+from __future__ import annotations
+
+from kinesis_spout.errors import (
+    AccessDeniedError,
+    ConfigError,
+    CredentialsError,
+    ExpiredIteratorError,
+    KinesisError,
+    MalformedResponseError,
+    RequestRefusedError,
+    ServiceUnavailableError,
+    StreamNotFoundError,
+    ThrottledError,
+)
+
+EXPIRED_CREDENTIALS = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+EXPIRED_LISTING = "ExpiredNextTokenException"
+
+_THROTTLED = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
+_KEYS = "check the access key and the secret key"
+_KMS = "check the KMS key that the stream is encrypted with"
+_POLICY = (
+    "allow kinesis:DescribeStreamSummary, kinesis:ListShards, kinesis:GetShardIterator and kinesis:GetRecords "
+    "(and kms:Decrypt if the stream is encrypted), or sts:AssumeRole where a role is configured"
+)
+
+_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
+    "ProvisionedThroughputExceededException": (ThrottledError, _THROTTLED),
+    "LimitExceededException": (ThrottledError, _THROTTLED),
+    "KMSThrottlingException": (ThrottledError, "raise the account's KMS request quota"),
+    "Throttling": (ThrottledError, _THROTTLED),
+    "ThrottlingException": (ThrottledError, _THROTTLED),
+    "RequestLimitExceeded": (ThrottledError, _THROTTLED),
+    "TooManyRequestsException": (ThrottledError, _THROTTLED),
+    "InternalFailure": (ServiceUnavailableError, "try again later"),
+    "InternalFailureException": (ServiceUnavailableError, "try again later"),
+    "InternalServerError": (ServiceUnavailableError, "try again later"),
+    "ServiceUnavailable": (ServiceUnavailableError, "try again later"),
+    "RequestTimeout": (ServiceUnavailableError, "try again later"),
+    "RequestTimeoutException": (ServiceUnavailableError, "try again later"),
+    "ResourceInUseException": (ServiceUnavailableError, "wait until the stream is ACTIVE"),
+    "AccessDenied": (AccessDeniedError, _POLICY),
+    "AccessDeniedException": (AccessDeniedError, _POLICY),
+    "NotAuthorized": (AccessDeniedError, _POLICY),
+    "KMSAccessDeniedException": (AccessDeniedError, "allow kms:Decrypt on the key that the stream is encrypted with"),
+    "KMSDisabledException": (AccessDeniedError, "enable the KMS key that the stream is encrypted with"),
+    "KMSInvalidStateException": (AccessDeniedError, _KMS),
+    "KMSNotFoundException": (AccessDeniedError, _KMS),
+    "KMSOptInRequired": (AccessDeniedError, "sign the account up for KMS"),
+    "OptInRequired": (CredentialsError, "sign the account up for the region or the service"),
+    "UnrecognizedClientException": (CredentialsError, _KEYS),
+    "InvalidClientTokenId": (CredentialsError, _KEYS),
+    "InvalidAccessKeyId": (CredentialsError, _KEYS),
+    "InvalidSignatureException": (CredentialsError, f"{_KEYS}, and this machine's clock"),
+    "SignatureDoesNotMatch": (CredentialsError, f"{_KEYS}, and this machine's clock"),
+    "IncompleteSignature": (CredentialsError, _KEYS),
+    "IncompleteSignatureException": (CredentialsError, _KEYS),
+    "MissingAuthenticationToken": (CredentialsError, _KEYS),
+    "MissingAuthenticationTokenException": (CredentialsError, _KEYS),
+    "ExpiredToken": (CredentialsError, "get new temporary credentials"),
+    "ExpiredTokenException": (CredentialsError, "get new temporary credentials"),
+    "RequestExpired": (CredentialsError, "get new temporary credentials, and check this machine's clock"),
+    "ResourceNotFoundException": (StreamNotFoundError, "check the stream's name, the region and the account"),
+    "ExpiredIteratorException": (ExpiredIteratorError, "create a new iterator"),
+    "InvalidArgumentException": (RequestRefusedError, "check the position and the stream"),
+    "ValidationException": (RequestRefusedError, "check the position and the stream"),
+}
+
+
+_NO_KEYS = (
+    "no AWS credentials were found for {where}; give an access key and its secret, a profile, the environment variables "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or an instance role (an emulator takes any pair)"
+)
+_NOT_RENEWED = "the AWS credentials for {where} could not be renewed ({kind}); sign in again, or check where they come from"
+_NO_ANSWER = "no answer came from the service for {where} ({kind}); check the network and the endpoint, or try again later"
+_BAD_FILE = "the AWS configuration file cannot be read ({kind}); correct it"
+
+# botocore's exceptions by name (only kinesis_client imports it); the first name in an exception's ancestry counts.
+# Only what cannot hold a secret is quoted.
+_LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
+    "NoCredentialsError": (CredentialsError, _NO_KEYS),
+    "NoAuthTokenError": (CredentialsError, _NO_KEYS),
+    "PartialCredentialsError": (CredentialsError, "only half of the AWS credentials for {where} was found; give both keys"),
+    "ProfileNotFound": (CredentialsError, "profile {profile} is in no AWS configuration file; check its name"),
+    "CredentialRetrievalError": (CredentialsError, _NOT_RENEWED),
+    "MetadataRetrievalError": (CredentialsError, _NOT_RENEWED),
+    "TokenRetrievalError": (CredentialsError, _NOT_RENEWED),
+    "SSOError": (CredentialsError, _NOT_RENEWED),
+    "LoginError": (CredentialsError, _NOT_RENEWED),
+    "NoRegionError": (ConfigError, "the region of {where} is not known; give the region, or set AWS_DEFAULT_REGION"),
+    "ConfigParseError": (ConfigError, _BAD_FILE),
+    "InvalidConfigError": (ConfigError, _BAD_FILE),
+    "ParamValidationError": (RequestRefusedError, "a request for {where} is not valid: {text}"),
+    "HTTPClientError": (ServiceUnavailableError, _NO_ANSWER),
+    "ConnectionError": (ServiceUnavailableError, _NO_ANSWER),
+    "IncompleteReadError": (ServiceUnavailableError, _NO_ANSWER),
+    "UnicodeDecodeError": (MalformedResponseError, "the service's answer for {where} cannot be read; check the endpoint"),
+    "ResponseParserError": (MalformedResponseError, "the service's answer for {where} cannot be read; check the endpoint"),
+    "Exception": (ConfigError, "the connection for {where} cannot be set up ({kind}: {text}); check region and endpoint"),
+}
+
+
+def meaning_of_local(kind: type[Exception]) -> tuple[type[KinesisError], str]:
+    """The error class of an exception of botocore's own, and the sentence with its gaps {where}, {profile}, {kind}, {text}."""
+    return next(_LOCAL_MEANINGS[ancestor.__name__] for ancestor in kind.__mro__ if ancestor.__name__ in _LOCAL_MEANINGS)
+
+
+def meaning_of(code: str, http_status: int) -> tuple[type[KinesisError], str]:
+    """The error class of a code and what to do about it. A code that is not known is judged by its HTTP status."""
+    known = _MEANINGS.get(code)
+    if known is not None:
+        return known
+    if http_status == 429:
+        return ThrottledError, _THROTTLED
+    if http_status >= 500 or http_status == 408:
+        return ServiceUnavailableError, "try again later"
+    return RequestRefusedError, "look the code up in the Kinesis API reference"
