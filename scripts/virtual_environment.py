@@ -57,6 +57,10 @@ class Environment:
             return {}
         return stamp
 
+    def write_stamp(self, stamp: dict[str, str]) -> None:
+        """Note what the environment is made from by now."""
+        self._stamp.write_text(json.dumps(stamp))
+
     def is_ready(self) -> bool:
         return self.stamped() == self.wanted()
 
@@ -68,10 +72,10 @@ class Environment:
         wanted = self.wanted()
         if self.needs_new_packages():
             self._install_packages()
-            self._stamp.write_text(json.dumps({"packages": wanted["packages"]}))
+            self.write_stamp({"packages": wanted["packages"]})
         say("kinesis-spout itself, editable")
         self._pip("--no-deps", "--no-build-isolation", "--editable", str(self.root), what="installing the project")
-        self._stamp.write_text(json.dumps(wanted))
+        self.write_stamp(wanted)
 
     def _install_packages(self) -> None:
         version = ".".join(map(str, sys.version_info[:3]))
