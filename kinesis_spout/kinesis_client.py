@@ -51,7 +51,6 @@ _RAW_BODY = "KinesisSpoutRawBody"
 _POOL_CONNECTIONS = 64
 _LISTING_RESTARTS = 5
 _HOUR_MS = 3_600_000
-MAX_RECORDS_PER_CALL = 10_000  # the service's limit of GetRecords
 
 # Guards the lazy making of clients. A fork may happen while another thread holds it, so a child starts with a new one.
 _building = threading.Lock()

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
+MAX_RECORDS_PER_CALL = 10_000  # the service's limits of one GetRecords call
+MAX_BYTES_PER_CALL = 10 * 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSummary:

@@ -1,0 +1,242 @@
+"""Reading one shard, page by page: the iterator's life, the pace, the tip and the end.
+
+Where the next fetch starts is known exactly at any time (`position`); the iterator is only a shortcut to it that
+may be lost. An iterator that has expired is made again at the position: after the last record that was handed out, or
+before the first at the start position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from kinesis_spout.errors import (
+    ExpiredIteratorError,
+    RequestRefusedError,
+    ShardNotFoundError,
+    StillThrottledError,
+    ThrottledError,
+)
+from kinesis_spout.get_records_decoder import decode_get_records
+from kinesis_spout.shard_info import MAX_RECORDS_PER_CALL
+from state.position import SHARD_END, Position, PositionKind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.get_records_decoder import DecodedPage
+    from kinesis_spout.kinesis_client import FetchedPage, KinesisClient
+    from kinesis_spout.pacing import Pacer
+    from state.plan import ChildShard
+    from state.sequence_number import SequenceNumber
+
+_FRESH_ITERATORS_PER_FETCH = 3
+_THROTTLED_FOR_S = 120.0
+_NOTHING = decode_get_records(b"{}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What one fetch brought. `records` has the columns of `get_records_decoder.PAGE_SCHEMA`, in sequence order.
+
+    - `at_tip`: nothing more was there when the service answered; `service_time_ms` is its clock then, to the second.
+    - `ended`: the shard ends after these records (there may be some); `child_shards` continue it, as far as the service said.
+    - `millis_behind_latest`: 0 when the service did not tell; then `at_tip` is false.
+    """
+
+    shard_id: str
+    records: pa.RecordBatch
+    count: int
+    first: SequenceNumber | None
+    last: SequenceNumber | None
+    last_arrival_ms: int | None
+    payload_bytes: int
+    millis_behind_latest: int
+    child_shards: tuple[ChildShard, ...]
+    next_iterator: str | None
+    ended: bool
+    at_tip: bool
+    service_time_ms: int | None
+
+
+class ShardGetter(Protocol):
+    """Reads one shard forward. One caller at a time; `fetch` blocks on the network."""
+
+    @property
+    def shard_id(self) -> str: ...
+
+    @property
+    def position(self) -> Position:
+        """Where the next fetch starts: exactly after the last page that `fetch` returned. SHARD_END after the end."""
+        ...
+
+    @property
+    def iterator(self) -> str | None:
+        """A hint for that position that may have expired; None without one."""
+        ...
+
+    def ready_at_s(self) -> float:
+        """When the shard's limits allow the next fetch, on the clock's monotonic scale."""
+        ...
+
+    def fetch(self, limit: int) -> Page:
+        """The next page, of at most `limit` records; may be empty in the middle of a shard. Raises `KinesisError`."""
+        ...
+
+
+@runtime_checkable
+class ThrottleTellingGetter(Protocol):
+    """A getter that can leave the waiting to its caller, so that no thread is held by a shard that must wait."""
+
+    def fetch_unless_throttled(self, limit: int) -> Page:
+        """As `fetch`, but raises `ThrottledError` at once: nothing was read, come again at `ready_at_s()`.
+
+        Raises `StillThrottledError` once that has gone on for too long.
+        """
+        ...
+
+
+class KinesisShardGetter:
+    """The getter over `KinesisClient`. `iterator` is a hint for `position`; `ending_sequence` is of a closed shard's listing.
+
+    `ending_sequence` can only add an end: some emulators never end a closed shard, others write a number there that no
+    record has. A shard that is throttled for `throttled_for_s` seconds on end raises `StillThrottledError`.
+    """
+
+    def __init__(
+        self,
+        client: KinesisClient,
+        shard_id: str,
+        position: Position,
+        *,
+        iterator: str | None = None,
+        pacer: Pacer,
+        clock: Clock,
+        ending_sequence: SequenceNumber | None = None,
+        random: Random | None = None,
+        throttled_for_s: float = _THROTTLED_FOR_S,
+    ) -> None:
+        self._client = client
+        self._shard_id = shard_id
+        self._position = position
+        self._iterator = iterator
+        self._iterator_is_a_hint = iterator is not None
+        self._pacer = pacer
+        self._clock = clock
+        self._ending_sequence = ending_sequence
+        self._random = random or Random()  # noqa: S311  # jitter, not a secret
+        self._throttled_for_s = throttled_for_s
+        self._throttled_since_s: float | None = None
+
+    @property
+    def shard_id(self) -> str:
+        return self._shard_id
+
+    @property
+    def position(self) -> Position:
+        return self._position
+
+    @property
+    def iterator(self) -> str | None:
+        return self._iterator
+
+    def ready_at_s(self) -> float:
+        return self._pacer.ready_at_s(self._clock.monotonic_s())
+
+    def fetch(self, limit: int) -> Page:
+        """The next page. Waits until the shard's limits allow it, and through throttling; raises `KinesisError`."""
+        while True:
+            self._clock.sleep(self.ready_at_s() - self._clock.monotonic_s())
+            try:
+                return self.fetch_unless_throttled(limit)
+            except ThrottledError as exc:
+                if not exc.retryable:
+                    raise
+
+    def fetch_unless_throttled(self, limit: int) -> Page:
+        """The next page now, whatever the pace. Raises `ThrottledError` when the shard must wait until `ready_at_s()`."""
+        if limit < 1:
+            raise ValueError(f"a fetch of {limit} records from shard {self._shard_id} makes no sense; ask for one or more")
+        if self._is_beyond_the_end():
+            self._position, self._iterator = SHARD_END, None
+            return self._page(_NOTHING, None, ended=True, limit=limit)
+        limit = min(limit, MAX_RECORDS_PER_CALL)
+        try:
+            fetched = self._fetch(limit)
+        except ThrottledError as exc:
+            self._on_throttled(exc)
+            raise
+        self._throttled_since_s = None
+        return self._accept(fetched, limit)
+
+    def _fetch(self, limit: int) -> FetchedPage:
+        """One page from the iterator, or from a fresh one where it is no good (any more)."""
+        fresh_iterators = 0
+        while True:
+            if self._iterator is None:
+                self._iterator = self._client.shard_iterator(self._shard_id, self._position)
+                self._iterator_is_a_hint = False
+                fresh_iterators += 1
+            self._pacer.on_fetch(self._clock.monotonic_s())
+            try:
+                fetched = self._client.get_records(self._iterator, limit, retry_throttled=False)
+            except ExpiredIteratorError:
+                if fresh_iterators == _FRESH_ITERATORS_PER_FETCH:
+                    raise
+                self._iterator = None
+            except (RequestRefusedError, ShardNotFoundError):
+                if not self._iterator_is_a_hint:
+                    raise
+                self._iterator = None
+            else:
+                self._pacer.on_page(self._clock.monotonic_s(), fetched.page.payload_bytes)
+                return fetched
+
+    def _accept(self, fetched: FetchedPage, limit: int) -> Page:
+        decoded = fetched.page
+        self._iterator = decoded.next_iterator
+        self._iterator_is_a_hint = False
+        if decoded.last is not None:
+            self._position = Position.after(decoded.last)
+        ended = decoded.next_iterator is None or self._is_beyond_the_end()
+        if ended:
+            self._position, self._iterator = SHARD_END, None
+        return self._page(decoded, fetched.service_time_ms, ended=ended, limit=limit)
+
+    def _page(self, decoded: DecodedPage, service_time_ms: int | None, *, ended: bool, limit: int) -> Page:
+        return Page(
+            shard_id=self._shard_id,
+            records=decoded.records,
+            count=decoded.count,
+            first=decoded.first,
+            last=decoded.last,
+            last_arrival_ms=decoded.last_arrival_ms,
+            payload_bytes=decoded.payload_bytes,
+            millis_behind_latest=decoded.millis_behind_latest or 0,
+            child_shards=decoded.child_shards,
+            next_iterator=self._iterator,
+            ended=ended,
+            # An emulator says 0 ms behind on a full page that has more records after it.
+            at_tip=decoded.millis_behind_latest == 0 and decoded.count < limit,
+            service_time_ms=service_time_ms,
+        )
+
+    def _is_beyond_the_end(self) -> bool:
+        if self._position.kind is PositionKind.SHARD_END:
+            return True
+        if self._ending_sequence is None or self._position.kind is not PositionKind.AFTER:
+            return False
+        return self._position.sequence is not None and self._position.sequence >= self._ending_sequence
+
+    def _on_throttled(self, exc: ThrottledError) -> None:
+        now_s = self._clock.monotonic_s()
+        self._pacer.on_throttled(now_s, self._random)
+        if self._throttled_since_s is None:
+            self._throttled_since_s = now_s
+        if now_s - self._throttled_since_s >= self._throttled_for_s:
+            raise StillThrottledError(
+                f"shard {self._shard_id} of {self._client.where} has been throttled for {now_s - self._throttled_since_s:.0f} s; "
+                "lower the read rate, or move other consumers of the shard to enhanced fan-out"
+            ) from exc
