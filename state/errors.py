@@ -1,18 +1,20 @@
 """Errors of the state package, and what a caller may do about each.
 
-    StateError
-    |-- InvalidSequenceNumberError (ValueError)   a text that is not a sequence number
-    |-- InvalidPositionError (ValueError)         a text outside the position grammar
-    |-- IllegalTrackerEventError                  an event the tracker's table has no cell for
-    |-- StoredDataError                           what is stored cannot be read: damaged or of a newer format
-    |-- StoreUnavailableError  (retryable)        the store did not answer in time
-    |-- StateTooLargeError                        a value does not fit into one write
-    |-- StreamMismatchError                       the state belongs to another stream, or to an earlier one of that name
-    |-- OwnedByAnotherError                       another live consumer of the application holds the ownership
-    |-- StaleOwnerError                           ownership has passed on: this process may write nothing any more
-    |-- ConflictError                             a value was changed by somebody else since it was read
-    |-- CheckpointRegressionError                 a write would move a checkpoint back
-    `-- PlanClosedError                           the plan is closed or unknown: a late task may publish nothing
+StateError
+|-- InvalidSequenceNumberError (ValueError)   a text that is not a sequence number
+|-- InvalidPositionError (ValueError)         a text outside the position grammar
+|-- InvalidStoreSettingError (ValueError)     a connect string, or a name of an application, stream or root, that cannot be used
+|-- IllegalTrackerEventError                  an event the tracker's table has no cell for
+|-- StoredDataError                           what is stored cannot be read: damaged or of a newer format
+|-- StoreUnavailableError  (retryable)        the store did not answer in time
+|-- EmbeddedZookeeperError                    the embedded server cannot be started
+|-- StateTooLargeError                        a value does not fit into one write
+|-- StreamMismatchError                       the state belongs to another stream, or to an earlier one of that name
+|-- OwnedByAnotherError                       another live consumer of the application holds the ownership
+|-- StaleOwnerError                           ownership has passed on: this process may write nothing any more
+|-- ConflictError                             a value was changed by somebody else since it was read
+|-- CheckpointRegressionError                 a write would move a checkpoint back
+`-- PlanClosedError                           the plan is closed or unknown: a late task may publish nothing
 """
 
 from __future__ import annotations
@@ -32,6 +34,10 @@ class InvalidPositionError(StateError, ValueError):
     """A text that is not in the grammar of positions."""
 
 
+class InvalidStoreSettingError(StateError, ValueError):
+    """A connect string, or a name of an application, stream or root, that cannot be used."""
+
+
 class IllegalTrackerEventError(StateError):
     """An event that is not allowed in the tracker's present state. Nothing was changed."""
 
@@ -44,6 +50,10 @@ class StoreUnavailableError(StateError):
     """The store did not answer within its time limit. Nothing is known of a write that was under way."""
 
     retryable = True
+
+
+class EmbeddedZookeeperError(StateError):
+    """The embedded ZooKeeper cannot be started: Java or PySpark is missing, or the server ended. The message says which."""
 
 
 class StateTooLargeError(StateError):

@@ -1,0 +1,196 @@
+"""The state store in memory: for tests, and for trying things out. It forgets everything with its process.
+
+It is the same store as ZooKeeper's over another tree, so what it proves of the rules holds there too; the contract
+suite runs against both. Several stores that share a `MemoryBackend` are as several processes at one ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from state.errors import StoreUnavailableError
+from state.znode_state_store import ZnodeStateStore
+from state.znode_tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, Znode
+from state.zookeeper_paths import ZookeeperPaths
+
+
+class MemoryBackend:
+    """What the stores share. A test may lose sessions, answers and the whole backend on purpose. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._nodes = {"": Znode(b"", 0)}
+        self._sessions = 0
+        self._expired: set[int] = set()
+        self._answers_to_lose = 0
+        self._unavailable = False
+
+    def put(self, path: str, data: bytes) -> None:
+        """Create or overwrite a node with its parents, as another program would."""
+        with self._changed:
+            self._ensure(path)
+            self._nodes[path] = Znode(data, self._nodes[path].version + 1)
+
+    def expire(self, session: int) -> None:
+        """End a session: its ephemeral nodes vanish, and its store gets a new one with its next call."""
+        with self._changed:
+            self._expired.add(session)
+            for path in [path for path, node in self._nodes.items() if node.owner_session == session]:
+                del self._nodes[path]
+            self._changed.notify_all()
+
+    def lose_next_answers(self, count: int) -> None:
+        """The next `count` transactions are done, but nobody hears of it: they are tried again."""
+        with self._changed:
+            self._answers_to_lose = count
+
+    def set_unavailable(self, unavailable: bool) -> None:  # noqa: FBT001  # a switch of a double, read as a sentence
+        """Whether every call fails."""
+        with self._changed:
+            self._unavailable = unavailable
+
+    def open_session(self, session: int) -> int:
+        """`session` as long as it lives, else a new one."""
+        with self._changed:
+            self._check_available()
+            if session and session not in self._expired:
+                return session
+            self._sessions += 1
+            return self._sessions
+
+    def read(self, paths: Sequence[str]) -> list[Znode | None]:
+        with self._changed:
+            self._check_available()
+            return [self._nodes.get(path) for path in paths]
+
+    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
+        with self._changed:
+            self._check_available()
+            return [self._children(path) if path in self._nodes else None for path in paths]
+
+    def commit(self, operations: Sequence[Operation], session: int) -> list[int]:
+        with self._changed:
+            self._check_available()
+            uncertain = self._answers_to_lose > 0
+            if uncertain:
+                self._answers_to_lose -= 1
+                self._apply(operations, session, uncertain=False)
+            versions = self._apply(operations, session, uncertain=uncertain)
+            self._changed.notify_all()
+            return versions
+
+    def ensure(self, path: str) -> None:
+        with self._changed:
+            self._check_available()
+            self._ensure(path)
+
+    def wait_gone(self, path: str, timeout_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: path not in self._nodes, timeout_s)
+
+    def _check_available(self) -> None:
+        if self._unavailable:
+            raise StoreUnavailableError("the memory store was made unavailable")
+
+    def _ensure(self, path: str) -> None:
+        if path not in self._nodes:
+            self._ensure(path.rpartition("/")[0])
+        self._nodes.setdefault(path, Znode(b"", 0))
+
+    def _children(self, path: str) -> list[str]:
+        prefix = f"{path}/"
+        return [each.removeprefix(prefix) for each in self._nodes if each.startswith(prefix) and "/" not in each[len(prefix) :]]
+
+    def _apply(self, operations: Sequence[Operation], session: int, *, uncertain: bool) -> list[int]:
+        before = dict(self._nodes)
+        versions = []
+        for index, operation in enumerate(operations):
+            refusal = self._refusal(operation)
+            if refusal is not None:
+                self._nodes = before
+                raise TransactionRefusedError(index, refusal, operation.path, uncertain=uncertain)
+            versions.append(self._do(operation, session))
+        return versions
+
+    def _refusal(self, operation: Operation) -> Refusal | None:
+        node = self._nodes.get(operation.path)
+        match operation:
+            case Create(path):
+                if node is not None:
+                    return Refusal.NODE_EXISTS
+                return None if path.rpartition("/")[0] in self._nodes else Refusal.NO_NODE
+            case Delete(path):
+                if node is None:
+                    return Refusal.NO_NODE
+                return Refusal.NOT_EMPTY if self._children(path) else None
+            case Check(_, version) | Set(_, _, version):
+                if node is None:
+                    return Refusal.NO_NODE
+                return None if node.version == version else Refusal.BAD_VERSION
+
+    def _do(self, operation: Operation, session: int) -> int:
+        match operation:
+            case Create(path, data, ephemeral):
+                self._nodes[path] = Znode(data, 0, session if ephemeral else 0)
+                return 0
+            case Set(path, data, version):
+                self._nodes[path] = Znode(data, version + 1, self._nodes[path].owner_session)
+                return version + 1
+            case Delete(path):
+                del self._nodes[path]
+        return -1
+
+
+class MemoryTree:
+    """One session's view of a backend: a `ZnodeTree`."""
+
+    def __init__(self, backend: MemoryBackend) -> None:
+        self._backend = backend
+        self._session = 0
+
+    def read(self, paths: Sequence[str]) -> list[Znode | None]:
+        return self._backend.read(paths)
+
+    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
+        return self._backend.children(paths)
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        return self._backend.commit(operations, self.session_id())
+
+    def ensure(self, path: str) -> None:
+        self._backend.ensure(path)
+
+    def session_id(self) -> int:
+        self._session = self._backend.open_session(self._session)
+        return self._session
+
+    def wait_gone(self, path: str, timeout_s: float) -> bool:
+        return self._backend.wait_gone(path, timeout_s)
+
+    def close(self) -> None:
+        self._backend.expire(self._session)
+        self._session = 0
+
+
+class MemoryStateStore(ZnodeStateStore):
+    """A `StateStore` of one application and stream in a `MemoryBackend` (its own, unless one is passed)."""
+
+    def __init__(
+        self,
+        backend: MemoryBackend | None = None,
+        *,
+        application: str = "app",
+        stream: str = "stream",
+        root: str = "kinesis-spout",
+    ) -> None:
+        self.backend = backend or MemoryBackend()
+        self.paths = ZookeeperPaths(root=root, application=application, stream=stream)
+        self._memory_tree = MemoryTree(self.backend)
+        super().__init__(
+            self._memory_tree, self.paths, reset_command=f"kinesis-spout reset --application {application} --stream {stream}"
+        )
+
+    def lose_session(self) -> None:
+        """As if the connection had been down for longer than the session's timeout."""
+        self.backend.expire(self._memory_tree.session_id())

@@ -1,0 +1,149 @@
+"""Shard states and the list of shards as znodes: compare-and-set each, behind the owner's fence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from state.codec import MAX_VALUE_BYTES, ShardList, decode, decode_shard_state, encode, encode_shard_state
+from state.errors import CheckpointRegressionError, ConflictError, StateTooLargeError
+from state.fence import Fence
+from state.shard_state import ShardState
+from state.state_store import StateChange, StoredState
+from state.znode_tree import Create, Operation, Refusal, Set, TransactionRefusedError, ZnodeTree
+from state.zookeeper_paths import ZookeeperPaths, is_shard
+
+MAX_STATES_PER_WRITE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """One shard's part of a transaction: `version` is what it will be in, `state` what `data` stands for."""
+
+    path: str
+    state: ShardState
+    data: bytes
+    before: StoredState | None
+
+    @property
+    def version(self) -> int:
+        return 0 if self.before is None else self.before.version + 1
+
+
+class ShardZnodes:
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
+        self._tree = tree
+        self._paths = paths
+        self._fence = fence
+
+    def names(self) -> list[str]:
+        """Ids of the shards that have a node."""
+        names = self._tree.children([self._paths.base])[0]
+        return sorted(name for name in names or () if is_shard(name))
+
+    def load(self) -> Mapping[str, StoredState]:
+        shard_ids = self.names()
+        paths = [self._paths.shard_state(shard_id) for shard_id in shard_ids]
+        return {
+            shard_id: StoredState(decode_shard_state(node.data, shard_id, path), node.version)
+            for shard_id, path, node in zip(shard_ids, paths, self._tree.read(paths), strict=True)
+            if node is not None
+        }
+
+    def save(self, changes: Sequence[StateChange]) -> list[StoredState]:
+        writes = [self._write(change) for change in changes]
+        _check_size(writes, self._paths.base)
+        if not writes:
+            return []
+        operations = list(self._operations(writes))
+        try:
+            self._fence.commit(operations)
+        except TransactionRefusedError as refused:
+            raise _conflict(refused) from refused
+        return [StoredState(write.state, write.version) for write in writes]
+
+    def save_list(self, shard_ids: Sequence[str]) -> None:
+        path = self._paths.shard_list
+        data = encode(ShardList(shard_list=list(shard_ids)), path)
+        node = self._tree.read([path])[0]
+        if node is not None and node.data == data:
+            return
+        try:
+            self._fence.commit([Create(path, data) if node is None else Set(path, data, node.version)])
+        except TransactionRefusedError as refused:
+            raise _conflict(refused) from refused
+
+    def read_list(self) -> list[str] | None:
+        """The list that `save_list` (or the ancestor) wrote."""
+        node = self._tree.read([self._paths.shard_list])[0]
+        return None if node is None else decode(node.data, ShardList, self._paths.shard_list).shard_list
+
+    def _write(self, change: StateChange) -> _Write:
+        _check_checkpoint(change)
+        path = self._paths.shard_state(change.after.shard_id)
+        data, state = encode_shard_state(change.after, path)
+        return _Write(path, state, data, change.before)
+
+    def _operations(self, writes: Iterable[_Write]) -> Iterator[Operation]:
+        created = [write for write in writes if write.before is None]
+        folders = [self._paths.shard(write.state.shard_id) for write in created]
+        for folder, node in zip(folders, self._tree.read(folders), strict=True):
+            if node is None:
+                yield Create(folder, b"")
+        for write in writes:
+            yield Create(write.path, write.data) if write.before is None else Set(write.path, write.data, write.before.version)
+
+
+def split_changes(changes: Iterable[StateChange]) -> Iterator[list[StateChange]]:
+    """The changes in lists that `save_states` takes at a time: at most 500 states and 512 KB."""
+    batch: list[StateChange] = []
+    batch_bytes = 0
+    for change in changes:
+        size = len(encode_shard_state(change.after, change.after.shard_id)[0])
+        if batch and (len(batch) == MAX_STATES_PER_WRITE or batch_bytes + size > MAX_VALUE_BYTES):
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(change)
+        batch_bytes += size
+    if batch:
+        yield batch
+
+
+def _check_size(writes: Sequence[_Write], base: str) -> None:
+    total = sum(len(write.data) for write in writes)
+    if len(writes) > MAX_STATES_PER_WRITE or total > MAX_VALUE_BYTES:
+        raise StateTooLargeError(
+            f"{len(writes)} shard states of {total} bytes under {base} are more than one transaction takes "
+            f"({MAX_STATES_PER_WRITE} states, {MAX_VALUE_BYTES} bytes); write them in parts"
+        )
+    if len({write.path for write in writes}) < len(writes):
+        raise ValueError(f"a shard under {base} occurs twice in one write; merge its changes first")
+
+
+def _check_checkpoint(change: StateChange) -> None:
+    if change.before is None:
+        return
+    before, after = change.before.state, change.after
+    if before.shard_id != after.shard_id:
+        raise ValueError(
+            f"a change of shard {after.shard_id} is based on shard {before.shard_id}; pass the state of the same shard"
+        )
+    went_back = before.checkpoint is not None and (after.checkpoint is None or after.checkpoint < before.checkpoint)
+    if went_back or (before.finished and not after.finished):
+        raise CheckpointRegressionError(
+            f"the checkpoint of shard {after.shard_id} would move back from {_shown(before)} to {_shown(after)}; "
+            "load the states again"
+        )
+
+
+def _shown(state: ShardState) -> str:
+    return f"SHARD_END after {state.checkpoint}" if state.finished else str(state.checkpoint_text)
+
+
+def _conflict(refused: TransactionRefusedError) -> ConflictError:
+    what = {
+        Refusal.NO_NODE: "was removed",
+        Refusal.NODE_EXISTS: "was created by somebody else",
+        Refusal.BAD_VERSION: "was changed by somebody else",
+    }.get(refused.refusal, refused.refusal.value)
+    return ConflictError(f"{refused.path} {what} since it was read; nothing was written, load the states again")

@@ -1,0 +1,157 @@
+"""The state store over a tree of znodes: the rules once, for ZooKeeper and for memory.
+
+The contract is in `state_store`; ownership is in `fence`, shard states in `shard_znodes`, plans in `plan_znodes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from state.codec import decode, encode
+from state.errors import StateError, StreamMismatchError
+from state.fence import Fence
+from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
+from state.plan_znodes import PlanZnodes
+from state.shard_znodes import ShardZnodes
+from state.state_store import OwnerInfo, StartPin, StateChange, StoredState, StreamIdentity
+from state.znode_tree import Create, TransactionRefusedError, ZnodeTree
+from state.zookeeper_paths import ZookeeperPaths
+
+
+class ZnodeStateStore:
+    """A `StateStore`. `reset_command` is what the errors tell a user to run to start anew. No I/O before the first call."""
+
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, *, reset_command: str) -> None:
+        self._tree = tree
+        self._paths = paths
+        self._reset_command = reset_command
+        self._fence = Fence(tree, paths)
+        self._shards = ShardZnodes(tree, paths, self._fence)
+        self._plans = PlanZnodes(tree, paths, self._fence)
+
+    # ownership ------------------------------------------------------------------------------------------------
+    def acquire(self, owner: OwnerInfo, *, timeout_s: float) -> int:
+        return self._fence.acquire(owner, timeout_s=timeout_s)
+
+    def release(self) -> None:
+        self._fence.release()
+
+    def close(self) -> None:
+        self._fence.forget()
+        self._tree.close()
+
+    def read_owner(self) -> OwnerInfo | None:
+        """Who holds the ownership now, if anybody does."""
+        node = self._tree.read([self._paths.owner])[0]
+        return None if node is None else decode(node.data, OwnerInfo, self._paths.owner)
+
+    def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
+        """Remove all state of the application and stream; returns how many shards had some.
+
+        Raises `OwnedByAnotherError` while another live owner holds it. The ownership is given up afterwards. `epoch`
+        stays, counted up, so that no process from before the reset can take itself for the owner later.
+        """
+        self._fence.acquire(owner, timeout_s=timeout_s)
+        try:
+            shards = len(self._shards.names())
+            for name in self._tree.children([self._paths.base])[0] or ():
+                path = f"{self._paths.base}/{name}"
+                if path not in {self._paths.epoch, self._paths.owner} and not self._plans.remove_tree(path):
+                    raise StateError(f"{path} is written to while it is removed; stop what writes there and reset again")
+        finally:
+            self._fence.release()
+        return shards
+
+    # identity and start ---------------------------------------------------------------------------------------
+    def bind_stream(self, identity: StreamIdentity) -> None:
+        stored = self._create_once(self._paths.identity, encode(identity, self._paths.identity), fenced=self._fence.held)
+        known = decode(stored, StreamIdentity, self._paths.identity)
+        if (known.arn, known.created_ms) == (identity.arn, identity.created_ms):
+            return
+        if known.arn == identity.arn:
+            what = (
+                f"stream {identity.arn} was deleted and created again: the state is of the one created at "
+                f"{_time(known.created_ms)}, the stream is now the one created at {_time(identity.created_ms)}"
+            )
+        else:
+            what = f"the state of application {self._paths.application!r} is of stream {known.arn}, not of {identity.arn}"
+        raise StreamMismatchError(f"{what}; use another application name, or drop the old state with: {self._reset_command}")
+
+    def read_stream(self) -> StreamIdentity | None:
+        """The stream that the state is bound to."""
+        node = self._tree.read([self._paths.identity])[0]
+        return None if node is None else decode(node.data, StreamIdentity, self._paths.identity)
+
+    def read_start(self) -> StartPin | None:
+        node = self._tree.read([self._paths.start])[0]
+        return None if node is None else decode(node.data, StartPin, self._paths.start)
+
+    def pin_start(self, pin: StartPin) -> StartPin:
+        stored = self._create_once(self._paths.start, encode(pin, self._paths.start), fenced=False)
+        return decode(stored, StartPin, self._paths.start)
+
+    # shards ---------------------------------------------------------------------------------------------------
+    def load_states(self) -> Mapping[str, StoredState]:
+        return self._shards.load()
+
+    def save_states(self, changes: Sequence[StateChange]) -> list[StoredState]:
+        return self._shards.save(changes)
+
+    def save_shard_list(self, shard_ids: Sequence[str]) -> None:
+        self._shards.save_list(shard_ids)
+
+    def read_shard_list(self) -> list[str] | None:
+        """What `save_shard_list` wrote, or the ancestor."""
+        return self._shards.read_list()
+
+    # plans ----------------------------------------------------------------------------------------------------
+    def read_pointer(self) -> PlanPointer | None:
+        return self._plans.pointer()
+
+    def create_plan(self, plan: Plan) -> None:
+        self._plans.create(plan)
+
+    def known_plans(self) -> Sequence[str]:
+        return self._plans.known()
+
+    def read_plan(self, plan_id: str) -> Plan | None:
+        return self._plans.read(plan_id)
+
+    def read_task(self, plan_id: str, task: int) -> TaskPlan | None:
+        return self._plans.read_task(plan_id, task)
+
+    def close_plan(self, plan_id: str) -> None:
+        self._plans.close(plan_id)
+
+    def read_end(self, plan_id: str, task: int) -> TaskEnd | None:
+        return self._plans.read_end(plan_id, task)
+
+    def read_ends(self, plan_id: str) -> Mapping[int, TaskEnd]:
+        return self._plans.read_ends(plan_id)
+
+    def publish_end(self, plan_id: str, task: int, end: TaskEnd) -> TaskEnd:
+        return self._plans.publish_end(plan_id, task, end)
+
+    def mark_settled(self, plan_id: str) -> None:
+        self._plans.mark_settled(plan_id)
+
+    def remove_plan(self, plan_id: str) -> None:
+        self._plans.remove(plan_id)
+
+    def _create_once(self, path: str, data: bytes, *, fenced: bool) -> bytes:
+        """What the node holds: `data`, if there was none. Fenced where an owner writes, so that a stale one creates nothing."""
+        while True:
+            node = self._tree.read([path])[0]
+            if node is not None:
+                return node.data
+            self._tree.ensure(self._paths.base)
+            try:
+                (self._fence if fenced else self._tree).commit([Create(path, data)])
+            except TransactionRefusedError:
+                continue  # somebody else has just created it
+            return data
+
+
+def _time(moment_ms: int) -> str:
+    return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,109 @@
+"""Where the state of one application and stream is in ZooKeeper, and which names may be used for it.
+
+    /<chroot>/<root>/<application>/<stream>/stream | start | epoch | owner | shardList | plan
+                                           /<shardId>/state
+                                           /batches/<planId>/<task>/end
+
+Shard paths are those of the ancestor, so that its checkpoints can be taken over.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from state.errors import InvalidStoreSettingError
+from state.plan import plan_number
+
+# What ZooKeeper refuses in a path: https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html (The data model).
+_FORBIDDEN = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+_RESERVED = frozenset({"stream", "start", "epoch", "owner", "shardList", "plan", "batches"})
+_MAX_NAME_BYTES = 200
+
+
+def valid_name(what: str, name: str) -> str:
+    """`name` as it is, when it can be one part of a path; raises `InvalidStoreSettingError` naming `what` it is."""
+    if not name or name in {".", ".."}:
+        raise InvalidStoreSettingError(
+            f"{what} {name!r} cannot be a name in ZooKeeper; use a name that is not empty, '.' or '..'"
+        )
+    if _FORBIDDEN.search(name):
+        raise InvalidStoreSettingError(
+            f"{what} {name!r} cannot be a name in ZooKeeper; use one without '/' and control characters"
+        )
+    if len(name.encode()) > _MAX_NAME_BYTES:
+        raise InvalidStoreSettingError(f"{what} {name[:20]!r}... is longer than {_MAX_NAME_BYTES} bytes; use a shorter name")
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZookeeperPaths:
+    """Paths of one application and stream. `chroot` is empty or starts with a slash and does not end with one."""
+
+    chroot: str = ""
+    root: str
+    application: str
+    stream: str
+
+    def __post_init__(self) -> None:
+        if valid_name("root", self.root) == "zookeeper" and not self.chroot:
+            raise InvalidStoreSettingError("root 'zookeeper' is ZooKeeper's own; use another name")
+        valid_name("application", self.application)
+        valid_name("stream", self.stream)
+
+    @property
+    def base(self) -> str:
+        return f"{self.chroot}/{self.root}/{self.application}/{self.stream}"
+
+    @property
+    def identity(self) -> str:
+        return f"{self.base}/stream"
+
+    @property
+    def start(self) -> str:
+        return f"{self.base}/start"
+
+    @property
+    def epoch(self) -> str:
+        return f"{self.base}/epoch"
+
+    @property
+    def owner(self) -> str:
+        return f"{self.base}/owner"
+
+    @property
+    def shard_list(self) -> str:
+        return f"{self.base}/shardList"
+
+    @property
+    def plan(self) -> str:
+        return f"{self.base}/plan"
+
+    @property
+    def batches(self) -> str:
+        return f"{self.base}/batches"
+
+    def shard(self, shard_id: str) -> str:
+        if shard_id in _RESERVED:
+            raise InvalidStoreSettingError(
+                f"shard id {shard_id!r} is the name of something else in the state; Kinesis has no such shard"
+            )
+        return f"{self.base}/{valid_name('shard id', shard_id)}"
+
+    def shard_state(self, shard_id: str) -> str:
+        return f"{self.shard(shard_id)}/state"
+
+    def batch(self, plan_id: str) -> str:
+        plan_number(plan_id)
+        return f"{self.batches}/{plan_id}"
+
+    def task(self, plan_id: str, task: int) -> str:
+        return f"{self.batch(plan_id)}/{task}"
+
+    def end(self, plan_id: str, task: int) -> str:
+        return f"{self.task(plan_id, task)}/end"
+
+
+def is_shard(child: str) -> bool:
+    """Whether a child of `base` is a shard's."""
+    return child not in _RESERVED

@@ -1,0 +1,312 @@
+"""The state store in ZooKeeper. The only module that imports kazoo, and the only place where its errors are translated.
+
+kazoo retries a lost connection without end and answers a lost multi with an error that says nothing about whether it
+was done. Here every call has a time limit, and the retry of a transaction says that an earlier attempt may have landed
+(`TransactionRefusedError.uncertain`), so that the rules above this file can look.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo.client import KazooClient, TransactionRequest
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    ConnectionLoss,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.retry import KazooRetry
+
+from state.connect_string import EMBEDDED_PREFIX, ConnectString
+from state.embedded_zookeeper import resolve_connect_string
+from state.errors import StateError, StoreUnavailableError
+from state.znode_state_store import ZnodeStateStore
+from state.znode_tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, Znode
+from state.zookeeper_paths import ZookeeperPaths
+
+DEFAULT_ROOT = "kinesis-spout"
+
+_log = logging.getLogger(__name__)
+_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_log.setLevel(logging.ERROR)  # a line per attempt to connect; what a user has to know is logged here, once
+
+_TRANSIENT = (ConnectionLoss, SessionExpiredError, SessionMovedError, OperationTimeoutError)
+_REFUSALS: dict[type[Exception], Refusal] = {
+    NoNodeError: Refusal.NO_NODE,
+    NodeExistsError: Refusal.NODE_EXISTS,
+    BadVersionError: Refusal.BAD_VERSION,
+    NotEmptyError: Refusal.NOT_EMPTY,
+}
+_BYSTANDERS = (RolledBackError, RuntimeInconsistency)  # operations of a refused multi that were not the reason
+
+
+class ZookeeperTree:
+    """A `ZnodeTree` over one kazoo client, which is connected by the first call, and anew in a forked process."""
+
+    def __init__(self, address: str, *, session_timeout_s: float, operation_timeout_s: float, connect_timeout_s: float) -> None:
+        self._address = address
+        self._session_timeout_s = session_timeout_s
+        self._operation_timeout_s = operation_timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._connecting = threading.Lock()
+        self._pid = 0
+        self._client: Any = None
+        self._connected = threading.Event()
+        self._inherited: list[Any] = []  # clients of the process that this one was forked from: theirs to close
+
+    def read(self, paths: Sequence[str]) -> list[Znode | None]:
+        def issue(client: Any) -> list[Any]:
+            return [client.sync_async("/"), *(client.get_async(path) for path in paths)]
+
+        return [_znode(answer) for answer in self._call(issue)[1:]] if paths else []
+
+    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
+        def issue(client: Any) -> list[Any]:
+            return [client.sync_async("/"), *(client.get_children_async(path) for path in paths)]
+
+        return [None if isinstance(answer, NoNodeError) else list(answer) for answer in self._call(issue)[1:]] if paths else []
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        attempts = 0
+
+        def issue(client: Any) -> list[Any]:
+            nonlocal attempts
+            attempts += 1
+            transaction = client.transaction()
+            for operation in operations:
+                _add(transaction, operation)
+            return [transaction.commit_async()]
+
+        results = self._call(issue)[0]
+        for index, result in enumerate(results):
+            if isinstance(result, Exception) and not isinstance(result, _BYSTANDERS):
+                refusal = _REFUSALS.get(type(result))
+                if refusal is None:
+                    raise self._translated(result, operations[index].path) from result
+                raise TransactionRefusedError(index, refusal, operations[index].path, uncertain=attempts > 1)
+        return [_version(operation, result) for operation, result in zip(operations, results, strict=True)]
+
+    def ensure(self, path: str) -> None:
+        parts = path.strip("/").split("/")
+        ancestors = ["/" + "/".join(parts[: length + 1]) for length in range(len(parts))]
+        for each, node in zip(ancestors, self.read(ancestors), strict=True):
+            if node is None:
+                try:
+                    self.commit([Create(each, b"")])
+                except TransactionRefusedError as refused:
+                    if refused.refusal is not Refusal.NODE_EXISTS:
+                        raise
+
+    def session_id(self) -> int:
+        while True:
+            client = self._open()
+            session = client.client_id
+            if session is not None:
+                return int(session[0])
+
+    def wait_gone(self, path: str, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            changed = threading.Event()
+
+            def issue(client: Any, changed: threading.Event = changed) -> list[Any]:
+                return [client.exists_async(path, watch=lambda _: changed.set())]
+
+            if self._call(issue)[0] is None:
+                return True
+            if not changed.wait(max(0.0, deadline - time.monotonic())):
+                return False
+
+    def close(self) -> None:
+        with self._connecting:
+            client, self._client = self._client, None
+            if client is not None and self._pid == os.getpid():
+                _stop(client)
+
+    def _call(self, issue: Callable[[Any], list[Any]]) -> list[Any]:
+        """The answers of the requests that `issue` sends, sent again as a whole after a lost connection.
+
+        NoNodeError is an answer, every other error of ZooKeeper is raised.
+        """
+        deadline = time.monotonic() + self._operation_timeout_s
+        while True:
+            client = self._open()
+            if not self._connected.wait(max(0.0, deadline - time.monotonic())):
+                raise self._unavailable(self._operation_timeout_s)
+            try:
+                return [_answer(each, deadline) for each in issue(client)]
+            except _TRANSIENT as exc:
+                if time.monotonic() >= deadline:
+                    raise self._unavailable(self._operation_timeout_s) from exc
+                self._revive(client)
+            except KazooTimeoutError as exc:
+                raise self._unavailable(self._operation_timeout_s) from exc
+            except KazooException as exc:
+                raise self._translated(exc, self._address) from exc
+
+    def _open(self) -> Any:
+        if self._pid != os.getpid():
+            if self._client is not None:
+                self._inherited.append(self._client)
+            self._connecting, self._client, self._pid = threading.Lock(), None, os.getpid()
+        with self._connecting:
+            if self._client is None:
+                self._client = self._connect()
+            return self._client
+
+    def _connect(self) -> Any:
+        servers = ConnectString.parse(resolve_connect_string(self._address))
+        self._check_names(servers)
+        client = KazooClient(
+            hosts=servers.hosts(),
+            timeout=self._session_timeout_s,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=2.0, sleep_func=time.sleep),  # noqa: TID251  # kazoo insists that it be its handler's own
+            logger=_kazoo_log,
+        )
+        self._connected = client.start_async()
+        if not self._connected.wait(self._connect_timeout_s):
+            # kazoo's stop waits for the connection attempt, which may take longer than a user should
+            threading.Thread(target=_stop, args=(client,), daemon=True).start()
+            raise self._unavailable(self._connect_timeout_s)
+        client.add_listener(self._on_state)
+        return client
+
+    def _revive(self, client: Any) -> None:
+        """Drop a client that has given up. One that lost its connection reconnects by itself."""
+        if client.client_state in {KeeperState.CLOSED, KeeperState.AUTH_FAILED}:
+            with self._connecting:
+                if self._client is client:
+                    self._client = None
+                    _stop(client)
+        elif self._address.startswith(EMBEDDED_PREFIX):
+            resolve_connect_string(self._address)  # starts the server if it is gone; on its old port, so the client finds it
+
+    def _check_names(self, servers: ConnectString) -> None:
+        unknown: list[str] = []
+        for host, port in servers.servers:
+            try:
+                socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            except OSError:
+                unknown.append(host)
+        if len(unknown) == len(servers.servers):
+            raise StoreUnavailableError(
+                f"no address is known for the ZooKeeper host {', '.join(unknown)} of {self._address!r}; check the name"
+            )
+
+    def _on_state(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            _log.info("connected to ZooKeeper at %s again", self._address)
+        elif state == KazooState.SUSPENDED:
+            _log.warning("the connection to ZooKeeper at %s was lost; connecting again", self._address)
+
+    def _unavailable(self, waited_s: float) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"ZooKeeper at {self._address} did not answer within {waited_s:g} s; "
+            "check that the servers run, and that they can be reached from here"
+        )
+
+    def _translated(self, exc: Exception, where: str) -> StateError:
+        if isinstance(exc, NoAuthError | AuthFailedError):
+            return StateError(f"ZooKeeper at {self._address} allows no access to {where}; check the access control lists there")
+        return StoreUnavailableError(
+            f"ZooKeeper at {self._address} refused a request for {where}: {type(exc).__name__} {exc}; see its log"
+        )
+
+
+class ZookeeperStateStore(ZnodeStateStore):
+    """The `StateStore` of one application and stream in ZooKeeper.
+
+    `address`: `host:port,host:port/chroot`, or `embedded:<directory>` for the server of that directory. Connects with
+    the first call. It can be pickled, opened or not: the copy is unopened and owns nothing. A call blocks for at most
+    `operation_timeout_s`, the first one for `connect_timeout_s` besides. All times in seconds.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        application: str,
+        stream: str,
+        root: str = DEFAULT_ROOT,
+        session_timeout_s: float = 10.0,
+        operation_timeout_s: float = 15.0,
+        connect_timeout_s: float = 10.0,
+    ) -> None:
+        chroot = "" if address.startswith(EMBEDDED_PREFIX) else ConnectString.parse(address).chroot
+        paths = ZookeeperPaths(chroot=chroot, root=root, application=application, stream=stream)
+        times = {
+            "session_timeout_s": session_timeout_s,
+            "operation_timeout_s": operation_timeout_s,
+            "connect_timeout_s": connect_timeout_s,
+        }
+        self._arguments = {"address": address, "application": application, "stream": stream, "root": root, **times}
+        tree = ZookeeperTree(address, **times)
+        elsewhere = "" if root == DEFAULT_ROOT else f" --zookeeper-root {root}"
+        command = f"kinesis-spout reset --application {application} --stream {stream} --zookeeper {address}{elsewhere}"
+        super().__init__(tree, paths, reset_command=command)
+
+    def __reduce__(self) -> tuple[Callable[[dict[str, Any]], ZookeeperStateStore], tuple[dict[str, Any]]]:
+        return _rebuild, (self._arguments,)
+
+
+def _rebuild(arguments: dict[str, Any]) -> ZookeeperStateStore:
+    return ZookeeperStateStore(**arguments)
+
+
+def _add(transaction: TransactionRequest, operation: Operation) -> None:
+    match operation:
+        case Check(path, version):
+            transaction.check(path, version)
+        case Create(path, data, ephemeral):
+            transaction.create(path, data, ephemeral=ephemeral)
+        case Set(path, data, version):
+            transaction.set_data(path, data, version)
+        case Delete(path):
+            transaction.delete(path)
+
+
+def _version(operation: Operation, result: Any) -> int:
+    if isinstance(operation, Set):
+        return int(result.version)
+    return 0 if isinstance(operation, Create) else -1
+
+
+def _answer(pending: Any, deadline: float) -> Any:
+    try:
+        return pending.get(timeout=max(0.0, deadline - time.monotonic()))
+    except NoNodeError as exc:
+        return exc
+
+
+def _znode(answer: Any) -> Znode | None:
+    if isinstance(answer, NoNodeError):
+        return None
+    data, stat = answer
+    return Znode(data or b"", stat.version, stat.ephemeralOwner)
+
+
+def _stop(client: Any) -> None:
+    """Close the session and the connection. kazoo raises when its threads end too slowly: they are daemons, so let them."""
+    try:
+        client.stop()
+        client.close()
+    except KazooException:
+        _log.debug("the ZooKeeper client did not stop in time", exc_info=True)
