@@ -1,0 +1,39 @@
+"""What users of kinesis-spout need to test their own jobs: a Kinesis in the process, with faults on demand."""
+
+from __future__ import annotations
+
+from kinesis_spout.testing.errors import FakeKinesisError, ServiceError, TransportFaultError
+from kinesis_spout.testing.fake_kinesis import FakeKinesis
+from kinesis_spout.testing.faults import (
+    Fault,
+    FaultKind,
+    FaultPlan,
+    drop,
+    error,
+    expired_iterator,
+    internal_failure,
+    slow,
+    throttle,
+)
+from kinesis_spout.testing.protocol import FakeKinesisProtocol
+from kinesis_spout.testing.server import FakeKinesisServer
+from kinesis_spout.testing.settings import FakeKinesisSettings
+
+__all__ = [
+    "FakeKinesis",
+    "FakeKinesisError",
+    "FakeKinesisProtocol",
+    "FakeKinesisServer",
+    "FakeKinesisSettings",
+    "Fault",
+    "FaultKind",
+    "FaultPlan",
+    "ServiceError",
+    "TransportFaultError",
+    "drop",
+    "error",
+    "expired_iterator",
+    "internal_failure",
+    "slow",
+    "throttle",
+]

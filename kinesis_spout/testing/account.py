@@ -1,0 +1,67 @@
+"""The streams of one account in one region, and how a request finds its own."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING
+
+from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.testing import constraints
+from kinesis_spout.testing.errors import invalid_argument
+from kinesis_spout.testing.settings import FakeKinesisSettings
+
+if TYPE_CHECKING:
+    from kinesis_spout.testing.requests import Request
+    from kinesis_spout.testing.stream import Stream
+
+_ARN = re.compile(r"arn:aws[^:]*:kinesis:[^:]*:[0-9]{12}:stream/([a-zA-Z0-9_.-]{1,128})", re.ASCII)
+
+
+class Account:
+    """What all operations share. `lock` keeps them apart: each is one step to the others, as in the service."""
+
+    def __init__(self, *, settings: FakeKinesisSettings | None = None, clock: Clock | None = None) -> None:
+        self.settings = settings or FakeKinesisSettings()
+        self.clock: Clock = clock or SystemClock()
+        self.lock = threading.RLock()
+        self._streams: dict[str, Stream] = {}
+
+    def stream(self, stream_name: str) -> Stream:
+        """The stream of that name, brought up to the clock's time; raises ResourceNotFoundException."""
+        now_ms = self.clock.now_ms()
+        self._forget_deleted(now_ms)
+        try:
+            stream = self._streams[stream_name]
+        except KeyError:
+            raise constraints.unknown_stream(stream_name, self.settings.account_id) from None
+        stream.settle(now_ms)
+        return stream
+
+    def _stream_of(self, request: Request) -> Stream:
+        """The stream that a request names, by name, ARN or both."""
+        if request.stream_arn is None:
+            if request.stream_name is None:
+                raise invalid_argument("Either StreamName or StreamARN must be specified.")
+            return self.stream(constraints.name("streamName", request.stream_name))
+        match = _ARN.fullmatch(request.stream_arn)
+        if match is None or request.stream_name not in (None, match[1]):
+            raise invalid_argument(
+                f"StreamARN {request.stream_arn} is malformed or does not go with StreamName {request.stream_name}."
+            )
+        stream = self.stream(match[1])
+        if stream.arn != request.stream_arn:
+            raise constraints.unknown_stream(match[1], self.settings.account_id)
+        return stream
+
+    def _data_stream(self, request: Request) -> Stream:
+        """The stream of a request for records: one that is being created or deleted has none."""
+        stream = self._stream_of(request)
+        if stream.status(self.clock.now_ms()) in ("CREATING", "DELETING"):
+            raise constraints.unknown_stream(stream.name, self.settings.account_id)
+        return stream
+
+    def _forget_deleted(self, now_ms: int) -> None:
+        for stream in list(self._streams.values()):
+            if stream.deleted_ms is not None and stream.deleted_ms + self.settings.delete_ms <= now_ms:
+                del self._streams[stream.name]

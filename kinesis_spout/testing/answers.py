@@ -1,0 +1,127 @@
+"""The answers of the service, as its JSON protocol writes them (API reference, "Response Syntax" and "Data Types").
+
+Members without a value are left out. Times are in seconds since 1970, with milliseconds after the point.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class HashKeyRangeAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    starting_hash_key: str
+    ending_hash_key: str
+
+
+class SequenceNumberRangeAnswer(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    starting_sequence_number: str
+    ending_sequence_number: str | None = None
+
+
+class ShardAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
+    shard_id: str
+    hash_key_range: HashKeyRangeAnswer
+    sequence_number_range: SequenceNumberRangeAnswer
+    parent_shard_id: str | None = None
+    adjacent_parent_shard_id: str | None = None
+
+
+class ChildShardAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    shard_id: str
+    parent_shards: list[str]
+    hash_key_range: HashKeyRangeAnswer
+
+
+class RecordAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    sequence_number: str
+    approximate_arrival_timestamp: float
+    data: bytes
+    partition_key: str
+
+
+class GetRecordsAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
+    """Without `next_shard_iterator`, the shard has ended and `child_shards` go on."""
+
+    records: list[RecordAnswer]
+    millis_behind_latest: int
+    next_shard_iterator: str | None = None
+    child_shards: list[ChildShardAnswer] | None = None
+
+
+class GetShardIteratorAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    shard_iterator: str
+
+
+class PutRecordAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    shard_id: str
+    sequence_number: str
+
+
+class PutRecordsEntryAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
+    """Either where the record is, or why it was not taken."""
+
+    sequence_number: str | None = None
+    shard_id: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+
+
+class PutRecordsAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    failed_record_count: int
+    records: list[PutRecordsEntryAnswer]
+
+
+class ListShardsAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
+    shards: list[ShardAnswer]
+    next_token: str | None = None
+
+
+class StreamModeAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    stream_mode: str = "PROVISIONED"
+
+
+class StreamDescription(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    stream_name: str
+    stream_arn: str = msgspec.field(name="StreamARN")
+    stream_status: str
+    stream_mode_details: StreamModeAnswer
+    shards: list[ShardAnswer]
+    has_more_shards: bool
+    retention_period_hours: int
+    stream_creation_timestamp: float
+    enhanced_monitoring: list[dict[str, list[str]]]
+    encryption_type: str = "NONE"
+
+
+class DescribeStreamAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    stream_description: StreamDescription
+
+
+class StreamDescriptionSummary(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    stream_name: str
+    stream_arn: str = msgspec.field(name="StreamARN")
+    stream_status: str
+    stream_mode_details: StreamModeAnswer
+    retention_period_hours: int
+    stream_creation_timestamp: float
+    enhanced_monitoring: list[dict[str, list[str]]]
+    open_shard_count: int
+    consumer_count: int = 0
+    encryption_type: str = "NONE"
+    max_record_size_kib: int = msgspec.field(name="MaxRecordSizeInKiB")
+
+
+class DescribeStreamSummaryAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    stream_description_summary: StreamDescriptionSummary
+
+
+class ListStreamsAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    stream_names: list[str]
+    has_more_streams: bool
+
+
+class UpdateShardCountAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    stream_name: str
+    current_shard_count: int
+    target_shard_count: int
+    stream_arn: str = msgspec.field(name="StreamARN")

@@ -1,0 +1,71 @@
+"""The bounds that the API reference states for the members of requests. What breaks one is a ValidationException."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+from kinesis_spout.testing.errors import ServiceError, invalid_argument, validation
+
+Value = TypeVar("Value")
+
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
+_HASH_KEY = re.compile(r"0|[1-9][0-9]{0,38}", re.ASCII)
+_SEQUENCE_NUMBER = re.compile(r"0|[1-9][0-9]{0,128}", re.ASCII)
+
+
+def needed(field: str, value: Value | None) -> Value:
+    if value is None:
+        raise validation(field, None, "Member must not be null")
+    return value
+
+
+def name(field: str, value: str | None) -> str:
+    """A stream's name or a shard's id."""
+    return _matching(_NAME, field, value)
+
+
+def hash_key_text(field: str, value: str | None) -> int:
+    number = int(_matching(_HASH_KEY, field, value))
+    if number >= 2**128:
+        raise invalid_argument(f"Invalid {field}. {field} must be in the range: [0, 2^128-1]. Specified value was {number}")
+    return number
+
+
+def sequence_number_text(field: str, value: str | None) -> int:
+    return int(_matching(_SEQUENCE_NUMBER, field, value))
+
+
+def one_of(field: str, value: str | None, allowed: tuple[str, ...]) -> str:
+    text = needed(field, value)
+    if text not in allowed:
+        raise validation(field, text, f"Member must satisfy enum value set: [{', '.join(allowed)}]")
+    return text
+
+
+def number(field: str, value: int | None, *, low: int, high: int | None = None) -> int:
+    count = needed(field, value)
+    if count < low:
+        raise validation(field, count, f"Member must have value greater than or equal to {low}")
+    if high is not None and count > high:
+        raise validation(field, count, f"Member must have value less than or equal to {high}")
+    return count
+
+
+def partition_key(value: str | None) -> str:
+    """1 to 256 Unicode characters."""
+    text = needed("partitionKey", value)
+    if not 1 <= len(text) <= 256:
+        raise validation("partitionKey", text, "Member must have length between 1 and 256")
+    return text
+
+
+def unknown_stream(stream_name: str, account_id: str) -> ServiceError:
+    return ServiceError("ResourceNotFoundException", f"Stream {stream_name} under account {account_id} not found.")
+
+
+def _matching(pattern: re.Pattern[str], field: str, value: str | None) -> str:
+    text = needed(field, value)
+    if not pattern.fullmatch(text):
+        raise validation(field, text, f"Member must satisfy regular expression pattern: {pattern.pattern}")
+    return text

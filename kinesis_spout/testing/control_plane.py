@@ -1,0 +1,167 @@
+"""Streams made, described, changed and deleted (API reference, the operations of the same names)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesis_spout.testing import constraints
+from kinesis_spout.testing.account import Account
+from kinesis_spout.testing.answers import (
+    DescribeStreamAnswer,
+    DescribeStreamSummaryAnswer,
+    ListStreamsAnswer,
+    StreamDescription,
+    StreamDescriptionSummary,
+    StreamModeAnswer,
+    UpdateShardCountAnswer,
+)
+from kinesis_spout.testing.errors import in_use, invalid_argument, limit_exceeded
+from kinesis_spout.testing.shard_listing import shard_answer
+from kinesis_spout.testing.stream import Stream
+
+if TYPE_CHECKING:
+    from kinesis_spout.testing import requests
+
+_NO_MONITORING: list[dict[str, list[str]]] = [{"ShardLevelMetrics": []}]
+
+
+class ControlPlane(Account):
+    """Each method takes the operation's request and gives its answer; errors are `ServiceError`."""
+
+    def create_stream(self, request: requests.CreateStream) -> None:
+        name = constraints.name("streamName", request.stream_name)
+        count = constraints.number("shardCount", request.shard_count, low=1)
+        size_kib = request.max_record_size_kib
+        if size_kib is not None:
+            constraints.number("maxRecordSizeInKiB", size_kib, low=1024, high=10240)
+        now_ms = self.clock.now_ms()
+        self._forget_deleted(now_ms)
+        if name in self._streams:
+            raise in_use(f"Stream {name} under account {self.settings.account_id} already exists.")
+        self._check_shard_limit(count)
+        self._streams[name] = Stream(
+            name=name,
+            arn=f"arn:aws:kinesis:{self.settings.region}:{self.settings.account_id}:stream/{name}",
+            shard_count=count,
+            now_ms=now_ms,
+            ready_ms=now_ms + self.settings.create_ms,
+            max_record_bytes=self.settings.default_max_record_bytes if size_kib is None else size_kib * 1024,
+        )
+
+    def delete_stream(self, request: requests.DeleteStream) -> None:
+        stream = self._stream_of(request)
+        now_ms = self.clock.now_ms()
+        if stream.deleted_ms is None:
+            stream.deleted_ms = now_ms
+        self._forget_deleted(now_ms)
+
+    def list_streams(self, request: requests.ListStreams) -> ListStreamsAnswer:
+        limit = constraints.number("limit", 100 if request.limit is None else request.limit, low=1, high=10_000)
+        self._forget_deleted(self.clock.now_ms())
+        names = sorted(name for name in self._streams if name > (request.exclusive_start_stream_name or ""))
+        return ListStreamsAnswer(names[:limit], len(names) > limit)
+
+    def describe_stream(self, request: requests.DescribeStream) -> DescribeStreamAnswer:
+        stream = self._stream_of(request)
+        limit = constraints.number("limit", 100 if request.limit is None else request.limit, low=1, high=10_000)
+        status = stream.status(self.clock.now_ms())
+        after = request.exclusive_start_shard_id or ""
+        shards = [] if status == "CREATING" else [shard for shard in stream.shards.values() if shard.shard_id > after]
+        return DescribeStreamAnswer(
+            StreamDescription(
+                stream_name=stream.name,
+                stream_arn=stream.arn,
+                stream_status=status,
+                stream_mode_details=StreamModeAnswer(),
+                shards=[shard_answer(shard) for shard in shards[:limit]],
+                has_more_shards=len(shards) > limit,
+                retention_period_hours=stream.retention_hours,
+                stream_creation_timestamp=stream.created_ms / 1000,
+                enhanced_monitoring=_NO_MONITORING,
+            )
+        )
+
+    def describe_stream_summary(self, request: requests.DescribeStreamSummary) -> DescribeStreamSummaryAnswer:
+        stream = self._stream_of(request)
+        return DescribeStreamSummaryAnswer(
+            StreamDescriptionSummary(
+                stream_name=stream.name,
+                stream_arn=stream.arn,
+                stream_status=stream.status(self.clock.now_ms()),
+                stream_mode_details=StreamModeAnswer(),
+                retention_period_hours=stream.retention_hours,
+                stream_creation_timestamp=stream.created_ms / 1000,
+                enhanced_monitoring=_NO_MONITORING,
+                open_shard_count=len(stream.open_shards()),
+                max_record_size_kib=stream.max_record_bytes // 1024,
+            )
+        )
+
+    def split_shard(self, request: requests.SplitShard) -> None:
+        stream = self._active_stream(request)
+        shard_id = constraints.name("shardToSplit", request.shard_to_split)
+        new_start = constraints.hash_key_text("NewStartingHashKey", request.new_starting_hash_key)
+        self._check_shard_limit(1)
+        now_ms = self.clock.now_ms()
+        stream.split(shard_id, new_start, now_ms=now_ms, due_ms=now_ms + self.settings.reshard_ms)
+
+    def merge_shards(self, request: requests.MergeShards) -> None:
+        stream = self._active_stream(request)
+        shard_id = constraints.name("shardToMerge", request.shard_to_merge)
+        adjacent_id = constraints.name("adjacentShardToMerge", request.adjacent_shard_to_merge)
+        now_ms = self.clock.now_ms()
+        stream.merge(shard_id, adjacent_id, now_ms=now_ms, due_ms=now_ms + self.settings.reshard_ms)
+
+    def update_shard_count(self, request: requests.UpdateShardCount) -> UpdateShardCountAnswer:
+        constraints.one_of("scalingType", request.scaling_type, ("UNIFORM_SCALING",))
+        target = constraints.number("targetShardCount", request.target_shard_count, low=1)
+        stream = self._active_stream(request)
+        current = len(stream.open_shards())
+        self._check_shard_limit(max(0, target - current))
+        now_ms = self.clock.now_ms()
+        stream.scale(target, now_ms=now_ms, due_ms=now_ms + self.settings.reshard_ms)
+        return UpdateShardCountAnswer(
+            stream_name=stream.name, current_shard_count=current, target_shard_count=target, stream_arn=stream.arn
+        )
+
+    def increase_stream_retention_period(self, request: requests.ChangeRetention) -> None:
+        """To at most 8,760 hours."""
+        stream, hours = self._retention_change(request)
+        if hours < stream.retention_hours:
+            raise invalid_argument(
+                f"Requested retention period ({hours} hours) for stream {stream.name} can not be shorter than "
+                f"existing retention period ({stream.retention_hours} hours). Use DecreaseRetentionPeriod API."
+            )
+        stream.retention_hours = hours
+
+    def decrease_stream_retention_period(self, request: requests.ChangeRetention) -> None:
+        """To at least 24 hours. What is older than the new period is gone at once."""
+        stream, hours = self._retention_change(request)
+        if hours > stream.retention_hours:
+            raise invalid_argument(
+                f"Requested retention period ({hours} hours) for stream {stream.name} can not be longer than "
+                f"existing retention period ({stream.retention_hours} hours). Use IncreaseRetentionPeriod API."
+            )
+        stream.retention_hours = hours
+
+    def _retention_change(self, request: requests.ChangeRetention) -> tuple[Stream, int]:
+        hours = constraints.needed("retentionPeriodHours", request.retention_period_hours)
+        if not 24 <= hours <= 8_760:
+            raise invalid_argument(f"Retention period must be between 24 and 8760 hours, not {hours}.")
+        return self._active_stream(request), hours
+
+    def _active_stream(self, request: requests.Request) -> Stream:
+        stream = self._stream_of(request)
+        status = stream.status(self.clock.now_ms())
+        if status != "ACTIVE":
+            raise in_use(f"Stream {stream.name} under account {self.settings.account_id} not ACTIVE, instead in state {status}")
+        return stream
+
+    def _check_shard_limit(self, more: int) -> None:
+        opened = sum(len(stream.open_shards()) for stream in self._streams.values())
+        if opened + more > self.settings.shard_limit:
+            raise limit_exceeded(
+                f"This request would exceed the shard limit for the account {self.settings.account_id} in "
+                f"{self.settings.region}. Current shard count for the account: {opened}. Limit: {self.settings.shard_limit}. "
+                f"Number of additional shards that would have resulted from this request: {more}."
+            )

@@ -1,0 +1,220 @@
+"""Records put and got (API reference, the operations of the same names)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesis_spout.testing import constraints
+from kinesis_spout.testing.account import Account
+from kinesis_spout.testing.answers import (
+    ChildShardAnswer,
+    GetRecordsAnswer,
+    GetShardIteratorAnswer,
+    PutRecordAnswer,
+    PutRecordsAnswer,
+    PutRecordsEntryAnswer,
+    RecordAnswer,
+)
+from kinesis_spout.testing.errors import ServiceError, invalid_argument, throughput_exceeded, validation
+from kinesis_spout.testing.hash_keys import hash_key
+from kinesis_spout.testing.sequence import SequenceParts
+from kinesis_spout.testing.shard_listing import range_answer
+from kinesis_spout.testing.tokens import LIFETIME_MS, ShardIterator, decode, encode
+
+if TYPE_CHECKING:
+    from kinesis_spout.testing import requests
+    from kinesis_spout.testing.shard import Shard, StoredRecord
+    from kinesis_spout.testing.stream import Stream
+
+_PAGE_BYTES = 10 * 1024 * 1024
+_PAGE_RECORDS = 10_000
+_REQUEST_BYTES = 10 * 1024 * 1024
+_REQUEST_RECORDS = 500
+_ITERATOR_TYPES = ("TRIM_HORIZON", "LATEST", "AT_TIMESTAMP", "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER")
+
+
+class DataPlane(Account):
+    """Each method takes the operation's request and gives its answer; errors are `ServiceError`."""
+
+    def put_record(self, request: requests.PutRecord) -> PutRecordAnswer:
+        stream = self._data_stream(request)
+        answer = self._put(stream, self._checked(stream, request))
+        if answer.error_code is not None:
+            raise ServiceError(answer.error_code, answer.error_message or "")
+        return PutRecordAnswer(answer.shard_id or "", answer.sequence_number or "")
+
+    def put_records(self, request: requests.PutRecords) -> PutRecordsAnswer:
+        """Takes all entries that the shards' limits allow; an entry outside the API's bounds refuses the whole request."""
+        stream = self._data_stream(request)
+        entries = constraints.needed("records", request.records)
+        if not 1 <= len(entries) <= _REQUEST_RECORDS:
+            raise validation("records", len(entries), f"Member must have length between 1 and {_REQUEST_RECORDS}")
+        checked = [self._checked(stream, entry) for entry in entries]
+        if sum(entry.size_bytes for entry in checked) > _REQUEST_BYTES:
+            raise invalid_argument("Records size exceeds 10 MB limit")
+        answers = [self._put(stream, entry) for entry in checked]
+        return PutRecordsAnswer(sum(answer.error_code is not None for answer in answers), answers)
+
+    def get_shard_iterator(self, request: requests.GetShardIterator) -> GetShardIteratorAnswer:
+        kind = constraints.one_of("shardIteratorType", request.shard_iterator_type, _ITERATOR_TYPES)
+        shard_id = constraints.name("shardId", request.shard_id)
+        stream = self._data_stream(request)
+        shard = stream.shard(shard_id)
+        now_ms = self.clock.now_ms()
+        if self.settings.limits and not shard.reads.allows_iterator(now_ms):
+            raise self._rate_exceeded(stream, shard)
+        position = _position(kind, request, stream, shard, now_ms)
+        return GetShardIteratorAnswer(_iterator(stream, shard, position, now_ms))
+
+    def get_records(self, request: requests.GetRecords) -> GetRecordsAnswer:
+        limit = constraints.number("limit", _PAGE_RECORDS if request.limit is None else request.limit, low=1, high=_PAGE_RECORDS)
+        token = self._valid_iterator(request)
+        stream = self.stream(token.stream)
+        if token.created_ms != stream.created_ms:
+            raise constraints.unknown_stream(stream.name, self.settings.account_id)
+        shard = stream.shard(token.shard_id)
+        now_ms = self.clock.now_ms()
+        if self.settings.limits and not shard.reads.allows_call(now_ms):
+            raise self._rate_exceeded(stream, shard)
+        return self._page(stream, shard, token, limit)
+
+    def _page(self, stream: Stream, shard: Shard, token: ShardIterator, limit: int) -> GetRecordsAnswer:
+        now_ms = self.clock.now_ms()
+        position = int(token.sequence)
+        run = _empty_run(shard, token)
+        if run == position:
+            following = shard.first_from(position)
+            behind_ms = 1 if following is None else max(1, now_ms - following.arrival_ms)
+            again = _iterator(stream, shard, position, now_ms, empty_pages=token.empty_pages + 1)
+            return GetRecordsAnswer(records=[], millis_behind_latest=behind_ms, next_shard_iterator=again)
+        records = shard.page(position, before=run, max_records=limit, max_bytes=_PAGE_BYTES)
+        shard.reads.page_was_read(now_ms, sum(record.size_bytes for record in records))
+        after = records[-1].sequence + 1 if records else position
+        if run is not None and (not records or shard.first_from(after) is shard.first_from(run)):
+            after = run
+        rest = shard.first_from(after)
+        ended = not shard.is_open and rest is None and (self.settings.end_with_last_records or not records)
+        return GetRecordsAnswer(
+            records=[_record(record) for record in records],
+            millis_behind_latest=_behind_ms(records, rest, now_ms),
+            next_shard_iterator=None if ended else _iterator(stream, shard, after, now_ms),
+            child_shards=_children(stream, shard) if ended else None,
+        )
+
+    def _valid_iterator(self, request: requests.GetRecords) -> ShardIterator:
+        token = decode(constraints.needed("shardIterator", request.shard_iterator), ShardIterator)
+        if token is None:
+            raise invalid_argument("Invalid ShardIterator.")
+        now_ms = self.clock.now_ms()
+        if token.expired(now_ms):
+            raise ServiceError(
+                "ExpiredIteratorException",
+                f"Iterator expired. The iterator was created at time {token.issued_ms} while right now it is {now_ms} "
+                f"which is further in the future than the tolerated delay of {LIFETIME_MS} milliseconds.",
+            )
+        return token
+
+    def _checked(self, stream: Stream, entry: requests.PutRecord | requests.PutRecordsEntry) -> _Entry:
+        data = constraints.needed("data", entry.data)
+        key = constraints.partition_key(entry.partition_key)
+        size_bytes = len(data) + len(key.encode())
+        if size_bytes > stream.max_record_bytes:
+            raise validation("data", f"{size_bytes} bytes", f"Data and partition key may have {stream.max_record_bytes} bytes")
+        explicit = entry.explicit_hash_key
+        hashed = hash_key(key) if explicit is None else constraints.hash_key_text("ExplicitHashKey", explicit)
+        return _Entry(hashed, key, data, size_bytes)
+
+    def _put(self, stream: Stream, entry: _Entry) -> PutRecordsEntryAnswer:
+        shard = stream.shard_for(entry.hash_key)
+        now_ms = self.clock.now_ms()
+        if self.settings.limits and not shard.writes.allows(now_ms, entry.size_bytes):
+            refused = self._rate_exceeded(stream, shard)
+            return PutRecordsEntryAnswer(error_code=refused.code, error_message=refused.message)
+        record = shard.append(
+            counter=stream.next_counter(), arrival_ms=now_ms, put_ms=now_ms, partition_key=entry.partition_key, data=entry.data
+        )
+        return PutRecordsEntryAnswer(sequence_number=str(record.sequence), shard_id=shard.shard_id)
+
+    def _rate_exceeded(self, stream: Stream, shard: Shard) -> ServiceError:
+        return throughput_exceeded(
+            f"Rate exceeded for shard {shard.shard_id} in stream {stream.name} under account {self.settings.account_id}."
+        )
+
+
+class _Entry(NamedTuple):
+    hash_key: int
+    partition_key: str
+    data: bytes
+    size_bytes: int
+
+
+def _position(kind: str, request: requests.GetShardIterator, stream: Stream, shard: Shard, now_ms: int) -> int:
+    """The sequence number that an iterator of this type begins with."""
+    if kind == "TRIM_HORIZON":
+        return shard.starting_sequence
+    if kind == "LATEST":
+        return shard.tip
+    if kind == "AT_TIMESTAMP":
+        return _position_of_time(request, shard, now_ms)
+    if request.starting_sequence_number is None:
+        raise invalid_argument(f"Must either specify timestampInMillis or startingSequenceNumber with iterator type {kind}.")
+    sequence = constraints.sequence_number_text("startingSequenceNumber", request.starting_sequence_number)
+    _check_sequence(sequence, stream, shard)
+    return sequence + (kind == "AFTER_SEQUENCE_NUMBER")
+
+
+def _position_of_time(request: requests.GetShardIterator, shard: Shard, now_ms: int) -> int:
+    if request.timestamp_s is None:
+        raise invalid_argument(
+            "Must specify timestampInMillis parameter for iterator of type AT_TIMESTAMP. Current request has no timestamp."
+        )
+    timestamp_ms = round(request.timestamp_s * 1000)
+    if timestamp_ms > now_ms:
+        raise invalid_argument(
+            "The timestampInMillis parameter cannot be greater than the currentTimestampInMillis. "
+            f"timestampInMillis: {timestamp_ms}, currentTimestampInMillis: {now_ms}"
+        )
+    return shard.position_of_time(timestamp_ms)
+
+
+def _check_sequence(sequence: int, stream: Stream, shard: Shard) -> None:
+    """A number is good if it is of this shard; whether there is, or ever was, such a record, does not matter."""
+    parts = SequenceParts.of(sequence)
+    used = f"StartingSequenceNumber {sequence} used in GetShardIterator on shard {shard.shard_id} in stream {stream.name}"
+    if parts is None or parts.shard_created_s < stream.created_ms // 1000:
+        raise invalid_argument(f"{used} is invalid because it did not come from this stream.")
+    if parts.shard_index != shard.index or parts.shard_created_s != shard.created_s:
+        raise invalid_argument(
+            f"Invalid StartingSequenceNumber. It encodes shardId-{parts.shard_index:012d}, "
+            f"while it was used in a call to a shard with {shard.shard_id}"
+        )
+
+
+def _empty_run(shard: Shard, token: ShardIterator) -> int | None:
+    """Where the next run of empty pages is that this reader has not had yet; a run at the tip waits for what follows it."""
+    position = int(token.sequence)
+    for boundary, pages in sorted(shard.empty_runs.items()):
+        done = boundary < position or (boundary == position and token.empty_pages >= pages)
+        if not done and (shard.first_from(boundary) is not None or not shard.is_open):
+            return boundary
+    return None
+
+
+def _iterator(stream: Stream, shard: Shard, position: int, now_ms: int, *, empty_pages: int = 0) -> str:
+    return encode(ShardIterator(stream.name, stream.created_ms, shard.shard_id, str(position), now_ms, empty_pages))
+
+
+def _behind_ms(page: list[StoredRecord], rest: StoredRecord | None, now_ms: int) -> int:
+    """0 at the tip; else how long ago the last record of the page arrived, or of an empty page the next one."""
+    if rest is None:
+        return 0
+    return max(1, now_ms - (page[-1] if page else rest).arrival_ms)
+
+
+def _record(record: StoredRecord) -> RecordAnswer:
+    return RecordAnswer(str(record.sequence), record.arrival_ms / 1000, record.data, record.partition_key)
+
+
+def _children(stream: Stream, shard: Shard) -> list[ChildShardAnswer]:
+    children = (stream.shards[child] for child in shard.children if child in stream.shards)
+    return [ChildShardAnswer(child.shard_id, list(child.parents), range_answer(child.hash_keys)) for child in children]

@@ -1,0 +1,123 @@
+"""The service's JSON protocol without its transport: a target and a body in, a status and a body out.
+
+AWS JSON 1.1: `X-Amz-Target: Kinesis_20131202.<Operation>`, times as seconds since 1970, blobs in base64; an error is
+`{"__type": code, "message": text}`. Of the `Authorization` header only the access key is looked at, never the signature.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kinesis_spout.testing import requests, tokens
+from kinesis_spout.testing.errors import ServiceError, TransportFaultError
+from kinesis_spout.testing.faults import FaultKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesis_spout.testing.fake_kinesis import FakeKinesis
+    from kinesis_spout.testing.faults import Fault
+
+_TARGET = "Kinesis_20131202."
+_CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/")
+_SIGNATURE = "AWS4-HMAC-SHA256 "
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP status and the body that goes with it."""
+
+    status: int
+    body: bytes
+
+
+class FakeKinesisProtocol:
+    """Checks credentials, decodes, applies the fault plan, calls the model under its lock, encodes. Any thread may use it."""
+
+    def __init__(self, fake: FakeKinesis, *, wait_s: Callable[[float], object] | None = None) -> None:
+        """`wait_s` lets a fault's delay pass; by default the fake's clock does."""
+        self._fake = fake
+        self._wait_s = fake.clock.sleep if wait_s is None else wait_s
+        self._operations: dict[str, tuple[msgspec.json.Decoder[Any], Callable[[Any], object]]] = {
+            name: (msgspec.json.Decoder(kind), method) for name, kind, method in _operations(fake)
+        }
+
+    def answer(self, target: str, body: bytes, *, authorization: str | None) -> Answer:
+        """The answer to a request. Blocks while a fault delays it; raises `TransportFaultError` if there is to be no answer."""
+        try:
+            self._check_credentials(authorization)
+            return self._serve(target, body)
+        except ServiceError as exc:
+            return Answer(exc.status, msgspec.json.encode({"__type": exc.code, "message": exc.message}))
+
+    def _serve(self, target: str, body: bytes) -> Answer:
+        operation = target.removeprefix(_TARGET)
+        if not target.startswith(_TARGET) or operation not in self._operations:
+            raise ServiceError("UnknownOperationException", f"Operation {target} is not known here")
+        decoder, method = self._operations[operation]
+        try:
+            request = decoder.decode(body or b"{}")
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            raise ServiceError("SerializationException", str(exc)) from exc
+        fault = self._fake.faults.take(operation, _shard_of(request))
+        if fault is not None:
+            self._strike(fault)
+        with self._fake.lock:
+            answer = method(request)
+        if fault is not None and fault.kind is FaultKind.DROP_ANSWER:
+            raise TransportFaultError(processed=True)
+        return Answer(200, b"" if answer is None else msgspec.json.encode(answer))
+
+    def _strike(self, fault: Fault) -> None:
+        if fault.delay_s:
+            self._wait_s(fault.delay_s)
+        if fault.kind is FaultKind.ERROR:
+            raise fault.error()
+        if fault.kind is FaultKind.DROP:
+            raise TransportFaultError(processed=False)
+
+    def _check_credentials(self, authorization: str | None) -> None:
+        known = self._fake.settings.access_keys
+        if known is None:
+            return
+        if authorization is None:
+            raise ServiceError("MissingAuthenticationTokenException", "Missing Authentication Token")
+        match = _CREDENTIAL.search(authorization)
+        if match is None or not authorization.startswith(_SIGNATURE):
+            raise ServiceError("IncompleteSignatureException", "Authorization header requires 'Credential' parameter.")
+        if match[1] not in known:
+            raise ServiceError("UnrecognizedClientException", "The security token included in the request is invalid.")
+
+
+def _operations(fake: FakeKinesis) -> list[tuple[str, type[msgspec.Struct], Callable[[Any], object]]]:
+    return [
+        ("CreateStream", requests.CreateStream, fake.create_stream),
+        ("DeleteStream", requests.DeleteStream, fake.delete_stream),
+        ("ListStreams", requests.ListStreams, fake.list_streams),
+        ("DescribeStream", requests.DescribeStream, fake.describe_stream),
+        ("DescribeStreamSummary", requests.DescribeStreamSummary, fake.describe_stream_summary),
+        ("ListShards", requests.ListShards, fake.list_shards),
+        ("SplitShard", requests.SplitShard, fake.split_shard),
+        ("MergeShards", requests.MergeShards, fake.merge_shards),
+        ("UpdateShardCount", requests.UpdateShardCount, fake.update_shard_count),
+        ("IncreaseStreamRetentionPeriod", requests.ChangeRetention, fake.increase_stream_retention_period),
+        ("DecreaseStreamRetentionPeriod", requests.ChangeRetention, fake.decrease_stream_retention_period),
+        ("PutRecord", requests.PutRecord, fake.put_record),
+        ("PutRecords", requests.PutRecords, fake.put_records),
+        ("GetShardIterator", requests.GetShardIterator, fake.get_shard_iterator),
+        ("GetRecords", requests.GetRecords, fake.get_records),
+    ]
+
+
+def _shard_of(request: object) -> str | None:
+    """The shard that a request for one shard is about."""
+    if isinstance(request, requests.GetShardIterator):
+        return request.shard_id
+    if isinstance(request, requests.GetRecords):
+        token = tokens.decode(request.shard_iterator or "", tokens.ShardIterator)
+        return None if token is None else token.shard_id
+    return None

@@ -1,0 +1,133 @@
+"""FakeKinesis over HTTP, for boto3, for Spark executors and for users' own tests: the standard library's threaded server."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import uuid
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Self
+
+from kinesis_spout.testing.errors import TransportFaultError
+from kinesis_spout.testing.protocol import FakeKinesisProtocol
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from kinesis_spout.testing.fake_kinesis import FakeKinesis
+
+_CONTENT_TYPE = "application/x-amz-json-1.1"
+
+
+class FakeKinesisServer:
+    """Serves one FakeKinesis on a port of its own (0: a free one), HTTP/1.1 with keep-alive, a thread per connection.
+
+    A context manager: entering binds the port and starts the threads, leaving closes every connection and waits for the
+    threads to end. The `Date` header is the injected clock's; a fault's delay takes real seconds. Whoever can reach the port
+    can use it, so it is bound to loopback unless told otherwise.
+    """
+
+    def __init__(self, fake: FakeKinesis, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.fake = fake
+        self._address = (host, port)
+        self._http: _HttpServer | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def endpoint_url(self) -> str:
+        """`http://host:port`; raises RuntimeError before the server is started."""
+        if self._http is None:
+            raise RuntimeError("the server is not started; use it in a with statement")
+        return f"http://{self._address[0]}:{self._http.server_port}"
+
+    def __enter__(self) -> Self:
+        self._http = _HttpServer(self._address, self.fake)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, name="fake-kinesis", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+        if self._http is None or self._thread is None:
+            return
+        self._http.shutdown()
+        self._thread.join()
+        self._http.ending.set()
+        self._http.close_connections()
+        self._http.server_close()
+        self._http = self._thread = None
+
+
+class _HttpServer(ThreadingHTTPServer):
+    daemon_threads = False  # so that server_close waits for them
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], fake: FakeKinesis) -> None:
+        self.ending = threading.Event()
+        self.protocol = FakeKinesisProtocol(fake, wait_s=self.ending.wait)
+        self.clock = fake.clock
+        self._connections: set[socket.socket] = set()
+        self._connections_lock = threading.Lock()
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        if isinstance(request, socket.socket):
+            with self._connections_lock:
+                self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        if isinstance(request, socket.socket):
+            with self._connections_lock:
+                self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away is no news, and neither is a connection that a fault plan or the end has cut."""
+
+    def close_connections(self) -> None:
+        with self._connections_lock:
+            for connection in self._connections:
+                _cut(connection)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # headers and body leave together
+    server: _HttpServer
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        try:
+            answer = self.server.protocol.answer(
+                self.headers.get("X-Amz-Target", ""), body, authorization=self.headers.get("Authorization")
+            )
+        except TransportFaultError:
+            self.close_connection = True
+            _cut(self.connection)
+            return
+        self._send(answer.status, answer.body)
+
+    def do_GET(self) -> None:
+        """Tells that the server is up."""
+        self._send(200, b"")
+
+    def _send(self, status: int, body: bytes) -> None:
+        self.send_response_only(status)
+        self.send_header("Date", formatdate(self.server.clock.now_ms() / 1000, usegmt=True))
+        self.send_header("Content-Type", _CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("x-amzn-RequestId", str(uuid.uuid4()))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _cut(connection: socket.socket) -> None:
+    """Shut both directions, so that a thread that waits to read sees the end."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return

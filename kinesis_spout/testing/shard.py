@@ -1,0 +1,116 @@
+"""One shard: its records in order of sequence number, when it was opened and closed, and where it comes from."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesis_spout.testing.limits import ReadLimits, WriteLimits
+from kinesis_spout.testing.sequence import COUNTER_END, SequenceParts
+
+if TYPE_CHECKING:
+    from kinesis_spout.testing.hash_keys import HashKeyRange
+
+
+class StoredRecord(NamedTuple):
+    sequence: int
+    arrival_ms: int
+    partition_key: str
+    data: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """What counts towards every limit: the data and the partition key."""
+        return len(self.data) + len(self.partition_key.encode())
+
+
+class Shard:
+    """A shard of a stream. `created_s` is what its sequence numbers begin with, so a child's must be above its parents'."""
+
+    def __init__(self, *, index: int, hash_keys: HashKeyRange, parents: tuple[str, ...], created_s: int, opened_ms: int) -> None:
+        self.shard_id = f"shardId-{index:012d}"
+        self.index = index
+        self.hash_keys = hash_keys
+        self.parents = parents
+        self.children: list[str] = []
+        self.created_s = created_s
+        self.opened_ms = opened_ms
+        self.closed_ms: int | None = None
+        self.reads = ReadLimits()
+        self.writes = WriteLimits()
+        self.empty_runs: dict[int, int] = {}
+        self._records: list[StoredRecord] = []
+        self._sequences: list[int] = []
+        self._last_sequence = self.starting_sequence
+        self._in_order_of_arrival = True
+        self._newest_arrival_ms = 0
+
+    @property
+    def starting_sequence(self) -> int:
+        return SequenceParts(self.created_s, self.index, 0, self.created_s).number()
+
+    @property
+    def ending_sequence(self) -> int | None:
+        """The upper bound of a closed shard: above each of its records, and no record's own (as the service's is)."""
+        if self.closed_ms is None:
+            return None
+        return SequenceParts(self.created_s, self.index, COUNTER_END, self.closed_ms // 1000).number()
+
+    @property
+    def is_open(self) -> bool:
+        return self.closed_ms is None
+
+    @property
+    def tip(self) -> int:
+        """The position after the newest record: below the sequence number of every record that is still to come."""
+        return self._last_sequence + 1
+
+    @property
+    def records(self) -> tuple[StoredRecord, ...]:
+        """All records that retention has left, oldest first."""
+        return tuple(self._records)
+
+    def append(self, *, counter: int, arrival_ms: int, put_ms: int, partition_key: str, data: bytes) -> StoredRecord:
+        sequence = SequenceParts(self.created_s, self.index, counter, put_ms // 1000).number()
+        record = StoredRecord(sequence, arrival_ms, partition_key, data)
+        self._records.append(record)
+        self._sequences.append(sequence)
+        self._last_sequence = sequence
+        self._in_order_of_arrival = self._in_order_of_arrival and arrival_ms >= self._newest_arrival_ms
+        self._newest_arrival_ms = max(self._newest_arrival_ms, arrival_ms)
+        return record
+
+    def trim(self, horizon_ms: int) -> None:
+        """Forget the oldest records as far as they arrived before `horizon_ms`."""
+        gone = 0
+        while gone < len(self._records) and self._records[gone].arrival_ms < horizon_ms:
+            gone += 1
+        if gone:
+            del self._records[:gone]
+            del self._sequences[:gone]
+
+    def position_of_time(self, timestamp_ms: int) -> int:
+        """The sequence number of the first record that arrived at that time or later; the tip if there is none."""
+        if self._in_order_of_arrival:
+            at = bisect_left(self._records, timestamp_ms, key=lambda record: record.arrival_ms)
+        else:
+            later = (at for at, record in enumerate(self._records) if record.arrival_ms >= timestamp_ms)
+            at = next(later, len(self._records))
+        return self._sequences[at] if at < len(self._records) else self.tip
+
+    def first_from(self, position: int) -> StoredRecord | None:
+        """The first record whose sequence number is `position` or above."""
+        at = bisect_left(self._sequences, position)
+        return self._records[at] if at < len(self._records) else None
+
+    def page(self, position: int, *, before: int | None, max_records: int, max_bytes: int) -> list[StoredRecord]:
+        """Records from `position` on (and below `before`), within the limits, yet always one if there is one."""
+        start = bisect_left(self._sequences, position)
+        end = len(self._sequences) if before is None else bisect_left(self._sequences, before)
+        page = self._records[start : min(end, start + max_records)]
+        size_bytes = 0
+        for at, record in enumerate(page):
+            size_bytes += record.size_bytes
+            if size_bytes > max_bytes and at:
+                return page[:at]
+        return page
