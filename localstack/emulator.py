@@ -1,0 +1,180 @@
+"""The Kinesis emulator inside LocalStack, alone: the npm package kinesis-local, installed and run for tests.
+
+    python localstack/emulator.py install       # once; into .tools/kinesis-local, as package-lock.json pins it
+    python localstack/emulator.py run           # serves until Ctrl-C
+
+It wants Node 18 or newer. It speaks plain HTTP on loopback, accepts any credentials and forgets everything at its end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).resolve().parent
+DEFAULT_DIRECTORY = HERE.parent / ".tools" / "kinesis-local"
+_PINS = ("package.json", "package-lock.json")
+_NODE_MAJOR = 18
+_START_LIMIT_S = 60.0
+_STOP_LIMIT_S = 10.0
+# Half a second each by default; the emulator's own names for them.
+_CHANGES = (
+    "CREATE_STREAM",
+    "DELETE_STREAM",
+    "MERGE_SHARDS",
+    "SPLIT_SHARD",
+    "UPDATE_SHARD_COUNT",
+)
+
+
+class EmulatorError(Exception):
+    """The emulator cannot be installed or started. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emulator:
+    """A running emulator: where it answers, its process id, and the file that it logs to."""
+
+    endpoint_url: str
+    pid: int
+    log: Path
+
+
+def install(directory: Path = DEFAULT_DIRECTORY) -> Path:
+    """Install what package-lock.json pins, unless it is there; returns the package's folder. Blocks on the network."""
+    npm = _found("npm")
+    _check_node()
+    package = directory / "node_modules" / "kinesis-local"
+    pins = directory / "package-lock.json"
+    if (package / "main.js").exists() and pins.exists() and pins.read_bytes() == (HERE / "package-lock.json").read_bytes():
+        return package
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in _PINS:
+        if name != pins.name:
+            shutil.copyfile(HERE / name, directory / name)
+    shutil.copyfile(HERE / pins.name, pins)
+    done = subprocess.run(
+        [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=directory, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pins.unlink()
+        raise EmulatorError(f"npm could not install kinesis-local into {directory}; npm said: {done.stderr.strip()[-500:]}")
+    return package
+
+
+@contextmanager
+def running(log: Path, *, directory: Path = DEFAULT_DIRECTORY, change_ms: int = 10) -> Iterator[Emulator]:
+    """Install if need be, serve on a free loopback port, and end the process at the end.
+
+    `change_ms`: how long a stream stays CREATING, UPDATING or DELETING. Blocks until the emulator answers, at most 60 s.
+    """
+    package = install(directory)
+    plain_port, tls_port = _free_ports()
+    environment = os.environ | {
+        "KINESIS_MOCK_PLAIN_PORT": str(plain_port),
+        "KINESIS_MOCK_TLS_PORT": str(tls_port),
+        "SHARD_LIMIT": "5000",
+        "LOG_LEVEL": "WARN",
+        **{f"{change}_DURATION": f"{change_ms}ms" for change in _CHANGES},
+    }
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [_found("node"), "--require", str(HERE / "loopback_only.cjs"), "main.js"],
+            cwd=package,  # it reads server.json from where it is started
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        _wait_until_answering(plain_port, process, log)
+        yield Emulator(f"http://127.0.0.1:{plain_port}", process.pid, log)
+    finally:
+        _end(process)
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        if arguments == ["install"]:
+            print(f"kinesis-local is in {install()}")
+            return 0
+        if arguments == ["run"]:
+            with running(DEFAULT_DIRECTORY.parent / "kinesis-local.log") as emulator:
+                print(f"Kinesis answers at {emulator.endpoint_url}; its log is {emulator.log}; Ctrl-C ends it")
+                _wait_for_interrupt()
+            return 0
+    except EmulatorError as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    print(f"usage: {Path(__file__).name} install | run", file=sys.stderr)
+    return 2
+
+
+def _wait_for_interrupt() -> None:
+    import signal  # noqa: PLC0415  # only the command line waits for signals
+
+    signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+def _found(program: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        raise EmulatorError(f"{program} is not on the PATH; install Node {_NODE_MAJOR}+ (Debian: apt-get install nodejs npm)")
+    return path
+
+
+def _check_node() -> None:
+    version = subprocess.run([_found("node"), "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    major = version.lstrip("v").partition(".")[0]
+    if not major.isdigit() or int(major) < _NODE_MAJOR:
+        raise EmulatorError(f"node is {version}; the Kinesis emulator needs Node {_NODE_MAJOR}+: install a newer one")
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]
+
+
+def _wait_until_answering(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _START_LIMIT_S
+    while not _answers(port):
+        if process.poll() is not None:
+            raise EmulatorError(f"the Kinesis emulator ended with code {process.returncode} at its start; see {log}")
+        if time.monotonic() > deadline:
+            raise EmulatorError(f"the Kinesis emulator does not answer on port {port} after {_START_LIMIT_S:.0f} s; see {log}")
+        time.sleep(0.05)  # noqa: TID251  # a starting process announces nothing
+
+
+def _answers(port: int) -> bool:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        try:
+            connection.request("GET", "/healthcheck")
+            return connection.getresponse().status == 200
+        except (OSError, HTTPException):
+            return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=_STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(timeout=_STOP_LIMIT_S)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
