@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,13 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings
+from localstack import emulator
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kinesis_spout.clock import Clock
 
 REGION = "us-east-1"
 ACCESS_KEY = "AKIDEXAMPLE"
@@ -72,6 +78,49 @@ def moto_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(timeout=20)
+
+
+@pytest.fixture(scope="session")
+def emulator_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The npm emulator in a process of its own; one for the session. Without Node it fails and says what to install."""
+    try:
+        with emulator.running(tmp_path_factory.mktemp("emulator") / "emulator.log") as service:
+            yield service.endpoint_url
+    except emulator.EmulatorError as exc:
+        pytest.fail(str(exc))
+
+
+@dataclass(frozen=True, slots=True)
+class ServedFake:
+    """A FakeKinesis, `model`, and where boto3 finds it."""
+
+    endpoint_url: str
+    model: FakeKinesis
+
+
+@pytest.fixture
+def fake_kinesis() -> Iterator[ServedFake]:
+    """A FakeKinesis of the test's own, on the machine's clock, served over HTTP."""
+    with serve() as fake:
+        yield fake
+
+
+@contextmanager
+def serve(*, settings: FakeKinesisSettings | None = None, clock: Clock | None = None) -> Iterator[ServedFake]:
+    """A served FakeKinesis with settings or a clock of the test's own."""
+    fake = FakeKinesis(settings=settings, clock=clock)
+    with FakeKinesisServer(fake) as server:
+        yield ServedFake(server.endpoint_url, fake)
+
+
+@pytest.fixture(params=["fake", pytest.param("emulator", marks=pytest.mark.emulator)])
+def kinesis_service(request: pytest.FixtureRequest) -> str:
+    """The endpoint of a service that the contract suite holds for: our fake, and the emulator inside LocalStack."""
+    if request.param == "fake":
+        fake: ServedFake = request.getfixturevalue("fake_kinesis")
+        return fake.endpoint_url
+    endpoint: str = request.getfixturevalue("emulator_endpoint")
+    return endpoint
 
 
 def _free_port() -> int:
