@@ -1,0 +1,133 @@
+"""How commands fail: one sentence on stderr and an exit code, never a stack trace.
+
+    CliError        what is wrong, where, what to do: exit code 1
+    Interrupted     SIGINT or SIGTERM: exit code 128 + the signal's number, as a shell expects
+
+Usage errors are typer's own: exit code 2.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import traceback
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import FrameType
+
+    from rich.console import Console
+
+
+class CliError(Exception):
+    """A sentence for the user. `log_file`: where more can be read."""
+
+    def __init__(self, sentence: str, *, log_file: Path | None = None) -> None:
+        super().__init__(sentence)
+        self.log_file = log_file
+
+
+class Interrupted(BaseException):
+    """A signal asked the command to stop. Not an Exception, so that nothing on the way swallows it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+class StopSignals:
+    """SIGINT and SIGTERM while a command runs: they raise `Interrupted` in the main thread, or only wake `wait` while deferred.
+
+    A second signal while the command already stops is ignored, so that it can end what it has started.
+    """
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+        self._number: int | None = None
+        self._deferred = False
+
+    def install(self) -> None:
+        """Take the signals over. Again after a library has taken them (PySpark's context does)."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a signal has come."""
+        return self._number is not None
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a signal; True when one has come."""
+        return self._woken.wait(timeout_s)
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Inside, a signal interrupts nothing; it is raised at the end of the block, unless the block fails by itself."""
+        self._deferred = True
+        try:
+            yield
+        finally:
+            self._deferred = False
+        if self._number is not None:
+            raise Interrupted(self._number)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self._number is not None:
+            return
+        self._number = number
+        self._woken.set()
+        if not self._deferred:
+            raise Interrupted(number)
+
+
+@contextmanager
+def one_sentence(errors: Console, *, debug: bool = False, log_file: Path | None = None) -> Iterator[None]:
+    """Turn what is raised inside into a sentence on `errors` and an exit code.
+
+    The traceback goes to `log_file` when there is one, and with `debug` to stderr as well.
+    """
+    try:
+        yield
+    except (typer.Exit, typer.BadParameter):
+        raise
+    except typer.Abort as exc:
+        # a prompt was left: by ctrl-C, or because nobody is there to answer
+        raise typer.Exit(130 if isinstance(exc.__context__, KeyboardInterrupt) else 1) from exc
+    except (KeyboardInterrupt, Interrupted) as exc:
+        raise typer.Exit(exc.exit_code if isinstance(exc, Interrupted) else 130) from exc
+    except Exception as exc:
+        log_file = getattr(exc, "log_file", None) or log_file
+        if debug:
+            traceback.print_exc(file=sys.stderr)
+        if log_file is not None:
+            _append_traceback(log_file)
+        errors.print(f"[bold red]error:[/] {_escaped(sentence_of(exc))}", highlight=False, soft_wrap=True)
+        if log_file is not None and log_file.exists():
+            errors.print(f"[dim]more in[/] {_escaped(str(log_file))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from exc
+
+
+def sentence_of(exc: BaseException) -> str:
+    """An error's first paragraph in one line; an unexpected error is named by its class as well."""
+    text = " ".join(str(exc).strip().split("\n\n")[0].split()) or type(exc).__name__
+    ours = type(exc).__module__.split(".")[0] in {"kinesis_spout", "state", "scheme", "spark_job"}
+    return text if ours else f"{type(exc).__name__}: {text}"
+
+
+def _append_traceback(log_file: Path) -> None:
+    try:
+        with log_file.open("a", encoding="utf-8") as log:
+            traceback.print_exc(file=log)
+    except OSError:
+        return  # the sentence on stderr is what matters; a log that can't be written must not hide it
+
+
+def _escaped(text: str) -> str:
+    """The text with rich's markup brackets taken literally."""
+    return text.replace("[", r"\[")
