@@ -78,7 +78,7 @@ class TransactionRefusedError(StateError):
 
 
 class ZnodeTree(Protocol):
-    """A call blocks at most for the tree's time limit, retries lost connections inside it, then raises `StoreUnavailableError`."""
+    """A call blocks for at most for the tree's time limit, retries inside it, then raises `StoreUnavailableError`."""
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
         """The newest state of each node; None for one that does not exist."""

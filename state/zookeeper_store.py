@@ -17,6 +17,7 @@ from typing import Any
 
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import (
+    EXCEPTIONS,
     AuthFailedError,
     BadVersionError,
     ConnectionLoss,
@@ -38,6 +39,7 @@ from kazoo.retry import KazooRetry
 from state.connect_string import EMBEDDED_PREFIX, ConnectString
 from state.embedded_zookeeper import resolve_connect_string
 from state.errors import StateError, StoreUnavailableError
+from state.multi_read import MAX_PATHS, NO_NODE, MultiRead
 from state.znode_state_store import ZnodeStateStore
 from state.znode_tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, Znode
 from state.zookeeper_paths import ZookeeperPaths
@@ -58,6 +60,14 @@ _REFUSALS: dict[type[Exception], Refusal] = {
 _BYSTANDERS = (RolledBackError, RuntimeInconsistency)  # operations of a refused multi that were not the reason
 
 
+class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    def multi_read_async(self, paths: Sequence[str]) -> Any:
+        """Send one `MultiRead`; its answer comes as kazoo's own answers do."""
+        result = self.handler.async_result()
+        self._call(MultiRead(paths), result)
+        return result
+
+
 class ZookeeperTree:
     """A `ZnodeTree` over one kazoo client, which is connected by the first call, and anew in a forked process."""
 
@@ -74,9 +84,11 @@ class ZookeeperTree:
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
         def issue(client: Any) -> list[Any]:
-            return [client.sync_async("/"), *(client.get_async(path) for path in paths)]
+            parts = range(0, len(paths), MAX_PATHS)
+            return [client.sync_async("/"), *(client.multi_read_async(paths[start : start + MAX_PATHS]) for start in parts)]
 
-        return [_znode(answer) for answer in self._call(issue)[1:]] if paths else []
+        answers = [answer for part in self._call(issue)[1:] for answer in part] if paths else []
+        return [self._node(answer, path) for answer, path in zip(answers, paths, strict=True)]
 
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:
         def issue(client: Any) -> list[Any]:
@@ -175,7 +187,7 @@ class ZookeeperTree:
     def _connect(self) -> Any:
         servers = ConnectString.parse(resolve_connect_string(self._address))
         self._check_names(servers)
-        client = KazooClient(
+        client = _Client(
             hosts=servers.hosts(),
             timeout=self._session_timeout_s,
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=2.0, sleep_func=time.sleep),  # noqa: TID251  # kazoo insists that it be its handler's own
@@ -222,6 +234,11 @@ class ZookeeperTree:
             f"ZooKeeper at {self._address} did not answer within {waited_s:g} s; "
             "check that the servers run, and that they can be reached from here"
         )
+
+    def _node(self, answer: Znode | int, path: str) -> Znode | None:
+        if isinstance(answer, int) and answer != NO_NODE:
+            raise self._translated(EXCEPTIONS[answer](), path)
+        return None if isinstance(answer, int) else answer
 
     def _translated(self, exc: Exception, where: str) -> StateError:
         if isinstance(exc, NoAuthError | AuthFailedError):
@@ -294,13 +311,6 @@ def _answer(pending: Any, deadline: float) -> Any:
         return pending.get(timeout=max(0.0, deadline - time.monotonic()))
     except NoNodeError as exc:
         return exc
-
-
-def _znode(answer: Any) -> Znode | None:
-    if isinstance(answer, NoNodeError):
-        return None
-    data, stat = answer
-    return Znode(data or b"", stat.version, stat.ephemeralOwner)
 
 
 def _stop(client: Any) -> None:
