@@ -89,6 +89,9 @@ class Position:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Position is immutable; {name} cannot be set")
 
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"Position is immutable; {name} cannot be deleted")
+
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return Position.parse, (str(self),)
 
@@ -130,7 +133,9 @@ class StartingPosition:
         try:
             position = Position.parse(text)
         except InvalidPositionError as exc:
-            raise InvalidPositionError(f"{text!r} is not a starting position; use LATEST, -2h, {_GRAMMAR.removesuffix(' or SHARD_END')}") from exc
+            raise InvalidPositionError(
+                f"{text!r} is not a starting position; use LATEST, -2h, {_GRAMMAR.removesuffix(' or SHARD_END')}"
+            ) from exc
         if position.is_end:
             raise InvalidPositionError("SHARD_END is no starting position: nothing would ever be read")
         return cls(text, position=position)
@@ -152,5 +157,7 @@ def _iso(timestamp_ms: int) -> str:
     try:
         moment = datetime.fromtimestamp(timestamp_ms // 1_000, UTC).replace(microsecond=timestamp_ms % 1_000 * 1_000)
     except (ValueError, OverflowError, OSError) as exc:
-        raise InvalidPositionError(f"{timestamp_ms} ms since 1970 is not a time that can be written; use a year from 1 to 9999") from exc
+        raise InvalidPositionError(
+            f"{timestamp_ms} ms since 1970 is not a time that can be written; use a year from 1 to 9999"
+        ) from exc
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

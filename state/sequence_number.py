@@ -1,7 +1,7 @@
-"""Sequence numbers: compared as integers, then by sub-sequence number.
+r"""Sequence numbers: compared as integers, then by sub-sequence number.
 
 Kinesis writes them as decimal texts of up to 129 digits without leading zeros (`SequenceNumber` in the service's
-API: pattern `0|([1-9]\\d{0,128})`), so texts of different lengths must not be compared as texts. A record that
+API: pattern `0|([1-9]\d{0,128})`), so texts of different lengths must not be compared as texts. A record that
 was unpacked from an aggregate shares its sequence number with its siblings and has a sub-sequence number.
 """
 
@@ -12,6 +12,8 @@ from functools import total_ordering
 
 from state.errors import InvalidSequenceNumberError
 
+_LIMIT = 10**129
+_SUB_LIMIT = 10**10
 _GRAMMAR = re.compile(r"(0|[1-9][0-9]{0,128})(?:\.(0|[1-9][0-9]{0,9}))?", re.ASCII)
 
 
@@ -25,8 +27,10 @@ class SequenceNumber:
     sub: int
 
     def __init__(self, sequence: int, sub: int = 0) -> None:
-        if sequence < 0 or sub < 0:
-            raise InvalidSequenceNumberError(f"sequence number {sequence}.{sub} is negative; use the number that Kinesis returned")
+        if not (0 <= sequence < _LIMIT and 0 <= sub < _SUB_LIMIT):
+            raise InvalidSequenceNumberError(
+                f"{sequence}.{sub} is negative, or longer than a sequence number can be; use the number that Kinesis returned"
+            )
         object.__setattr__(self, "sequence", sequence)
         object.__setattr__(self, "sub", sub)
         object.__setattr__(self, "_hash", hash((sequence, sub)))
