@@ -1,0 +1,66 @@
+"""Short words for tests of the tracker: numbers instead of sequence numbers, and a look at its nodes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+from state.inflight_record_tracker import InflightRecordTracker
+from state.position import TRIM_HORIZON
+from state.retry_policy import RetryPolicy
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState
+from state.tracker_table import NodeState
+
+SHARD = "shardId-000000000000"
+# Retries are due 100, 200, 400 ... ms after the failure, exactly.
+POLICY = RetryPolicy(retry_limit=3, first_delay_ms=100, growth=2, max_delay_ms=1_000, jitter=0)
+
+
+def seeded(seed: int = 0) -> Random:
+    return Random(seed)  # noqa: S311  # it spreads retries, it hides nothing
+
+
+def seq(number: int, sub: int = 0) -> SequenceNumber:
+    return SequenceNumber(number, sub)
+
+
+def seqs(*numbers: int) -> list[SequenceNumber]:
+    return [SequenceNumber(number) for number in numbers]
+
+
+def fresh_state() -> ShardState:
+    return ShardState(shard_id=SHARD, read_position=TRIM_HORIZON)
+
+
+def make_tracker(*emitted: int, state: ShardState | None = None, policy: RetryPolicy = POLICY) -> InflightRecordTracker:
+    """A tracker that has emitted these numbers, each for the first time."""
+    tracker = InflightRecordTracker(state or fresh_state(), retry_policy=policy, random=seeded())
+    for number in emitted:
+        tracker.emit(seq(number))
+    return tracker
+
+
+def restart(tracker: InflightRecordTracker, policy: RetryPolicy = POLICY) -> InflightRecordTracker:
+    """What a new process has: the stored state and nothing else."""
+    return make_tracker(state=tracker.snapshot(), policy=policy)
+
+
+def nodes(tracker: InflightRecordTracker) -> list[tuple[int, NodeState]]:
+    """Number and state of each node in order: what memory is spent on can be seen nowhere else."""
+    return [(node.first.sequence, node.state) for node in tracker._nodes]
+
+
+def check_structure(tracker: InflightRecordTracker) -> None:
+    """List and map hold the same nodes in ascending order, no two neighbours are acked, and the first is not."""
+    listed = list(tracker._nodes)
+    assert {node.first: node for node in listed} == tracker._nodes._by_first
+    assert len(listed) == tracker.node_count
+    assert all(a.after is b and b.before is a and a.last < b.first for a, b in pairwise(listed))
+    acked = [node.state is NodeState.ACKED for node in listed]
+    assert not any(a and b for a, b in pairwise(acked)), "two acked neighbours"
+    assert not listed or not acked[0], "the first node is acked"
+    for state in (NodeState.PENDING, NodeState.QUEUED, NodeState.EXHAUSTED):
+        assert tracker.count(state) == sum(node.count for node in listed if node.state is state)
+    assert len(tracker._retries) == sum(node.state is NodeState.QUEUED for node in listed)
+    assert set(tracker._exhausted) == {node.first for node in listed if node.state is NodeState.EXHAUSTED}

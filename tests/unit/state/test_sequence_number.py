@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from state.errors import InvalidSequenceNumberError
+from state.sequence_number import SequenceNumber
+
+REAL = "49590338271490256608559692538361571095921575989136588898"
+
+
+@pytest.mark.parametrize("text", ["0", "7", REAL, "9" * 129, f"{REAL}.1", "7.9999999999"])
+def test_a_text_comes_back_as_it_was(text: str) -> None:
+    """Up to the 129 digits that the service's API allows."""
+    assert str(SequenceNumber.parse(text)) == text
+
+
+def test_a_sub_sequence_number_of_zero_is_not_written() -> None:
+    """A record that is no part of an aggregate has none."""
+    assert str(SequenceNumber.parse("7.0")) == "7"
+    assert SequenceNumber.parse("7.0") == SequenceNumber(7)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " 7",
+        "7 ",
+        "7\n",
+        "07",
+        "-1",
+        "+1",
+        "1_000",
+        "1e3",
+        "7.",
+        ".7",
+        "7.01",
+        "7.1.2",
+        "LATEST",
+        "٣",
+        "9" * 130,
+        "7.12345678901",
+    ],
+)
+def test_a_text_that_is_no_sequence_number_is_refused(text: str) -> None:
+    """Python's own int would take some of them."""
+    with pytest.raises(InvalidSequenceNumberError, match="is not a sequence number"):
+        SequenceNumber.parse(text)
+
+
+@pytest.mark.parametrize(("sequence", "sub"), [(-1, 0), (0, -1), (10**129, 0), (0, 10**10)])
+def test_a_number_whose_text_could_not_be_read_again_is_refused(sequence: int, sub: int) -> None:
+    """It would be found out only when it is read from the store."""
+    with pytest.raises(InvalidSequenceNumberError):
+        SequenceNumber(sequence, sub)
+
+
+def test_numbers_compare_as_integers_then_by_sub_sequence_number() -> None:
+    """As texts 9 would come after 10."""
+    ordered = [SequenceNumber.parse(text) for text in ("9", "10", "10.2", "10.10", "11", REAL)]
+    assert sorted(ordered[::-1]) == ordered
+    assert SequenceNumber(5) <= SequenceNumber(5)
+    assert SequenceNumber(5, 1) > SequenceNumber(5)
+
+
+def test_equal_numbers_are_one_key() -> None:
+    """However they were made."""
+    assert {SequenceNumber(7), SequenceNumber.parse("7")} == {SequenceNumber(7, 0)}
+    assert len({SequenceNumber(7), SequenceNumber(7, 1)}) == 2
+
+
+def test_a_sequence_number_is_not_comparable_with_other_things() -> None:
+    """A forgotten parse is an error, not an order."""
+    assert SequenceNumber(7) != 7
+    assert SequenceNumber(7) != "7"
+    with pytest.raises(TypeError):
+        assert SequenceNumber(7) < 8  # type: ignore[operator]  # that this is an error is what is tested
+
+
+def test_a_sequence_number_cannot_be_changed() -> None:
+    """It is a key of maps."""
+    number = SequenceNumber(7)
+    with pytest.raises(AttributeError, match="immutable"):
+        number.sequence = 8
+    with pytest.raises(AttributeError, match="immutable"):
+        del number.sub
+
+
+def test_a_sequence_number_survives_pickling_and_copying() -> None:
+    """Spark pickles the reader that holds some."""
+    number = SequenceNumber(7, 3)
+    assert pickle.loads(pickle.dumps(number)) == number  # noqa: S301  # our own bytes
+    assert copy.deepcopy(number) == number
+    assert repr(number) == "SequenceNumber(7.3)"
