@@ -41,7 +41,7 @@ class ByteBudget:
             return self._held_bytes
 
     @property
-    def is_full(self) -> bool:
+    def spent(self) -> bool:
         """Whether no reservation is granted until pages are taken."""
         with self._lock:
             return self._held_bytes >= self.max_bytes
@@ -145,16 +145,18 @@ class BufferedGetter:
             self.budget.settle(page_bytes)
         with self._lock:
             self._last_page = page
-            if page.count:
-                self._pages.append(page)
-                self._records += page.count
-                self._bytes += page_bytes
+            if self._pages and not self._pages[-1].count:
+                self._pages.pop()  # it held no bytes
+            self._pages.append(page)
+            self._records += page.count
+            self._bytes += page_bytes
         return page
 
     def take(self) -> Page | None:
         """The oldest page in the buffer, which makes room for another; None when there is none. Never blocks.
 
-        Pages without records are never in the buffer: what they tell is in `last_page`.
+        The last page taken tells where reading stopped (tip, end, children), so a page without records is kept too; of a
+        run of them, only the newest, which tells all that the others did.
         """
         with self._lock:
             if not self._pages:
@@ -178,4 +180,4 @@ class BufferedGetter:
 
 def _held_bytes(page: Page) -> int:
     """What a page costs in memory: its Arrow buffers, which hold keys and numbers besides the payload."""
-    return int(page.records.nbytes)
+    return int(page.records.nbytes) if page.count else 0

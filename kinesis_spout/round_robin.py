@@ -53,7 +53,7 @@ class RoundRobinReader:
     @property
     def idle(self) -> bool:
         """Nothing is under way, and nothing will be until pages are taken: no shard wants a fetch that the budget allows."""
-        return not self._under_way and not any(getter.wants_fetch and not getter.budget.is_full for getter in self._getters)
+        return not self._under_way and not any(getter.wants_fetch and not getter.budget.spent for getter in self._getters)
 
     def step(self, timeout_s: float) -> list[BufferedGetter]:
         """Start what is due, wait for at most `timeout_s` until a fetch completes, return the getters whose fetches did.
@@ -94,7 +94,7 @@ class RoundRobinReader:
                 continue
             self._next = index
             if not getter.try_reserve():
-                if not getter.budget.is_full and not self._under_way:
+                if not getter.budget.spent and not self._under_way:
                     soonest_s = now_s + _LOOK_AGAIN_S  # another reader's fetch holds the budget
                 break
             self._next = (index + 1) % len(self._getters)
