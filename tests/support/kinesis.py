@@ -6,10 +6,12 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import boto3
 import pytest
@@ -29,10 +31,16 @@ SECRET_KEY = "not-a-secret"
 _START_LIMIT_S = 60.0
 
 
+@cache
+def _session() -> boto3.session.Session:
+    """One for all tests: it parses the service's description once, which takes longer than most tests."""
+    return boto3.session.Session()
+
+
 @contextmanager
 def kinesis_client(endpoint_url: str, *, access_key: str = ACCESS_KEY, max_attempts: int = 1) -> Iterator[Any]:
     """A boto3 client with made-up credentials that does not retry unless told to; its connections are closed at the end."""
-    client = boto3.session.Session().client(
+    client = _session().client(
         "kinesis",
         endpoint_url=endpoint_url,
         region_name=REGION,
@@ -121,6 +129,31 @@ def kinesis_service(request: pytest.FixtureRequest) -> str:
         return fake.endpoint_url
     endpoint: str = request.getfixturevalue("emulator_endpoint")
     return endpoint
+
+
+class Service(NamedTuple):
+    """A client of the service under test, and a stream name that nobody else uses."""
+
+    client: Any
+    name: str
+
+
+@pytest.fixture
+def service(kinesis_service: str) -> Iterator[Service]:
+    with kinesis_client(kinesis_service) as client:
+        yield Service(client, f"contract-{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def one_shard(service: Service) -> Service:
+    create_stream(service.client, service.name)
+    return service
+
+
+@pytest.fixture
+def two_shards(service: Service) -> Service:
+    create_stream(service.client, service.name, shards=2)
+    return service
 
 
 def _free_port() -> int:
