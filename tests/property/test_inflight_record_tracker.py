@@ -1,0 +1,212 @@
+"""Random histories of one shard against the naive oracle: emissions, spans, outcomes in any order, time-outs, restarts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from state.errors import IllegalTrackerEventError
+from state.position import Position, PositionKind
+from state.retry_policy import RetryPolicy
+from state.tracker_table import NodeState
+from tests.support.tracker import SHARD, check_structure, make_tracker, restart, seq, seqs
+from tests.support.tracker_oracle import FIRST_DELAY_MS, LIMIT, MAX_AGE_MS, Oracle
+
+if TYPE_CHECKING:
+    from state.emission import Emission
+    from state.sequence_number import SequenceNumber
+
+POLICY = RetryPolicy(retry_limit=LIMIT, first_delay_ms=FIRST_DELAY_MS, max_delay_ms=10_000, jitter=0, max_age_ms=MAX_AGE_MS)
+STEPS = st.integers(1, 3)
+
+
+class TrackerMachine(RuleBasedStateMachine):
+    """Whatever happens, the tracker says what walking over all records would say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tracker = make_tracker(policy=POLICY)
+        self.oracle = Oracle()
+        self.now_ms = 0
+        self.made: list[tuple[int, int]] = []
+        self.checkpoint: SequenceNumber | None = None
+        self.ended = False
+        self.closed = False
+
+    def remember(self, emission: Emission) -> None:
+        self.made.append((emission.sequence.sequence, emission.attempt))
+
+    # emissions ------------------------------------------------------------------------------------------------
+    def may_read(self) -> bool:
+        return not self.ended and (not self.closed or self.oracle.read < len(self.oracle.shard))
+
+    @initialize(count=st.integers(0, 4))
+    def begin(self, count: int) -> None:
+        for _ in range(count):
+            self.emit(1, None)
+
+    @precondition(may_read)
+    @rule(step=STEPS, patience_ms=st.none() | st.integers(0, 500))
+    def emit(self, step: int, patience_ms: int | None) -> None:
+        (number,) = self.oracle.take_unread(1, step)
+        deadline_ms = None if patience_ms is None else self.now_ms + patience_ms
+        self.oracle.emit([number], deadline_ms)
+        emission = self.tracker.emit(seq(number), deadline_ms=deadline_ms)
+        assert emission.message_id == f"{SHARD}:{number}:1"
+        self.remember(emission)
+
+    @precondition(lambda self: self.may_read() and not self.closed)
+    @rule(step=STEPS, count=st.integers(2, 6))
+    def emit_span(self, step: int, count: int) -> None:
+        numbers = self.oracle.take_unread(count, step)
+        self.oracle.emit(numbers)
+        self.remember(self.tracker.emit_span(seq(numbers[0]), seq(numbers[-1]), count))
+
+    @precondition(lambda self: self.oracle.read > 0)
+    @rule(data=st.data())
+    def emit_again(self, data: Any) -> None:
+        number = data.draw(st.sampled_from(self.oracle.shard[: self.oracle.read]))
+        with pytest.raises(IllegalTrackerEventError):
+            self.tracker.emit(seq(number))
+
+    @rule()
+    def take_retry(self) -> None:
+        emission = self.tracker.take_retry(self.now_ms)
+        expected = self.oracle.take_retry(self.now_ms)
+        assert (None if emission is None else (emission.sequence.sequence, emission.attempt)) == expected
+        if emission is not None:
+            self.remember(emission)
+
+    @precondition(lambda self: self.made)
+    @rule(data=st.data())
+    def retry_one(self, data: Any) -> None:
+        first, _ = data.draw(st.sampled_from(self.made))
+        entry = self.oracle.find(first)
+        if entry is None or entry.status != "queued":
+            with pytest.raises(IllegalTrackerEventError):
+                self.tracker.retry(seq(first))
+            return
+        emission = self.tracker.retry(seq(first))
+        assert (emission.sequence.sequence, emission.attempt) == self.oracle.retry(entry)
+        self.remember(emission)
+
+    @precondition(lambda self: self.oracle.read == len(self.oracle.shard))
+    @rule()
+    def reach_end(self) -> None:
+        self.ended = self.closed = True
+        self.tracker.reach_end()
+
+    # outcomes -------------------------------------------------------------------------------------------------
+    @precondition(lambda self: self.made)
+    @rule(data=st.data())
+    def ack(self, data: Any) -> None:
+        first, attempt = data.draw(st.sampled_from(self.made))
+        assert self.tracker.ack(seq(first), attempt) is self.oracle.ack(first, attempt)
+
+    @precondition(lambda self: self.made)
+    @rule(data=st.data(), retry=st.sampled_from([True, True, True, False]))
+    def fail(self, data: Any, *, retry: bool) -> None:
+        first, attempt = data.draw(st.sampled_from(self.made))
+        expected = self.oracle.fail(first, attempt, self.now_ms, retry=retry)
+        assert self.tracker.fail(seq(first), attempt, self.now_ms, retry=retry) is expected
+
+    @rule(number=st.integers(0, 50), attempt=st.integers(-1, 6))
+    def outcome_of_anything(self, number: int, attempt: int) -> None:
+        assert self.tracker.fail(seq(number), attempt, self.now_ms) is self.oracle.fail(number, attempt, self.now_ms)
+        assert self.tracker.ack(seq(number), attempt) is self.oracle.ack(number, attempt)
+
+    @precondition(lambda self: any(len(entry.numbers) > 1 for entry in self.oracle.in_status("pending")))
+    @rule(data=st.data())
+    def ack_span(self, data: Any) -> None:
+        span = data.draw(st.sampled_from([entry for entry in self.oracle.in_status("pending") if len(entry.numbers) > 1]))
+        out = sorted(data.draw(st.sets(st.sampled_from(span.numbers), min_size=1)))
+        self.tracker.ack_span(seq(span.first), span.deliveries, split_out=seqs(*out))
+        self.oracle.split(span.first, out)
+        self.made += [(number, span.attempts + 1) for number in out]
+
+    @rule()
+    def expire(self) -> None:
+        expired = [(emission.sequence.sequence, emission.attempt) for emission in self.tracker.expire(self.now_ms)]
+        assert expired == self.oracle.expire(self.now_ms)
+
+    @precondition(lambda self: self.oracle.exhausted)
+    @rule()
+    def dead_letter(self) -> None:
+        first = self.tracker.exhausted[0].first
+        entry = self.oracle.find(first.sequence)
+        assert entry is not None
+        self.oracle.resolve(entry)
+        self.tracker.dead_lettered(first)
+
+    # time and restarts ----------------------------------------------------------------------------------------
+    @rule(passed_ms=st.integers(1, 700))
+    def time_passes(self, passed_ms: int) -> None:
+        self.now_ms += passed_ms
+
+    @rule()
+    def restart(self) -> None:
+        state = self.tracker.snapshot()
+        tail = self.oracle.unread_tail()
+        stored = [
+            (u.first.sequence, u.last.sequence, u.count, u.attempts, u.due_ms, u.first_failure_ms) for u in state.unresolved
+        ]
+        assert stored == [entry.stored() for entry in self.oracle.entries if entry.unresolved and entry not in tail]
+        in_ranges = {number for u in state.unresolved for number in self.oracle.shard if u.first <= seq(number) <= u.last}
+        in_rest = {number for number in self.oracle.shard if is_behind(number, state.read_position)}
+        assert not in_ranges & in_rest
+        assert in_ranges | in_rest == self.oracle.to_deliver_again()
+        self.tracker = restart(self.tracker, POLICY)
+        self.oracle.restart(state)
+        self.ended = state.read_position.is_end
+
+    # what always holds ----------------------------------------------------------------------------------------
+    @invariant()
+    def list_and_map_agree(self) -> None:
+        check_structure(self.tracker)
+
+    @invariant()
+    def checkpoint_is_that_of_the_oracle_and_moves_on_only(self) -> None:
+        checkpoint = self.tracker.checkpoint
+        assert (None if checkpoint is None else checkpoint.sequence) == self.oracle.checkpoint
+        if self.checkpoint is not None:
+            assert checkpoint is not None
+            assert self.checkpoint <= checkpoint
+        self.checkpoint = checkpoint
+        passed = [
+            entry
+            for entry in self.oracle.entries
+            if entry.unresolved and checkpoint is not None and seq(entry.first) <= checkpoint
+        ]
+        assert not passed
+
+    @invariant()
+    def memory_follows_what_is_unresolved(self) -> None:
+        unresolved = [entry for entry in self.oracle.entries if entry.unresolved]
+        assert self.tracker.node_count <= 2 * len(unresolved)
+        assert self.tracker.unresolved_count == sum(len(entry.numbers) for entry in unresolved)
+        for status in ("pending", "queued", "exhausted"):
+            assert self.tracker.count(NodeState(status)) == sum(len(entry.numbers) for entry in self.oracle.in_status(status))
+
+    @invariant()
+    def what_waits_is_what_the_oracle_waits_for(self) -> None:
+        assert self.tracker.next_retry_ms == min((entry.due_ms for entry in self.oracle.in_status("queued")), default=None)
+        deadlines = [entry.deadline_ms for entry in self.oracle.in_status("pending") if entry.deadline_ms is not None]
+        assert self.tracker.next_deadline_ms == min(deadlines, default=None)
+        assert [record.first.sequence for record in self.tracker.exhausted] == self.oracle.exhausted
+
+
+def is_behind(number: int, position: Position) -> bool:
+    """Whether a read from `position` brings the record `number`."""
+    if position.kind is PositionKind.TRIM_HORIZON:
+        return True
+    if position.sequence is None:
+        return False
+    return position.sequence < seq(number) or (position.kind is PositionKind.AT and position.sequence == seq(number))
+
+
+TestTracker = TrackerMachine.TestCase
+TestTracker.settings = settings(max_examples=250, stateful_step_count=60, deadline=None)

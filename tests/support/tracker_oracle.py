@@ -1,0 +1,185 @@
+"""A naive tracker: every record that was ever read stays in one list, and every question is answered by walking over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from state.tracker_table import Effect
+
+if TYPE_CHECKING:
+    from state.shard_state import ShardState
+
+LIMIT = 2
+MAX_AGE_MS = 1_500
+FIRST_DELAY_MS = 100
+
+UNRESOLVED = ("pending", "queued", "exhausted")
+
+
+@dataclass
+class Entry:
+    """Records that share an outcome: one, or those of a span. `known`: which of their numbers the tracker was told."""
+
+    numbers: list[int]
+    status: str = "pending"
+    attempts: int = 0
+    due_ms: int = 0
+    first_failure_ms: int | None = None
+    deadline_ms: int | None = None
+    known: list[int] = field(default_factory=list)
+    found_alone: bool = False
+
+    @property
+    def first(self) -> int:
+        return self.numbers[0]
+
+    @property
+    def unresolved(self) -> bool:
+        return self.status in UNRESOLVED
+
+    @property
+    def deliveries(self) -> int:
+        return self.attempts + (self.status == "pending") if self.unresolved else 0
+
+    @property
+    def as_if_unread(self) -> bool:
+        return self.status == "pending" and self.attempts == 0 and not self.found_alone
+
+    def stored(self) -> tuple[int, int, int, int, int, int | None]:
+        return self.numbers[0], self.numbers[-1], len(self.numbers), self.attempts, self.due_ms, self.first_failure_ms
+
+
+class Oracle:
+    """What the tracker should say. Times are in milliseconds, numbers are plain integers."""
+
+    def __init__(self) -> None:
+        self.shard: list[int] = []
+        self.read = 0
+        self.entries: list[Entry] = []
+        self.exhausted: list[int] = []
+
+    def find(self, first: int) -> Entry | None:
+        return next((entry for entry in self.entries if entry.numbers and entry.first == first), None)
+
+    def in_status(self, *statuses: str) -> list[Entry]:
+        return [entry for entry in self.entries if entry.status in statuses]
+
+    @property
+    def checkpoint(self) -> int | None:
+        checkpoint = None
+        for entry in self.entries:
+            if entry.unresolved:
+                break
+            checkpoint = max([*entry.known, *([] if checkpoint is None else [checkpoint])], default=None)
+        return checkpoint
+
+    def unread_tail(self) -> list[Entry]:
+        """What is pending in its first attempt at the end, as it was read."""
+        tail: list[Entry] = []
+        for entry in reversed(self.entries):
+            if not entry.as_if_unread:
+                break
+            tail.insert(0, entry)
+        return tail
+
+    def to_deliver_again(self) -> set[int]:
+        """The numbers that a restart must bring: neither fewer nor more."""
+        return {number for entry in self.entries if entry.unresolved for number in entry.numbers} | set(self.shard[self.read :])
+
+    def take_unread(self, count: int, step: int) -> list[int]:
+        while len(self.shard) < self.read + count:
+            self.shard.append((self.shard[-1] if self.shard else 0) + step)
+        numbers = self.shard[self.read : self.read + count]
+        self.read += count
+        return numbers
+
+    def emit(self, numbers: list[int], deadline_ms: int | None = None) -> None:
+        self.entries.append(Entry(numbers, deadline_ms=deadline_ms, known=[numbers[0], numbers[-1]]))
+
+    def ack(self, first: int, attempt: int) -> Effect:
+        entry = self.find(first)
+        if entry is None or not 1 <= attempt <= entry.deliveries:
+            return Effect.UNKNOWN
+        self.resolve(entry)
+        return Effect.ACKED
+
+    def resolve(self, entry: Entry) -> None:
+        entry.status = "acked"
+        self.exhausted = [first for first in self.exhausted if first != entry.first]
+
+    def fail(self, first: int, attempt: int, now_ms: int, *, retry: bool = True) -> Effect:
+        entry = self.find(first)
+        if entry is None or not 1 <= attempt <= entry.deliveries:
+            return Effect.UNKNOWN
+        if attempt <= entry.attempts:
+            return Effect.IGNORED
+        entry.attempts += 1
+        entry.due_ms = now_ms + FIRST_DELAY_MS * 2 ** (entry.attempts - 1)
+        entry.first_failure_ms = now_ms if entry.first_failure_ms is None else entry.first_failure_ms
+        if retry and entry.attempts <= LIMIT and now_ms - entry.first_failure_ms <= MAX_AGE_MS:
+            entry.status = "queued"
+            return Effect.QUEUED
+        self.exhaust(entry)
+        return Effect.EXHAUSTED
+
+    def exhaust(self, entry: Entry) -> None:
+        entry.status = "exhausted"
+        self.exhausted.append(entry.first)
+
+    def split(self, first: int, out: list[int]) -> None:
+        """Put a span's records in its place: those that are split out, and one acked entry for each that is not."""
+        span = self.find(first)
+        assert span is not None
+        place = self.entries.index(span)
+        self.entries[place : place + 1] = [
+            Entry([number], "pending", span.attempts, span.due_ms, span.first_failure_ms, known=[number], found_alone=True)
+            if number in out
+            else Entry([number], "acked", known=[number] if number in span.known else [])
+            for number in span.numbers
+        ]
+
+    def take_retry(self, now_ms: int) -> tuple[int, int] | None:
+        """First number and attempt of what comes next."""
+        for entry in sorted(self.in_status("queued"), key=lambda entry: (entry.due_ms, entry.first)):
+            if entry.due_ms > now_ms:
+                return None
+            if entry.first_failure_ms is not None and now_ms - entry.first_failure_ms > MAX_AGE_MS:
+                self.exhaust(entry)
+            else:
+                return self.retry(entry)
+        return None
+
+    def retry(self, entry: Entry) -> tuple[int, int]:
+        entry.status = "pending"
+        entry.deadline_ms = None
+        return entry.first, entry.attempts + 1
+
+    def expire(self, now_ms: int) -> list[tuple[int, int]]:
+        late = [
+            (e.deadline_ms, e.first, e)
+            for e in self.in_status("pending")
+            if e.deadline_ms is not None and e.deadline_ms <= now_ms
+        ]
+        expired = []
+        for _, first, entry in sorted(late, key=lambda item: item[:2]):
+            expired.append((first, entry.attempts + 1))
+            self.fail(first, entry.attempts + 1, now_ms)
+        return expired
+
+    def restart(self, state: ShardState) -> None:
+        """Forget what is not stored: the end of the list is unread again, and only stored numbers are known."""
+        for entry in self.unread_tail():
+            self.entries.remove(entry)
+            self.read -= len(entry.numbers)
+        kept = {number.sequence for number in (state.checkpoint, state.read_position.sequence) if number is not None}
+        self.exhausted = []
+        for entry in self.entries:
+            entry.deadline_ms = None
+            entry.found_alone = True
+            if not entry.unresolved:
+                entry.known = [number for number in entry.known if number in kept]
+            elif entry.attempts > LIMIT:
+                self.exhaust(entry)
+            else:
+                entry.status = "queued"
