@@ -156,6 +156,12 @@ class KinesisClient:
 
         return self._retry(fetch, retry_throttled=retry_throttled)
 
+    def close(self) -> None:
+        """Close this process's connections. The next call opens new ones, with credentials that are looked up anew."""
+        built, self._built = self._built, None
+        if built is not None and built[0] == os.getpid():
+            built[1].close()
+
     def _list_once(self) -> tuple[ShardInfo, ...] | None:
         """A complete listing, or None when a page token expired on the way."""
         shards: dict[str, ShardInfo] = {}
@@ -197,7 +203,7 @@ class KinesisClient:
                 self._raise_service_error(exc, about)
         except (vendor.BotoCoreError, ValueError) as exc:
             self._raise_local_error(exc)
-        self._built = None
+        self.close()
         try:
             return self._send_as_is(operation, arguments)
         except vendor.ClientError as exc:

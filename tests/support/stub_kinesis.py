@@ -1,0 +1,154 @@
+"""A stub of the Kinesis endpoint that answers what a test has put into its queue: errors, broken bodies, dropped connections.
+
+Emulators accept all credentials and never fail; this one fails as told and remembers what it was asked.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+DATE = "Thu, 01 Jan 2026 00:00:07 GMT"
+DATE_MS = 1_767_225_607_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer. `cut_bytes` of the body are withheld before the connection is closed; `drop` closes it without any answer."""
+
+    status: int = 200
+    body: bytes = b"{}"
+    headers: dict[str, str] = field(default_factory=lambda: {"Date": DATE})
+    cut_bytes: int = 0
+    drop: bool = False
+
+
+def ok(**body: Any) -> Answer:
+    return Answer(body=json.dumps(body).encode())
+
+
+def error(code: str, message: str = "as the test says", status: int = 400) -> Answer:
+    return Answer(status, json.dumps({"__type": code, "message": message}).encode())
+
+
+def page(*datas: bytes, first: int = 1, **rest: Any) -> Answer:
+    """A GetRecords answer with the records `first`, `first` + 1, ...; `NextShardIterator` is `next` unless given."""
+    records = [
+        {"SequenceNumber": str(first + i), "Data": base64.b64encode(data).decode(), "PartitionKey": "k"}
+        for i, data in enumerate(datas)
+    ]
+    return ok(**({"Records": records, "NextShardIterator": "next", "MillisBehindLatest": 0} | rest))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    operation: str
+    arguments: dict[str, Any]
+    headers: dict[str, str]
+
+
+class StubKinesis:
+    """Answers each operation from its own queue, the last answer for ever; what has no answer is a 400 that fails the test."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self._answers: dict[str, deque[Answer]] = {}
+        self._lock = threading.Lock()
+        self.url = ""
+
+    def answers(self, operation: str, *answers: Answer) -> None:
+        """From now on, `operation` (GetRecords, say) gets these."""
+        with self._lock:
+            self._answers[operation] = deque(answers)
+
+    def asked(self, operation: str) -> list[Request]:
+        with self._lock:
+            return [request for request in self.requests if request.operation == operation]
+
+    def reply_to(self, request: Request) -> Answer:
+        with self._lock:
+            self.requests.append(request)
+            queue = self._answers.get(request.operation)
+            if not queue:
+                return error("NoAnswerInTheStub", request.operation)
+            return queue.popleft() if len(queue) > 1 else queue[0]
+
+
+def _handler(stub: StubKinesis) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            answer = stub.reply_to(_request(dict(self.headers.items()), body))
+            if answer.drop:
+                self.close_connection = True
+                return
+            self.send_response_only(answer.status)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body[: len(answer.body) - answer.cut_bytes])
+            self.close_connection = self.close_connection or bool(answer.cut_bytes)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class's name
+            """Tests are quiet."""
+
+    return Handler
+
+
+def _request(headers: dict[str, str], body: bytes) -> Request:
+    target = headers.get("X-Amz-Target")
+    if target is not None:
+        return Request(target.rpartition(".")[2], json.loads(body or b"{}"), headers)
+    # STS speaks another protocol: a form whose field Action names the operation.
+    form = dict(pair.partition("=")[::2] for pair in body.decode().split("&"))
+    return Request(form.get("Action", "?"), form, headers)
+
+
+@contextmanager
+def serve(stub: StubKinesis) -> Iterator[StubKinesis]:
+    """Serve on a free loopback port until the end of the block."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(stub))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    stub.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield stub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=10)
+
+
+@pytest.fixture
+def stub_kinesis() -> Iterator[StubKinesis]:
+    """A stub that answers what the test puts into it."""
+    with serve(StubKinesis()) as stub:
+        yield stub
+
+
+@pytest.fixture
+def no_aws_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], None]:
+    """No credentials, profile or region from the machine the test runs on; returns a setter for what a test wants there."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    nowhere = tmp_path_factory.mktemp("aws")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(nowhere / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere / "credentials"))
+    return monkeypatch.setenv
