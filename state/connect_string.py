@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import dataclass
 
 from state.errors import InvalidStoreSettingError
@@ -32,6 +33,17 @@ class ConnectString:
     def hosts(self) -> str:
         """The servers as one text: `a:2181,[::1]:2181`."""
         return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.servers)
+
+    def is_known(self) -> bool:
+        """Whether the resolver knows an address of any server; blocks while it is asked."""
+        return any(_is_known(host, port) for host, port in self.servers)
+
+
+def _is_known(host: str, port: int) -> bool:
+    try:
+        return bool(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except OSError:
+        return False
 
 
 def _server(text: str, whole: str) -> tuple[str, int]:

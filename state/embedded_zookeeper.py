@@ -21,14 +21,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from state.connect_string import EMBEDDED_PREFIX
 from state.errors import EmbeddedZookeeperError, InvalidStoreSettingError
 from state.ownership import process_start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DEFAULT_IDLE_S = 300.0
 LOG_NAME = "server.log"

@@ -14,10 +14,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import FrameType
+from typing import TYPE_CHECKING
 
 from state.embedded_zookeeper import LOG_NAME, Running, answers, four_letter_word, read_running, seconds_since_use, write_running
 from state.ownership import process_start
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 _START_S = 60.0
 _STOP_S = 5.0

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from state.codec import decode, encode
 from state.errors import OwnedByAnotherError, StaleOwnerError, StoredDataError, StoreUnavailableError
 from state.ownership import describe, is_provably_dead
 from state.state_store import OwnerInfo
 from state.znode_tree import Check, Create, Delete, Operation, Set, TransactionRefusedError, Znode, ZnodeTree
-from state.zookeeper_paths import ZookeeperPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from state.zookeeper_paths import ZookeeperPaths
 
 _MAX_ROUNDS = 8  # rounds of regaining; each needs the session to lapse once more
 
@@ -40,8 +44,9 @@ class Fence:
         self._overtaken = False
 
     @property
-    def held(self) -> bool:
-        return self._held is not None
+    def ever_held(self) -> bool:
+        """Whether the ownership is held, or has passed on to another process since."""
+        return self._held is not None or self._overtaken
 
     def acquire(self, owner: OwnerInfo, *, timeout_s: float) -> int:
         """See `StateStore.acquire`. One who was overtaken must `release` before it acquires anew: what it knows is old."""

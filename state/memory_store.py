@@ -7,12 +7,15 @@ suite runs against both. Several stores that share a `MemoryBackend` are as seve
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from state.errors import StoreUnavailableError
 from state.znode_state_store import ZnodeStateStore
 from state.znode_tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, Znode
 from state.zookeeper_paths import ZookeeperPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class MemoryBackend:
@@ -169,7 +172,8 @@ class MemoryTree:
         return self._backend.wait_gone(path, timeout_s)
 
     def close(self) -> None:
-        self._backend.expire(self._session)
+        if self._session:
+            self._backend.expire(self._session)
         self._session = 0
 
 

@@ -7,9 +7,12 @@ instead of more than one. The format: org.apache.zookeeper.MultiOperationRecord 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from state.znode_tree import Znode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MAX_PATHS = 200
 NO_NODE = -101  # org.apache.zookeeper.KeeperException.Code.NONODE

@@ -6,14 +6,18 @@ are fenced by plan, never by epoch: a task need not know who owns the applicatio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from state.codec import MAX_VALUE_BYTES, PlanHeader, decode, encode
 from state.errors import ConflictError, PlanClosedError
-from state.fence import Fence
 from state.plan import Plan, PlanPointer, PlanStatus, TaskEnd, TaskPlan, plan_number
 from state.znode_tree import Check, Create, Delete, Operation, Set, TransactionRefusedError, Znode, ZnodeTree
-from state.zookeeper_paths import ZookeeperPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from state.fence import Fence
+    from state.zookeeper_paths import ZookeeperPaths
 
 _OPEN_VERSION = 0
 _MAX_OPERATIONS = 500

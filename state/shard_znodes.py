@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from state.codec import MAX_VALUE_BYTES, ShardList, decode, decode_shard_state, encode, encode_shard_state
 from state.errors import CheckpointRegressionError, ConflictError, StateTooLargeError
-from state.fence import Fence
-from state.shard_state import ShardState
 from state.state_store import StateChange, StoredState
 from state.znode_tree import Create, Operation, Refusal, Set, TransactionRefusedError, ZnodeTree
 from state.zookeeper_paths import ZookeeperPaths, is_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from state.fence import Fence
+    from state.shard_state import ShardState
 
 MAX_STATES_PER_WRITE = 500
 

@@ -6,11 +6,14 @@ them, which come again), keeps the lowest attempt count, is due as soon as the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from state.shard_state import ShardState, UnresolvedRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> ShardState | None:

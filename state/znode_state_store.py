@@ -5,18 +5,22 @@ The contract is in `state_store`; ownership is in `fence`, shard states in `shar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from state.codec import decode, encode
 from state.errors import StateError, StreamMismatchError
 from state.fence import Fence
-from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
 from state.plan_znodes import PlanZnodes
 from state.shard_znodes import ShardZnodes
 from state.state_store import OwnerInfo, StartPin, StateChange, StoredState, StreamIdentity
 from state.znode_tree import Create, TransactionRefusedError, ZnodeTree
-from state.zookeeper_paths import ZookeeperPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
+    from state.zookeeper_paths import ZookeeperPaths
 
 
 class ZnodeStateStore:
@@ -65,7 +69,7 @@ class ZnodeStateStore:
 
     # identity and start ---------------------------------------------------------------------------------------
     def bind_stream(self, identity: StreamIdentity) -> None:
-        stored = self._create_once(self._paths.identity, encode(identity, self._paths.identity), fenced=self._fence.held)
+        stored = self._create_once(self._paths.identity, encode(identity, self._paths.identity), fenced=self._fence.ever_held)
         known = decode(stored, StreamIdentity, self._paths.identity)
         if (known.arn, known.created_ms) == (identity.arn, identity.created_ms):
             return

@@ -7,13 +7,12 @@ was done. Here every call has a time limit, and the retry of a transaction says 
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
-import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import (
@@ -43,6 +42,9 @@ from state.multi_read import MAX_PATHS, NO_NODE, MultiRead
 from state.znode_state_store import ZnodeStateStore
 from state.znode_tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, Znode
 from state.zookeeper_paths import ZookeeperPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 DEFAULT_ROOT = "kinesis-spout"
 
@@ -186,7 +188,10 @@ class ZookeeperTree:
 
     def _connect(self) -> Any:
         servers = ConnectString.parse(resolve_connect_string(self._address))
-        self._check_names(servers)
+        if not servers.is_known():
+            raise StoreUnavailableError(
+                f"no host of the ZooKeeper address {self._address!r} is known by that name; check the names"
+            )
         client = _Client(
             hosts=servers.hosts(),
             timeout=self._session_timeout_s,
@@ -210,18 +215,6 @@ class ZookeeperTree:
                     _stop(client)
         elif self._address.startswith(EMBEDDED_PREFIX):
             resolve_connect_string(self._address)  # starts the server if it is gone; on its old port, so the client finds it
-
-    def _check_names(self, servers: ConnectString) -> None:
-        unknown: list[str] = []
-        for host, port in servers.servers:
-            try:
-                socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            except OSError:
-                unknown.append(host)
-        if len(unknown) == len(servers.servers):
-            raise StoreUnavailableError(
-                f"no address is known for the ZooKeeper host {', '.join(unknown)} of {self._address!r}; check the name"
-            )
 
     def _on_state(self, state: str) -> None:
         if state == KazooState.CONNECTED:
@@ -274,18 +267,20 @@ class ZookeeperStateStore(ZnodeStateStore):
             "operation_timeout_s": operation_timeout_s,
             "connect_timeout_s": connect_timeout_s,
         }
-        self._arguments = {"address": address, "application": application, "stream": stream, "root": root, **times}
+        self._arguments: dict[str, Any] = {
+            "address": address,
+            "application": application,
+            "stream": stream,
+            "root": root,
+            **times,
+        }
         tree = ZookeeperTree(address, **times)
         elsewhere = "" if root == DEFAULT_ROOT else f" --zookeeper-root {root}"
         command = f"kinesis-spout reset --application {application} --stream {stream} --zookeeper {address}{elsewhere}"
         super().__init__(tree, paths, reset_command=command)
 
-    def __reduce__(self) -> tuple[Callable[[dict[str, Any]], ZookeeperStateStore], tuple[dict[str, Any]]]:
-        return _rebuild, (self._arguments,)
-
-
-def _rebuild(arguments: dict[str, Any]) -> ZookeeperStateStore:
-    return ZookeeperStateStore(**arguments)
+    def __reduce__(self) -> tuple[Callable[[], ZookeeperStateStore], tuple[()]]:
+        return functools.partial(ZookeeperStateStore, **self._arguments), ()
 
 
 def _add(transaction: TransactionRequest, operation: Operation) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from state.embedded_zookeeper import ensure_running, stop
+from tests.support.state_stores import MemoryWorld, StoreWorld, ZookeeperWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +28,14 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def zookeeper_chroot(zookeeper: str) -> str:
     """A connect string with a chroot that no other test uses: `127.0.0.1:<port>/test-<id>`."""
     return f"{zookeeper}/test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def store_world(request: pytest.FixtureRequest) -> Iterator[StoreWorld]:
+    """Each test that asks for it runs twice: against the store in memory, and against a real ZooKeeper."""
+    in_memory = request.param == "memory"
+    world: StoreWorld = MemoryWorld() if in_memory else ZookeeperWorld(request.getfixturevalue("zookeeper_chroot"))
+    try:
+        yield world
+    finally:
+        world.close()

@@ -1,0 +1,121 @@
+"""The state store's implementations behind one face, so that one suite holds both to the contract."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Protocol
+
+from kazoo.client import KazooClient
+
+from state.memory_store import MemoryBackend, MemoryStateStore
+from state.zookeeper_store import ZookeeperStateStore
+
+if TYPE_CHECKING:
+    from state.znode_state_store import ZnodeStateStore
+
+ROOT, STREAM = "root", "flights"
+
+
+class StoreWorld(Protocol):
+    """One application's state, and several processes' stores of it."""
+
+    def open(self) -> ZnodeStateStore:
+        """Another process's store. Closed at the end of the test."""
+        ...
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a node below the application's stream, as another program would."""
+        ...
+
+    def get(self, path: str) -> bytes:
+        """Read a node below the application's stream."""
+        ...
+
+    def lose_session(self, store: ZnodeStateStore) -> None:
+        """Let the store's session end on the server's side, while its process lives."""
+        ...
+
+    def renew(self) -> None:
+        """Go to an application without state."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class MemoryWorld:
+    def __init__(self) -> None:
+        self._backend = MemoryBackend()
+        self._application = "app"
+
+    def open(self) -> MemoryStateStore:
+        return MemoryStateStore(self._backend, application=self._application, stream=STREAM, root=ROOT)
+
+    def put(self, path: str, data: bytes) -> None:
+        self._backend.put(f"/{ROOT}/{self._application}/{STREAM}/{path}", data)
+
+    def get(self, path: str) -> bytes:
+        node = self._backend.read([f"/{ROOT}/{self._application}/{STREAM}/{path}"])[0]
+        assert node is not None
+        return node.data
+
+    def lose_session(self, store: ZnodeStateStore) -> None:
+        assert isinstance(store, MemoryStateStore)
+        store.lose_session()
+
+    def renew(self) -> None:
+        self._application = f"app-{uuid.uuid4().hex}"
+
+    def close(self) -> None:
+        pass
+
+
+class ZookeeperWorld:
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._server, _, chroot = address.partition("/")
+        self._chroot = chroot
+        self._application = "app"
+        self._stores: list[ZookeeperStateStore] = []
+        self._other_program = KazooClient(self._server)
+        self._other_program.start()
+
+    def open(self) -> ZookeeperStateStore:
+        store = ZookeeperStateStore(self._address, application=self._application, stream=STREAM, root=ROOT, session_timeout_s=4.0)
+        self._stores.append(store)
+        return store
+
+    def put(self, path: str, data: bytes) -> None:
+        whole = self._path(path)
+        self._other_program.ensure_path(whole)
+        self._other_program.set(whole, data)
+
+    def get(self, path: str) -> bytes:
+        data: bytes = self._other_program.get(self._path(path))[0]
+        return data
+
+    def lose_session(self, store: ZnodeStateStore) -> None:
+        end_session(self._server, store)
+
+    def renew(self) -> None:
+        for store in self._stores:
+            store.close()
+        self._stores.clear()
+        self._application = f"app-{uuid.uuid4().hex}"
+
+    def close(self) -> None:
+        self.renew()
+        self._other_program.stop()
+        self._other_program.close()
+
+    def _path(self, path: str) -> str:
+        return f"/{self._chroot}/{ROOT}/{self._application}/{STREAM}/{path}"
+
+
+def end_session(server: str, store: ZnodeStateStore) -> None:
+    """End the store's session for real: a second client joins the session, and closes it."""
+    store.read_owner()  # so that it is connected
+    session = store._tree._client.client_id  # type: ignore[attr-defined]  # the session is no business of the store's users
+    thief = KazooClient(server, client_id=session)
+    thief.start()
+    thief.stop()
+    thief.close()

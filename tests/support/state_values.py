@@ -1,0 +1,118 @@
+"""Hypothesis strategies for everything that the state store keeps."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from state.plan import ChildShard, Plan, ShardEnd, ShardSlice, TaskEnd, TaskPlan, make_plan_id
+from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.state_store import OwnerInfo, StartPin, StreamIdentity
+
+T = TypeVar("T")
+
+
+def sample(strategy: st.SearchStrategy[T], count: int) -> list[T]:
+    """The same values every time. For tests with live connections: their threads draw random numbers, which Hypothesis forbids."""
+    values: list[T] = []
+
+    @settings(max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(strategy)
+    def collect(value: T) -> None:
+        values.append(value)
+
+    collect()
+    return values
+
+
+sequence_numbers = st.builds(SequenceNumber, st.integers(0, 10**129 - 1), st.integers(0, 10**9))
+times_ms = st.integers(0, 4_102_444_800_000)  # 1970 to 2100
+counts = st.integers(0, 2**31)
+texts = st.text(max_size=30)
+shard_ids = st.from_regex(r"shardId-[0-9]{12}", fullmatch=True)
+positions = st.one_of(
+    st.just(TRIM_HORIZON),
+    st.just(SHARD_END),
+    times_ms.map(Position.at_timestamp),
+    sequence_numbers.map(Position.at),
+    sequence_numbers.map(Position.after),
+)
+
+
+@st.composite
+def unresolved_records(draw: st.DrawFn) -> UnresolvedRecord:
+    first, last = sorted((draw(sequence_numbers), draw(sequence_numbers)))
+    return UnresolvedRecord(
+        first=first,
+        last=last,
+        count=draw(st.integers(1, 2**31)),
+        attempts=draw(st.integers(0, 1000)),
+        due_ms=draw(times_ms),
+        first_failure_ms=draw(st.none() | times_ms),
+        last_failure_ms=draw(st.none() | times_ms),
+        reason=draw(st.none() | texts),
+    )
+
+
+def shard_states(ids: st.SearchStrategy[str] = shard_ids) -> st.SearchStrategy[ShardState]:
+    return st.builds(
+        ShardState,
+        shard_id=ids,
+        checkpoint=st.none() | sequence_numbers,
+        read_position=positions,
+        unresolved=st.lists(unresolved_records(), max_size=4).map(tuple),
+        lifecycle=st.sampled_from(Lifecycle),
+        parents=st.lists(shard_ids, max_size=2).map(tuple),
+        settled_plan=st.none() | st.builds(make_plan_id, st.integers(0, 10**18 - 1), st.just("0a")),
+        verified_until_ms=st.none() | times_ms,
+        at_tip=st.booleans(),
+    )
+
+
+task_plans = st.builds(
+    TaskPlan,
+    shards=st.lists(
+        st.builds(ShardSlice, shard_id=shard_ids, position=positions, max_records=counts, iterator=st.none() | texts), max_size=3
+    ).map(tuple),
+    max_bytes=counts,
+    fetch_time_ms=counts,
+    fetch_cap_ms=counts,
+)
+plans = st.builds(
+    Plan,
+    plan_id=st.just("1-00"),
+    created_ms=times_ms,
+    tasks=st.lists(task_plans, max_size=3).map(tuple),
+    until_ms=st.none() | times_ms,
+)
+shard_ends = st.builds(
+    ShardEnd,
+    shard_id=shard_ids,
+    first=st.none() | sequence_numbers,
+    last=st.none() | sequence_numbers,
+    count=counts,
+    at_tip=st.booleans(),
+    tip_ms=st.none() | times_ms,
+    shard_end=st.booleans(),
+    children=st.lists(
+        st.builds(ChildShard, shard_id=shard_ids, parents=st.lists(shard_ids, max_size=2).map(tuple)), max_size=2
+    ).map(tuple),
+    last_arrival_ms=st.none() | times_ms,
+    millis_behind_latest=counts,
+    iterator=st.none() | texts,
+)
+task_ends = st.builds(TaskEnd, token=texts, shards=st.lists(shard_ends, max_size=3).map(tuple))
+stream_identities = st.builds(StreamIdentity, arn=texts, name=texts, created_ms=times_ms)
+start_pins = st.builds(
+    StartPin,
+    time_ms=times_ms,
+    wish=texts,
+    position=positions,
+    shards=st.lists(shard_ids, max_size=3).map(tuple),
+    shard_positions=st.dictionaries(shard_ids, positions, max_size=3),
+)
+owner_infos = st.builds(OwnerInfo, host=texts, pid=counts, since_ms=times_ms, host_identity=texts, process_start=texts)
