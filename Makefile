@@ -35,7 +35,7 @@ test-lowest: python ## unit and property tests on the oldest supported packages 
 	@JAVA_HOME="$$(cat .venv-lowest/java-home)" .venv-lowest/bin/python -m pytest tests/unit tests/property $(ARGS)
 
 check: setup ## lint, format and types, over code and tests
-	@.venv/bin/ruff check --quiet $(CODE)
+	@.venv/bin/ruff check --quiet --output-format=concise $(CODE)
 	@.venv/bin/ruff format --quiet --check $(CODE)
 	@.venv/bin/mypy --no-error-summary $(CODE)
 

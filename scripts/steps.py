@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_QUOTED_CHARS = 300
+NO_ANSWER = "(from versions: none)"  # pip's last words are the same for no network and for no such version
 
 
 class SetUpError(Exception):
@@ -41,4 +42,7 @@ def reason_in(output: str) -> str:
     """The last line that calls itself an error, else the last one that is not empty."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("ERROR:", "E:", "error:", "Error:"))]
-    return (errors or lines or ["it said nothing"])[-1][:MAX_QUOTED_CHARS]
+    reason = (errors or lines or ["it said nothing"])[-1][:MAX_QUOTED_CHARS]
+    if NO_ANSWER in output:
+        reason += "; the package index did not answer, check the network and pip's settings"
+    return reason

@@ -96,6 +96,13 @@ def test_the_reason_is_never_empty(output: str, reason: str) -> None:
     assert reason_in(output) == reason
 
 
+def test_a_network_that_is_down_is_named() -> None:
+    """Pip's last line only says that it found no matching distribution."""
+    output = "ERROR: Could not find a version of a==1 (from versions: none)\nERROR: No matching distribution found for a==1\n"
+    assert "check the network" in reason_in(output)
+    assert "check the network" not in reason_in("ERROR: No space left on device")
+
+
 def test_an_environment_is_ready_only_for_what_it_was_made_from(tmp_path: Path) -> None:
     """Another lock means new packages, another pyproject.toml a new installation of the project, a half-made one is not ready."""
     requirements = tmp_path / "requirements"
