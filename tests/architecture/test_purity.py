@@ -19,7 +19,6 @@ PURE = (
     "state/shard_state.py",
     "state/plan.py",
     "state/settle.py",
-    "state/shard_lineage.py",
     "kinesis_spout/shard_assigner.py",
     "kinesis_spout/pacing.py",
     "spark_job/planner.py",
