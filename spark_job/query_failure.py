@@ -1,0 +1,59 @@
+"""Why a query failed, in one sentence: out of the pages that Spark, py4j and the Python workers wrap around it."""
+
+from __future__ import annotations
+
+import re
+
+_TRACEBACK = "Traceback (most recent call last):"
+_ERROR_CLASS = re.compile(r"^\[[A-Z][A-Z0-9_.]*\]\s*")
+_SQLSTATE = re.compile(r"\s*SQLSTATE: .*$", re.DOTALL)  # and the position and the plan behind it
+_RAISED = re.compile(r"^((?:\w+\.)*)(\w+)(?:: (.*))?$", re.DOTALL)
+_OURS = ("kinesis_spout.", "state.", "scheme.", "spark_job.")
+_FRAME = re.compile(r"^\s|^\tat |^Caused by: |^=== ")
+LONGEST = 600
+
+
+def failure_sentence(text: str) -> str:
+    """The cause of a failed query from its exception's text.
+
+    The last Python traceback in it is the outermost Python error, and says it; without one, Spark's own first line does.
+    """
+    before, marker, after = text.rpartition(_TRACEBACK)
+    sentence = _raised_in(after) if marker else None
+    return _shortened(sentence or _first_line(before or text))
+
+
+def _raised_in(after: str) -> str | None:
+    """What was raised, from the lines after a traceback's first: the first line that is not part of a stack."""
+    lines = iter(after.splitlines())
+    for line in lines:
+        if not line.strip() or line.startswith((" ", "\t")):
+            continue
+        message = [line.strip()]
+        for more in lines:
+            if not more.strip() or _FRAME.match(more):
+                break
+            message.append(more.strip())
+        return _without_class(" ".join(message))
+    return None
+
+
+def _without_class(raised: str) -> str:
+    """`package.module.Error: message` as the message; errors that are not ours keep their class's name."""
+    match = _RAISED.match(raised)
+    if match is None:
+        return raised
+    module, name, message = match.groups()
+    if not message:
+        return name
+    message = _SQLSTATE.sub("", _ERROR_CLASS.sub("", message))
+    return message if module.startswith(_OURS) else f"{name}: {message}"
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0])) if lines else "the query failed without saying why"
+
+
+def _shortened(sentence: str) -> str:
+    return sentence if len(sentence) <= LONGEST else f"{sentence[:LONGEST]}..."

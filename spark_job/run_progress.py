@@ -1,0 +1,113 @@
+"""The progress of a running query: one live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.live import Live
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.console import Console
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What is known of a query. `rows_per_s` is the last batch's.
+
+    `lag_ms` and `unresolved` are the source's own report; None as long as there is none.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    rows_per_s: float = 0.0
+    lag_ms: int | None = None
+    unresolved: int | None = None
+    last_batch: int = -1
+
+    def after(self, report: Mapping[str, Any]) -> Progress:
+        """With one of Spark's progress reports taken in.
+
+        A report of a batch already counted (an idle query repeats them) adds no rows.
+        """
+        lag_ms, unresolved = _source_report(report)
+        seen = replace(self, lag_ms=lag_ms if lag_ms is not None else self.lag_ms, unresolved=unresolved)
+        if int(report["batchId"]) <= self.last_batch or not report.get("numInputRows"):
+            return seen
+        return replace(
+            seen,
+            batches=self.batches + 1,
+            rows=self.rows + int(report["numInputRows"]),
+            rows_per_s=float(report.get("processedRowsPerSecond") or 0.0),
+            last_batch=int(report["batchId"]),
+        )
+
+    def __str__(self) -> str:
+        parts = [
+            f"{self.batches:,} {'batch' if self.batches == 1 else 'batches'}",
+            f"{self.rows:,} rows",
+            f"{self.rows_per_s:,.0f} rows/s",
+        ]
+        if self.lag_ms is not None:
+            parts.append(f"lag {duration(self.lag_ms)}")
+        if self.unresolved:
+            parts.append(f"{self.unresolved:,} unresolved")
+        return "  ".join(parts)
+
+
+def duration(ms: int) -> str:
+    """Milliseconds for people: `0 s`, `1.5 s`, `12 min`, `3.0 h`."""
+    if ms < 60_000:
+        return f"{ms / 1_000:.1f} s" if ms else "0 s"
+    return f"{ms / 60_000:.0f} min" if ms < 3_600_000 else f"{ms / 3_600_000:.1f} h"
+
+
+def _source_report(report: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Lag in milliseconds and unresolved records, from the latest offset that the source reports."""
+    sources: Sequence[Mapping[str, Any]] = report.get("sources") or ()
+    for source in sources:
+        latest = source.get("latestOffset")
+        try:
+            found = json.loads(latest) if isinstance(latest, str) else latest
+        except ValueError:
+            continue
+        if isinstance(found, Mapping):
+            return _integer(found.get("lagMs")), _integer(found.get("unresolved"))
+    return None, None
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+class ProgressLine:
+    """Shows progress on a console while the with block runs. `show` from the main thread only."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown: Progress | None = None
+        self._live = Live(console=console, auto_refresh=False, transient=False) if console.is_terminal else None
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, progress: Progress) -> None:
+        """Show it, if it is another than the last one shown."""
+        if progress == self._shown:
+            return
+        self._shown = progress
+        if self._live:
+            self._live.update(Text(str(progress)), refresh=True)
+        else:
+            self._console.print(str(progress), highlight=False, soft_wrap=True)
