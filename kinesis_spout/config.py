@@ -112,8 +112,8 @@ class ReadRate:
     bytes_per_second: float = 2 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        if not 0 < self.reads_per_second <= 5:  # the service's limit: 5 GetRecords calls per second and shard
-            raise ConfigError.of("reads_per_second", "must be above 0 and at most 5", self.reads_per_second)
+        if not 0 < self.reads_per_second <= 1_000:  # the service allows 5; emulators and tests have no limit
+            raise ConfigError.of("reads_per_second", "must be above 0 and at most 1000", self.reads_per_second)
         if not (self.bytes_per_second > 0 and math.isfinite(self.bytes_per_second)):
             raise ConfigError.of("bytes_per_second", "must be above 0", self.bytes_per_second)
 
