@@ -8,13 +8,17 @@ from kinesis_spout.testing.faults import (
     Fault,
     FaultKind,
     FaultPlan,
+    alter,
     drop,
+    duplicate_listing,
+    end_without_children,
     error,
     expired_iterator,
     internal_failure,
     slow,
     throttle,
 )
+from kinesis_spout.testing.manual_clock import ManualClock
 from kinesis_spout.testing.protocol import FakeKinesisProtocol
 from kinesis_spout.testing.server import FakeKinesisServer
 from kinesis_spout.testing.settings import FakeKinesisSettings
@@ -28,9 +32,13 @@ __all__ = [
     "Fault",
     "FaultKind",
     "FaultPlan",
+    "ManualClock",
     "ServiceError",
     "TransportFaultError",
+    "alter",
     "drop",
+    "duplicate_listing",
+    "end_without_children",
     "error",
     "expired_iterator",
     "internal_failure",

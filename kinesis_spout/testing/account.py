@@ -26,6 +26,7 @@ class Account:
         self.clock: Clock = clock or SystemClock()
         self.lock = threading.RLock()
         self._streams: dict[str, Stream] = {}
+        self._newest_stream_ms = 0
 
     def stream(self, stream_name: str) -> Stream:
         """The stream of that name, brought up to the clock's time; raises ResourceNotFoundException."""
@@ -60,6 +61,11 @@ class Account:
         if stream.status(self.clock.now_ms()) in ("CREATING", "DELETING"):
             raise constraints.unknown_stream(stream.name, self.settings.account_id)
         return stream
+
+    def _creation_ms(self, now_ms: int) -> int:
+        """The creation time of a new stream: later than all before, since it tells a stream from an earlier one of its name."""
+        self._newest_stream_ms = max(now_ms, self._newest_stream_ms + 1)
+        return self._newest_stream_ms
 
     def _forget_deleted(self, now_ms: int) -> None:
         for stream in list(self._streams.values()):

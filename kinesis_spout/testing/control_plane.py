@@ -43,7 +43,8 @@ class ControlPlane(Account):
             name=name,
             arn=f"arn:aws:kinesis:{self.settings.region}:{self.settings.account_id}:stream/{name}",
             shard_count=count,
-            now_ms=now_ms,
+            created_ms=self._creation_ms(now_ms),
+            opened_ms=now_ms,
             ready_ms=now_ms + self.settings.create_ms,
             max_record_bytes=self.settings.default_max_record_bytes if size_kib is None else size_kib * 1024,
         )

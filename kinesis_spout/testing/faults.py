@@ -9,17 +9,26 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kinesis_spout.testing.errors import ServiceError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class FaultKind(StrEnum):
-    """`ERROR`: an error answer. `SLOW`: the answer comes late. `DROP`: no answer, not done. `DROP_ANSWER`: done, no answer."""
+    """`ERROR`: an error answer. `SLOW`: the answer comes late. `DROP`: no answer, not done. `DROP_ANSWER`: done, no answer.
+    `ALTER`: done, and the answer is not what it ought to be.
+    """
 
     ERROR = "error"
     SLOW = "slow"
     DROP = "drop"
     DROP_ANSWER = "drop-answer"
+    ALTER = "alter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +40,7 @@ class Fault:
     code: str = ""
     message: str = ""
     status: int = 400
+    alter: Callable[[Any], object] | None = None
 
     def error(self) -> ServiceError:
         return ServiceError(self.code, self.message, self.status)
@@ -62,6 +72,21 @@ def slow(delay_s: float) -> Fault:
 def drop(*, processed: bool = False, delay_s: float = 0.0) -> Fault:
     """The connection breaks after `delay_s` seconds: before the request was processed, or after. A long delay makes a timeout."""
     return Fault(kind=FaultKind.DROP_ANSWER if processed else FaultKind.DROP, delay_s=delay_s)
+
+
+def alter(change: Callable[[Any], object]) -> Fault:
+    """The answer is what `change` makes of it (it gets, and usually returns, one of `kinesis_spout.testing.answers`)."""
+    return Fault(kind=FaultKind.ALTER, alter=change)
+
+
+def duplicate_listing() -> Fault:
+    """ListShards names each shard of the page twice."""
+    return alter(lambda answer: msgspec.structs.replace(answer, shards=answer.shards * 2))
+
+
+def end_without_children() -> Fault:
+    """GetRecords tells the end of a closed shard, but not which shards go on."""
+    return alter(lambda answer: msgspec.structs.replace(answer, child_shards=None))
 
 
 @dataclass(slots=True, kw_only=True)

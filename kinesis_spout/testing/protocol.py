@@ -70,6 +70,8 @@ class FakeKinesisProtocol:
             answer = method(request)
         if fault is not None and fault.kind is FaultKind.DROP_ANSWER:
             raise TransportFaultError(processed=True)
+        if fault is not None and fault.alter is not None:
+            answer = fault.alter(answer)
         return Answer(200, b"" if answer is None else msgspec.json.encode(answer))
 
     def _strike(self, fault: Fault) -> None:

@@ -10,6 +10,7 @@ class FakeKinesisSettings:
     """How the fake behaves where the service leaves a choice, or where a test wants none of the service's delays.
 
     - `create_ms`, `delete_ms`, `reshard_ms`: how long a stream stays CREATING, DELETING, UPDATING. 0: the change is done at once.
+    - `listing_delay_ms`: how late ListShards shows a new shard (GetRecords names it at once, as a child).
     - `limits`: whether a shard's read and write limits hold (see `limits.py`).
     - `access_keys`: the access keys that the HTTP server accepts; None accepts any.
     - `end_with_last_records`: a closed shard's last page says that it is the end; otherwise an empty page after it
@@ -23,6 +24,7 @@ class FakeKinesisSettings:
     create_ms: int = 0
     delete_ms: int = 0
     reshard_ms: int = 0
+    listing_delay_ms: int = 0
     limits: bool = False
     access_keys: frozenset[str] | None = None
     end_with_last_records: bool = True

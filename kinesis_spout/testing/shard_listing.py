@@ -34,7 +34,9 @@ class ShardListing(Account):
         status = stream.status(now_ms)
         if status == "CREATING":
             raise in_use(f"Stream {stream.name} under account {self.settings.account_id} not ACTIVE, instead in state CREATING")
-        shards = [shard for shard in stream.shards.values() if shard.shard_id > cursor.after_shard_id]
+        newest_ms = now_ms - self.settings.listing_delay_ms
+        after = cursor.after_shard_id
+        shards = [shard for shard in stream.shards.values() if shard.shard_id > after and shard.opened_ms <= newest_ms]
         shown = [shard for shard in shards if _is_shown(shard, cursor, stream.horizon_ms(now_ms))]
         page = shown[: cursor.max_results]
         token = None

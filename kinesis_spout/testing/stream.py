@@ -24,10 +24,12 @@ _HOUR_MS = 3_600_000
 class Stream:
     """A stream of an account. Times in ms since 1970."""
 
-    def __init__(self, *, name: str, arn: str, shard_count: int, now_ms: int, ready_ms: int, max_record_bytes: int) -> None:
+    def __init__(
+        self, *, name: str, arn: str, shard_count: int, created_ms: int, opened_ms: int, ready_ms: int, max_record_bytes: int
+    ) -> None:
         self.name = name
         self.arn = arn
-        self.created_ms = now_ms
+        self.created_ms = created_ms
         self.max_record_bytes = max_record_bytes
         self.retention_hours = 24
         self.shards: dict[str, Shard] = {}
@@ -38,7 +40,7 @@ class Stream:
         self._counter = 0
         self._steps: deque[tuple[int, Callable[[int], None]]] = deque()
         for hash_keys in even_ranges(shard_count):
-            self._open(hash_keys, (), now_ms)
+            self._open(hash_keys, (), opened_ms)
 
     def status(self, now_ms: int) -> str:
         if self.deleted_ms is not None:

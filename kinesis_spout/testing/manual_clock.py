@@ -1,0 +1,31 @@
+"""A clock that stands still until a test moves it."""
+
+from __future__ import annotations
+
+import threading
+
+START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+
+
+class ManualClock:
+    """A `kinesis_spout.clock.Clock` in simulated time: who sleeps moves it on at once. Any thread may use it."""
+
+    def __init__(self, start_ms: int = START_MS) -> None:
+        self._start_ms = start_ms
+        self._passed_s = 0.0
+        self._lock = threading.Lock()
+
+    def now_ms(self) -> int:
+        with self._lock:
+            return self._start_ms + round(self._passed_s * 1_000)
+
+    def monotonic_s(self) -> float:
+        with self._lock:
+            return self._passed_s
+
+    def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass without waiting for them; zero and less do nothing."""
+        with self._lock:
+            self._passed_s += max(0.0, seconds)
+
+    advance = sleep

@@ -1,0 +1,49 @@
+"""Calls to a FakeKinesis in the process, with a clock that stands still: for the tests of the fake itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock, ServiceError, requests
+
+if TYPE_CHECKING:
+    import pytest
+
+    from kinesis_spout.testing.answers import GetRecordsAnswer, ShardAnswer
+
+STREAM = "orders"
+SHARD = "shardId-000000000000"
+
+
+def new_fake(*, shards: int = 1, **settings: Any) -> tuple[FakeKinesis, ManualClock]:
+    """A fake with one stream, and the clock that it goes by."""
+    clock = ManualClock()
+    fake = FakeKinesis(settings=FakeKinesisSettings(**settings), clock=clock)
+    fake.create(STREAM, shards=shards)
+    return fake, clock
+
+
+def iterator(fake: FakeKinesis, kind: str = "TRIM_HORIZON", *, shard_id: str = SHARD, **members: Any) -> str:
+    request = requests.GetShardIterator(stream_name=STREAM, shard_id=shard_id, shard_iterator_type=kind, **members)
+    return fake.get_shard_iterator(request).shard_iterator
+
+
+def page(fake: FakeKinesis, start: str | None, *, limit: int | None = None) -> GetRecordsAnswer:
+    return fake.get_records(requests.GetRecords(shard_iterator=start, limit=limit))
+
+
+def data(answer: GetRecordsAnswer) -> list[bytes]:
+    return [record.data for record in answer.records]
+
+
+def listed(fake: FakeKinesis, **members: Any) -> list[ShardAnswer]:
+    return fake.list_shards(requests.ListShards(stream_name=STREAM, **members)).shards
+
+
+def status(fake: FakeKinesis) -> str:
+    request = requests.DescribeStreamSummary(stream_name=STREAM)
+    return fake.describe_stream_summary(request).stream_description_summary.stream_status
+
+
+def code_of(error: pytest.ExceptionInfo[ServiceError]) -> str:
+    return error.value.code

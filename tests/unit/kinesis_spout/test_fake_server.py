@@ -1,0 +1,211 @@
+"""The front of a FakeKinesis: JSON, credentials, faults, HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import closing
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, ConnectionClosedError
+
+from kinesis_spout.testing import (
+    FakeKinesis,
+    FakeKinesisProtocol,
+    FakeKinesisSettings,
+    Fault,
+    ManualClock,
+    TransportFaultError,
+    drop,
+    duplicate_listing,
+    end_without_children,
+    error,
+    expired_iterator,
+    internal_failure,
+    slow,
+    throttle,
+)
+from tests.support.fake_calls import SHARD, STREAM, iterator, new_fake
+from tests.support.kinesis import ServedFake, kinesis_client, serve
+
+TARGET = "Kinesis_20131202."
+
+
+def call(protocol: FakeKinesisProtocol, operation: str, **members: Any) -> tuple[int, dict[str, Any]]:
+    answer = protocol.answer(TARGET + operation, json.dumps(members).encode(), authorization=None)
+    return answer.status, json.loads(answer.body or b"{}")
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "code"),
+    [
+        (throttle(), 400, "ProvisionedThroughputExceededException"),
+        (internal_failure(), 500, "InternalFailure"),
+        (expired_iterator(), 400, "ExpiredIteratorException"),
+        (error("AccessDeniedException"), 400, "AccessDeniedException"),
+    ],
+)
+def test_a_fault_strikes_as_often_as_planned(fault: Fault, status: int, code: str) -> None:
+    """Twice the error, then the answer; the plan tells that it struck."""
+    fake, _ = new_fake()
+    protocol = FakeKinesisProtocol(fake)
+    start = iterator(fake)
+    fake.faults.add(fault, operation="GetRecords", times=2)
+    for _ in range(2):
+        answer = call(protocol, "GetRecords", ShardIterator=start)
+        assert (answer[0], answer[1]["__type"]) == (status, code)
+    assert call(protocol, "GetRecords", ShardIterator=start)[0] == 200
+    assert fake.faults.struck == [("GetRecords", fault)] * 2
+
+
+def test_a_fault_for_one_shard_spares_the_others() -> None:
+    """Iterators are known by the shard that they belong to."""
+    fake, _ = new_fake(shards=2)
+    protocol = FakeKinesisProtocol(fake)
+    fake.faults.add(throttle(), shard_id=SHARD, times=None)
+    other = iterator(fake, shard_id="shardId-000000000001")
+    assert call(protocol, "GetRecords", ShardIterator=iterator(fake))[0] == 400
+    assert call(protocol, "GetRecords", ShardIterator=other)[0] == 200
+    assert call(protocol, "ListShards", StreamName=STREAM)[0] == 200
+
+
+def test_a_fault_can_wait_for_its_turn() -> None:
+    """`skip` lets the first requests pass."""
+    fake, _ = new_fake()
+    protocol = FakeKinesisProtocol(fake)
+    fake.faults.add(throttle(), operation="ListShards", skip=1)
+    assert [call(protocol, "ListShards", StreamName=STREAM)[0] for _ in range(3)] == [200, 400, 200]
+
+
+def test_a_slow_answer_takes_simulated_time_only() -> None:
+    """In the process the injected clock waits."""
+    fake, clock = new_fake()
+    fake.faults.add(slow(30))
+    assert call(FakeKinesisProtocol(fake), "ListShards", StreamName=STREAM)[0] == 200
+    assert clock.monotonic_s() == 30
+
+
+@pytest.mark.parametrize("processed", [True, False])
+def test_a_dropped_put_was_done_or_not_as_planned(processed: bool) -> None:  # noqa: FBT001  # pytest's way
+    """Either way the caller hears nothing."""
+    fake, _ = new_fake()
+    fake.faults.add(drop(processed=processed), operation="PutRecord")
+    with pytest.raises(TransportFaultError):
+        call(FakeKinesisProtocol(fake), "PutRecord", StreamName=STREAM, PartitionKey="key", Data="eA==")
+    assert len(fake.records(STREAM, SHARD)) == int(processed)
+
+
+def test_a_listing_can_name_shards_twice() -> None:
+    """An altered answer is still one that the protocol allows."""
+    fake, _ = new_fake()
+    fake.faults.add(duplicate_listing(), operation="ListShards")
+    shards = call(FakeKinesisProtocol(fake), "ListShards", StreamName=STREAM)[1]["Shards"]
+    assert [shard["ShardId"] for shard in shards] == [SHARD, SHARD]
+
+
+def test_an_end_can_keep_its_children_to_itself() -> None:
+    """The shard has ended, yet nobody says what goes on."""
+    fake, _ = new_fake()
+    fake.split(STREAM, SHARD)
+    fake.faults.add(end_without_children(), operation="GetRecords")
+    end = call(FakeKinesisProtocol(fake), "GetRecords", ShardIterator=iterator(fake))[1]
+    assert end == {"Records": [], "MillisBehindLatest": 0}
+
+
+def test_a_member_of_the_wrong_type_is_a_serialization_error() -> None:
+    """As is a body that is no JSON."""
+    protocol = FakeKinesisProtocol(new_fake()[0])
+    assert call(protocol, "GetRecords", ShardIterator=5)[1]["__type"] == "SerializationException"
+    assert json.loads(protocol.answer(TARGET + "GetRecords", b"{", authorization=None).body)["__type"] == "SerializationException"
+
+
+def test_an_unknown_operation_is_named() -> None:
+    """What is not built is refused, not ignored."""
+    assert call(FakeKinesisProtocol(new_fake()[0]), "SubscribeToShard")[1]["__type"] == "UnknownOperationException"
+
+
+def test_made_up_tokens_are_invalid_arguments() -> None:
+    """Neither an iterator nor a page token that was not given out is taken for a place."""
+    protocol = FakeKinesisProtocol(new_fake()[0])
+    assert call(protocol, "GetRecords", ShardIterator="bm90IGFuIGl0ZXJhdG9y")[1]["__type"] == "InvalidArgumentException"
+    assert call(protocol, "ListShards", NextToken="x")[1]["__type"] == "InvalidArgumentException"
+
+
+def test_an_unknown_access_key_is_refused() -> None:
+    """With `access_keys` set, only those may call; the service's code for it is UnrecognizedClientException."""
+    with serve(settings=FakeKinesisSettings(access_keys=frozenset({"AKIDKNOWN"}))) as fake:
+        with kinesis_client(fake.endpoint_url, access_key="AKIDKNOWN") as client:
+            assert client.list_streams()["StreamNames"] == []
+        with kinesis_client(fake.endpoint_url) as client, pytest.raises(ClientError) as refused:
+            client.list_streams()
+    assert refused.value.response["Error"]["Code"] == "UnrecognizedClientException"
+
+
+def test_the_date_header_is_the_injected_clocks() -> None:
+    """The service's time is what the test says."""
+    with serve(clock=ManualClock()) as fake, kinesis_client(fake.endpoint_url) as client:
+        headers = client.list_streams()["ResponseMetadata"]["HTTPHeaders"]
+    assert headers["date"] == "Thu, 01 Jan 2026 00:00:00 GMT"
+
+
+def test_a_dropped_connection_is_seen_by_the_client(fake_kinesis: ServedFake) -> None:
+    """boto3 finds the connection closed without an answer."""
+    fake_kinesis.model.faults.add(drop())
+    with kinesis_client(fake_kinesis.endpoint_url) as client, pytest.raises(ConnectionClosedError):
+        client.list_streams()
+
+
+def test_connections_are_kept(fake_kinesis: ServedFake) -> None:
+    """Many requests go over one connection: HTTP/1.1 keep-alive."""
+    with closing(HTTPConnection(fake_kinesis.endpoint_url.removeprefix("http://"), timeout=5)) as connection:
+        sockets = set()
+        for _ in range(3):
+            connection.request("POST", "/", body=b"{}", headers={"X-Amz-Target": TARGET + "ListStreams"})
+            assert connection.getresponse().read() == b'{"StreamNames":[],"HasMoreStreams":false}'
+            sockets.add(id(connection.sock))
+    assert len(sockets) == 1
+
+
+def test_leaving_the_server_ends_requests_that_wait() -> None:
+    """A request held back by a fault does not hold the server back."""
+    with serve() as fake:
+        fake.model.faults.add(drop(delay_s=3_600))
+        outcome: list[BaseException] = []
+        waiting = threading.Thread(target=_ask, args=(fake, outcome))
+        waiting.start()
+        while not fake.model.faults.struck:
+            waiting.join(0.01)
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert len(outcome) == 1
+
+
+def _ask(fake: ServedFake, outcome: list[BaseException]) -> None:
+    with closing(HTTPConnection(fake.endpoint_url.removeprefix("http://"), timeout=20)) as connection:
+        try:
+            connection.request("POST", "/", body=b"{}", headers={"X-Amz-Target": TARGET + "ListStreams"})
+            connection.getresponse()
+        except OSError as exc:
+            outcome.append(exc)
+
+
+def test_many_threads_put_without_losing_a_record(fake_kinesis: ServedFake) -> None:
+    """Four producers at a time: every record is there once, in order of sequence number."""
+    fake: FakeKinesis = fake_kinesis.model
+    fake.create(STREAM)
+    with kinesis_client(fake_kinesis.endpoint_url) as client:
+        producers = [threading.Thread(target=_put_hundred, args=(client, at)) for at in range(4)]
+        for producer in producers:
+            producer.start()
+        for producer in producers:
+            producer.join(30)
+    records = fake.records(STREAM, SHARD)
+    assert {record.data for record in records} == {f"{at} {number}".encode() for at in range(4) for number in range(100)}
+    assert sorted({record.sequence for record in records}) == [record.sequence for record in records]
+
+
+def _put_hundred(client: Any, at: int) -> None:
+    for number in range(100):
+        client.put_record(StreamName=STREAM, Data=f"{at} {number}".encode(), PartitionKey="key")

@@ -1,0 +1,180 @@
+"""What time does to a FakeKinesis: retention, expiry, phases. The clock is moved by the test, so nothing waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesis_spout.testing import FakeKinesis, ServiceError, requests
+from tests.support.fake_calls import SHARD, STREAM, code_of, data, iterator, listed, new_fake, page, status
+
+HOUR_S = 3_600
+
+
+def test_records_are_gone_after_the_retention_period() -> None:
+    """24 hours after its arrival a record cannot be read any more, a later one still can."""
+    fake, clock = new_fake()
+    fake.put(STREAM, "key", b"old")
+    clock.advance(HOUR_S)
+    fake.put(STREAM, "key", b"newer")
+    clock.advance(23 * HOUR_S + 1)
+    assert data(page(fake, iterator(fake))) == [b"newer"]
+
+
+def test_a_closed_shard_is_forgotten_after_the_retention_period() -> None:
+    """Once all of its records are past retention, a closed shard is not listed and not found."""
+    fake, clock = new_fake()
+    fake.split(STREAM, SHARD)
+    clock.advance(24 * HOUR_S)
+    assert len(listed(fake)) == 3
+    clock.advance(1)
+    assert [shard.shard_id for shard in listed(fake)] == ["shardId-000000000001", "shardId-000000000002"]
+    with pytest.raises(ServiceError) as error:
+        iterator(fake)
+    assert code_of(error) == "ResourceNotFoundException"
+
+
+def test_a_shorter_retention_takes_effect_at_once() -> None:
+    """Decreasing the retention makes older records unreadable."""
+    fake, clock = new_fake()
+    fake.increase_stream_retention_period(requests.ChangeRetention(stream_name=STREAM, retention_period_hours=48))
+    fake.put(STREAM, "key", b"old")
+    clock.advance(30 * HOUR_S)
+    assert data(page(fake, iterator(fake))) == [b"old"]
+    fake.decrease_stream_retention_period(requests.ChangeRetention(stream_name=STREAM, retention_period_hours=24))
+    assert data(page(fake, iterator(fake))) == []
+
+
+def test_an_iterator_lives_for_five_minutes() -> None:
+    """At 300 s an iterator is good, after that it has expired."""
+    fake, clock = new_fake()
+    start = iterator(fake)
+    clock.advance(300)
+    following = page(fake, start).next_shard_iterator
+    clock.advance(0.001)
+    with pytest.raises(ServiceError) as error:
+        page(fake, start)
+    assert code_of(error) == "ExpiredIteratorException"
+    assert data(page(fake, following)) == []
+
+
+def test_a_page_token_lives_for_five_minutes() -> None:
+    """After 300 s a listing has to begin anew."""
+    fake, clock = new_fake(shards=2)
+    token = fake.list_shards(requests.ListShards(stream_name=STREAM, max_results=1)).next_token
+    clock.advance(300.001)
+    with pytest.raises(ServiceError) as error:
+        fake.list_shards(requests.ListShards(next_token=token))
+    assert code_of(error) == "ExpiredNextTokenException"
+
+
+def test_a_stream_being_created_takes_no_records() -> None:
+    """CREATING lasts as long as set; until then records are refused and no shards are listed."""
+    fake, clock = new_fake(create_ms=2_000)
+    assert status(fake) == "CREATING"
+    with pytest.raises(ServiceError) as error:
+        fake.put_record(requests.PutRecord(stream_name=STREAM, data=b"x", partition_key="key"))
+    assert code_of(error) == "ResourceNotFoundException"
+    with pytest.raises(ServiceError) as error:
+        listed(fake)
+    assert code_of(error) == "ResourceInUseException"
+    clock.advance(2)
+    assert status(fake) == "ACTIVE"
+    assert len(listed(fake)) == 1
+
+
+def test_the_parent_takes_records_while_the_stream_is_updating() -> None:
+    """A split shows only when UPDATING is over: until then puts go to the parent, and no other change is taken."""
+    fake, clock = new_fake(reshard_ms=10_000)
+    fake.split(STREAM, SHARD)
+    clock.advance(9.999)
+    assert status(fake) == "UPDATING"
+    assert fake.put(STREAM, "key", b"x").startswith(SHARD)
+    with pytest.raises(ServiceError) as error:
+        fake.split(STREAM, SHARD)
+    assert code_of(error) == "ResourceInUseException"
+    clock.advance(0.001)
+    assert status(fake) == "ACTIVE"
+    assert not fake.put(STREAM, "key", b"x").startswith(SHARD)
+
+
+def test_new_shards_can_be_listed_late() -> None:
+    """The end of the parent names its children while ListShards does not yet know them."""
+    fake, clock = new_fake(listing_delay_ms=5_000)
+    clock.advance(5)
+    fake.split(STREAM, SHARD)
+    assert [child.shard_id[-1] for child in page(fake, iterator(fake)).child_shards or []] == ["1", "2"]
+    assert [shard.shard_id for shard in listed(fake)] == [SHARD]
+    clock.advance(5)
+    assert len(listed(fake)) == 3
+
+
+def test_scaling_shows_its_shards_one_step_after_the_other() -> None:
+    """UpdateShardCount from 2 to 3 splits and merges: shards that live for a moment only are seen, and stay listed."""
+    fake, clock = new_fake(shards=2, reshard_ms=3_000)
+    fake.update_shard_count(requests.UpdateShardCount(stream_name=STREAM, target_shard_count=3, scaling_type="UNIFORM_SCALING"))
+    seen = []
+    for _ in range(3):
+        clock.advance(1)
+        seen.append((status(fake), len(fake.stream(STREAM).open_shards()), len(listed(fake))))
+    assert seen == [("UPDATING", 3, 4), ("UPDATING", 4, 6), ("ACTIVE", 3, 7)]
+
+
+def test_a_deleted_stream_is_gone_after_its_phase() -> None:
+    """DELETING lasts as long as set; the name is free after it, not before."""
+    fake, clock = new_fake(delete_ms=1_000)
+    fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
+    assert status(fake) == "DELETING"
+    with pytest.raises(ServiceError) as error:
+        fake.create(STREAM)
+    assert code_of(error) == "ResourceInUseException"
+    clock.advance(1)
+    fake.create(STREAM)
+    assert status(fake) == "ACTIVE"
+
+
+def test_a_stream_recreated_within_one_millisecond_is_another_stream() -> None:
+    """Its creation time is later, and iterators of the earlier one do not read it."""
+    fake, _ = new_fake()
+    start, created_ms = iterator(fake), fake.stream(STREAM).created_ms
+    fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
+    fake.create(STREAM)
+    assert fake.stream(STREAM).created_ms > created_ms
+    with pytest.raises(ServiceError) as error:
+        page(fake, start)
+    assert code_of(error) == "ResourceNotFoundException"
+
+
+@pytest.mark.parametrize(
+    ("filter_type", "expected"),
+    [
+        ("AT_LATEST", ["3", "4", "5", "6"]),
+        ("FROM_TRIM_HORIZON", ["0", "1", "2", "3", "4", "5", "6"]),
+        ("AT_TRIM_HORIZON", ["0"]),
+    ],
+)
+def test_filters_by_horizon(filter_type: str, expected: list[str]) -> None:
+    """The filter chooses by when a shard was open, over two generations an hour apart."""
+    fake, _ = two_generations()
+    assert [shard.shard_id[-1] for shard in listed(fake, shard_filter=requests.ShardFilter(type=filter_type))] == expected
+
+
+@pytest.mark.parametrize(
+    ("filter_type", "expected"),
+    [("AT_TIMESTAMP", ["1", "2"]), ("FROM_TIMESTAMP", ["1", "2", "3", "4", "5", "6"])],
+)
+def test_filters_by_time(filter_type: str, expected: list[str]) -> None:
+    """Half an hour ago the second generation was open."""
+    fake, now_s = two_generations()
+    wanted = requests.ShardFilter(type=filter_type, timestamp_s=now_s - HOUR_S // 2)
+    assert [shard.shard_id[-1] for shard in listed(fake, shard_filter=wanted)] == expected
+
+
+def two_generations() -> tuple[FakeKinesis, float]:
+    """Shard 0 was split an hour after its start, its children 1 and 2 an hour later; with the time now, in seconds."""
+    fake, clock = new_fake()
+    clock.advance(HOUR_S)
+    fake.split(STREAM, SHARD)
+    clock.advance(HOUR_S)
+    fake.split(STREAM, "shardId-000000000001")
+    fake.split(STREAM, "shardId-000000000002")
+    return fake, clock.now_ms() / 1_000
