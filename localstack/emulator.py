@@ -8,6 +8,7 @@ It wants Node 18 or newer. It speaks plain HTTP on loopback, accepts any credent
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
@@ -56,11 +57,17 @@ def install(directory: Path = DEFAULT_DIRECTORY) -> Path:
     """Install what package-lock.json pins, unless it is there; returns the package's folder. Blocks on the network."""
     npm = _found("npm")
     _check_node()
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "install.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs may start at a time
+        return _installed(directory, npm)
+
+
+def _installed(directory: Path, npm: str) -> Path:
     package = directory / "node_modules" / "kinesis-local"
     pins = directory / "package-lock.json"
     if (package / "main.js").exists() and pins.exists() and pins.read_bytes() == (HERE / "package-lock.json").read_bytes():
         return package
-    directory.mkdir(parents=True, exist_ok=True)
     for name in _PINS:
         if name != pins.name:
             shutil.copyfile(HERE / name, directory / name)
