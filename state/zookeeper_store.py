@@ -163,6 +163,8 @@ class ZookeeperTree:
         deadline = time.monotonic() + self._operation_timeout_s
         while True:
             client = self._open()
+            if not self._connected.is_set() and not self._revive(client):
+                continue
             if not self._connected.wait(max(0.0, deadline - time.monotonic())):
                 raise self._unavailable(self._operation_timeout_s)
             try:
@@ -170,7 +172,6 @@ class ZookeeperTree:
             except _TRANSIENT as exc:
                 if time.monotonic() >= deadline:
                     raise self._unavailable(self._operation_timeout_s) from exc
-                self._revive(client)
             except KazooTimeoutError as exc:
                 raise self._unavailable(self._operation_timeout_s) from exc
             except KazooException as exc:
@@ -206,15 +207,17 @@ class ZookeeperTree:
         client.add_listener(self._on_state)
         return client
 
-    def _revive(self, client: Any) -> None:
-        """Drop a client that has given up. One that lost its connection reconnects by itself."""
+    def _revive(self, client: Any) -> bool:
+        """False when the client had given up and was dropped. One that lost its connection reconnects by itself."""
         if client.client_state in {KeeperState.CLOSED, KeeperState.AUTH_FAILED}:
             with self._connecting:
                 if self._client is client:
                     self._client = None
                     _stop(client)
-        elif self._address.startswith(EMBEDDED_PREFIX):
-            resolve_connect_string(self._address)  # starts the server if it is gone; on its old port, so the client finds it
+            return False
+        if self._address.startswith(EMBEDDED_PREFIX):
+            client.set_hosts(resolve_connect_string(self._address))  # starts the server, if it is gone
+        return True
 
     def _on_state(self, state: str) -> None:
         if state == KazooState.CONNECTED:

@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Protocol
 from kazoo.client import KazooClient
 
 from state.memory_store import MemoryBackend, MemoryStateStore
+from state.plan import Plan, ShardEnd, ShardSlice, TaskEnd, TaskPlan, make_plan_id
+from state.position import TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState
+from state.state_store import OwnerInfo, StreamIdentity
 from state.zookeeper_store import ZookeeperStateStore
 
 if TYPE_CHECKING:
     from state.znode_state_store import ZnodeStateStore
 
 ROOT, STREAM = "root", "flights"
+OWNER = OwnerInfo(host="host-a", pid=4242, since_ms=1_357_000_000_000)
+OTHER = OwnerInfo(host="host-b", pid=4343, since_ms=1_357_000_000_000)
+IDENTITY = StreamIdentity(arn="arn:aws:kinesis:eu-west-1:1:stream/flights", name="flights", created_ms=1_000)
 
 
 class StoreWorld(Protocol):
@@ -119,3 +127,33 @@ def end_session(server: str, store: ZnodeStateStore) -> None:
     thief.start()
     thief.stop()
     thief.close()
+
+
+def sequence(number: int) -> SequenceNumber:
+    return SequenceNumber(number)
+
+
+def state_at(number: int, shard_id: str = "shardId-000000000000") -> ShardState:
+    return ShardState(shard_id=shard_id, checkpoint=sequence(number), read_position=Position.after(sequence(number)))
+
+
+def plan(number: int, nonce: str = "aa", tasks: int = 2) -> Plan:
+    task = TaskPlan(
+        shards=(ShardSlice(shard_id="shardId-000000000000", position=TRIM_HORIZON, max_records=10),),
+        max_bytes=1,
+        fetch_time_ms=2,
+        fetch_cap_ms=3,
+    )
+    return Plan(plan_id=make_plan_id(number, nonce), created_ms=5, tasks=(task,) * tasks)
+
+
+def end(token: str, count: int = 3) -> TaskEnd:
+    return TaskEnd(
+        token=token, shards=(ShardEnd(shard_id="shardId-000000000000", first=sequence(1), last=sequence(9), count=count),)
+    )
+
+
+def owned(world: StoreWorld, owner: OwnerInfo = OWNER) -> ZnodeStateStore:
+    store = world.open()
+    store.acquire(owner, timeout_s=10)
+    return store

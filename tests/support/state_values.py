@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def sample(strategy: st.SearchStrategy[T], count: int) -> list[T]:
-    """The same values every time. For tests with live connections: their threads draw random numbers, which Hypothesis forbids."""
+    """The same values every time. For tests with live connections, whose threads draw random numbers: Hypothesis forbids that."""
     values: list[T] = []
 
     @settings(max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,0 +1,218 @@
+"""The contract of the state store, for memory and ZooKeeper alike: plans and their ends."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import strategies as st
+
+from state.errors import (
+    ConflictError,
+    PlanClosedError,
+    StateTooLargeError,
+)
+from state.plan import Plan, PlanPointer, PlanStatus, TaskEnd
+from tests.support import state_values
+from tests.support.state_stores import OTHER, end, owned, plan
+
+if TYPE_CHECKING:
+    from state.znode_state_store import ZnodeStateStore
+    from tests.support.state_stores import StoreWorld
+
+
+@pytest.fixture(scope="session")
+def many_plans() -> list[tuple[Plan, list[TaskEnd]]]:
+    return state_values.sample(st.tuples(state_values.plans, st.lists(state_values.task_ends, max_size=3)), 20)
+
+
+def test_plans_and_ends_come_back_as_they_were_written(
+    store_world: StoreWorld, many_plans: list[tuple[Plan, list[TaskEnd]]]
+) -> None:
+    """Every field survives; a task reads its own part."""
+    for drawn, ends in many_plans:
+        store_world.renew()
+        store = owned(store_world)
+        store.create_plan(drawn)
+        published = dict(zip(range(len(drawn.tasks)), ends, strict=False))
+        for task, task_end in published.items():
+            assert store.publish_end(drawn.plan_id, task, task_end) == task_end
+        reader = store_world.open()
+        assert reader.read_plan(drawn.plan_id) == drawn
+        assert [reader.read_task(drawn.plan_id, task) for task in range(len(drawn.tasks))] == list(drawn.tasks)
+        assert reader.read_ends(drawn.plan_id) == published
+        assert reader.read_task(drawn.plan_id, len(drawn.tasks)) is None
+
+
+def test_a_plan_goes_from_open_to_closed_to_settled(store_world: StoreWorld) -> None:
+    """`/plan` follows each step; steps repeated change nothing."""
+    store = owned(store_world)
+    store.create_plan(plan(1))
+    seen = [store.read_pointer()]
+    for step in (store.close_plan, store.close_plan, store.mark_settled, store.mark_settled, store.close_plan):
+        step("1-aa")
+        seen.append(store.read_pointer())
+    statuses = [pointer.status for pointer in seen if pointer is not None]
+    assert statuses == [PlanStatus.OPEN, PlanStatus.CLOSED, PlanStatus.CLOSED, *[PlanStatus.SETTLED] * 3]
+
+
+def test_an_open_plan_is_not_settled(store_world: StoreWorld) -> None:
+    """It has to be closed first, else an end could still come."""
+    store = owned(store_world)
+    store.create_plan(plan(1))
+    with pytest.raises(ConflictError, match="close it first"):
+        store.mark_settled("1-aa")
+
+
+def test_only_the_newest_plan_is_closed_and_settled(store_world: StoreWorld) -> None:
+    """A plan of the same number with another nonce is another plan."""
+    store = owned(store_world)
+    for act in (store.close_plan, store.mark_settled):
+        with pytest.raises(ConflictError, match="there is no plan"):
+            act("1-aa")
+    store.create_plan(plan(1))
+    for act in (store.close_plan, store.mark_settled):
+        with pytest.raises(ConflictError, match=r"1-aa is \(open\)"):
+            act("1-bb")
+
+
+def test_plan_numbers_only_go_up(store_world: StoreWorld) -> None:
+    """The number of a new plan is above all that the store knows; ids are listed by number, not by text."""
+    store = owned(store_world)
+    for number in (2, 9, 10):
+        store.create_plan(plan(number))
+    for number in (1, 9, 10):
+        with pytest.raises(ConflictError, match="is not above plan 10"):
+            store.create_plan(plan(number, "bb"))
+    assert store.known_plans() == ["2-aa", "9-aa", "10-aa"]
+
+
+def test_a_plan_left_behind_is_closed_by_the_next(store_world: StoreWorld) -> None:
+    """No end can be published any more under a plan that was never settled."""
+    store = owned(store_world)
+    store.create_plan(plan(1))
+    store.publish_end("1-aa", 0, end("early"))
+    store.create_plan(plan(2))
+    with pytest.raises(PlanClosedError, match="plan 1-aa is closed or gone"):
+        store.publish_end("1-aa", 1, end("late"))
+    assert store.read_pointer() == PlanPointer("2-aa", PlanStatus.OPEN)
+    assert store.read_ends("1-aa") == {0: end("early")}
+
+
+def test_a_plan_of_many_tasks_is_whole_or_unknown(store_world: StoreWorld) -> None:
+    """1,200 tasks take several transactions; `/plan` moves with the last."""
+    store = owned(store_world)
+    store.create_plan(plan(1, tasks=1200))
+    read = store.read_plan("1-aa")
+    assert read == plan(1, tasks=1200)
+    assert store.read_pointer() == PlanPointer("1-aa", PlanStatus.OPEN)
+    store.create_plan(plan(2))
+    store.remove_plan("1-aa")
+    assert store.known_plans() == ["2-aa"]
+
+
+def test_a_half_created_plan_is_no_plan_but_keeps_its_number(store_world: StoreWorld) -> None:
+    """A driver that died between two transactions leaves a header with too few tasks."""
+    store_world.put("batches/5-aa", b'{"createdMs":1,"tasks":2}')
+    store_world.put("batches/5-aa/0", b'{"shards":[],"maxBytes":1,"fetchTimeMs":1,"fetchCapMs":1}')
+    store = owned(store_world)
+    assert store.read_plan("5-aa") is None
+    assert store.known_plans() == ["5-aa"]
+    with pytest.raises(ConflictError):
+        store.create_plan(plan(5, "bb"))
+    store.create_plan(plan(6))
+    store.remove_plan("5-aa")
+    assert store.known_plans() == ["6-aa"]
+
+
+def test_two_attempts_of_a_task_get_the_same_end(store_world: StoreWorld) -> None:
+    """Eight attempts publish at once: one wins, and all are told the winner's."""
+    store = owned(store_world)
+    store.create_plan(plan(1))
+    ends = [end(f"token-{number}", count=number) for number in range(8)]
+    executors = [store_world.open() for _ in ends]
+    ready = threading.Barrier(len(ends))
+
+    def publish(executor: ZnodeStateStore, mine: TaskEnd) -> TaskEnd:
+        executor.read_end("1-aa", 0)
+        ready.wait(timeout=30)
+        return executor.publish_end("1-aa", 0, mine)
+
+    with ThreadPoolExecutor(len(ends)) as pool:
+        results = list(pool.map(publish, executors, ends))
+    assert results == [results[0]] * len(ends)
+    assert results[0] in ends
+    assert store.read_ends("1-aa") == {0: results[0]}
+    assert {executor.read_end("1-aa", 0) for executor in executors} == {results[0]}
+
+
+def test_a_zombie_of_a_closed_plan_publishes_nothing(store_world: StoreWorld) -> None:
+    """Neither where there is no end nor where there is another's; its own, published in time, it gets back."""
+    store = owned(store_world)
+    zombie = store_world.open()
+    store.create_plan(plan(1))
+    zombie.publish_end("1-aa", 0, end("mine"))
+    store.close_plan("1-aa")
+    with pytest.raises(PlanClosedError):
+        zombie.publish_end("1-aa", 1, end("late"))
+    with pytest.raises(PlanClosedError):
+        zombie.publish_end("1-aa", 0, end("other"))
+    assert zombie.publish_end("1-aa", 0, end("mine")) == end("mine")
+    assert store.read_ends("1-aa") == {0: end("mine")}
+
+
+def test_an_unknown_plan_or_task_creates_nothing(store_world: StoreWorld) -> None:
+    """Parents are never created; a number used again with another nonce is not the same plan."""
+    store = owned(store_world)
+    store.create_plan(plan(1))
+    for plan_id, task in (("1-bb", 0), ("7-aa", 0), ("1-aa", 99)):
+        with pytest.raises(PlanClosedError):
+            store.publish_end(plan_id, task, end("x"))
+    assert store.known_plans() == ["1-aa"]
+    assert store.read_ends("1-aa") == {}
+    assert store.read_plan("1-bb") is None
+    assert store.read_ends("1-bb") == {}
+
+
+def test_ends_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> None:
+    """A task of an open plan publishes also after the ownership has passed on: the new owner settles it."""
+    old = owned(store_world)
+    old.create_plan(plan(1))
+    store_world.lose_session(old)
+    new = owned(store_world, OTHER)
+    assert store_world.open().publish_end("1-aa", 0, end("x")) == end("x")
+    new.close_plan("1-aa")
+    assert new.read_ends("1-aa") == {0: end("x")}
+
+
+def test_an_end_that_does_not_fit_is_refused(store_world: StoreWorld) -> None:
+    """Above 512 KB nothing is sent: a request above 1 MB would cost the connection."""
+    store = owned(store_world)
+    store.create_plan(plan(1))
+    with pytest.raises(StateTooLargeError, match=r"batches/1-aa/0/end would hold 6\d\d\d\d\d bytes"):
+        store.publish_end("1-aa", 0, end("x" * 600_000))
+    assert store.publish_end("1-aa", 0, end("x")) == end("x")
+
+
+def test_a_removed_plan_is_gone_and_the_newest_stays(store_world: StoreWorld) -> None:
+    """Removing what is gone changes nothing; the plan of `/plan` is refused."""
+    store = owned(store_world)
+    store.create_plan(plan(1))
+    store.publish_end("1-aa", 0, end("x"))
+    store.create_plan(plan(2))
+    store.remove_plan("1-aa")
+    store.remove_plan("1-aa")
+    assert store.known_plans() == ["2-aa"]
+    assert store.read_plan("1-aa") is None
+    assert store.read_end("1-aa", 0) is None
+    with pytest.raises(ValueError, match="2-aa is the newest"):
+        store.remove_plan("2-aa")
+
+
+def test_a_text_that_is_no_plan_id_never_becomes_a_path(store_world: StoreWorld) -> None:
+    """Ids come back from Spark's checkpoint, so they are checked."""
+    for text in ("../owner", "", "1", "1-aa/0"):
+        with pytest.raises(ValueError, match="not a plan id"):
+            store_world.open().read_plan(text)

@@ -1,0 +1,152 @@
+"""The contract of the state store, for memory and ZooKeeper alike: shard states."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from hypothesis import strategies as st
+
+from state.errors import (
+    CheckpointRegressionError,
+    ConflictError,
+    InvalidStoreSettingError,
+    StateTooLargeError,
+    StoredDataError,
+)
+from state.position import SHARD_END, TRIM_HORIZON
+from state.shard_state import Lifecycle, ShardState
+from state.shard_znodes import split_changes
+from state.state_store import StateChange
+from tests.support import state_values
+from tests.support.state_stores import owned, sequence, state_at
+
+if TYPE_CHECKING:
+    from tests.support.state_stores import StoreWorld
+
+
+@pytest.fixture(scope="session")
+def many_states() -> list[list[ShardState]]:
+    return state_values.sample(st.lists(state_values.shard_states(), max_size=4, unique_by=lambda state: state.shard_id), 20)
+
+
+def test_shard_states_come_back_as_they_were_written(store_world: StoreWorld, many_states: list[list[ShardState]]) -> None:
+    """Every field survives, also the checkpoint of a finished shard, which is shown as SHARD_END."""
+    for states in many_states:
+        store_world.renew()
+        store = owned(store_world)
+        saved = store.save_states([StateChange(None, state) for state in states])
+        assert [each.state for each in saved] == states
+        assert store_world.open().load_states() == {each.state.shard_id: each for each in saved}
+
+
+def test_a_state_is_written_over_its_own_version_only(store_world: StoreWorld) -> None:
+    """Compare-and-set: what somebody has changed since is not overwritten, nor is the rest of the transaction written."""
+    store = owned(store_world)
+    first, other = store.save_states([StateChange(None, state_at(1)), StateChange(None, state_at(1, "shardId-000000000001"))])
+    second = store.save_states([StateChange(first, state_at(2))])[0]
+    with pytest.raises(ConflictError, match="shardId-000000000000/state was changed by somebody else"):
+        store.save_states([StateChange(other, state_at(3, "shardId-000000000001")), StateChange(first, state_at(3))])
+    with pytest.raises(ConflictError, match="was created by somebody else"):
+        store.save_states([StateChange(None, state_at(4))])
+    assert store.load_states() == {"shardId-000000000000": second, "shardId-000000000001": other}
+
+
+def test_a_checkpoint_never_moves_back(store_world: StoreWorld) -> None:
+    """Not to a lower number, not to none, and not from SHARD_END to a number."""
+    store = owned(store_world)
+    known = store.save_states([StateChange(None, state_at(10))])[0]
+    shard_id = known.state.shard_id
+    for worse in (state_at(9), ShardState(shard_id=shard_id, read_position=TRIM_HORIZON)):
+        with pytest.raises(CheckpointRegressionError, match=r"shardId-000000000000 would move back from 10 to"):
+            store.save_states([StateChange(known, worse)])
+    finished = msgspec.structs.replace(known.state, lifecycle=Lifecycle.FINISHED, read_position=SHARD_END)
+    known = store.save_states([StateChange(known, finished)])[0]
+    with pytest.raises(CheckpointRegressionError, match="SHARD_END"):
+        store.save_states([StateChange(known, state_at(11))])
+    assert store.load_states() == {shard_id: known}
+
+
+def test_a_finished_shard_shows_shard_end(store_world: StoreWorld) -> None:
+    """The ancestor's key says SHARD_END, for people and for its tools."""
+    store = owned(store_world)
+    state = ShardState(shard_id="s", checkpoint=sequence(7), read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
+    store.save_states([StateChange(None, state)])
+    assert msgspec.json.decode(store_world.get("s/state"))["checkpoint"] == "SHARD_END"
+
+
+def test_the_ancestors_checkpoint_is_taken_over(store_world: StoreWorld) -> None:
+    """`{"checkpoint": "<seq>"}` means: acked up to it, read on after it. It can be written over."""
+    store_world.put("shardId-000000000003/state", b'{"checkpoint":"4955"}')
+    store_world.put("shardList", b'{"shardList":["shardId-000000000003"]}')
+    store = owned(store_world)
+    known = store.load_states()["shardId-000000000003"]
+    assert known.state == state_at(4955, "shardId-000000000003")
+    assert store.read_shard_list() == ["shardId-000000000003"]
+    store.save_states([StateChange(known, state_at(5000, "shardId-000000000003"))])
+    assert store.load_states()["shardId-000000000003"].state.checkpoint == sequence(5000)
+
+
+@pytest.mark.parametrize(
+    "stored", [b"", b"{", b"\xff\xfe", b"[]", b'{"checkpoint":"abc"}', b"{}", b'{"format":1}', b'{"checkpoint":5}']
+)
+def test_damaged_state_is_an_error_and_never_no_checkpoint(store_world: StoreWorld, stored: bytes) -> None:
+    """The error names the path."""
+    store_world.put("shardId-000000000003/state", stored)
+    with pytest.raises(StoredDataError, match=r"flights/shardId-000000000003/state"):
+        store_world.open().load_states()
+
+
+def test_a_newer_format_says_what_to_do(store_world: StoreWorld) -> None:
+    """A newer version may have given the fields another meaning, so nothing of it is used."""
+    store_world.put("shardId-000000000003/state", b'{"format":2,"checkpoint":{"new":"shape"}}')
+    with pytest.raises(StoredDataError, match=r"has format 2, written by a newer version.*up to 1; upgrade kinesis-spout"):
+        store_world.open().load_states()
+
+
+def test_no_state_at_all_is_empty(store_world: StoreWorld) -> None:
+    """A fresh application has no states, no plan, no start."""
+    store = store_world.open()
+    assert store.load_states() == {}
+    assert store.read_pointer() is None
+    assert store.known_plans() == []
+    assert store.read_owner() is None
+
+
+def test_too_many_states_for_one_write_are_refused_whole(store_world: StoreWorld) -> None:
+    """501 states are too many; `split_changes` says how many go at a time."""
+    store = owned(store_world)
+    changes = [StateChange(None, state_at(1, f"shardId-{number:012}")) for number in range(501)]
+    with pytest.raises(StateTooLargeError, match="501 shard states"):
+        store.save_states(changes)
+    assert store.load_states() == {}
+    assert [len(store.save_states(part)) for part in split_changes(changes)] == [500, 1]
+    assert len(store.load_states()) == 501
+
+
+def test_a_shard_twice_in_one_write_is_a_mistake(store_world: StoreWorld) -> None:
+    """Two changes of one shard cannot both be based on what is stored."""
+    store = owned(store_world)
+    with pytest.raises(ValueError, match="occurs twice"):
+        store.save_states([StateChange(None, state_at(1)), StateChange(None, state_at(2))])
+    known = store.save_states([StateChange(None, state_at(1))])[0]
+    with pytest.raises(ValueError, match="based on shard"):
+        store.save_states([StateChange(known, state_at(2, "shardId-000000000009"))])
+
+
+def test_a_shard_cannot_hide_another_node(store_world: StoreWorld) -> None:
+    """Shard ids that are names of something else in the layout are refused."""
+    store = owned(store_world)
+    for name in ("plan", "epoch", "a/b", "..", ""):
+        with pytest.raises(InvalidStoreSettingError):
+            store.save_states([StateChange(None, state_at(1, name))])
+
+
+def test_the_list_of_shards_is_stored_as_the_ancestor_did(store_world: StoreWorld) -> None:
+    """Writing it again replaces it."""
+    store = owned(store_world)
+    store.save_shard_list(["a"])
+    store.save_shard_list(["a", "b"])
+    store.save_shard_list(["a", "b"])
+    assert msgspec.json.decode(store_world.get("shardList")) == {"shardList": ["a", "b"]}
