@@ -78,7 +78,7 @@ class RoundRobinReader:
         pool = self._pool
         if pool is None:
             raise RuntimeError("the reader is not open; use it in a with statement")
-        now_s, soonest_s = self._clock.monotonic_s(), None
+        soonest_s: float | None = None
         busy = set(map(id, self._under_way.values()))
         first = self._next
         for offset in range(len(self._getters)):
@@ -89,17 +89,17 @@ class RoundRobinReader:
             if len(self._under_way) >= self._max_concurrent:
                 return None  # a completed fetch comes before anything that is due later
             ready_at_s = getter.ready_at_s()
-            if ready_at_s > now_s:
+            if ready_at_s > self._clock.monotonic_s():  # asked after: a getter that is ready answers with its own now
                 soonest_s = ready_at_s if soonest_s is None else min(soonest_s, ready_at_s)
                 continue
             self._next = index
             if not getter.try_reserve():
                 if not getter.budget.spent and not self._under_way:
-                    soonest_s = now_s + _LOOK_AGAIN_S  # another reader's fetch holds the budget
+                    soonest_s = self._clock.monotonic_s() + _LOOK_AGAIN_S  # another reader's fetch holds the budget
                 break
             self._next = (index + 1) % len(self._getters)
             self._under_way[pool.submit(getter.fetch)] = getter
-        return None if soonest_s is None else max(0.0, soonest_s - now_s)
+        return None if soonest_s is None else max(0.0, soonest_s - self._clock.monotonic_s())
 
     def _completed(self, timeout_s: float) -> list[BufferedGetter]:
         """Wait for a completion. The getters whose fetches are done, in the order in which they were started."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from kinesis_spout.shard_getter import KinesisShardGetter, Page
 
 from kinesis_spout.errors import DataLossError
+from kinesis_spout.shard_getter import KinesisShardGetter, Page
 from spark_job.rows import refuse_aggregates, to_rows
 from state.position import Position
 from state.sequence_number import SequenceNumber

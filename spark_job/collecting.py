@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from kinesis_spout.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.round_robin import RoundRobinReader
-from kinesis_spout.shard_getter import KinesisShardGetter, Page
 
+from kinesis_spout.shard_getter import KinesisShardGetter, Page
 from spark_job.rows import refuse_aggregates
 from state.plan import ShardEnd, ShardSlice, TaskPlan
 from state.sequence_number import SequenceNumber

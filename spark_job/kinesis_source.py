@@ -78,7 +78,7 @@ class KinesisSource:
         return SourceSettings.from_texts(self._texts())
 
     def options(self) -> dict[str, str]:
-        """The same as reader options, for `spark.readStream.format("kinesis").options(**source.options())`. Holds the secrets that are set."""
+        """The same as reader options, for `format("kinesis").options(**source.options())`; with the secrets that are set."""
         return {OPTIONS[name].name: text for name, text in self._texts().items()}
 
     def read_stream(self, spark: SparkSession) -> DataFrame:

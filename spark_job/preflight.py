@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
 from spark_job.worker import WorkerServices
-from state.embedded_zookeeper import EMBEDDED_PREFIX
+from state.connect_string import EMBEDDED_PREFIX
 
 if TYPE_CHECKING:
     from spark_job.settings import SourceSettings
@@ -22,14 +22,16 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
         pin = store.read_start()
     if pin is None or settings.start_is_default or pin.wish == settings.starting_position.text:
         return []
-    return [
-        (
-            f"application {settings.application} has progress on stream {settings.stream.name} (started at {pin.wish}), so "
-            f"startingPosition {settings.starting_position.text} has no effect; use another applicationName, or remove the progress with "
-            f"`kinesis-spout reset --application {settings.application} --stream {settings.stream.name} "
-            f"--zookeeper {settings.zookeeper}`"
-        )
-    ]
+    return [_stored_state_wins(settings, pin.wish)]
+
+
+def _stored_state_wins(settings: SourceSettings, wish: str) -> str:
+    application, stream = settings.application, settings.stream.name
+    return (
+        f"application {application} has progress on stream {stream} (started at {wish}), so startingPosition "
+        f"{settings.starting_position.text} has no effect; use another applicationName, or remove the progress with "
+        f"`kinesis-spout reset --application {application} --stream {stream} --zookeeper {settings.zookeeper}`"
+    )
 
 
 def refuse_embedded_on_cluster(zookeeper: str, master: str | None) -> None:

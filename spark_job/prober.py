@@ -71,6 +71,6 @@ class Prober:
         page = fetched.page
         if page.count or page.next_iterator is None:
             return Answer(probe.shard_id, has_work=True, iterator=iterator, tip_ms=None)
-        if page.millis_behind_latest > 0:
+        if page.millis_behind_latest:
             return Answer(probe.shard_id, has_work=True, iterator=page.next_iterator, tip_ms=None)
         return Answer(probe.shard_id, has_work=False, iterator=page.next_iterator, tip_ms=fetched.service_time_ms)

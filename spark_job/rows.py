@@ -58,7 +58,8 @@ def refuse_aggregates(records: pa.RecordBatch, shard_id: str) -> None:
         return
     for index in pc.indices_nonzero(candidates).to_pylist():
         if is_kpl_aggregate(records.column("data")[index].as_py()):
+            sequence = records.column("sequenceNumber")[index]
             raise AggregatedRecordError(
-                f"record {records.column('sequenceNumber')[index]} of shard {shard_id} is a KPL aggregate, which is not supported "
-                "yet; switch aggregation off in the producer, or set option aggregatedRecords to raw and unpack the records yourself"
+                f"record {sequence} of shard {shard_id} is a KPL aggregate, which is not supported yet; "
+                "switch aggregation off in the producer, or set option aggregatedRecords to raw and unpack the records yourself"
             )

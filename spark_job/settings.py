@@ -155,6 +155,7 @@ OPTIONS: dict[str, Option] = {
     "owner_wait": Option("ownerWait", _duration(0), "30s"),
     "states_per_write": Option("statesPerWrite", _integer(1), "500"),
 }
+_FIELD_HINTS = {name.replace("_", ""): option.name for name, option in OPTIONS.items()} | {n: o.name for n, o in OPTIONS.items()}
 _FIELD_BY_KEY = {option.name.lower(): name for name, option in OPTIONS.items()}
 
 
@@ -191,6 +192,8 @@ class SourceSettings:
     def from_texts(cls, texts: Mapping[str, str]) -> SourceSettings:
         """Check and read values by field name. Raises `ConfigError` naming the option, the value (unless secret) and the rule."""
         values = {name: _read(option, texts.get(name, option.default)) for name, option in OPTIONS.items()}
+        if values["stream"] is None and values["stream_arn"] is None:
+            raise ConfigError("option streamName is missing; give the stream's name, or its ARN as streamArn")
         for name in ("application", "zookeeper"):
             if not values[name]:
                 raise ConfigError(f"option {OPTIONS[name].name} is missing; {_WHY[name]}")
@@ -219,7 +222,7 @@ def texts_from_options(options: Mapping[str, str]) -> dict[str, str]:
     for key, value in options.items():
         name = _FIELD_BY_KEY.get(key.lower())
         if name is None:
-            nearest = nearest_name(key, [option.name for option in OPTIONS.values()])
+            nearest = _FIELD_HINTS.get(key.lower()) or nearest_name(key, [option.name for option in OPTIONS.values()])
             hint = (
                 f"did you mean {nearest}?"
                 if nearest

@@ -11,10 +11,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kinesis_spout.pacing import Pacer
-
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.kinesis_client import KinesisClient
+from kinesis_spout.pacing import Pacer
 from state.embedded_zookeeper import resolve_connect_string
 from state.zookeeper_store import ZookeeperStateStore
 
@@ -55,6 +54,14 @@ class WorkerServices:
             clock=clock,
             settings=settings,
         )
+
+    @classmethod
+    def forget_all(cls) -> None:
+        """Close what this process keeps. For tests and for long-lived processes that use many settings."""
+        with _lock:
+            for services in _services.values():
+                services.store.close()
+            _services.clear()
 
     def pacer(self, shard_id: str) -> Pacer:
         if shard_id not in self.pacers:

@@ -117,14 +117,12 @@ def test_a_batch_that_was_read_in_part_settles_only_what_was_read(stream: Stream
     assert stream.checkpoints() == stream.tips()
 
 
-def test_records_of_a_published_end_that_are_gone_stop_the_query(
-    stream: StreamUnderTest, engine: MicroBatchEngine, fake_kinesis: Any
-) -> None:
+def test_records_of_a_published_end_that_are_gone_stop_the_query(stream: StreamUnderTest, engine: MicroBatchEngine) -> None:
     """With failOnDataLoss false the rest is read and the loss is said."""
     stream.put(100)
     partitions = planned(engine)
     engine.read(partitions)
-    fake_kinesis.clock.advance(25 * 3600)
+    stream.clock.advance(25 * 3600)
     with pytest.raises(DataLossError, match="failOnDataLoss"):
         engine.read(partitions)
     engine.reader = KinesisStreamReader(_lenient(engine.settings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -136,11 +136,11 @@ def test_a_reshard_while_the_job_is_down_is_followed(stream: StreamUnderTest, en
 
 
 def test_latest_starts_at_the_pin_and_children_of_later_splits_at_their_beginning(
-    stream: StreamUnderTest, engines: list[MicroBatchEngine], fake_kinesis: Any
+    stream: StreamUnderTest, engines: list[MicroBatchEngine]
 ) -> None:
     stream.put(100)
     old = stream.ids()
-    fake_kinesis.clock.advance(60)
+    stream.clock.advance(60)
     engine = MicroBatchEngine(stream.settings(starting_position="LATEST", max_records_per_shard=20))
     engines.append(engine)
     assert engine.run_batch() is False
@@ -176,7 +176,7 @@ def test_available_now_ends_though_producers_go_on(stream: StreamUnderTest, engi
     assert sum(1 for _ in stream.checkpoints()) == len({one.partition(":")[0] for one in delivered})
 
 
-def test_an_idle_stream_makes_no_batches(stream: StreamUnderTest, engine: MicroBatchEngine, fake_kinesis: Any) -> None:
+def test_an_idle_stream_makes_no_batches(stream: StreamUnderTest, engine: MicroBatchEngine) -> None:
     assert engine.run_batch() is False
     assert engine.run_batch() is False
     stream.put(10)
@@ -226,26 +226,24 @@ def test_a_second_query_of_the_same_application_is_refused(
     assert second.run_batch() is True
 
 
-def test_a_stream_made_anew_under_its_name_is_refused(
-    stream: StreamUnderTest, engine: MicroBatchEngine, fake_kinesis: Any
-) -> None:
+def test_a_stream_made_anew_under_its_name_is_refused(stream: StreamUnderTest, engine: MicroBatchEngine) -> None:
     stream.put(10)
     engine.run_batch()
     engine.stop()
     stream.client.delete_stream(StreamName=STREAM)
-    fake_kinesis.clock.advance(60)
+    stream.clock.advance(60)
     create_stream(stream.client, STREAM, shards=1)
     with pytest.raises(StreamMismatchError, match="kinesis-spout reset"):
         engine.run_batch()
 
 
 def test_records_past_retention_stop_the_query_or_are_said_by_option(
-    stream: StreamUnderTest, engine: MicroBatchEngine, engines: list[MicroBatchEngine], fake_kinesis: Any
+    stream: StreamUnderTest, engine: MicroBatchEngine, engines: list[MicroBatchEngine]
 ) -> None:
     stream.put(100)
     engine.run_batch()
     engine.stop()
-    fake_kinesis.clock.advance(26 * 3600)
+    stream.clock.advance(26 * 3600)
     stream.put(10)
     with pytest.raises(DataLossError, match="failOnDataLoss"):
         engine.run_until_idle()

@@ -7,19 +7,38 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesis_spout.clock import SystemClock
 from spark_job.kinesis_source import KinesisSource
+from spark_job.worker import WorkerServices
 from state.zookeeper_store import ZookeeperStateStore
-from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, create_stream, kinesis_client
+from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, create_stream, kinesis_client, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spark_job.settings import SourceSettings
     from state.shard_state import ShardState
-    from tests.support.kinesis import FakeService
 
 STREAM = "orders"
 APPLICATION = "orders-etl"
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock, which a test can put forward for the service."""
+
+    __slots__ = ("ahead_s",)
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + int(self.ahead_s * 1000)
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.ahead_s
+
+    def advance(self, seconds: float) -> None:
+        self.ahead_s += seconds
 
 
 @dataclass
@@ -29,6 +48,7 @@ class StreamUnderTest:
     client: Any
     endpoint_url: str
     zookeeper: str
+    clock: ShiftedClock
     records: dict[str, list[str]] = field(default_factory=dict)
     count: int = 0
 
@@ -100,10 +120,12 @@ class StreamUnderTest:
 
 
 @pytest.fixture
-def stream(fake_kinesis: FakeService, zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
-    with kinesis_client(fake_kinesis.endpoint_url) as client:
+def stream(zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
+    clock = ShiftedClock()
+    with serve(clock=clock) as fake, kinesis_client(fake.endpoint_url) as client:
         create_stream(client, STREAM, shards=4)
-        yield StreamUnderTest(client, fake_kinesis.endpoint_url, zookeeper_chroot)
+        yield StreamUnderTest(client, fake.endpoint_url, zookeeper_chroot, clock)
+        WorkerServices.forget_all()
 
 
 def ids_of(rows: list[dict[str, Any]]) -> list[str]:
