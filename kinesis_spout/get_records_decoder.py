@@ -67,7 +67,7 @@ class _ChildShard(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    Records: list[_Record] | None = None
+    Records: list[_Record]  # without it, a proxy's {"message": ...} would pass for an empty page at the end of the shard
     NextShardIterator: str | None = None
     MillisBehindLatest: int | None = None
     ChildShards: list[_ChildShard] | None = None
@@ -87,7 +87,7 @@ def decode_get_records(body: bytes) -> DecodedPage:
 
 
 def _page(body: _Body) -> DecodedPage:
-    rows = body.Records or []
+    rows = body.Records
     data = pa.array([row.Data for row in rows], pa.binary())
     arrivals = _arrivals([row.ApproximateArrivalTimestamp for row in rows])
     columns = [

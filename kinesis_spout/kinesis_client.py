@@ -2,9 +2,9 @@
 
 botocore finds credentials, signs and sends. It does not retry (`call_retry` does, once, not in two layers), and its
 parser never sees a record: botocore emits `before-parse.kinesis.GetRecords` with the raw answer, and the handler here
-takes the body out, so that the parser gets `{}` and the body goes to `get_records_decoder`. All of the vendor is in this
-one file, which makes it longer than the others.
+takes the body out, so that the parser gets `{}` and the body goes to `get_records_decoder`.
 """
+# long: all that is the vendor's, its credentials and its exceptions too, is behind this one door
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import botocore.exceptions as vendor
 from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
 from kinesis_spout.call_retry import call_with_retries
@@ -28,6 +29,7 @@ from kinesis_spout.errors import (
     CredentialsError,
     ExpiredIteratorError,
     KinesisError,
+    MalformedResponseError,
     RequestRefusedError,
     ServiceUnavailableError,
     ShardNotFoundError,
@@ -35,7 +37,7 @@ from kinesis_spout.errors import (
 )
 from kinesis_spout.get_records_decoder import DecodedPage, decode_get_records
 from kinesis_spout.service_faults import EXPIRED_CREDENTIALS, EXPIRED_LISTING, meaning_of, meaning_of_local
-from kinesis_spout.service_shapes import iterator_arguments, service_time_ms, shard_info, to_milliseconds
+from kinesis_spout.service_shapes import iterator_arguments, iterator_in, service_time_ms, shard_page, stream_summary
 from kinesis_spout.shard_info import ShardInfo, StreamSummary
 
 if TYPE_CHECKING:
@@ -50,7 +52,6 @@ _SYSTEM_CLOCK = SystemClock()
 _RAW_BODY = "KinesisSpoutRawBody"
 _POOL_CONNECTIONS = 64
 _LISTING_RESTARTS = 5
-_HOUR_MS = 3_600_000
 
 # Guards the lazy making of clients. A fork may happen while another thread holds it, so a child starts with a new one.
 _building = threading.Lock()
@@ -113,16 +114,7 @@ class KinesisClient:
 
     def describe(self) -> StreamSummary:
         """The stream's identity, status and retention; raises `StreamNotFoundError`."""
-        answer = self._call("describe_stream_summary", self._stream_argument())
-        summary = answer["StreamDescriptionSummary"]
-        return StreamSummary(
-            arn=summary["StreamARN"],
-            name=summary["StreamName"],
-            created_ms=to_milliseconds(summary["StreamCreationTimestamp"]),
-            status=summary["StreamStatus"],
-            retention_ms=summary["RetentionPeriodHours"] * _HOUR_MS,
-            service_time_ms=service_time_ms(answer),
-        )
+        return self._call("describe_stream_summary", self._stream_argument(), stream_summary)
 
     def list_shards(self) -> tuple[ShardInfo, ...]:
         """All shards that the service knows, closed ones included. A page token that expires restarts the listing."""
@@ -137,9 +129,7 @@ class KinesisClient:
     def shard_iterator(self, shard_id: str, position: Position) -> str:
         """An iterator at a position, good for five minutes; raises `ShardNotFoundError`, `RequestRefusedError`."""
         arguments = self._stream_argument() | {"ShardId": shard_id} | iterator_arguments(position)
-        answer = self._call("get_shard_iterator", arguments, about=f"shard {shard_id}")
-        iterator: str = answer["ShardIterator"]
-        return iterator
+        return self._call("get_shard_iterator", arguments, iterator_in, about=f"shard {shard_id}")
 
     def get_records(self, iterator: str, limit: int, *, retry_throttled: bool = True) -> FetchedPage:
         """The records at an iterator, at most `limit` (1 to 10,000) and 10 MB. Raises `ExpiredIteratorError` at once.
@@ -168,21 +158,30 @@ class KinesisClient:
         arguments = self._stream_argument()
         while True:
             try:
-                answer = self._call("list_shards", arguments)
+                listed, token = self._call("list_shards", arguments, shard_page)
             except _ExpiredListingError:
                 return None
-            for listed in answer.get("Shards", ()):
-                shards[listed["ShardId"]] = shard_info(listed)
-            token = answer.get("NextToken")
-            if not token:
+            shards.update((shard.shard_id, shard) for shard in listed)
+            if token is None:
                 return tuple(shards.values())
             arguments = {"NextToken": token}  # the service refuses the stream's name beside it
 
     def _stream_argument(self) -> dict[str, Any]:
         return {"StreamARN": self.stream.arn} if self.stream.arn is not None else {"StreamName": self.stream.name}
 
-    def _call(self, operation: str, arguments: dict[str, Any], *, about: str | None = None) -> dict[str, Any]:
-        return self._retry(lambda: self._send(operation, arguments, about=about))
+    def _call(
+        self, operation: str, arguments: dict[str, Any], understand: Callable[[dict[str, Any]], _T], *, about: str | None = None
+    ) -> _T:
+        def attempt() -> _T:
+            answer = self._send(operation, arguments, about=about)
+            try:
+                return understand(answer)
+            except (KeyError, TypeError, ValueError) as exc:
+                raise MalformedResponseError(
+                    f"the answer to {operation} for {self.where} is incomplete; check the endpoint"
+                ) from exc
+
+        return self._retry(attempt)
 
     def _retry(self, call: Callable[[], _T], *, retry_throttled: bool = True) -> _T:
         return call_with_retries(
@@ -196,24 +195,18 @@ class KinesisClient:
 
     def _send(self, operation: str, arguments: dict[str, Any], *, about: str | None) -> dict[str, Any]:
         """One attempt. Credentials that have expired are looked up anew, once: a file or a role may have better ones."""
-        try:
-            return self._send_as_is(operation, arguments)
-        except vendor.ClientError as exc:
-            if _code(exc) not in EXPIRED_CREDENTIALS:
-                self._raise_service_error(exc, about)
-        except (vendor.BotoCoreError, ValueError) as exc:
-            self._raise_local_error(exc)
-        self.close()
-        try:
-            return self._send_as_is(operation, arguments)
-        except vendor.ClientError as exc:
-            self._raise_service_error(exc, about)
-        except (vendor.BotoCoreError, ValueError) as exc:
-            self._raise_local_error(exc)
-
-    def _send_as_is(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        answer: dict[str, Any] = getattr(self._vendor_client(), operation)(**arguments)
-        return answer
+        for credentials_may_be_old in (True, False):
+            try:
+                answer: dict[str, Any] = getattr(self._vendor_client(), operation)(**arguments)
+            except vendor.ClientError as exc:
+                if not (credentials_may_be_old and _code(exc) in EXPIRED_CREDENTIALS):
+                    self._raise_service_error(exc, about)
+            except (vendor.BotoCoreError, ResponseParserError, ValueError, AttributeError, TypeError, KeyError) as exc:
+                self._raise_local_error(exc)
+            else:
+                return answer
+            self.close()
+        raise AssertionError("the second attempt returns or raises")
 
     def _vendor_client(self) -> Any:
         """The botocore client of this process. Making it reads files, and asks STS when a role is to be assumed."""

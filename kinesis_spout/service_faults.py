@@ -79,6 +79,7 @@ _NO_KEYS = (
 )
 _NOT_RENEWED = "the AWS credentials for {where} could not be renewed ({kind}); sign in again, or check where they come from"
 _NO_ANSWER = "no answer came from the service for {where} ({kind}); check the network and the endpoint, or try again later"
+_NOT_READABLE = "the service's answer for {where} cannot be read ({kind}); check the endpoint"
 _BAD_FILE = "the AWS configuration file cannot be read ({kind}); correct it"
 
 # botocore's exceptions by name (only kinesis_client imports it); the first name in an exception's ancestry counts.
@@ -100,8 +101,11 @@ _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "HTTPClientError": (ServiceUnavailableError, _NO_ANSWER),
     "ConnectionError": (ServiceUnavailableError, _NO_ANSWER),
     "IncompleteReadError": (ServiceUnavailableError, _NO_ANSWER),
-    "UnicodeDecodeError": (MalformedResponseError, "the service's answer for {where} cannot be read; check the endpoint"),
-    "ResponseParserError": (MalformedResponseError, "the service's answer for {where} cannot be read; check the endpoint"),
+    "UnicodeDecodeError": (MalformedResponseError, _NOT_READABLE),
+    "ResponseParserError": (MalformedResponseError, _NOT_READABLE),
+    "AttributeError": (MalformedResponseError, _NOT_READABLE),  # these three come from botocore's parser, on a body that is
+    "TypeError": (MalformedResponseError, _NOT_READABLE),  # JSON but no object
+    "LookupError": (MalformedResponseError, _NOT_READABLE),
     "Exception": (ConfigError, "the connection for {where} cannot be set up ({kind}: {text}); check region and endpoint"),
 }
 

@@ -7,21 +7,23 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from kinesis_spout.errors import RequestRefusedError
-from kinesis_spout.shard_info import ShardInfo
+from kinesis_spout.shard_info import ShardInfo, StreamSummary
 from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber
+
+_HOUR_MS = 3_600_000
 
 
 def service_time_ms(answer: dict[str, Any]) -> int | None:
     """The service's clock, from the `Date` header: ms since 1970, to the second; None without a readable one."""
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
-        return None if date is None else to_milliseconds(parsedate_to_datetime(date))
+        return None if date is None else _milliseconds(parsedate_to_datetime(date))
     except ValueError:
         return None
 
 
-def to_milliseconds(moment: datetime) -> int:
+def _milliseconds(moment: datetime) -> int:
     """Milliseconds since 1970; a moment without a zone is UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(aware.timestamp() * 1_000)
@@ -42,7 +44,31 @@ def iterator_arguments(position: Position) -> dict[str, Any]:
     return {"ShardIteratorType": "TRIM_HORIZON"}
 
 
-def shard_info(listed: dict[str, Any]) -> ShardInfo:
+def iterator_in(answer: dict[str, Any]) -> str:
+    """What GetShardIterator answered."""
+    iterator: str = answer["ShardIterator"]
+    return iterator
+
+
+def stream_summary(answer: dict[str, Any]) -> StreamSummary:
+    """What DescribeStreamSummary answered."""
+    summary = answer["StreamDescriptionSummary"]
+    return StreamSummary(
+        arn=summary["StreamARN"],
+        name=summary["StreamName"],
+        created_ms=_milliseconds(summary["StreamCreationTimestamp"]),
+        status=summary["StreamStatus"],
+        retention_ms=summary["RetentionPeriodHours"] * _HOUR_MS,
+        service_time_ms=service_time_ms(answer),
+    )
+
+
+def shard_page(answer: dict[str, Any]) -> tuple[list[ShardInfo], str | None]:
+    """One page of ListShards, and the token of the next one. An answer without shards at all is none: KeyError."""
+    return [_shard_info(listed) for listed in answer["Shards"]], answer.get("NextToken") or None
+
+
+def _shard_info(listed: dict[str, Any]) -> ShardInfo:
     """One entry of a ListShards answer."""
     hash_keys, sequences = listed["HashKeyRange"], listed["SequenceNumberRange"]
     ending = sequences.get("EndingSequenceNumber")

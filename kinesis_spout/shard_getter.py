@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _FRESH_ITERATORS_PER_FETCH = 3
 _THROTTLED_FOR_S = 120.0
-_NOTHING = decode_get_records(b"{}")
+_NOTHING = decode_get_records(b'{"Records":[]}')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,16 @@ import json
 import os
 import threading
 from collections import deque
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.kinesis_client import KinesisClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,3 +156,69 @@ def no_aws_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     monkeypatch.setenv("AWS_CONFIG_FILE", str(nowhere / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere / "credentials"))
     return monkeypatch.setenv
+
+
+class WaitlessClock:
+    """A clock whose sleeps pass at once, and are remembered."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.sleeps: list[float] = []
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+    def monotonic_s(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.seconds += max(0.0, seconds)
+
+
+SECRET = "s3cr3t-key-of-the-test"
+
+
+def seeded(seed: int | str) -> Random:
+    return Random(seed)  # noqa: S311  # the same in every run
+
+
+def config_of(url: str, **rest: Any) -> AwsConfig:
+    return AwsConfig(
+        **({"region": "eu-central-1", "endpoint_url": url, "access_key_id": "AK", "secret_access_key": SECRET} | rest)
+    )
+
+
+@pytest.fixture
+def waitless_clock() -> WaitlessClock:
+    return WaitlessClock()
+
+
+@pytest.fixture
+def stubbed_client(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
+) -> Iterator[KinesisClient]:
+    with closing(
+        KinesisClient(config_of(stub_kinesis.url), StreamRef("flights"), clock=waitless_clock, random=seeded(1))
+    ) as client:
+        yield client
+
+
+def summary() -> dict[str, Any]:
+    return {
+        "StreamARN": "arn:aws:kinesis:eu-central-1:123456789012:stream/flights",
+        "StreamName": "flights",
+        "StreamCreationTimestamp": 1_700_000_000.123,
+        "StreamStatus": "ACTIVE",
+        "RetentionPeriodHours": 48,
+        "OpenShardCount": 1,
+        "EnhancedMonitoring": [],
+    }
+
+
+def shard(number: int, **rest: Any) -> dict[str, Any]:
+    return {
+        "ShardId": f"shardId-{number:012}",
+        "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "340282366920938463463374607431768211455"},
+        "SequenceNumberRange": {"StartingSequenceNumber": str(number)},
+    } | rest
