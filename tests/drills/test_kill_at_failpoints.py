@@ -9,48 +9,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from state.failpoint import NAMES
-from state.zookeeper_store import ZookeeperStateStore
 from tests.support.job_process import JobProcess
-from tests.support.kinesis import FakeService, kinesis_client
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from state.shard_state import ShardState
+    from tests.support.source import StreamUnderTest
 
 RECORDS = 400
-SHARDS = 4
-STREAM = "drill"
-APPLICATION = "drill-app"
 
 
 @pytest.fixture
-def stream(fake_kinesis: FakeService) -> dict[str, str]:
-    """A stream with records; the last sequence number of each shard."""
-    last: dict[str, str] = {}
-    with kinesis_client(fake_kinesis.endpoint_url) as client:
-        client.create_stream(StreamName=STREAM, ShardCount=SHARDS)
-        records = [{"Data": f"record {n}".encode(), "PartitionKey": f"key {n}"} for n in range(RECORDS)]
-        for answer in client.put_records(StreamName=STREAM, Records=records)["Records"]:
-            last[answer["ShardId"]] = answer["SequenceNumber"]
-    return last
-
-
-@pytest.fixture
-def job(fake_kinesis: FakeService, zookeeper_chroot: str, tmp_path: Path) -> dict[str, Any]:
+def job(stream: StreamUnderTest, tmp_path: Path) -> dict[str, Any]:
+    """A job of several batches; shard states are written one by one, so that it can die between two."""
     return {
-        "source": {
-            "stream": STREAM,
-            "application": APPLICATION,
-            "zookeeper": zookeeper_chroot,
-            "endpoint_url": fake_kinesis.endpoint_url,
-            "region": "us-east-1",
-            "access_key_id": "test",
-            "secret_access_key": "test",
-            "starting_position": "TRIM_HORIZON",
-            "max_records_per_shard": 40,
-            "states_per_write": 1,
-        },
+        "source": stream.fields(max_records_per_shard=40, states_per_write=1),
         "out": str(tmp_path / "out"),
         "checkpoint": str(tmp_path / "checkpoint"),
     }
@@ -63,20 +36,13 @@ def written(out: Path) -> Counter[str]:
     return Counter(f"{row['shardId']}:{row['sequenceNumber']}" for row in rows)
 
 
-def shard_states(zookeeper_chroot: str) -> dict[str, ShardState]:
-    store = ZookeeperStateStore(zookeeper_chroot, root="kinesis-spout", application=APPLICATION, stream=STREAM)
-    try:
-        return {shard: stored.state for shard, stored in store.load_states().items()}
-    finally:
-        store.close()
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_a_job_killed_at_a_failpoint_goes_on_without_loss(
-    name: str, stream: dict[str, str], job: dict[str, Any], zookeeper_chroot: str, tmp_path: Path
+    name: str, stream: StreamUnderTest, job: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Killed at the failpoint, restarted, every record is in the output and every checkpoint at its shard's last record."""
+    """Killed at the failpoint and restarted: every record is in the output, every checkpoint at its shard's last record."""
+    stream.put(RECORDS)
     process = JobProcess(job, tmp_path, stop_at=name)
     process.start()
     process.wait_for_failpoint()
@@ -87,8 +53,7 @@ def test_a_job_killed_at_a_failpoint_goes_on_without_loss(
     assert process.wait() == 0, process.tail()
 
     counts = written(tmp_path / "out")
-    assert len(counts) == RECORDS
-    states = shard_states(zookeeper_chroot)
-    assert {shard: state.checkpoint_text for shard, state in states.items() if state.checkpoint} == stream
-    # replays give the same rows into the same directory, so not even a kill makes a duplicate here
+    assert set(counts) == stream.ids()
+    assert stream.checkpoints() == stream.tips()
+    # A replayed batch has the same rows and overwrites its own directory, so not even a kill makes a duplicate here.
     assert max(counts.values()) == 1

@@ -87,6 +87,10 @@ class StreamUnderTest:
         return self.source(**changes).settings()
 
     def source(self, **changes: Any) -> KinesisSource:
+        return KinesisSource(**self.fields(**changes))
+
+    def fields(self, **changes: Any) -> dict[str, Any]:
+        """What a user gives `KinesisSource`, for a job in another process."""
         defaults: dict[str, Any] = {
             "stream": STREAM,
             "application": APPLICATION,
@@ -102,7 +106,7 @@ class StreamUnderTest:
             "idle_wait": "500ms",
             "shard_refresh_interval": "100ms",
         }
-        return KinesisSource(**(defaults | changes))
+        return defaults | changes
 
     def states(self, application: str = APPLICATION) -> dict[str, ShardState]:
         store = ZookeeperStateStore(self.zookeeper, root="kinesis-spout", application=application, stream=STREAM)
