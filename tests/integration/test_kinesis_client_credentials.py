@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import socket
 import threading
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -15,12 +16,15 @@ from kinesis_spout.errors import (
     AccessDeniedError,
     ConfigError,
     CredentialsError,
+    KinesisError,
+    ServiceUnavailableError,
 )
 from kinesis_spout.kinesis_client import KinesisClient
 from tests.support.stub_kinesis import (
     SECRET,
     Answer,
     StubKinesis,
+    WaitlessClock,
     config_of,
     error,
     ok,
@@ -70,6 +74,29 @@ def test_a_region_that_is_not_known_is_an_error(stub_kinesis: StubKinesis, no_aw
         pytest.raises(ConfigError, match="region of stream flights"),
     ):
         client.describe()
+
+
+@pytest.mark.parametrize(
+    ("region", "kind", "says"),
+    [
+        ("us-esat-1", ConfigError, "'us-esat-1' is not a region that can be reached"),
+        ("eu-central-1", ServiceUnavailableError, "try again"),
+    ],
+)
+def test_a_region_that_does_not_exist_is_an_error_at_once(
+    no_aws_environment: object, monkeypatch: pytest.MonkeyPatch, region: str, kind: type[KinesisError], says: str
+) -> None:
+    """It has no address, and never will; a known region without an address is a fault of the network, which may pass."""
+
+    def no_address(*_: object, **__: object) -> NoReturn:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_address)
+    clock = WaitlessClock()
+    aws = AwsConfig(region=region, access_key_id="a", secret_access_key="b")
+    with closing(KinesisClient(aws, StreamRef("flights"), clock=clock)) as client, pytest.raises(kind, match=says):
+        client.describe()
+    assert (clock.sleeps == []) is (kind is ConfigError)
 
 
 def test_the_region_comes_from_the_arn(stub_kinesis: StubKinesis, no_aws_environment: object) -> None:
