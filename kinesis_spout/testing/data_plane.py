@@ -89,9 +89,7 @@ class DataPlane(Account):
             return GetRecordsAnswer(records=[], millis_behind_latest=behind_ms, next_shard_iterator=again)
         records = shard.page(position, before=run, max_records=limit, max_bytes=_PAGE_BYTES)
         shard.reads.page_was_read(now_ms, sum(record.size_bytes for record in records))
-        after = records[-1].sequence + 1 if records else position
-        if run is not None and (not records or shard.first_from(after) is shard.first_from(run)):
-            after = run
+        after = records[-1].sequence + 1 if records else run or position
         rest = shard.first_from(after)
         ended = not shard.is_open and rest is None and (self.settings.end_with_last_records or not records)
         return GetRecordsAnswer(

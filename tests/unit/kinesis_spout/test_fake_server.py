@@ -92,8 +92,9 @@ def test_a_dropped_put_was_done_or_not_as_planned(processed: bool) -> None:  # n
     """Either way the caller hears nothing."""
     fake, _ = new_fake()
     fake.faults.add(drop(processed=processed), operation="PutRecord")
-    with pytest.raises(TransportFaultError):
+    with pytest.raises(TransportFaultError) as dropped:
         call(FakeKinesisProtocol(fake), "PutRecord", StreamName=STREAM, PartitionKey="key", Data="eA==")
+    assert dropped.value.processed == processed
     assert len(fake.records(STREAM, SHARD)) == int(processed)
 
 

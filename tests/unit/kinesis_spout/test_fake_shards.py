@@ -49,11 +49,24 @@ def test_a_run_of_empty_pages_stands_in_the_way_of_every_reader() -> None:
         assert [one.millis_behind_latest > 0 for one in pages] == [True, True, True, True, False]
 
 
+def test_a_run_of_empty_pages_is_reached_over_records_that_are_gone() -> None:
+    """A reader from the start gets to the run and past it, although retention has taken what was before it."""
+    fake, clock = new_fake()
+    fake.put(STREAM, "key", b"gone")
+    fake.insert_empty_pages(STREAM, SHARD, 1)
+    clock.advance(25 * 3_600)
+    fake.put(STREAM, "key", b"after")
+    first = page(fake, iterator(fake))
+    second = page(fake, first.next_shard_iterator)
+    third = page(fake, second.next_shard_iterator)
+    assert [data(one) for one in (first, second, third)] == [[], [], [b"after"]]
+
+
 def test_arrival_times_need_not_be_in_order() -> None:
     """AT_TIMESTAMP begins with the first record, in order of sequence number, that arrived then or later."""
     fake, clock = new_fake()
     now_ms = clock.now_ms()
-    for late_ms, text in ((0, b"a"), (500, b"b"), (200, b"c"), (600, b"d")):
+    for late_ms, text in ((0, b"a"), (500, b"b"), (100, b"c"), (600, b"d")):
         fake.put(STREAM, "key", text, arrival_ms=now_ms + late_ms)
     clock.advance(10)
     assert data(page(fake, iterator(fake, "AT_TIMESTAMP", timestamp_s=now_ms / 1000 + 0.2))) == [b"b", b"c", b"d"]
@@ -79,14 +92,17 @@ def test_a_sequence_number_of_another_shard_is_no_place(number: str) -> None:
 
 
 def test_all_numbers_of_a_child_lie_above_its_parents() -> None:
-    """Also when put, split, put happen within one second."""
-    fake, _ = new_fake()
-    parent = int(fake.put(STREAM, "key", b"x").split(":")[1])
-    fake.split(STREAM, SHARD)
-    closed, *children = listed(fake)
+    """Also when put and split happen within one second, and the digit of the shard's index starts again (15 to 16)."""
+    fake, _ = new_fake(shards=16)
+    request = requests.PutRecord(stream_name=STREAM, data=b"x", partition_key="key", explicit_hash_key=str(2**128 - 1))
+    put = fake.put_record(request)
+    fake.split(STREAM, put.shard_id)
+    closed, *children = listed(fake)[15:]
     ending = int(closed.sequence_number_range.ending_sequence_number or 0)
-    assert parent < ending < min(int(child.sequence_number_range.starting_sequence_number) for child in children)
-    assert int(fake.put(STREAM, "key", b"x").split(":")[1]) > ending
+    assert [shard.shard_id[-2:] for shard in (closed, *children)] == ["15", "16", "17"]
+    assert int(put.sequence_number) < ending
+    assert ending < min(int(child.sequence_number_range.starting_sequence_number) for child in children)
+    assert ending < int(fake.put_record(request).sequence_number)
 
 
 def test_a_number_is_read_back_into_its_parts() -> None:
@@ -106,7 +122,10 @@ def test_five_reads_a_second_are_allowed() -> None:
     with pytest.raises(ServiceError) as error:
         page(fake, start)
     assert code_of(error) == "ProvisionedThroughputExceededException"
-    clock.advance(1)
+    clock.advance(0.999)
+    with pytest.raises(ServiceError):
+        page(fake, start)
+    clock.advance(0.001)
     page(fake, start)
 
 

@@ -44,6 +44,16 @@ def test_a_shorter_retention_takes_effect_at_once() -> None:
     assert data(page(fake, iterator(fake))) == []
 
 
+@pytest.mark.parametrize("hours", [23, 8_761])
+def test_a_retention_out_of_bounds_is_refused(hours: int) -> None:
+    """24 hours at least, 8,760 at most."""
+    fake, _ = new_fake()
+    change = fake.decrease_stream_retention_period if hours < 24 else fake.increase_stream_retention_period
+    with pytest.raises(ServiceError) as error:
+        change(requests.ChangeRetention(stream_name=STREAM, retention_period_hours=hours))
+    assert code_of(error) == "InvalidArgumentException"
+
+
 def test_an_iterator_lives_for_five_minutes() -> None:
     """At 300 s an iterator is good, after that it has expired."""
     fake, clock = new_fake()
