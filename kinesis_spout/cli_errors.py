@@ -9,11 +9,10 @@ Usage errors are typer's own: exit code 2.
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import traceback
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
@@ -44,17 +43,28 @@ class Interrupted(BaseException):
 class StopSignals:
     """SIGINT and SIGTERM while a command runs: they raise `Interrupted` in the main thread, or only wake `wait` while deferred.
 
-    A second signal while the command already stops is ignored, so that it can end what it has started.
+    A second signal while the command already stops is ignored, so that it can end what it has started. A context manager: the
+    handlers from before come back at the end of its block. For the main thread.
     """
 
     def __init__(self) -> None:
         self._woken = threading.Event()
         self._number: int | None = None
         self._deferred = False
+        self._before: dict[signal.Signals, Any] = {signal.SIGINT: None, signal.SIGTERM: None}
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.getsignal(number) for number in self._before}
+        self.install()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def install(self) -> None:
         """Take the signals over. Again after a library has taken them (PySpark's context does)."""
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in self._before:
             signal.signal(number, self._handle)
 
     @property
@@ -90,7 +100,7 @@ class StopSignals:
 def one_sentence(errors: Console, *, debug: bool = False, log_file: Path | None = None) -> Iterator[None]:
     """Turn what is raised inside into a sentence on `errors` and an exit code.
 
-    The traceback goes to `log_file` when there is one, and with `debug` to stderr as well.
+    The traceback goes to `log_file` when there is one, and with `debug` to `errors` as well.
     """
     try:
         yield
@@ -104,7 +114,7 @@ def one_sentence(errors: Console, *, debug: bool = False, log_file: Path | None 
     except Exception as exc:
         log_file = getattr(exc, "log_file", None) or log_file
         if debug:
-            traceback.print_exc(file=sys.stderr)
+            traceback.print_exc(file=errors.file)
         if log_file is not None:
             _append_traceback(log_file)
         errors.print(f"[bold red]error:[/] {_escaped(sentence_of(exc))}", highlight=False, soft_wrap=True)

@@ -15,7 +15,7 @@ from rich.console import Console
 from kinesis_spout.cli_console import errors, root_options
 from kinesis_spout.cli_errors import CliError, StopSignals, one_sentence
 from spark_job import demo_report
-from spark_job.demo_flights import TOTAL
+from spark_job.demo_flights import SHARD_COUNT, TOTAL
 from spark_job.demo_manifest import DemoDirectory
 from spark_job.demo_run import Demo
 from spark_job.demo_screen import DemoScreen
@@ -45,10 +45,9 @@ def demo(
     Needs no AWS account and no Docker. Exit code 1 when a record is missing.
     """
     if check and directory is None:
-        raise typer.BadParameter("--check needs --directory, that of an earlier demo", param_hint="--check")
-    StopSignals().install()
+        raise typer.BadParameter("it needs --directory, that of an earlier demo", param_hint="--check")
     console = Console(stderr=as_json)
-    with one_sentence(errors(), debug=root_options(ctx).debug):
+    with StopSignals(), one_sentence(errors(), debug=root_options(ctx).debug):
         began = time.monotonic()
         with _directory(directory, create=not check, keep=keep) as place:
             work = Demo(place, DemoScreen(console))
@@ -68,8 +67,9 @@ def demo(
 def _introduce(console: Console, records: int, *, kill: bool) -> None:
     screen = DemoScreen(console)
     screen.title("From Kinesis to Spark, with checkpoints in ZooKeeper")
-    screen.text(f"{records:,} of the {TOTAL:,} flights that left New York in 2013 go to 4 shards, by carrier. A Spark job")
-    screen.text(f"writes them as parquet{', is killed in the middle, and resumes where ZooKeeper says' if kill else ''}.\n")
+    killed = ", is killed in the middle, and resumes where ZooKeeper says" if kill else ""
+    flights = f"{records:,} of the {TOTAL:,} flights that left New York in 2013"
+    screen.text(f"{flights} go to {SHARD_COUNT} shards, by carrier. A Spark job writes them as parquet{killed}.\n")
 
 
 @contextmanager

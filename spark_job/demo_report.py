@@ -19,7 +19,9 @@ def show(console: Console, verdict: Verdict, manifest: Manifest) -> None:
     """The tables and, as the last lines, the counts."""
     console.print()
     console.print(_carriers(verdict))
+    console.print()
     console.print(_shards(verdict, manifest))
+    console.print()
     found = verdict.records
     console.print(
         f"[bold]put {found.put:,}   processed {found.processed:,}   "
@@ -74,12 +76,12 @@ def _other_side(row: CarrierRow) -> str:
 
 def _shards(verdict: Verdict, manifest: Manifest) -> Table:
     table = Table(title="By shard: the checkpoint in ZooKeeper against what was put", title_justify="left", title_style="bold")
-    table.add_column("shard")
+    table.add_column("shard", no_wrap=True)
     table.add_column("put", justify="right")
     if manifest.killed:
         table.add_column("resumed after", justify="right")
     table.add_column("checkpoint", justify="right")
-    table.add_column("last sequence number", justify="right")
+    table.add_column("last put to it", justify="right")
     for shard, entry in verdict.shards.items():
         resumed = (manifest.resumed_from.get(shard) or "its start",) if manifest.killed else ()
         color = "green" if entry.at_last else "red"

@@ -91,9 +91,8 @@ def run(
         "starting_position": start,
     }
     pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
-    stop = StopSignals()
-    stop.install()
-    with one_sentence(errors(), debug=root_options(ctx).debug, log_file=log_file), ExitStack() as stack:
+    debug = root_options(ctx).debug
+    with StopSignals() as stop, one_sentence(errors(), debug=debug), ExitStack() as stack:
         job = RunJob(
             source=source_of(named, pairs),
             sink=sink,
@@ -103,9 +102,9 @@ def run(
             available_now=available_now,
             process=None if process is None else load_process(process),
         )
-        screen = stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE))
-        console = Console(file=screen.stderr)
-        _run(job, console, stop, master=master, conf=settings, log_file=log_file)
+        console = Console(file=stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE)).stderr)
+        with one_sentence(console, debug=debug, log_file=log_file):
+            _run(job, console, stop, master=master, conf=settings, log_file=log_file)
 
 
 def _run(job: RunJob, console: Console, stop: StopSignals, *, master: str | None, conf: dict[str, str], log_file: Path) -> None:
@@ -135,11 +134,11 @@ def _say(console: Console, text: str) -> None:
 
 def _check(*, sink: Sink, path: str | None, trigger: str | None, available_now: bool) -> None:
     if sink.writes_files and path is None:
-        raise typer.BadParameter(f"--sink {sink.value} needs --path", param_hint="--path")
+        raise typer.BadParameter(f"--sink {sink.value} needs it", param_hint="--path")
     if not sink.writes_files and path is not None:
-        raise typer.BadParameter(f"--sink {sink.value} writes no files; leave --path out", param_hint="--path")
+        raise typer.BadParameter(f"--sink {sink.value} writes no files; leave it out", param_hint="--path")
     if trigger is not None and available_now:
-        raise typer.BadParameter("--available-now ends by itself; leave --trigger out", param_hint="--trigger")
+        raise typer.BadParameter("--available-now ends by itself; leave it out", param_hint="--trigger")
 
 
 def _checkpoint_location(sink: Sink, path: str | None, stack: ExitStack) -> str:

@@ -1,0 +1,78 @@
+"""The command line's help, version, exit codes and missing parts."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout import __version__
+from tests.support.command_line import environment, run_cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_version_is_printed_alone(tmp_path: Path) -> None:
+    ended = run_cli("--version", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (0, f"kinesis-spout {__version__}\n")
+
+
+def test_help_lists_every_command_and_the_demo_first(tmp_path: Path) -> None:
+    ended = run_cli("--help", cwd=tmp_path)
+    assert ended.returncode == 0
+    places = [ended.stdout.index(f"│ {name} ") for name in ("demo", "run", "reset")]
+    assert places == sorted(places)
+
+
+def test_an_unknown_command_is_wrong_usage(tmp_path: Path) -> None:
+    ended = run_cli("rum", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "rum" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_without_pyspark_a_spark_command_says_what_to_install(tmp_path: Path) -> None:
+    hide_pyspark(tmp_path)
+    for arguments in (("run", "--stream", "s"), ("demo", "--json")):
+        ended = run_cli(*arguments, cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
+        assert ended.returncode == 1
+        assert ended.stdout == ""
+        assert ended.stderr.count("\n") == 1
+        assert "pip install 'kinesis-spout[spark]'" in ended.stderr
+
+
+def test_without_pyspark_the_help_still_lists_everything(tmp_path: Path) -> None:
+    hide_pyspark(tmp_path)
+    ended = run_cli("--help", cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
+    assert ended.returncode == 0
+    assert "needs PySpark" in ended.stdout
+    assert "reset" in ended.stdout
+
+
+def test_reset_without_a_zookeeper_is_one_sentence(tmp_path: Path) -> None:
+    arguments = ("--application", "a", "--stream", "s", "--zookeeper", "127.0.0.1:1", "--yes")
+    ended = run_cli("reset", *arguments, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: ZooKeeper at 127.0.0.1:1")
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("missing", ["--application", "--stream", "--zookeeper"])
+def test_reset_needs_to_be_told_what(tmp_path: Path, missing: str) -> None:
+    given = {"--application": "a", "--stream": "s", "--zookeeper": "127.0.0.1:1"}
+    del given[missing]
+    ended = run_cli("reset", *[part for pair in given.items() for part in pair], cwd=tmp_path)
+    assert ended.returncode == 2
+    assert missing in ended.stderr
+
+
+def hide_pyspark(folder: Path) -> None:
+    """A module that stands before the installed pyspark and is missing as if there were none."""
+    (folder / "pyspark.py").write_text("raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')\n")
+
+
+def path_with(folder: Path) -> str:
+    """The module path with `folder` first."""
+    return os.pathsep.join([str(folder), environment()["PYTHONPATH"]])

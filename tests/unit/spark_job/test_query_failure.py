@@ -1,0 +1,61 @@
+"""The cause of a failed query is found in what Spark wraps around it."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_job.query_failure import LONGEST, failure_sentence
+
+PROXY = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "/x/py4j/clientserver.py", line 643, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+{raised}
+=== Streaming Query ===
+Identifier: [id = 1, runId = 2]
+Logical Plan:
+~WriteToMicroBatchDataSourceV1
+"""
+
+
+@pytest.mark.parametrize(
+    ("raised", "sentence"),
+    [
+        ("ValueError: no such thing\nsecond line\n", "ValueError: no such thing second line"),
+        (
+            "kinesis_spout.errors.StreamNotFoundError: stream orders is not there; create it\n",
+            "stream orders is not there; create it",
+        ),
+        ("state.errors.StaleOwnerError: a newer owner has taken over\n", "a newer owner has taken over"),
+        ("ZeroDivisionError\n", "ZeroDivisionError"),
+        (
+            "pyspark.errors.exceptions.captured.AnalysisException: [A.B] `nope` is not there. SQLSTATE: 42703;\nProject\n",
+            "AnalysisException: `nope` is not there.",
+        ),
+    ],
+)
+def test_the_python_error_at_the_end_of_the_traceback_is_the_cause(raised: str, sentence: str) -> None:
+    assert failure_sentence(PROXY.format(raised=raised)) == sentence
+
+
+def test_of_chained_tracebacks_the_last_counts() -> None:
+    first = PROXY.format(raised="OSError: refused\n\nThe above exception was the direct cause of the following exception:\n")
+    second = (
+        'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\nkinesis_spout.errors.KinesisError: no answer\n'
+    )
+    assert failure_sentence(first + second + "\tat org.apache.spark.api.python.X\n") == "no answer"
+
+
+def test_a_stack_of_java_is_no_part_of_the_sentence() -> None:
+    raised = "kinesis_spout.errors.KinesisError: no answer\n\tat org.apache.spark.X(Y.scala:1)\nCaused by: Z"
+    assert failure_sentence(PROXY.format(raised=raised)) == "no answer"
+
+
+def test_without_python_sparks_own_first_line_is_the_cause() -> None:
+    text = "[STREAM_FAILED] Query [id = 1] terminated with exception: disk full SQLSTATE: XXKST\n=== Streaming Query ===\n"
+    assert failure_sentence(text) == "Query [id = 1] terminated with exception: disk full"
+    assert failure_sentence("") == "the query failed without saying why"
+
+
+def test_a_very_long_cause_is_cut() -> None:
+    assert len(failure_sentence("x" * 10_000)) < LONGEST + 10
