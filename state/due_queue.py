@@ -10,6 +10,8 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from state.shrinking_dict import ShrinkingDict
+
 if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
@@ -22,7 +24,7 @@ class DueQueue:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, SequenceNumber]] = []
-        self._due_ms: dict[SequenceNumber, int] = {}
+        self._due_ms: ShrinkingDict[SequenceNumber, int] = ShrinkingDict()
 
     def __len__(self) -> int:
         return len(self._due_ms)
@@ -40,7 +42,7 @@ class DueQueue:
 
     def discard(self, sequence: SequenceNumber) -> None:
         """Take out; a no-op for what is not in."""
-        if self._due_ms.pop(sequence, None) is not None:
+        if self._due_ms.drop(sequence) is not None:
             self._shed()
 
     def next_ms(self) -> int | None:
@@ -54,7 +56,8 @@ class DueQueue:
         if due_ms is None or due_ms > now_ms:
             return None
         _, sequence = heappop(self._heap)
-        del self._due_ms[sequence]
+        self._due_ms.drop(sequence)
+        self._shed()
         return sequence
 
     def _skip_leftovers(self) -> None:

@@ -13,6 +13,7 @@ from state.due_queue import DueQueue
 from state.emission import Emission
 from state.errors import IllegalTrackerEventError
 from state.position import SHARD_END, Position, PositionKind
+from state.shrinking_dict import ShrinkingDict
 from state.tracker_nodes import Node, NodeList
 from state.tracker_snapshot import restored_nodes, snapshot_of, stored_record
 from state.tracker_spans import split_span
@@ -49,7 +50,7 @@ class InflightRecordTracker:
         self._counts = dict.fromkeys(NodeState, 0)
         self._retries = DueQueue()
         self._deadlines = DueQueue()
-        self._exhausted: dict[SequenceNumber, Node] = {}
+        self._exhausted: ShrinkingDict[SequenceNumber, Node] = ShrinkingDict()
         self._checkpoint = state.checkpoint
         self._emitted = False
         self._end_reached = state.read_position.is_end
@@ -258,7 +259,7 @@ class InflightRecordTracker:
     def _forget_waits(self, node: Node) -> None:
         self._retries.discard(node.first)
         self._deadlines.discard(node.first)
-        self._exhausted.pop(node.first, None)
+        self._exhausted.drop(node.first)
 
     def _collapse(self, node: Node) -> None:
         """Apply the table's cell to a node that has just become acked."""

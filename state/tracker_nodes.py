@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from state.sequence_number import SequenceNumber
+from state.shrinking_dict import ShrinkingDict
 from state.tracker_table import NodeState
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class NodeList:
     """The nodes in order, and by the sequence number of their first record. Every change is O(1)."""
 
     def __init__(self) -> None:
-        self._by_first: dict[SequenceNumber, Node] = {}
+        self._by_first: ShrinkingDict[SequenceNumber, Node] = ShrinkingDict()
         self.sentinel = Node(SequenceNumber(0), SequenceNumber(0), 0, NodeState.NONE)
         self.sentinel.before = self.sentinel.after = self.sentinel
 
@@ -91,4 +92,4 @@ class NodeList:
     def remove(self, node: Node) -> None:
         node.before.after = node.after
         node.after.before = node.before
-        del self._by_first[node.first]
+        self._by_first.drop(node.first)
