@@ -46,18 +46,18 @@ class TrackerMachine(RuleBasedStateMachine):
 
     @initialize(count=st.integers(0, 4))
     def begin(self, count: int) -> None:
-        for _ in range(count):
-            self.emit(1, None)
+        self.emit(count, 1, None)
 
     @precondition(may_read)
-    @rule(step=STEPS, patience_ms=st.none() | st.integers(0, 500))
-    def emit(self, step: int, patience_ms: int | None) -> None:
-        (number,) = self.oracle.take_unread(1, step)
+    @rule(count=st.integers(1, 4), step=STEPS, patience_ms=st.none() | st.integers(0, 500))
+    def emit(self, count: int, step: int, patience_ms: int | None) -> None:
         deadline_ms = None if patience_ms is None else self.now_ms + patience_ms
-        self.oracle.emit([number], deadline_ms)
-        emission = self.tracker.emit(seq(number), deadline_ms=deadline_ms)
-        assert emission.message_id == f"{SHARD}:{number}:1"
-        self.remember(emission)
+        unread = len(self.oracle.shard) - self.oracle.read
+        for number in self.oracle.take_unread(min(count, unread) if self.closed else count, step):
+            self.oracle.emit([number], deadline_ms)
+            emission = self.tracker.emit(seq(number), deadline_ms=deadline_ms)
+            assert emission.message_id == f"{SHARD}:{number}:1"
+            self.remember(emission)
 
     @precondition(lambda self: self.may_read() and not self.closed)
     @rule(step=STEPS, count=st.integers(2, 6))
@@ -101,9 +101,19 @@ class TrackerMachine(RuleBasedStateMachine):
         self.tracker.reach_end()
 
     # outcomes -------------------------------------------------------------------------------------------------
+    @precondition(lambda self: self.oracle.in_status("pending"))
+    @rule(data=st.data())
+    def ack_some_that_are_pending(self, data: Any) -> None:
+        pending = [(entry.first, entry.deliveries) for entry in self.oracle.in_status("pending")]
+        for first, attempt in data.draw(st.lists(st.sampled_from(pending), unique=True, max_size=4)):
+            self.oracle.ack(first, attempt)
+            self.tracker.ack(seq(first), attempt)
+            self.list_and_map_agree()
+            self.checkpoint_is_that_of_the_oracle_and_moves_on_only()
+
     @precondition(lambda self: self.made)
     @rule(data=st.data())
-    def ack(self, data: Any) -> None:
+    def ack_any(self, data: Any) -> None:
         first, attempt = data.draw(st.sampled_from(self.made))
         assert self.tracker.ack(seq(first), attempt) is self.oracle.ack(first, attempt)
 
@@ -147,8 +157,13 @@ class TrackerMachine(RuleBasedStateMachine):
     def time_passes(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
 
-    @rule()
-    def restart(self) -> None:
+    # Not too often: most of what can happen takes some steps in one life.
+    @rule(chance=st.integers(0, 3))
+    def restart(self, chance: int) -> None:
+        if chance == 0:
+            self.die_and_start_again()
+
+    def die_and_start_again(self) -> None:
         state = self.tracker.snapshot()
         tail = self.oracle.unread_tail()
         stored = [
