@@ -90,7 +90,7 @@ def encode(value: msgspec.Struct, path: str) -> bytes:
     data = _ENCODER.encode(value)
     if len(data) > MAX_VALUE_BYTES:
         raise StateTooLargeError(
-            f"{path} would hold {len(data)} bytes, more than the {MAX_VALUE_BYTES} that fit; use fewer shards per task"
+            f"{path} would hold {len(data)} bytes, more than the {MAX_VALUE_BYTES} that one node takes; divide it"
         )
     return data
 

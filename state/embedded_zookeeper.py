@@ -54,12 +54,18 @@ class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def resolve_connect_string(text: str) -> str:
     """The address of `embedded:<directory>`, whose server is started if it does not run; any other text as it is."""
+    directory = embedded_directory(text)
+    return text if directory is None else ensure_running(directory)
+
+
+def embedded_directory(text: str) -> Path | None:
+    """The absolute directory of `embedded:<directory>`, None for any other text."""
     if not text.startswith(EMBEDDED_PREFIX):
-        return text
+        return None
     directory = text.removeprefix(EMBEDDED_PREFIX).strip()
     if not directory:
         raise InvalidStoreSettingError(f"{text!r} names no directory; use embedded:<directory>, like embedded:.zookeeper")
-    return ensure_running(Path(directory))
+    return Path(directory).expanduser().absolute()
 
 
 def ensure_running(directory: Path, *, timeout_s: float = 30.0, idle_s: float = DEFAULT_IDLE_S) -> str:
@@ -213,15 +219,17 @@ def find_java() -> str:
 
 
 def find_jars() -> Path:
-    """The folder of PySpark's jars. PySpark is looked for, never imported: this package stands below it."""
+    """The folder of PySpark's jars, else of SPARK_HOME's. PySpark is looked for, never imported: this package stands below it."""
     spec = importlib.util.find_spec("pyspark")
-    jars = Path(spec.origin).parent / "jars" if spec is not None and spec.origin is not None else None
-    if jars is None or not any(jars.glob("zookeeper-*.jar")):
-        raise EmbeddedZookeeperError(
-            "the embedded ZooKeeper is started from PySpark's jars, and there are none; "
-            "pip install 'pyspark>=4.2', or name a ZooKeeper server"
-        )
-    return jars
+    homes = [Path(spec.origin).parent] if spec is not None and spec.origin is not None else []
+    homes += [Path(home) for home in [os.environ.get("SPARK_HOME")] if home]
+    for home in homes:
+        if any((home / "jars").glob("zookeeper-*.jar")):
+            return home / "jars"
+    raise EmbeddedZookeeperError(
+        "the embedded ZooKeeper is started from PySpark's jars, and there are none; "
+        "pip install 'pyspark>=4.2', or name a ZooKeeper server"
+    )
 
 
 def _failed(directory: Path, what: str) -> EmbeddedZookeeperError:

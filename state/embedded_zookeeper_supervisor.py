@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 _START_S = 60.0
 _STOP_S = 5.0
 _TICK_S = 0.5
-_MAX_CRASHES = 5  # within _CRASH_WINDOW_S; then something is wrong that a restart does not help
-_CRASH_WINDOW_S = 60.0
+_MAX_FAILED_STARTS = 3  # in a row; then something is wrong that another start does not help
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 _CONFIG = """\
@@ -63,6 +63,14 @@ rootLogger.appenderRef.file.ref=file
 """
 
 
+class _Ending(Enum):
+    """How one run of the server ended."""
+
+    NEVER_UP = "it did not answer"
+    CRASHED = "it ended by itself"
+    UNUSED = "nobody needed it"
+
+
 class _Stopped(Exception):  # noqa: N818  # not an error: a signal asked for the end
     pass
 
@@ -88,22 +96,22 @@ class Supervisor:
         self._idle_s = idle_s
 
     def run(self) -> None:
-        """Until nobody has been connected for `idle_s`, a signal asks for the end, or the server crashes again and again."""
+        """Until nobody has been connected for `idle_s`, a signal asks for the end, or the server does not come up."""
         before = read_running(self._directory)
         write_running(self._directory, None)
         (self._directory / "log4j2.properties").write_text(_LOG_CONFIG)
         port = free_port(before.port if before else 0)
-        crashes: list[float] = []
-        while len(crashes) < _MAX_CRASHES:
-            if self._serve(port):
+        failed_starts = 0
+        while failed_starts < _MAX_FAILED_STARTS:
+            ending = self._serve(port)
+            if ending is _Ending.UNUSED:
                 return
-            now = time.monotonic()
-            crashes = [*(each for each in crashes if now - each < _CRASH_WINDOW_S), now]
-            if read_running(self._directory) is None:
-                port = free_port(0)  # it never answered: somebody else may have taken the port
+            failed_starts = failed_starts + 1 if ending is _Ending.NEVER_UP else 0
+            if failed_starts:
+                port = free_port(0)  # somebody else may have taken the port
 
-    def _serve(self, port: int) -> bool:
-        """Run the server once. True when it was ended on purpose, False when it ended by itself."""
+    def _serve(self, port: int) -> _Ending:
+        """Run the server once."""
         (self._directory / "zoo.cfg").write_text(_CONFIG.format(port=port))
         with (self._directory / "server.out").open("wb") as output:
             server = subprocess.Popen(
@@ -117,7 +125,7 @@ class Supervisor:
             )
         try:
             if not self._wait_until_up(server, port):
-                return False
+                return _Ending.NEVER_UP
             write_running(
                 self._directory,
                 Running(
@@ -141,16 +149,16 @@ class Supervisor:
                 return True
         return False
 
-    def _watch(self, server: subprocess.Popen[bytes], port: int) -> bool:
-        """True when nobody has used the server for long enough, False when it ended."""
-        last_use = time.monotonic()
+    def _watch(self, server: subprocess.Popen[bytes], port: int) -> _Ending:
+        """Until the server ends, or nobody has used it for long enough."""
+        last_seen = time.monotonic()
         while not _ended(server, _TICK_S):
-            used = seconds_since_use(self._directory, time.time()) < self._idle_s  # noqa: TID251  # compared with a file's time
-            if used or connections(port) > 0:
-                last_use = time.monotonic()
-            if time.monotonic() - last_use >= self._idle_s:
-                return True
-        return False
+            if connections(port) > 0:
+                last_seen = time.monotonic()
+            asked_for_s = seconds_since_use(self._directory, time.time())  # noqa: TID251  # compared with a file's time
+            if min(time.monotonic() - last_seen, asked_for_s) >= self._idle_s:
+                return _Ending.UNUSED
+        return _Ending.CRASHED
 
 
 def connections(port: int) -> int:

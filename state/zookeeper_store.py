@@ -14,29 +14,14 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient, TransactionRequest
-from kazoo.exceptions import (
-    EXCEPTIONS,
-    AuthFailedError,
-    BadVersionError,
-    ConnectionLoss,
-    KazooException,
-    NoAuthError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    OperationTimeoutError,
-    RolledBackError,
-    RuntimeInconsistency,
-    SessionExpiredError,
-    SessionMovedError,
-)
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
 from state.connect_string import EMBEDDED_PREFIX, ConnectString
-from state.embedded_zookeeper import resolve_connect_string
+from state.embedded_zookeeper import embedded_directory, resolve_connect_string
 from state.errors import StateError, StoreUnavailableError
 from state.multi_read import MAX_PATHS, NO_NODE, MultiRead
 from state.znode_state_store import ZnodeStateStore
@@ -52,14 +37,22 @@ _log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.setLevel(logging.ERROR)  # a line per attempt to connect; what a user has to know is logged here, once
 
-_TRANSIENT = (ConnectionLoss, SessionExpiredError, SessionMovedError, OperationTimeoutError)
+_TRANSIENT = (
+    kazoo_errors.ConnectionLoss,
+    kazoo_errors.SessionExpiredError,
+    kazoo_errors.SessionMovedError,
+    kazoo_errors.OperationTimeoutError,
+)
 _REFUSALS: dict[type[Exception], Refusal] = {
-    NoNodeError: Refusal.NO_NODE,
-    NodeExistsError: Refusal.NODE_EXISTS,
-    BadVersionError: Refusal.BAD_VERSION,
-    NotEmptyError: Refusal.NOT_EMPTY,
+    kazoo_errors.NoNodeError: Refusal.NO_NODE,
+    kazoo_errors.NodeExistsError: Refusal.NODE_EXISTS,
+    kazoo_errors.BadVersionError: Refusal.BAD_VERSION,
+    kazoo_errors.NotEmptyError: Refusal.NOT_EMPTY,
 }
-_BYSTANDERS = (RolledBackError, RuntimeInconsistency)  # operations of a refused multi that were not the reason
+_BYSTANDERS = (
+    kazoo_errors.RolledBackError,
+    kazoo_errors.RuntimeInconsistency,
+)  # operations of a refused multi that were not the reason
 
 
 class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
@@ -96,7 +89,11 @@ class ZookeeperTree:
         def issue(client: Any) -> list[Any]:
             return [client.sync_async("/"), *(client.get_children_async(path) for path in paths)]
 
-        return [None if isinstance(answer, NoNodeError) else list(answer) for answer in self._call(issue)[1:]] if paths else []
+        return (
+            [None if isinstance(answer, kazoo_errors.NoNodeError) else list(answer) for answer in self._call(issue)[1:]]
+            if paths
+            else []
+        )
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
         attempts = 0
@@ -119,20 +116,19 @@ class ZookeeperTree:
         return [_version(operation, result) for operation, result in zip(operations, results, strict=True)]
 
     def ensure(self, path: str) -> None:
-        parts = path.strip("/").split("/")
-        ancestors = ["/" + "/".join(parts[: length + 1]) for length in range(len(parts))]
-        for each, node in zip(ancestors, self.read(ancestors), strict=True):
-            if node is None:
-                try:
-                    self.commit([Create(each, b"")])
-                except TransactionRefusedError as refused:
-                    if refused.refusal is not Refusal.NODE_EXISTS:
-                        raise
+        if self.read([path])[0] is not None:
+            return  # nodes above it may be none that can be read here, so they are not looked at
+        try:
+            self.commit([Create(path, b"")])
+        except TransactionRefusedError as refused:
+            if refused.refusal is Refusal.NO_NODE:
+                self.ensure(path.rpartition("/")[0])
+                self.ensure(path)
 
     def session_id(self) -> int:
+        deadline = time.monotonic() + self._operation_timeout_s
         while True:
-            client = self._open()
-            session = client.client_id
+            session = self._connected_client(deadline).client_id  # None while there is no connection
             if session is not None:
                 return int(session[0])
 
@@ -158,15 +154,11 @@ class ZookeeperTree:
     def _call(self, issue: Callable[[Any], list[Any]]) -> list[Any]:
         """The answers of the requests that `issue` sends, sent again as a whole after a lost connection.
 
-        NoNodeError is an answer, every other error of ZooKeeper is raised.
+        `NoNodeError` is an answer, every other error of ZooKeeper is raised.
         """
         deadline = time.monotonic() + self._operation_timeout_s
         while True:
-            client = self._open()
-            if not self._connected.is_set() and not self._revive(client):
-                continue
-            if not self._connected.wait(max(0.0, deadline - time.monotonic())):
-                raise self._unavailable(self._operation_timeout_s)
+            client = self._connected_client(deadline)
             try:
                 return [_answer(each, deadline) for each in issue(client)]
             except _TRANSIENT as exc:
@@ -174,8 +166,16 @@ class ZookeeperTree:
                     raise self._unavailable(self._operation_timeout_s) from exc
             except KazooTimeoutError as exc:
                 raise self._unavailable(self._operation_timeout_s) from exc
-            except KazooException as exc:
+            except kazoo_errors.KazooException as exc:
                 raise self._translated(exc, self._address) from exc
+
+    def _connected_client(self, deadline: float) -> Any:
+        while True:
+            client = self._open()
+            if self._connected.is_set():
+                return client
+            if self._revive(client) and not self._connected.wait(max(0.0, deadline - time.monotonic())):
+                raise self._unavailable(self._operation_timeout_s)
 
     def _open(self) -> Any:
         if self._pid != os.getpid():
@@ -220,9 +220,7 @@ class ZookeeperTree:
         return True
 
     def _on_state(self, state: str) -> None:
-        if state == KazooState.CONNECTED:
-            _log.info("connected to ZooKeeper at %s again", self._address)
-        elif state == KazooState.SUSPENDED:
+        if state == KazooState.SUSPENDED:
             _log.warning("the connection to ZooKeeper at %s was lost; connecting again", self._address)
 
     def _unavailable(self, waited_s: float) -> StoreUnavailableError:
@@ -233,11 +231,11 @@ class ZookeeperTree:
 
     def _node(self, answer: Znode | int, path: str) -> Znode | None:
         if isinstance(answer, int) and answer != NO_NODE:
-            raise self._translated(EXCEPTIONS[answer](), path)
+            raise self._translated(kazoo_errors.EXCEPTIONS[answer](), path)
         return None if isinstance(answer, int) else answer
 
     def _translated(self, exc: Exception, where: str) -> StateError:
-        if isinstance(exc, NoAuthError | AuthFailedError):
+        if isinstance(exc, kazoo_errors.NoAuthError | kazoo_errors.AuthFailedError):
             return StateError(f"ZooKeeper at {self._address} allows no access to {where}; check the access control lists there")
         return StoreUnavailableError(
             f"ZooKeeper at {self._address} refused a request for {where}: {type(exc).__name__} {exc}; see its log"
@@ -263,7 +261,10 @@ class ZookeeperStateStore(ZnodeStateStore):
         operation_timeout_s: float = 15.0,
         connect_timeout_s: float = 10.0,
     ) -> None:
-        chroot = "" if address.startswith(EMBEDDED_PREFIX) else ConnectString.parse(address).chroot
+        directory = embedded_directory(address)
+        if directory is not None:
+            address = f"{EMBEDDED_PREFIX}{directory}"  # the copy in another process may have another working directory
+        chroot = "" if directory is not None else ConnectString.parse(address).chroot
         paths = ZookeeperPaths(chroot=chroot, root=root, application=application, stream=stream)
         times = {
             "session_timeout_s": session_timeout_s,
@@ -307,7 +308,7 @@ def _version(operation: Operation, result: Any) -> int:
 def _answer(pending: Any, deadline: float) -> Any:
     try:
         return pending.get(timeout=max(0.0, deadline - time.monotonic()))
-    except NoNodeError as exc:
+    except kazoo_errors.NoNodeError as exc:
         return exc
 
 
@@ -316,5 +317,5 @@ def _stop(client: Any) -> None:
     try:
         client.stop()
         client.close()
-    except KazooException:
+    except kazoo_errors.KazooException:
         _log.debug("the ZooKeeper client did not stop in time", exc_info=True)

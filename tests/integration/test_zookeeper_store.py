@@ -111,7 +111,7 @@ def test_an_expired_session_is_regained_while_writing(zookeeper: str, store: Zoo
 
 
 def test_a_server_killed_under_load_loses_nothing(tmp_path: Path) -> None:
-    """Kill -9 of the server: the writer goes on when it is back, under its own ownership, with exactly the versions it counted."""
+    """The writer goes on when the server is back, as the owner, with exactly the versions that it counted."""
     directory = tmp_path / "zookeeper"
     address = ensure_running(directory)
     store = open_store(address, operation_timeout_s=60.0)

@@ -1,0 +1,119 @@
+"""What only the memory store can show: answers that are lost on purpose, and a store that is away on purpose."""
+
+from __future__ import annotations
+
+import pytest
+
+from state.errors import ConflictError, StoreUnavailableError
+from state.memory_store import MemoryBackend, MemoryStateStore
+from state.plan import PlanPointer, PlanStatus
+from state.state_store import StateChange, StoredState
+from tests.support.state_stores import OTHER, OWNER, end, plan, state_at
+
+
+@pytest.fixture
+def backend() -> MemoryBackend:
+    return MemoryBackend()
+
+
+@pytest.fixture
+def store(backend: MemoryBackend) -> MemoryStateStore:
+    store = MemoryStateStore(backend)
+    store.acquire(OWNER, timeout_s=0)
+    return store
+
+
+def test_a_save_whose_answer_was_lost_is_seen_to_have_landed(backend: MemoryBackend, store: MemoryStateStore) -> None:
+    """The second attempt is refused by the first one's version, and what stands there is this very write."""
+    backend.lose_next_answers(1)
+    known = store.save_states([StateChange(None, state_at(1))])[0]
+    backend.lose_next_answers(1)
+    known = store.save_states([StateChange(known, state_at(2))])[0]
+    assert store.load_states() == {known.state.shard_id: known}
+    assert known.version == 1
+
+
+def test_a_lost_answer_does_not_hide_a_conflict(backend: MemoryBackend, store: MemoryStateStore) -> None:
+    """Somebody else's write in the same version is not taken for one's own."""
+    known = store.save_states([StateChange(None, state_at(1))])[0]
+    backend.put("/kinesis-spout/app/stream/shardId-000000000000/state", b'{"checkpoint":"5"}')
+    backend.lose_next_answers(1)
+    with pytest.raises(ConflictError):
+        store.save_states([StateChange(known, state_at(2))])
+
+
+def test_plans_survive_lost_answers(backend: MemoryBackend, store: MemoryStateStore) -> None:
+    """Every step of a plan's life, each with its answer lost."""
+    for step in (
+        lambda: store.create_plan(plan(1, tasks=700)),
+        lambda: store.publish_end("1-aa", 3, end("mine")),
+        lambda: store.close_plan("1-aa"),
+        lambda: store.mark_settled("1-aa"),
+        lambda: store.save_shard_list(["a"]),
+        lambda: store.create_plan(plan(2)),
+        lambda: store.remove_plan("1-aa"),
+    ):
+        backend.lose_next_answers(1)
+        step()
+    assert store.read_pointer() == PlanPointer("2-aa", PlanStatus.OPEN)
+    assert store.known_plans() == ["2-aa"]
+    assert store.read_shard_list() == ["a"]
+
+
+def test_an_end_whose_answer_was_lost_is_known_by_its_token(backend: MemoryBackend, store: MemoryStateStore) -> None:
+    """The task gets its own end back, and another attempt gets it too."""
+    store.create_plan(plan(1))
+    backend.lose_next_answers(1)
+    assert store.publish_end("1-aa", 0, end("mine")) == end("mine")
+    assert MemoryStateStore(backend).publish_end("1-aa", 0, end("other")) == end("mine")
+
+
+def test_an_acquisition_whose_answer_was_lost_is_held(backend: MemoryBackend) -> None:
+    """One epoch, not two."""
+    store = MemoryStateStore(backend)
+    backend.lose_next_answers(1)
+    assert store.acquire(OWNER, timeout_s=0) == 1
+    store.save_shard_list(["a"])
+    backend.lose_next_answers(1)
+    store.release()
+    assert store.read_owner() is None
+    assert MemoryStateStore(backend).acquire(OTHER, timeout_s=0) == 2
+
+
+def test_a_regained_session_whose_answer_was_lost_is_regained_once(backend: MemoryBackend, store: MemoryStateStore) -> None:
+    """The write that needed it goes through."""
+    store.lose_session()
+    backend.lose_next_answers(2)
+    store.save_states([StateChange(None, state_at(1))])
+    assert store.read_owner() == OWNER
+
+
+def test_a_store_that_is_away_is_an_error_and_never_empty(backend: MemoryBackend, store: MemoryStateStore) -> None:
+    """Every read and every write says so; afterwards all is as before."""
+    known = store.save_states([StateChange(None, state_at(1))])[0]
+    backend.set_unavailable(True)
+    for call in (
+        store.load_states,
+        store.read_pointer,
+        store.read_start,
+        store.known_plans,
+        lambda: store.read_ends("1-aa"),
+        lambda: store.save_states([StateChange(known, state_at(2))]),
+        lambda: store.create_plan(plan(1)),
+    ):
+        with pytest.raises(StoreUnavailableError) as away:
+            call()
+        assert away.value.retryable
+    backend.set_unavailable(False)
+    assert store.load_states() == {known.state.shard_id: known}
+
+
+def test_a_refused_transaction_leaves_no_trace(backend: MemoryBackend, store: MemoryStateStore) -> None:
+    """All or nothing, also in memory."""
+    first = store.save_states([StateChange(None, state_at(1))])[0]
+    gone = StoredState(state_at(1, "c"), 4)
+    with pytest.raises(ConflictError, match="c/state was removed"):
+        store.save_states(
+            [StateChange(first, state_at(2)), StateChange(None, state_at(1, "b")), StateChange(gone, state_at(2, "c"))]
+        )
+    assert store.load_states() == {first.state.shard_id: first}

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from state.ownership import describe, host_identity, is_provably_dead, process_start, this_process
+from state.state_store import OwnerInfo
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells enough about processes")
+
+
+def test_an_owner_is_described_for_people() -> None:
+    """Which process, where, since when."""
+    assert describe(OwnerInfo(host="h", pid=5, since_ms=1_000)) == "process 5 on h, since 1970-01-01T00:00:01Z"
+
+
+@linux_only
+def test_this_process_lives() -> None:
+    """One's own process is never taken for dead."""
+    assert this_process(7).pid == os.getpid()
+    assert not is_provably_dead(this_process(7))
+
+
+@linux_only
+def test_a_process_that_ended_is_dead_before_and_after_it_was_waited_for() -> None:
+    """A zombie holds nothing any more."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        owner = msgspec.structs.replace(this_process(0), pid=process.pid, process_start=process_start(process.pid) or "")
+        assert owner.process_start
+        assert not is_provably_dead(owner)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert is_provably_dead(owner)
+    assert is_provably_dead(owner)
+
+
+@linux_only
+def test_a_reused_pid_is_not_the_holder() -> None:
+    """The pid lives, but it started at another time."""
+    assert is_provably_dead(msgspec.structs.replace(this_process(0), process_start="1"))
+
+
+@linux_only
+@pytest.mark.parametrize("identity", ["", "another-boot/pid:[1]/host"])
+def test_nothing_is_known_of_processes_elsewhere(identity: str) -> None:
+    """Another kernel or pid namespace, or an owner that told none: never dead from here."""
+    gone = msgspec.structs.replace(this_process(0), pid=2**22 + 1)
+    assert is_provably_dead(gone)
+    assert not is_provably_dead(msgspec.structs.replace(gone, host_identity=identity))
+
+
+@linux_only
+def test_the_host_identity_is_stable() -> None:
+    """Boot, pid namespace, host name."""
+    assert host_identity() == host_identity() != ""
