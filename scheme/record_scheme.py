@@ -1,0 +1,81 @@
+"""What a scheme is: one meaning of a record's bytes, usable record by record in Python and as native Spark columns."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from scheme.record import KPL_CHECKSUM_BYTES, KPL_MAGIC, is_kpl_aggregate
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from scheme.record import Record
+
+KPL_AGGREGATE = "KPL aggregate: not supported yet"
+NO_DATA = "the record has no data"
+NOT_UTF8 = "not valid UTF-8"
+
+
+@runtime_checkable
+class RecordScheme(Protocol):
+    """Turns the bytes of a record into fields, with the same outcome in Python and in Spark.
+
+    A record that does not decode is malformed, with a reason, and never a record of nulls: `decode` raises, and the
+    column's `malformed` is set while its `value` is null. An aggregate of the Kinesis Producer Library is malformed
+    under every scheme. Reasons are fixed sentences without a byte of the payload, which may be secret. A scheme is
+    immutable, may be shared between threads and pickled, and does no I/O.
+    """
+
+    @property
+    @abstractmethod
+    def fields(self) -> tuple[str, ...]:
+        """The names of what `decode` returns, in its order."""
+
+    @property
+    @abstractmethod
+    def schema_ddl(self) -> str:
+        """The type of the column's `value` as Spark DDL: `name TYPE, ...`."""
+
+    @abstractmethod
+    def decode(self, record: Record) -> tuple[Any, ...]:
+        """The record's fields; raises `MalformedRecordError`, so that a malformed record cannot be taken for data."""
+
+    @abstractmethod
+    def column(self, data: Column) -> Column:
+        """A native struct column `{value: STRUCT<schema_ddl>, malformed: STRING}` of a binary column.
+
+        Exactly one of the two is null. Needs pyspark and an active session; runs no Python per row.
+        """
+
+
+def parsed(df: DataFrame, scheme: RecordScheme, *, data: str = "data", into: str = "parsed") -> DataFrame:
+    """The frame with the scheme's column `into`, made of its binary column `data`. Also for streaming frames."""
+    return df.withColumn(into, scheme.column(df[data]))
+
+
+def bytes_reason(data: bytes) -> str | None:
+    """Why bytes are malformed under every scheme, or None."""
+    return KPL_AGGREGATE if is_kpl_aggregate(data) else None
+
+
+def bytes_reason_column(data: Column) -> Column:
+    """`bytes_reason` as a native column. SQL NULL, which Kinesis never delivers, has a reason as well."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
+
+    head_bytes = len(KPL_MAGIC)
+    envelope_bytes = head_bytes + KPL_CHECKSUM_BYTES
+    length = F.octet_length(data)
+    message = F.substring(data, F.lit(head_bytes + 1), length - envelope_bytes)
+    checksum = F.substring(data, length - (KPL_CHECKSUM_BYTES - 1), F.lit(KPL_CHECKSUM_BYTES))
+    looks_like_one = (F.substring(data, 1, head_bytes) == F.lit(KPL_MAGIC)) & (length > envelope_bytes)
+    return F.when(data.isNull(), F.lit(NO_DATA)).when(
+        looks_like_one, F.when(F.unhex(F.md5(message)) == checksum, F.lit(KPL_AGGREGATE))
+    )
+
+
+def outcome_column(value: Column, malformed: Column) -> Column:
+    """The struct that `RecordScheme.column` promises: the value only where there is no reason."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
+
+    return F.struct(F.when(malformed.isNull(), value).alias("value"), malformed.alias("malformed"))
