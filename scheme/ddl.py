@@ -1,0 +1,136 @@
+"""Reads the DDL of a JSON schema without a Spark session: Spark's own parser needs a running JVM.
+
+    schema  := field ("," field)*
+    field   := name [":"] type ["NOT" "NULL"]
+    type    := simple | DECIMAL [ "(" precision ["," scale] ")" ] | ARRAY "<" type ">" | MAP "<" STRING "," type ">"
+             | STRUCT "<" field ("," field)* ">"
+    name    := letters, digits and underscores, not beginning with a digit; or anything in backticks
+
+Keywords are case-insensitive, names are not. What Spark knows beside that (intervals, VARIANT, COMMENT, DEFAULT) is an error.
+"""
+
+from __future__ import annotations
+
+import re
+
+from scheme.errors import SchemeDefinitionError
+from scheme.json_type import SIMPLE, ArrayType, DecimalType, Field, JsonType, MapType, SimpleType, StructType
+
+_TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([<>(),:])|(\S))", re.ASCII)
+_SYNONYMS = {
+    "BYTE": "TINYINT",
+    "SHORT": "SMALLINT",
+    "INTEGER": "INT",
+    "LONG": "BIGINT",
+    "REAL": "FLOAT",
+    "DEC": "DECIMAL",
+    "NUMERIC": "DECIMAL",
+}
+_MAX_PRECISION = 38
+
+
+def parse_ddl(ddl: str) -> StructType:
+    """The schema of a record; raises `SchemeDefinitionError`, which says where and what is expected."""
+    parser = _Parser(ddl)
+    struct = parser.members(end="")
+    if parser.peek():
+        raise parser.error("the end or ','")
+    return struct
+
+
+class _Parser:
+    """A descent over tokens. A quoted name is kept with its leading backtick, so that it is never taken for a keyword."""
+
+    def __init__(self, ddl: str) -> None:
+        self._ddl = ddl
+        self._tokens = [
+            "`" + match[1].replace("``", "`") if match[1] else match[2] or match[3] or match[4] or match[5]
+            for match in _TOKEN.finditer(ddl)
+        ]
+        self._at = 0
+
+    def peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def error(self, expected: str) -> SchemeDefinitionError:
+        found = repr(self.peek().lstrip("`")) if self.peek() else "the end"
+        return SchemeDefinitionError(f"schema {self._ddl!r}: found {found} where {expected} is expected")
+
+    def members(self, end: str) -> StructType:
+        fields = [self._field()]
+        while self._accept(","):
+            fields.append(self._field())
+        if self.peek() != end:
+            raise self.error(f"',' or {end!r}" if end else "',' or the end")
+        seen: dict[str, str] = {}
+        for name in (field.name for field in fields):
+            # Spark resolves names without regard to case, so two that differ in case only could not be told apart.
+            if name.lower() in seen:
+                raise SchemeDefinitionError(f"schema {self._ddl!r}: {seen[name.lower()]!r} and {name!r} are one name; keep one")
+            seen[name.lower()] = name
+        return StructType(tuple(fields))
+
+    def _field(self) -> Field:
+        token = self.peek()
+        if not (token.startswith("`") or token.isidentifier()):
+            raise self.error("a field name")
+        self._at += 1
+        self._accept(":")
+        data_type = self._type()
+        required = self._accept("NOT")
+        if required:
+            self._expect("NULL")
+        return Field(token.removeprefix("`"), data_type, required)
+
+    def _type(self) -> JsonType:
+        word = self.peek().upper()
+        name = _SYNONYMS.get(word, word)
+        if name in SIMPLE:
+            self._at += 1
+            return SimpleType(name)
+        if name == "DECIMAL":
+            self._at += 1
+            return self._decimal()
+        if name in ("ARRAY", "MAP", "STRUCT"):
+            self._at += 1
+            self._expect("<")
+            nested = self._nested(name)
+            self._expect(">")
+            return nested
+        raise self.error(f"a type ({', '.join(SIMPLE)}, DECIMAL, ARRAY, MAP or STRUCT)")
+
+    def _nested(self, name: str) -> JsonType:
+        if name == "ARRAY":
+            return ArrayType(self._type())
+        if name == "MAP":
+            self._expect("STRING")
+            self._expect(",")
+            return MapType(self._type())
+        return self.members(end=">")
+
+    def _decimal(self) -> DecimalType:
+        precision, scale = 10, 0
+        if self._accept("("):
+            precision = self._number()
+            if self._accept(","):
+                scale = self._number()
+            self._expect(")")
+        if not 1 <= precision <= _MAX_PRECISION or scale > precision:
+            rule = f"the precision is 1 to {_MAX_PRECISION} and the scale at most the precision"
+            raise SchemeDefinitionError(f"schema {self._ddl!r}: DECIMAL({precision},{scale}) is none; {rule}")
+        return DecimalType(precision, scale)
+
+    def _number(self) -> int:
+        if not self.peek().isdecimal():
+            raise self.error("a number")
+        self._at += 1
+        return int(self._tokens[self._at - 1][:4])
+
+    def _accept(self, token: str) -> bool:
+        accepted = self.peek().upper() == token
+        self._at += accepted
+        return accepted
+
+    def _expect(self, token: str) -> None:
+        if not self._accept(token):
+            raise self.error(repr(token))
