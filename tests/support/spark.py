@@ -1,1 +1,45 @@
-"""Fixtures."""
+"""A local Spark session, one per test run: two threads, no UI, UTC, nothing written outside the temporary folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Shared by all tests of a run: a test that needs another setting sets it and puts it back."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pyspark warns of the versions of pandas and Python that it finds, which is not ours
+        from pyspark.sql import SparkSession  # noqa: PLC0415  # seconds of import, which tests without Spark must not pay
+
+    home = tmp_path_factory.mktemp("spark")
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark's default is the python3 of the PATH, which knows nothing of ours
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("kinesis-spout tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home}")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.default.parallelism", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
+        .config("spark.local.dir", str(home / "local"))
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

@@ -1,0 +1,73 @@
+"""Runs payloads through both halves of a scheme, Python and Spark, and compares what they say value by value."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from scheme import MalformedRecordError, Record, parsed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from scheme import RecordScheme
+
+
+def record_of(data: bytes) -> Record:
+    return Record(
+        stream_name="orders",
+        shard_id="shardId-000000000000",
+        sequence_number="49590338271490256608559692538361571095921575989136588898",
+        partition_key="key",
+        data=data,
+        approximate_arrival_ms=1_600_000_000_000,
+    )
+
+
+def decoded(scheme: RecordScheme, data: bytes) -> tuple[Any, str | None]:
+    """The outcome in Python as Spark's column has it: `(value, malformed)`."""
+    try:
+        return scheme.decode(record_of(data)), None
+    except MalformedRecordError as exc:
+        return None, exc.reason
+
+
+def columns(spark: SparkSession, scheme: RecordScheme, payloads: Sequence[bytes]) -> list[tuple[Any, str | None]]:
+    """The outcomes on Spark, in the payloads' order, in the form of `decoded`."""
+    rows = [(index, bytearray(payload)) for index, payload in enumerate(payloads)]
+    frame = parsed(spark.createDataFrame(rows, "i INT, data BINARY"), scheme)
+    # Through Arrow: collect() makes local times of TIMESTAMPs, and fails at the first and the last day of what Python can hold.
+    found = sorted(frame.select("i", "parsed").toArrow().to_pylist(), key=lambda row: int(row["i"]))
+    return [
+        (None if row["parsed"]["value"] is None else _plain_row(row["parsed"]["value"].values()), row["parsed"]["malformed"])
+        for row in found
+    ]
+
+
+def disagreements(spark: SparkSession, scheme: RecordScheme, payloads: Sequence[bytes]) -> list[str]:
+    """One line for each payload about which the two halves differ, also in a value's class or a reason."""
+    lines = []
+    for payload, on_spark in zip(payloads, columns(spark, scheme, payloads), strict=True):
+        in_python = decoded(scheme, payload)
+        python_side = (None if in_python[0] is None else _plain_row(in_python[0]), in_python[1])
+        if repr(python_side) != repr(on_spark):
+            lines.append(f"{payload[:200]!r} ({len(payload)} bytes): Python {python_side!r:.400}, Spark {on_spark!r:.400}")
+    return lines
+
+
+def _plain_row(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(_plain(value) for value in values)
+
+
+def _plain(value: Any) -> Any:
+    """What Arrow and Python write differently made alike: maps come as lists of pairs, zones by name, DECIMALs with zeros."""
+    if isinstance(value, dict):
+        return [(name, _plain(inner)) for name, inner in value.items()]
+    if isinstance(value, list):
+        return [(item[0], _plain(item[1])) if isinstance(item, tuple) else _plain(item) for item in value]
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    return value.normalize() if isinstance(value, Decimal) else value
