@@ -8,6 +8,7 @@ Reads a stream until it is caught up (AvailableNow) and writes each batch as par
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,25 @@ def run(job: dict[str, Any]) -> None:
     query.awaitTermination()
     progress = [json.loads(p.json) for p in query.recentProgress]
     (out.parent / "progress.json").write_text(json.dumps(progress))
+    if job.get("pyFiles"):
+        (out.parent / "places.json").write_text(json.dumps(places(spark)))
     spark.stop()
+
+
+def places(spark: SparkSession) -> dict[str, Any]:
+    """Which executors there are, and where the package was imported from, there and here."""
+
+    def look(_: int) -> tuple[str, str]:
+        import spark_job  # noqa: PLC0415  # on the executor
+
+        return os.environ.get("SPARK_EXECUTOR_ID", "") or str(os.getppid()), str(spark_job.__file__)
+
+    found = spark.sparkContext.parallelize(range(8), 8).map(look).collect()
+    return {
+        "driver": str(sys.modules["spark_job"].__file__),
+        "imported": sorted({place for _, place in found}),
+        "executors": sorted({executor for executor, _ in found}),
+    }
 
 
 if __name__ == "__main__":

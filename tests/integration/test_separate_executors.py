@@ -1,0 +1,58 @@
+"""The job on executors that are processes of their own, with the package shipped as a wheel, as users ship it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.job_process import ROOT, JobProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.source import StreamUnderTest
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
+    build = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert build.returncode == 0, build.stderr
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.mark.spark
+def test_the_job_runs_on_separate_executors_from_a_wheel(stream: StreamUnderTest, wheel: Path, tmp_path: Path) -> None:
+    """Driver and executors import the package from the shipped wheel; each record is read once, checkpoints are at the tips."""
+    stream.put(300)
+    job = {
+        "master": "local-cluster[2,1,1024]",
+        "pyFiles": [str(wheel)],
+        "conf": {"spark.executor.memory": "1g", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"},
+        "source": stream.fields(max_records_per_shard=40, max_tasks=4),
+        "out": str(tmp_path / "out"),
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
+    process = JobProcess(job, tmp_path, env={"PYTHONPATH": str(wheel)})
+    process.start()
+    assert process.wait(300) == 0, process.tail()
+    rows = [row for file in (tmp_path / "out").rglob("*.parquet") for row in pq.ParquetFile(file).read().to_pylist()]
+    assert Counter(f"{row['shardId']}:{row['sequenceNumber']}" for row in rows) == Counter(stream.ids())
+    assert stream.checkpoints() == stream.tips()
+    places = json.loads((tmp_path / "places.json").read_text())
+    assert len(places["executors"]) == 2
+    assert all(wheel.name in place for place in [places["driver"], *places["imported"]])
