@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 DEFAULT_ROOT = "kinesis-spout"
-
 _log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.setLevel(logging.ERROR)  # a line per attempt to connect; what a user has to know is logged here, once
@@ -127,10 +126,9 @@ class ZookeeperTree:
 
     def session_id(self) -> int:
         deadline = time.monotonic() + self._operation_timeout_s
-        while True:
-            session = self._connected_client(deadline).client_id  # None while there is no connection
-            if session is not None:
-                return int(session[0])
+        while (session := self._connected_client(deadline).client_id) is None:
+            pass  # the connection was lost just now: it is waited for above
+        return int(session[0])
 
     def wait_gone(self, path: str, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
@@ -204,7 +202,7 @@ class ZookeeperTree:
             # kazoo's stop waits for the connection attempt, which may take longer than a user should
             threading.Thread(target=_stop, args=(client,), daemon=True).start()
             raise self._unavailable(self._connect_timeout_s)
-        client.add_listener(self._on_state)
+        client.add_listener(functools.partial(_on_state, self._address))
         return client
 
     def _revive(self, client: Any) -> bool:
@@ -218,10 +216,6 @@ class ZookeeperTree:
         if self._address.startswith(EMBEDDED_PREFIX):
             client.set_hosts(resolve_connect_string(self._address))  # starts the server, if it is gone
         return True
-
-    def _on_state(self, state: str) -> None:
-        if state == KazooState.SUSPENDED:
-            _log.warning("the connection to ZooKeeper at %s was lost; connecting again", self._address)
 
     def _unavailable(self, waited_s: float) -> StoreUnavailableError:
         return StoreUnavailableError(
@@ -310,6 +304,11 @@ def _answer(pending: Any, deadline: float) -> Any:
         return pending.get(timeout=max(0.0, deadline - time.monotonic()))
     except kazoo_errors.NoNodeError as exc:
         return exc
+
+
+def _on_state(address: str, state: str) -> None:
+    if state == KazooState.SUSPENDED:
+        _log.warning("the connection to ZooKeeper at %s was lost; connecting again", address)
 
 
 def _stop(client: Any) -> None:
