@@ -177,6 +177,26 @@ def test_what_was_pending_at_the_end_is_read_again_from_its_first_record() -> No
         successor.emit(seq(2))
 
 
+def test_records_split_out_at_the_end_are_listed_instead_of_being_read_again() -> None:
+    """Between them in the shard lie acked records, which a read would bring again."""
+    tracker = make_tracker()
+    tracker.emit_span(seq(10), seq(99), 50)
+    tracker.ack_span(seq(10), 1, split_out=seqs(50, 99))
+    state = tracker.snapshot()
+    assert [record.first for record in state.unresolved] == seqs(50, 99)
+    assert state.read_position == Position.after(seq(99))
+
+
+def test_a_retry_in_flight_at_the_end_is_listed_instead_of_being_read_again() -> None:
+    """A read would bring it in its first attempt."""
+    tracker = make_tracker(1, 2)
+    tracker.fail(seq(2), 1, 0)
+    tracker.take_retry(1_000)
+    state = tracker.snapshot()
+    assert [(record.first, record.attempts) for record in state.unresolved] == [(seq(1), 0), (seq(2), 1)]
+    assert state.read_position == Position.after(seq(2))
+
+
 def test_a_restored_retry_in_flight_does_not_pull_the_read_position_back() -> None:
     """Between it and its neighbour in the list, records may have been acked."""
     tracker = make_tracker(1, 2, 3)
