@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 DEFAULT_IDLE_S = 300.0
 LOG_NAME = "server.log"
-_LOCK = "lock"
+LOCK_NAME = "lock"
 _RUNNING = "running.json"
 _USED = "used"
 _POLL_S = 0.05
@@ -167,7 +167,7 @@ def seconds_since_use(directory: Path, now_s: float) -> float:
 @contextlib.contextmanager
 def _try_lock(directory: Path) -> Iterator[int | None]:
     """The locked file's descriptor, or None when somebody holds it. Closing it gives the lock up, unless a child has it."""
-    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

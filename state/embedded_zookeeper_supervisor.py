@@ -17,7 +17,16 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from state.embedded_zookeeper import LOG_NAME, Running, answers, four_letter_word, read_running, seconds_since_use, write_running
+from state.embedded_zookeeper import (
+    LOCK_NAME,
+    LOG_NAME,
+    Running,
+    answers,
+    four_letter_word,
+    read_running,
+    seconds_since_use,
+    write_running,
+)
 from state.ownership import process_start
 
 if TYPE_CHECKING:
@@ -150,15 +159,24 @@ class Supervisor:
         return False
 
     def _watch(self, server: subprocess.Popen[bytes], port: int) -> _Ending:
-        """Until the server ends, or nobody has used it for long enough."""
+        """Until the server ends, nobody has used it for long enough, or its directory is gone."""
         last_seen = time.monotonic()
         while not _ended(server, _TICK_S):
+            if not self._directory_is_ours():
+                return _Ending.UNUSED
             if connections(port) > 0:
                 last_seen = time.monotonic()
             asked_for_s = seconds_since_use(self._directory, time.time())  # noqa: TID251  # compared with a file's time
             if min(time.monotonic() - last_seen, asked_for_s) >= self._idle_s:
                 return _Ending.UNUSED
         return _Ending.CRASHED
+
+    def _directory_is_ours(self) -> bool:
+        """False once the directory was removed: a server on files that nobody can reach any more is of no use."""
+        try:
+            return os.path.samestat(os.fstat(self._lock), (self._directory / LOCK_NAME).stat())
+        except OSError:
+            return False
 
 
 def connections(port: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,6 +125,17 @@ def test_an_unused_server_ends_by_itself(directory: Path) -> None:
     assert connections(before.port) == 0
     wait_until(lambda: process_start(before.server_pid) is None)
     assert ensure_running(directory) == f"127.0.0.1:{before.port}"
+
+
+def test_a_server_whose_directory_was_removed_ends(directory: Path) -> None:
+    """Its data is gone, and whoever names the directory next gets a server with data of its own."""
+    ensure_running(directory)
+    before = running_in(directory)
+    shutil.rmtree(directory)
+    ensure_running(directory)
+    assert running_in(directory).server_pid != before.server_pid
+    wait_until(lambda: process_start(before.server_pid) is None)
+    assert answers(running_in(directory).port)
 
 
 def test_a_taken_port_is_left_to_its_owner(directory: Path) -> None:
