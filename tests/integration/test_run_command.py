@@ -1,0 +1,149 @@
+"""`kinesis-spout run` against a local Kinesis: every sink, a function of the user's own, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.command_line import command_line, environment, run_cli
+from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, create_stream, kinesis_client
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+COUNT = 60
+SPARK = ("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1")
+
+
+@dataclass(frozen=True)
+class Orders:
+    """A stream of its own with `COUNT` records, and how to name it on the command line."""
+
+    stream: str
+    arguments: tuple[str, ...]
+
+
+@pytest.fixture
+def orders(moto_endpoint: str, zookeeper_chroot: str) -> Orders:
+    stream = f"orders-{uuid.uuid4().hex}"
+    with kinesis_client(moto_endpoint) as client:
+        create_stream(client, stream, shards=2)
+        records = [{"Data": json.dumps({"id": n}).encode(), "PartitionKey": f"key-{n}"} for n in range(COUNT)]
+        client.put_records(StreamName=stream, Records=records)
+    named = ("--stream", stream, "--application", "etl", "--zookeeper", zookeeper_chroot, "--from", "TRIM_HORIZON")
+    where = ("--region", REGION, "--endpoint-url", moto_endpoint)
+    keys = ("--option", f"awsAccessKeyId={ACCESS_KEY}", "--option", f"awsSecretAccessKey={SECRET_KEY}")
+    return Orders(stream, (*named, *where, *keys, *SPARK))
+
+
+def ids_in(path: Path) -> list[int]:
+    found: list[int] = []
+    for file in sorted(path.rglob("*.parquet")):
+        with pq.ParquetFile(file) as parquet:
+            found += [json.loads(data)["id"] for data in parquet.read(columns=["data"]).column("data").to_pylist()]
+    return sorted(found)
+
+
+def test_parquet_gets_every_record_once_and_a_second_run_adds_nothing(orders: Orders, tmp_path: Path) -> None:
+    arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out", "--available-now")
+    first = run_cli(*arguments, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert f"{COUNT} rows" in first.stderr.splitlines()[-1]
+    assert ids_in(tmp_path / "out") == list(range(COUNT))
+    assert run_cli(*arguments, cwd=tmp_path).returncode == 0
+    assert ids_in(tmp_path / "out") == list(range(COUNT))
+
+
+def test_sparks_noise_is_in_the_named_log_and_nowhere_else(orders: Orders, tmp_path: Path) -> None:
+    ended = run_cli("run", *orders.arguments, "--sink", "noop", "--available-now", "--log-file", "spark.log", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == ""
+    assert "spark.log" in ended.stderr
+    assert "WARN" not in ended.stderr
+    assert "WARN" in (tmp_path / "spark.log").read_text()
+    assert SECRET_KEY not in ended.stderr + (tmp_path / "spark.log").read_text()
+
+
+def test_json_through_a_function_of_the_users_own_goes_to_a_directory_a_batch(orders: Orders, tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text("def texts(df):\n    return df.selectExpr(\"cast(data as string) text\", 'shardId')\n")
+    arguments = (
+        "--sink",
+        "json",
+        "--path",
+        "out",
+        "--process",
+        "job:texts",
+        "--available-now",
+        "--option",
+        "maxRecordsPerShard=20",
+    )
+    ended = run_cli("run", *orders.arguments, *arguments, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    rows = [json.loads(line) for file in (tmp_path / "out").glob("batch=*/*.json") for line in file.read_text().splitlines()]
+    assert sorted(json.loads(row["text"])["id"] for row in rows) == list(range(COUNT))
+    assert len(list((tmp_path / "out").glob("batch=*"))) > 1
+
+
+def test_a_function_that_fails_is_one_sentence_and_loses_nothing(orders: Orders, tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text("def broken(df):\n    raise ValueError('no rates yet')\n\ndef fine(df):\n    return df\n")
+    arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out", "--available-now", "--process")
+    failed = run_cli(*arguments, "job:broken", cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "error: the query failed: ValueError: no rates yet\n" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert "Traceback" in (tmp_path / "kinesis-spout.log").read_text()
+    assert run_cli(*arguments, "job:fine", cwd=tmp_path).returncode == 0
+    assert ids_in(tmp_path / "out") == list(range(COUNT))
+
+
+def test_a_stream_that_is_not_there_is_one_sentence(orders: Orders, tmp_path: Path) -> None:
+    arguments = [argument.replace(orders.stream, "no-such-stream") for argument in orders.arguments]
+    ended = run_cli("run", *arguments, "--sink", "noop", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "no-such-stream" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_it_in_order_and_another_run_goes_on_at_once(
+    orders: Orders, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out")
+    with subprocess.Popen(
+        command_line(*arguments), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                if f"{COUNT} rows" in line:
+                    break
+            os.kill(process.pid, number)
+            rest = process.stderr.read()
+            assert process.wait(timeout=60) == code
+        finally:
+            process.kill()
+    assert rest.splitlines()[-1].startswith("stopped after")
+    assert "error" not in rest
+    again = run_cli(*arguments, "--available-now", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert ids_in(tmp_path / "out") == list(range(COUNT))
+
+
+def test_reset_asks_and_then_removes_what_was_read(orders: Orders, tmp_path: Path) -> None:
+    assert run_cli("run", *orders.arguments, "--sink", "noop", "--available-now", cwd=tmp_path).returncode == 0
+    named = orders.arguments[:6]
+    asked = run_cli("reset", *named, cwd=tmp_path)
+    assert asked.returncode == 1
+    removed = run_cli("reset", *named, "--yes", cwd=tmp_path)
+    assert removed.returncode == 0, removed.stderr
+    assert "checkpoint" in removed.stdout
+    assert "nothing to reset" in run_cli("reset", *named, "--yes", cwd=tmp_path).stdout
