@@ -11,7 +11,11 @@ MAX_DEPTH = 100
 JACKSON_MAX_DEPTH = 1000
 JACKSON_MAX_NUMBER_DIGITS = 1000
 JACKSON_MAX_NAME_CHARS = 50_000
-"""Jackson's limits (StreamReadConstraints): beyond them Spark reads nothing, so Python must not either."""
+"""Jackson's limits (StreamReadConstraints): beyond them Spark reads nothing, so Python must not either.
+
+Within a few digits of the thousand Jackson's count depends on how the number is written (0.5 with a negative exponent of 999
+digits is refused, 5 with 999 digits behind the point is not); there the two halves may differ about whether it is JSON.
+"""
 
 MAX_EXACT_DIGITS = 38
 """A number with a point, or outside of BIGINT, stays exact up to that many digits and decimals; a VARIANT's limit."""
