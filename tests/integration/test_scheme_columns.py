@@ -1,5 +1,7 @@
 """Both halves of each scheme say the same of the same bytes, and what Spark alone would let through is malformed."""
 
+# long: the corpus of payloads is a table, and belongs beside the tests that run through it
+
 from __future__ import annotations
 
 import hashlib
