@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from kinesis_spout.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.round_robin import RoundRobinReader
-
 from kinesis_spout.shard_getter import KinesisShardGetter, Page
 from spark_job.rows import refuse_aggregates
 from state.plan import ShardEnd, ShardSlice, TaskPlan
@@ -133,7 +133,7 @@ def _end(getter: BufferedGetter, pages: Sequence[pa.RecordBatch], last: Page | N
     return ShardEnd(
         shard_id=getter.shard_id,
         at_tip=last.at_tip,
-        tip_ms=last.service_time_ms if last.at_tip else None,
+        tip_ms=last.service_time_ms if last.at_tip or last.ended else None,
         shard_end=last.ended,
         children=last.child_shards if last.ended else (),
         millis_behind_latest=last.millis_behind_latest,

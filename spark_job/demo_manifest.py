@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinesis_spout.cli_errors import CliError
-from spark_job.demo_kinesis import ShardPuts  # noqa: TC001 - msgspec reads the annotation at run time
+from spark_job.demo_kinesis import ShardPuts
 
 if TYPE_CHECKING:
     from pathlib import Path

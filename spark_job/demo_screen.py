@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,16 +51,12 @@ class DemoScreen:
             TextColumn("{task.fields[count]:>17}"),
             TextColumn("{task.fields[note]}", style="dim"),
             TimeElapsedColumn(),
-            SpinnerColumn("line", finished_text=""),
         )
         with Progress(*columns, console=self.console) as progress:
-            began = time.monotonic()
             task = progress.add_task(label, total=total, completed=start, count=_count(start, total), note=waiting)
 
             def show(count: int) -> None:
-                rate = (count - start) / max(time.monotonic() - began, 0.001)
-                note = f"{rate:>7,.0f}/s" if count > start else waiting
-                progress.update(task, completed=count, count=_count(count, total), note=note)
+                progress.update(task, completed=count, count=_count(count, total), note="" if count > start else waiting)
 
             yield show
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.shard_assigner import assign
-
 from state.plan import Plan, ShardSlice, TaskPlan
 from state.position import TRIM_HORIZON, Position
 from state.shard_state import ShardState
@@ -56,18 +55,29 @@ def vanished_shards(listing: Sequence[ShardInfo], states: Mapping[str, ShardStat
     return sorted(shard_id for shard_id, state in states.items() if not state.end_was_read and shard_id not in listed)
 
 
-def new_shards(listing: Sequence[ShardInfo], known: Collection[str], pin: StartPin, service_now_ms: int) -> list[ShardState]:
-    """First states for listed shards that have none: at the pinned start for those listed then, else at TRIM_HORIZON."""
+def new_shards(
+    listing: Sequence[ShardInfo], states: Mapping[str, ShardState], pin: StartPin, service_now_ms: int
+) -> list[ShardState]:
+    """First states for listed shards that have none: at the pinned start for those listed then, else at TRIM_HORIZON.
+
+    Nothing of a new shard can have been missed before now; of one whose parents were finished long ago, only before that.
+    """
     return [
         ShardState(
             shard_id=shard.shard_id,
             read_position=start_position(shard.shard_id, pin),
             parents=shard.parents,
-            verified_until_ms=service_now_ms,
+            verified_until_ms=min([service_now_ms, *_ends_ms(shard.parents, states)]),
         )
         for shard in listing
-        if shard.shard_id not in known
+        if shard.shard_id not in states
     ]
+
+
+def _ends_ms(parents: Sequence[str], states: Mapping[str, ShardState]) -> list[int]:
+    """When the ends of those parents were read that were."""
+    ended = [states[parent] for parent in parents if parent in states and states[parent].end_was_read]
+    return [state.verified_until_ms for state in ended if state.verified_until_ms is not None]
 
 
 def start_position(shard_id: str, pin: StartPin) -> Position:

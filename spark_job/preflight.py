@@ -10,19 +10,33 @@ from spark_job.worker import WorkerServices
 from state.connect_string import EMBEDDED_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spark_job.settings import SourceSettings
+
+
+SERVICE_READS_PER_SECOND = 5
 
 
 def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
     """Ask the stream and ZooKeeper once, and return what the user should be warned of. Blocks on both; raises what they raise."""
     refuse_embedded_on_cluster(settings.zookeeper, master)
+    warnings = list(_too_fast(settings))
     services = WorkerServices.connect(settings)
     services.client.describe()
     with closing(services.store) as store:
         pin = store.read_start()
     if pin is None or settings.start_is_default or pin.wish == settings.starting_position.text:
-        return []
-    return [_stored_state_wins(settings, pin.wish)]
+        return warnings
+    return [*warnings, _stored_state_wins(settings, pin.wish)]
+
+
+def _too_fast(settings: SourceSettings) -> Iterator[str]:
+    if settings.aws.endpoint_url is None and settings.rate.reads_per_second > SERVICE_READS_PER_SECOND:
+        yield (
+            f"option readsPerSecond is {settings.rate.reads_per_second:g}, but Kinesis allows {SERVICE_READS_PER_SECOND} reads "
+            "a second and shard for all consumers together: the rest will be throttled"
+        )
 
 
 def _stored_state_wins(settings: SourceSettings, wish: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from state.failpoint import failpoint
 from state.settle import child_states, settle_shard
+from state.shard_znodes import split_changes
 from state.state_store import StateChange, StateStore, StoredState
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def settle(store: StateStore, plan_id: str, *, states_per_write: int) -> Settled
     failpoint("plan-closed")
     ends = _shard_ends(store.read_ends(plan_id))
     states = dict(store.load_states())
-    _write(store, states, _changes(states, ends, plan_id), states_per_write)
+    write_states(store, states, _changes(states, ends, plan_id), states_per_write=states_per_write)
     store.mark_settled(plan_id)
     failpoint("plan-settled")
     return Settled(states=states, ends=ends)
@@ -60,10 +60,12 @@ def _changes(states: Mapping[str, StoredState], ends: Sequence[ShardEnd], plan_i
     return [*(StateChange(before=None, after=child) for child in children.values()), *parents]
 
 
-def _write(store: StateStore, states: dict[str, StoredState], changes: Sequence[StateChange], states_per_write: int) -> None:
-    waiting = iter(changes)
+def write_states(
+    store: StateStore, states: dict[str, StoredState], changes: Sequence[StateChange], *, states_per_write: int
+) -> None:
+    """Write the changes, as many at a time as fit, and note in `states` what is stored now."""
     written = 0
-    while chunk := list(islice(waiting, states_per_write)):
+    for chunk in split_changes(changes, states_per_write):
         for stored in store.save_states(chunk):
             states[stored.state.shard_id] = stored
         written += len(chunk)

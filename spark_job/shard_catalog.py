@@ -9,6 +9,7 @@ import msgspec
 
 from kinesis_spout.errors import DataLossError
 from spark_job.planner import lapsed_shards, new_shards, readable_shards, vanished_shards
+from spark_job.settling import write_states
 from state.position import SHARD_END
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StartPin, StateChange, StateStore, StoredState
@@ -73,7 +74,7 @@ class ShardCatalog:
         summary = self.describe()
         self._listing = self._client.list_shards()
         self._listed_s = now_s
-        fresh = new_shards(self._listing, self.states, pin, self.service_now_ms())
+        fresh = new_shards(self._listing, self.shard_states(), pin, self.service_now_ms())
         self._save([StateChange(before=None, after=state) for state in fresh])
         if fresh:
             self._store.save_shard_list([shard.shard_id for shard in self._listing])
@@ -147,10 +148,7 @@ class ShardCatalog:
         log.warning("%s; going on with what is left, as failOnDataLoss is false", sentence)
 
     def _save(self, changes: Sequence[StateChange]) -> None:
-        most = self._settings.states_per_write
-        for first in range(0, len(changes), most):
-            for stored in self._store.save_states(changes[first : first + most]):
-                self.states[stored.state.shard_id] = stored
+        write_states(self._store, self.states, changes, states_per_write=self._settings.states_per_write)
 
 
 def _gain_ms(change: StateChange) -> int:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
-if TYPE_CHECKING:
-    from state.sequence_number import SequenceNumber
+from state.sequence_number import SequenceNumber
 
 
 class Emission(msgspec.Struct, frozen=True):

@@ -11,7 +11,9 @@ import os
 import signal
 from pathlib import Path
 
-NAMES = frozenset({"plan-created", "plan-logged", "end-published", "sink-written", "plan-closed", "shard-states-half-written", "plan-settled"})
+NAMES = frozenset(
+    {"plan-created", "plan-logged", "end-published", "sink-written", "plan-closed", "shard-states-half-written", "plan-settled"}
+)
 VARIABLE = "KINESIS_SPOUT_FAILPOINT"
 
 

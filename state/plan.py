@@ -78,7 +78,7 @@ class ChildShard(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 class ShardEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a task read of one shard: exactly the `count` records from `first` to `last`, both inclusive (None if none).
 
-    - `at_tip`: the last fetch reached the tip; `tip_ms` is the service's time then.
+    - `at_tip`: the last fetch reached the tip; `tip_ms` is the service's time then, or when it reached the shard's end.
     - `shard_end`: the shard ends after `last`; `children` continue it, as far as the service named them.
     - `last_arrival_ms`: arrival time of the record `last`; `iterator`: a hint for the next read.
     """

@@ -44,9 +44,15 @@ def settle_shard(state: ShardState, end: ShardEnd, plan_id: str) -> ShardState:
 
 
 def child_states(end: ShardEnd, known: Collection[str]) -> list[ShardState]:
-    """First states of the shards that continue this one, except for those that are known: they start at their oldest record."""
+    """First states of the shards that continue this one, except for those that are known: they start at their oldest record.
+
+    Nothing of them can have been missed before the parent's end was read, so that is how far they are verified.
+    """
     children = {child.shard_id: child for child in end.children if child.shard_id not in known}
-    return [ShardState(shard_id=child.shard_id, read_position=TRIM_HORIZON, parents=child.parents) for child in children.values()]
+    return [
+        ShardState(shard_id=child.shard_id, read_position=TRIM_HORIZON, parents=child.parents, verified_until_ms=end.tip_ms)
+        for child in children.values()
+    ]
 
 
 def _has_settled(state: ShardState, plan_id: str) -> bool:

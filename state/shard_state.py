@@ -18,7 +18,7 @@ STATE_FORMAT = 1
 
 
 class Lifecycle(StrEnum):
-    """`ACTIVE`: there is, or will be, more to read. `DRAINED`: read to its end, records unresolved. `FINISHED`: end read, all acked."""
+    """`ACTIVE`: there is, or will be, more to read. `DRAINED`: end read, records unresolved. `FINISHED`: end read, all acked."""
 
     ACTIVE = "active"
     DRAINED = "drained"

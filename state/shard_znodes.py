@@ -98,13 +98,13 @@ class ShardZnodes:
             yield Create(write.path, write.data) if write.before is None else Set(write.path, write.data, write.before.version)
 
 
-def split_changes(changes: Iterable[StateChange]) -> Iterator[list[StateChange]]:
-    """The changes in lists that `save_states` takes at a time: at most 500 states and 512 KB."""
+def split_changes(changes: Iterable[StateChange], most_states: int = MAX_STATES_PER_WRITE) -> Iterator[list[StateChange]]:
+    """The changes in lists that `save_states` takes at a time: at most 500 states (or fewer, as asked) and 512 KB."""
     batch: list[StateChange] = []
     batch_bytes = 0
     for change in changes:
         size = len(encode_shard_state(change.after, change.after.shard_id)[0])
-        if batch and (len(batch) == MAX_STATES_PER_WRITE or batch_bytes + size > MAX_VALUE_BYTES):
+        if batch and (len(batch) >= min(most_states, MAX_STATES_PER_WRITE) or batch_bytes + size > MAX_VALUE_BYTES):
             yield batch
             batch, batch_bytes = [], 0
         batch.append(change)

@@ -12,14 +12,16 @@ raise `StoreUnavailableError`. A failed read is an error, never "there is nothin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TYPE_CHECKING
 
 import msgspec
 
-from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
 from state.position import Position
 from state.shard_state import ShardState
+
+if TYPE_CHECKING:
+    from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
+    from collections.abc import Mapping, Sequence
 
 
 class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -1,3 +1,9 @@
 """Fixtures live in tests/support, one file per service."""
 
-pytest_plugins = ("tests.support.zookeeper", "tests.support.kinesis", "tests.support.stub_kinesis", "tests.support.spark", "tests.support.source")
+pytest_plugins = (
+    "tests.support.zookeeper",
+    "tests.support.kinesis",
+    "tests.support.stub_kinesis",
+    "tests.support.spark",
+    "tests.support.source",
+)

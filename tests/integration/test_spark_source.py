@@ -31,6 +31,10 @@ def run(frame: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], Non
     return query
 
 
+def counted(batch: DataFrame, _: int) -> None:
+    batch.count()
+
+
 def collected(spark: SparkSession, source: KinesisSource, checkpoint: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     run(source.read_stream(spark), checkpoint, lambda batch, _: rows.extend(row.asDict() for row in batch.collect()))
@@ -111,7 +115,7 @@ def test_a_second_query_of_the_same_application_fails_and_the_first_goes_on(
 
 def test_progress_tells_plan_lag_and_unresolved_records(spark: SparkSession, stream: StreamUnderTest, tmp_path: Path) -> None:
     stream.put(20)
-    query = run(stream.source().read_stream(spark), tmp_path, lambda batch, _: batch.count() and None)
+    query = run(stream.source().read_stream(spark), tmp_path, counted)
     latest = json.loads(query.recentProgress[0].json)["sources"][0]["latestOffset"]
     latest = json.loads(latest) if isinstance(latest, str) else latest
     assert latest["plan"].startswith("1-")
@@ -121,7 +125,7 @@ def test_progress_tells_plan_lag_and_unresolved_records(spark: SparkSession, str
 
 def test_secrets_show_in_no_offset_and_no_progress(spark: SparkSession, stream: StreamUnderTest, tmp_path: Path) -> None:
     stream.put(5)
-    query = run(stream.source().read_stream(spark), tmp_path, lambda batch, _: batch.count() and None)
+    query = run(stream.source().read_stream(spark), tmp_path, counted)
     shown = "".join(progress.json for progress in query.recentProgress)
     shown += "".join(file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file())
     assert "plan" in shown

@@ -93,8 +93,14 @@ def test_shards_listed_at_the_pin_start_there_and_later_ones_at_trim_horizon() -
 
 
 def test_only_listed_shards_without_a_state_get_one_with_their_parents_kept() -> None:
-    fresh = new_shards([shard("a"), shard("c", "a")], {"a"}, PIN, 5)
+    fresh = new_shards([shard("a"), shard("c", "a")], by_id(state("a")), PIN, 5)
     assert fresh == [ShardState(shard_id="c", read_position=TRIM_HORIZON, parents=("a",), verified_until_ms=5)]
+
+
+def test_a_child_of_a_parent_that_was_finished_long_ago_is_verified_up_to_then() -> None:
+    """Found late, after a long downtime: what it held in between may have expired."""
+    (child,) = new_shards([shard("c", "a")], by_id(state("a", ended=True, verified_until_ms=3)), PIN, 5)
+    assert child.verified_until_ms == 3
 
 
 def test_a_shard_has_lapsed_when_nothing_is_known_of_it_for_longer_than_the_retention() -> None:
