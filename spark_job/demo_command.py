@@ -20,7 +20,7 @@ from spark_job.demo_manifest import DemoDirectory
 from spark_job.demo_run import Demo
 from spark_job.demo_screen import DemoScreen
 
-DEFAULT_RECORDS = 60_000
+DEFAULT_RECORDS = 50_000
 
 
 def demo(
