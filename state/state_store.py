@@ -12,7 +12,7 @@ raise `StoreUnavailableError`. A failed read is an error, never "there is nothin
 
 from __future__ import annotations
 
-from typing import Protocol, TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -20,8 +20,9 @@ from state.position import Position
 from state.shard_state import ShardState
 
 if TYPE_CHECKING:
-    from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
     from collections.abc import Mapping, Sequence
+
+    from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
 
 
 class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
