@@ -22,6 +22,7 @@ DEFAULT_LOG = Path("kinesis-spout.log")
 STREAM, WRITE, SPARK = "The stream", "What is done with it", "Spark"
 
 
+# long: its parameters are the command's options, and typer takes the help from them
 def run(
     ctx: typer.Context,
     *,
