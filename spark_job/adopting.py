@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.errors import DataLossError
+from kinesis_spout.errors import DataLossError, ShardNotFoundError
 from kinesis_spout.shard_getter import KinesisShardGetter, Page
 from spark_job.rows import refuse_aggregates, to_rows
 from state.position import Position
@@ -66,8 +66,10 @@ def _pages(
     )
     left = count
     while left > 0:
-        services.clock.sleep(max(0.0, getter.ready_at_s() - services.clock.monotonic_s()))
-        page = getter.fetch(min(PAGE_RECORDS, left))
+        try:
+            page = getter.fetch(min(PAGE_RECORDS, left))
+        except ShardNotFoundError:
+            return  # past retention as a whole: its records are gone with it
         if page.count:
             records = _up_to(page, last)
             left -= records.num_rows

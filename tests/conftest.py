@@ -6,4 +6,5 @@ pytest_plugins = (
     "tests.support.stub_kinesis",
     "tests.support.spark",
     "tests.support.source",
+    "tests.support.simulated_job",
 )

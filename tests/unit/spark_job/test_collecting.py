@@ -1,0 +1,189 @@
+"""What a task reads of its shards: until a limit, the tip or the end; and how it tells where it stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_job.collecting import Held, collect
+from spark_job.rows import AggregatedRecordError
+from state.plan import ChildShard, ShardSlice, TaskPlan
+from state.position import TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+from tests.support.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard, simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def one() -> Iterator[SimulatedJob]:
+    """A job on a stream of one shard."""
+    with simulated(shards=1) as job:
+        yield job
+
+
+def task(*slices: ShardSlice, **limits: int) -> TaskPlan:
+    return TaskPlan(shards=slices, **({"max_bytes": 2**20, "fetch_time_ms": 5_000, "fetch_cap_ms": 60_000} | limits))
+
+
+def whole(index: int = 0, *, max_records: int = 1_000, position: Position = TRIM_HORIZON, **rest: Any) -> ShardSlice:
+    return ShardSlice(shard_id=shard(index), position=position, max_records=max_records, **rest)
+
+
+def read(job: SimulatedJob, plan: TaskPlan, **options: Any) -> list[Held]:
+    settings = job.settings(**options)
+    return collect(plan, job.services(settings), settings)
+
+
+def sequences(held: Held) -> list[int]:
+    return [int(text) for page in held.pages for text in page.column("sequenceNumber").to_pylist()]
+
+
+def test_a_shard_is_read_to_its_tip_and_the_end_tells_first_last_count_and_the_tip(one: SimulatedJob) -> None:
+    put = one.put(5)
+    (held,) = read(one, task(whole()))
+    assert sequences(held) == put
+    assert (held.end.first, held.end.last, held.end.count) == (SequenceNumber(put[0]), SequenceNumber(put[-1]), 5)
+    assert (held.end.at_tip, held.end.tip_ms, held.end.last_arrival_ms) == (True, one.clock.now_ms(), one.clock.now_ms())
+    assert (held.end.shard_end, held.end.children) == (False, ())
+    assert held.end.iterator is not None
+
+
+def test_the_hinted_iterator_goes_on_behind_the_last_record(one: SimulatedJob) -> None:
+    put = one.put(3)
+    (held,) = read(one, task(whole()))
+    more = one.put(2)
+    one.count_calls()
+    (again,) = read(one, task(whole(position=Position.after(SequenceNumber(put[-1])), iterator=held.end.iterator)))
+    assert sequences(again) == more
+    assert one.calls("GetShardIterator") == 0
+
+
+def test_a_shard_without_records_is_at_its_tip_and_its_end_names_none(one: SimulatedJob) -> None:
+    (held,) = read(one, task(whole()))
+    assert (held.end.first, held.end.last, held.end.count, held.end.last_arrival_ms) == (None, None, 0, None)
+    assert held.end.at_tip
+    assert not held.pages
+
+
+def test_no_more_records_are_read_than_the_plan_allows(one: SimulatedJob) -> None:
+    put = one.put(10)
+    (held,) = read(one, task(whole(max_records=7)))
+    assert sequences(held) == put[:7]
+    assert (held.end.at_tip, held.end.tip_ms) == (False, None)
+
+
+def test_the_end_of_a_shard_is_told_with_its_children_and_its_time(one: SimulatedJob) -> None:
+    put = one.put(4)
+    one.fake.split(STREAM, shard(0))
+    (held,) = read(one, task(whole()))
+    assert sequences(held) == put
+    assert held.end.shard_end
+    assert held.end.children == tuple(ChildShard(shard_id=shard(n), parents=(shard(0),)) for n in (1, 2))
+    assert (held.end.tip_ms, held.end.iterator) == (one.clock.now_ms(), None)
+
+
+def test_the_end_may_come_on_a_page_of_its_own_without_records() -> None:
+    with simulated(shards=1, end_with_last_records=False) as job:
+        put = job.put(4)
+        job.fake.split(STREAM, shard(0))
+        (held,) = read(job, task(whole()))
+        assert (sequences(held), held.end.shard_end) == (put, False)
+        (rest,) = read(job, task(whole(position=Position.after(SequenceNumber(put[-1])), iterator=held.end.iterator)))
+        assert (rest.end.count, rest.end.shard_end, len(rest.end.children)) == (0, True, 2)
+
+
+def test_a_page_that_goes_over_the_bytes_is_cut_and_tells_nothing_of_what_came_behind_it(one: SimulatedJob) -> None:
+    """The page was at the shard's end; what is kept of it is not, so the end names neither tip, end, children nor iterator."""
+    put = one.put(10, data=b"x" * 300)
+    one.fake.split(STREAM, shard(0))
+    (held,) = read(one, task(whole(), max_bytes=1_000))
+    assert sequences(held) == put[:3]
+    assert (held.end.last, held.end.count) == (SequenceNumber(put[2]), 3)
+    assert (held.end.at_tip, held.end.shard_end, held.end.iterator, held.end.tip_ms) == (False, False, None, None)
+    assert held.end.children == ()
+
+
+def test_one_record_is_always_kept_however_large_it_is(one: SimulatedJob) -> None:
+    put = one.put(2, data=b"x" * 300)
+    (held,) = read(one, task(whole(), max_bytes=10))
+    assert sequences(held) == put[:1]
+
+
+def test_records_without_payload_take_no_room(one: SimulatedJob) -> None:
+    one.put(5, data=b"")
+    (held,) = read(one, task(whole(), max_bytes=1))
+    assert (held.end.count, held.end.at_tip) == (5, True)
+
+
+def test_bytes_are_shared_by_the_tasks_shards_and_one_that_gets_none_is_not_at_its_tip(job: SimulatedJob) -> None:
+    for index in (0, 1):
+        job.put(10, key=job.key_of(index), data=b"x" * 100)
+    first, second = read(job, task(whole(0), whole(1), max_bytes=1_000))
+    assert (first.end.count, second.end.count) == (10, 0)
+    assert (second.end.first, second.end.at_tip) == (None, False)
+
+
+def test_shards_come_in_the_plans_order_and_each_tells_its_own_end(job: SimulatedJob) -> None:
+    ends = [held.end.shard_id for held in read(job, task(whole(1), whole(0)))]
+    assert ends == [shard(1), shard(0)]
+
+
+def test_a_shard_that_has_found_something_is_left_when_the_time_is_over(one: SimulatedJob) -> None:
+    """One read a second, so that simulated time passes: records, then empty pages without end."""
+    put = one.put(3)
+    one.fake.insert_empty_pages(STREAM, shard(0), 100)
+    one.put(1)
+    (held,) = read(one, task(whole(), fetch_time_ms=4_000, fetch_cap_ms=60_000), reads_per_second=1)
+    assert sequences(held) == put
+    assert not held.end.at_tip
+    assert one.clock.monotonic_s() < 10
+
+
+def test_a_shard_that_is_behind_and_has_found_nothing_is_searched_up_to_the_cap(one: SimulatedJob) -> None:
+    one.fake.insert_empty_pages(STREAM, shard(0), 100)
+    one.put(1)
+    (held,) = read(one, task(whole(), fetch_time_ms=1_000, fetch_cap_ms=20_000), reads_per_second=1)
+    assert (held.end.count, held.end.at_tip) == (0, False)
+    assert 19 <= one.clock.monotonic_s() < 30
+
+
+def test_a_search_that_is_found_out_within_the_cap_outlives_the_time_box(one: SimulatedJob) -> None:
+    one.fake.insert_empty_pages(STREAM, shard(0), 10)
+    put = one.put(2)
+    (held,) = read(one, task(whole(), fetch_time_ms=1_000, fetch_cap_ms=60_000), reads_per_second=1)
+    assert sequences(held) == put
+
+
+def test_a_run_of_empty_pages_that_is_longer_than_any_batch_makes_progress_from_batch_to_batch(one: SimulatedJob) -> None:
+    """The position does not move over empty pages; the hinted iterator does."""
+    one.fake.insert_empty_pages(STREAM, shard(0), 30)
+    put = one.put(1)
+    iterator: str | None = None
+    for _ in range(10):
+        plan = task(whole(iterator=iterator), fetch_time_ms=1_000, fetch_cap_ms=8_000)
+        (held,) = read(one, plan, reads_per_second=1)
+        if held.end.count:
+            break
+        iterator = held.end.iterator
+    assert sequences(held) == put
+
+
+def test_an_aggregate_stops_the_task_and_is_data_where_raw_was_asked_for(one: SimulatedJob) -> None:
+    one.put(1)
+    one.put(1, data=AGGREGATE)
+    with pytest.raises(AggregatedRecordError, match=shard(0)):
+        read(one, task(whole()))
+    (held,) = read(one, task(whole()), aggregated_records="raw")
+    assert held.end.count == 2
+
+
+def test_the_listings_ending_sequence_is_taken_for_an_end_once_it_was_read(one: SimulatedJob) -> None:
+    """Some services name the end in the listing and never say it on a page."""
+    put = one.put(2)
+    ending = SequenceNumber(put[-1])
+    (held,) = read(one, task(whole(position=Position.after(ending), ending_sequence=ending)))
+    assert held.end.shard_end
+    assert held.end.count == 0

@@ -1,0 +1,92 @@
+"""What a page of records looks like as rows, and which records are refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from kinesis_spout.get_records_decoder import PAGE_SCHEMA
+from scheme.record import KPL_MAGIC, Record
+from spark_job.rows import SCHEMA_DDL, AggregatedRecordError, refuse_aggregates, to_rows
+from tests.support.simulated_job import AGGREGATE
+
+SHARD = "shardId-000000000003"
+ARRIVAL = datetime(2013, 1, 1, 5, 17, 0, 123_000, tzinfo=UTC)
+
+
+def page(*payloads: bytes) -> pa.RecordBatch:
+    rows = [
+        {"sequenceNumber": f"495{n}", "partitionKey": f"k{n}", "data": data, "approximateArrivalTimestamp": ARRIVAL}
+        for n, data in enumerate(payloads)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=PAGE_SCHEMA)
+
+
+def test_a_record_becomes_a_row_with_the_documented_columns() -> None:
+    assert to_rows(page(b"\x00\xff"), stream="orders", shard_id=SHARD).to_pylist() == [
+        {
+            "streamName": "orders",
+            "shardId": SHARD,
+            "sequenceNumber": "4950",
+            "subSequenceNumber": 0,
+            "partitionKey": "k0",
+            "data": b"\x00\xff",
+            "approximateArrivalTimestamp": ARRIVAL,
+            "attempt": 1,
+            "messageId": f"{SHARD}:4950:1",
+        }
+    ]
+
+
+def test_the_columns_are_those_that_spark_is_told() -> None:
+    """Spark takes the batches as they are, so names, order and types must be those of the schema."""
+    arrow_types = {
+        "STRING": pa.string(),
+        "BIGINT": pa.int64(),
+        "INT": pa.int32(),
+        "BINARY": pa.binary(),
+        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    }
+    told = [column.split() for column in SCHEMA_DDL.split(", ")]
+    rows = to_rows(page(b"a"), stream="orders", shard_id=SHARD)
+    assert [(name, arrow_types[kind]) for name, kind in told] == [(field.name, field.type) for field in rows.schema]
+
+
+def test_message_ids_are_those_of_records_in_python() -> None:
+    (row,) = to_rows(page(b"a"), stream="orders", shard_id=SHARD).to_pylist()
+    record = Record(
+        stream_name="orders",
+        shard_id=SHARD,
+        sequence_number="4950",
+        partition_key="k0",
+        data=b"a",
+        approximate_arrival_ms=0,
+    )
+    assert row["messageId"] == record.message_id
+
+
+def test_rows_keep_the_order_of_their_records_and_an_empty_page_gives_none() -> None:
+    rows = to_rows(page(*[b"x"] * 50), stream="orders", shard_id=SHARD)
+    assert rows.column("sequenceNumber").to_pylist() == [f"495{n}" for n in range(50)]
+    assert to_rows(page(), stream="orders", shard_id=SHARD).num_rows == 0
+
+
+def test_the_first_aggregate_is_refused_with_its_sequence_number_its_shard_and_what_to_do() -> None:
+    with pytest.raises(AggregatedRecordError, match=rf"4951 of shard {SHARD}.*aggregatedRecords to raw"):
+        refuse_aggregates(page(b"plain", AGGREGATE, AGGREGATE), SHARD)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", KPL_MAGIC, KPL_MAGIC[:3], KPL_MAGIC + b"a payload of one's own", AGGREGATE[:-1] + b"\x00", b"x" + AGGREGATE],
+    ids=["empty", "magic-only", "part-of-the-magic", "no-checksum", "wrong-checksum", "not-at-the-start"],
+)
+def test_data_that_is_no_aggregate_passes(payload: bytes) -> None:
+    """Beginning with the magic number does not make one: the checksum must be right too."""
+    refuse_aggregates(page(payload, b"plain"), SHARD)
+
+
+def test_a_page_without_records_has_no_aggregate() -> None:
+    refuse_aggregates(page(), SHARD)
