@@ -1,0 +1,47 @@
+"""What is said before a query starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.errors import AccessDeniedError, ConfigError
+from kinesis_spout.testing import error
+from spark_job.kinesis_source import KinesisSource
+from spark_job.preflight import is_one_machine, preflight, refuse_embedded_on_cluster
+
+if TYPE_CHECKING:
+    from tests.support.simulated_job import SimulatedJob
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]", "local-cluster[2,1,1024]"])
+def test_an_embedded_zookeeper_serves_all_of_one_machine(master: str) -> None:
+    assert is_one_machine(master)
+    refuse_embedded_on_cluster("embedded:/var/zk", master)
+
+
+@pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://https://host", "localhost"])
+def test_an_embedded_zookeeper_is_refused_on_a_cluster(master: str) -> None:
+    assert not is_one_machine(master)
+    with pytest.raises(ConfigError, match=r"embedded:/var/zk.*one machine.*connect string"):
+        refuse_embedded_on_cluster("embedded:/var/zk", master)
+
+
+def test_an_ensemble_serves_every_master_and_an_unknown_master_is_not_guessed_at() -> None:
+    refuse_embedded_on_cluster("zk1:2181", "yarn")
+    refuse_embedded_on_cluster("embedded:/var/zk", None)
+
+
+def test_a_stream_that_cannot_be_described_stops_it_before_zookeeper_is_asked(job: SimulatedJob) -> None:
+    """No ZooKeeper answers at that address: asking it would fail otherwise, and later."""
+    job.fake.faults.add(error("AccessDeniedException"), operation="DescribeStreamSummary")
+    with pytest.raises(AccessDeniedError):
+        preflight(replace(job.settings(), zookeeper="127.0.0.1:1"), master="local")
+
+
+def test_a_refusal_comes_before_anything_is_connected() -> None:
+    settings = KinesisSource(stream="orders", application="etl", zookeeper="embedded:/no/such/place").settings()
+    with pytest.raises(ConfigError, match="Spark master"):
+        preflight(settings, master="yarn")
