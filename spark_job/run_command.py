@@ -11,6 +11,7 @@ from rich.console import Console
 
 from kinesis_spout.cli_console import errors, root_options
 from kinesis_spout.cli_errors import CliError, StopSignals, one_sentence
+from spark_job.preflight import refuse_embedded_on_cluster
 from spark_job.query_failure import failure_sentence
 from spark_job.quiet import quiet
 from spark_job.run_job import RunJob, Sink, follow
@@ -103,6 +104,7 @@ def run(
             available_now=available_now,
             process=None if process is None else load_process(process),
         )
+        refuse_embedded_on_cluster(job.source.settings().zookeeper, master or settings.get("spark.master"))
         console = Console(file=stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE)).stderr)
         with one_sentence(console, debug=debug, log_file=log_file):
             _run(job, console, stop, master=master, conf=settings, log_file=log_file)

@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -50,6 +51,9 @@ def spark_session(
         raise CliError(
             f"Spark does not start: {failure_sentence(str(exc))}; it needs Java 17 or newer (JAVA_HOME or java on the PATH)"
         ) from exc
+    except Py4JError as exc:
+        named = settings.get("spark.master", None) or "of Spark's configuration"
+        raise CliError(f"Spark does not start on master {named}; check that it is there and can be reached from here") from exc
     try:
         yield spark
     finally:
