@@ -72,20 +72,25 @@ class Coordinator:
     def prepare_available_now(self) -> None:
         """From here on, plan only until every shard was read up to now."""
         self._catalog.describe()
+        self._catalog.expire()  # which shards are closed now is known from a listing made after now
         self._until_ms = self._catalog.service_now_ms() + UNTIL_MARGIN_MS
         self._done = set()
 
     def next_plan(self, start: str, *, max_records: int | None) -> str:
-        """Settle plan `start`, and make the next one. Waits up to `idleWait` for something to read, then returns `start`."""
+        """Settle plan `start`, and make the next one. Waits up to `idleWait` for something to read, then returns `start`.
+
+        In an AvailableNow run `start` means the end, so what is not read to then is waited for, up to `maxSearchTime`.
+        """
         pin = self._open()
         self._settle_if_current(start)
-        deadline_s = self._clock.monotonic_s() + self._settings.idle_wait_ms / 1000
+        deadline_s = self._clock.monotonic_s() + self._longest_wait_ms() / 1000
         while True:
             self._catalog.refresh(pin)
             if shards := self._due_shards():
                 return self._create_plan(start, shards, max_records)
             left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0 or self._is_done():
+            if left_s <= 0 or (self._until_ms is not None and not self._unread()):
+                self._say_what_is_unread()
                 self._catalog.save_verified()
                 return start
             self._clock.sleep(min(POLL_S, left_s))
@@ -141,8 +146,7 @@ class Coordinator:
         now_s = self._clock.monotonic_s()
         for end in settled.ends:
             self._watch.on_end(end, now_s)
-            if self._is_past_until(end):
-                self._done.add(end.shard_id)
+            self._on_read(end)
             if end.shard_end:
                 self._catalog.expire()
         for old in self._store.known_plans():
@@ -174,17 +178,43 @@ class Coordinator:
         probes = [self._watch.probe(shard, states[shard].state.read_position, now_s) for shard in shards if self._is_stale(shard)]
         for answer in self._prober.ask(probes):
             self._watch.on_answer(answer, self._clock.monotonic_s())
-            if self._until_ms is not None and not answer.has_work:
-                self._done.add(answer.shard_id)
+            if not answer.has_work:
+                self._on_tip(answer.shard_id)
 
     # AvailableNow ---------------------------------------------------------------------------------------------
-    def _is_past_until(self, end: ShardEnd) -> bool:
-        if self._until_ms is None:
-            return False
-        return end.at_tip or (end.last_arrival_ms is not None and end.last_arrival_ms > self._until_ms)
+    def _longest_wait_ms(self) -> int:
+        settings = self._settings
+        return settings.idle_wait_ms if self._until_ms is None else max(settings.idle_wait_ms, settings.max_search_time_ms)
 
-    def _is_done(self) -> bool:
-        return self._until_ms is not None and all(shard in self._done for shard in self._catalog.readable())
+    def _on_read(self, end: ShardEnd) -> None:
+        if self._until_ms is not None and end.last_arrival_ms is not None and end.last_arrival_ms > self._until_ms:
+            self._done.add(end.shard_id)
+        if end.at_tip:
+            self._on_tip(end.shard_id)
+
+    def _on_tip(self, shard_id: str) -> None:
+        """An open shard at its tip is done. A closed one is not: its end has to be read, and then its children."""
+        if self._until_ms is not None and shard_id not in self._catalog.endings():
+            self._done.add(shard_id)
+
+    def _unread(self) -> list[str]:
+        """Shards that may have records from before the run, also those that the shard list does not show yet.
+
+        What continues a shard that was open at its tip is not among them: it was made later.
+        """
+        states = self._catalog.shard_states()
+        done = set(self._done)
+        unread = {shard for shard, state in states.items() if not state.end_was_read and shard not in done}
+        while later := {shard for shard in unread if done.intersection(states[shard].parents)}:
+            done |= later
+            unread -= later
+        return sorted(unread)
+
+    def _say_what_is_unread(self) -> None:
+        if self._until_ms is not None and (unread := self._unread()):
+            log.warning(
+                "the run ends, though these shards were not seen read up to its start within maxSearchTime: %s", ", ".join(unread)
+            )
 
     # making a plan --------------------------------------------------------------------------------------------
     def _create_plan(self, start: str, shards: Sequence[str], max_records: int | None) -> str:

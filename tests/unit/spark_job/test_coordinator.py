@@ -1,0 +1,469 @@
+"""When the driver makes a plan, when it makes none, and what it asks meanwhile; in simulated time."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from kinesis_spout.errors import DataLossError
+from kinesis_spout.testing import alter, requests
+from spark_job.task_reader import read_task
+from state.errors import OwnedByAnotherError, StreamMismatchError
+from state.ownership import this_process
+from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, plan_number
+from state.position import TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import Lifecycle
+from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
+
+if TYPE_CHECKING:
+    from spark_job.coordinator import Coordinator
+    from state.state_store import OwnerInfo
+
+HOUR_S = 3_600.0
+
+
+def run(job: SimulatedJob, coordinator: Coordinator, plan_id: str, *, only: int | None = None) -> list[int]:
+    """What executors do with a plan; the sequence numbers of the rows."""
+    settings = job.settings()
+    found: list[int] = []
+    for task, plan in coordinator.tasks(plan_id).items():
+        if only in (None, task):
+            for batch in read_task(plan_id, task, plan, services=job.services(settings), settings=settings):
+                found += [int(text) for text in batch.column("sequenceNumber").to_pylist()]
+    return found
+
+
+def next_plan(coordinator: Coordinator, start: str = "", *, max_records: int | None = None) -> str:
+    return coordinator.next_plan(start, max_records=max_records)
+
+
+def read_all(job: SimulatedJob, coordinator: Coordinator, start: str = "") -> tuple[str, list[int]]:
+    """Batches until there is nothing new; the last plan and all sequence numbers."""
+    found: list[int] = []
+    for _ in range(50):
+        plan = next_plan(coordinator, start)
+        if plan == start:
+            return plan, found
+        found += run(job, coordinator, plan)
+        start = plan
+    raise AssertionError("still not at the end after 50 batches")
+
+
+def pointer(job: SimulatedJob) -> PlanPointer:
+    found = job.store().read_pointer()
+    assert found is not None
+    return found
+
+
+# idle ---------------------------------------------------------------------------------------------------------
+def test_nothing_new_gives_no_plan_and_returns_after_the_idle_wait(job: SimulatedJob) -> None:
+    coordinator = job.coordinator(idle_wait="3s")
+    assert next_plan(coordinator) == ""
+    assert 3 <= job.clock.monotonic_s() < 3.2
+    assert job.store().known_plans() == []
+
+
+def test_an_idle_minute_asks_each_shard_once_a_second_and_the_stream_every_ten(job: SimulatedJob) -> None:
+    """Spark polls as fast as it can; each poll waits, and none asks more than that."""
+    coordinator = job.coordinator()
+    next_plan(coordinator)
+    job.count_calls()
+    begun_s = job.clock.monotonic_s()
+    while job.clock.monotonic_s() - begun_s < 60:
+        assert next_plan(coordinator) == ""
+    assert 100 <= job.calls("GetRecords") <= 2 * 61
+    assert job.calls("ListShards") <= 7
+    assert job.calls("DescribeStreamSummary") <= 7
+    assert job.calls("GetShardIterator") == 0
+
+
+def test_without_an_idle_wait_a_poll_returns_at_once_and_still_asks_no_more(job: SimulatedJob) -> None:
+    coordinator = job.coordinator(idle_wait="0s")
+    next_plan(coordinator)
+    job.count_calls()
+    for _ in range(100):
+        assert next_plan(coordinator) == ""
+    assert job.clock.monotonic_s() == 0
+    assert job.calls("GetRecords") == 0
+
+
+def test_a_record_that_comes_while_it_waits_is_planned_within_the_probe_interval(job: SimulatedJob) -> None:
+    coordinator = job.coordinator(idle_wait="60s")
+    next_plan(coordinator)
+    job.put(1)
+    before_s = job.clock.monotonic_s()
+    plan = next_plan(coordinator)
+    assert job.clock.monotonic_s() - before_s <= 1.1
+    assert len(run(job, coordinator, plan)) == 1
+
+
+def test_an_idle_shard_takes_no_part_in_the_plan_of_a_busy_one(job: SimulatedJob) -> None:
+    coordinator = job.coordinator()
+    next_plan(coordinator)
+    job.put(1, key=job.key_of(1))
+    planned = coordinator.tasks(next_plan(coordinator)).values()
+    assert [each.shard_id for task in planned for each in task.shards] == [shard(1)]
+
+
+def test_many_shards_are_not_asked_one_by_one_but_planned_at_intervals() -> None:
+    """Above probeMaxShards the tasks do the looking."""
+    with simulated(shards=4) as job:
+        coordinator = job.coordinator(probe_max_shards=3, idle_interval="10s")
+        start, _ = _one_batch(job, coordinator, "")
+        job.count_calls()
+        begun_s = job.clock.monotonic_s()
+        plans = []
+        while job.clock.monotonic_s() - begun_s < 60:
+            plan = next_plan(coordinator, start)
+            if plan != start:
+                plans.append(plan)
+                start, _ = _one_batch(job, coordinator, start, plan)
+        assert 5 <= len(plans) <= 7
+        assert job.calls("GetRecords") == 4 * len(plans)  # the tasks' own
+
+
+def test_many_shards_of_which_one_is_behind_are_planned_at_once() -> None:
+    with simulated(shards=4) as job:
+        job.put(30)
+        coordinator = job.coordinator(probe_max_shards=3, idle_interval="10s", max_records_per_shard=10)
+        start = ""
+        for _ in range(3):
+            start, rows = _one_batch(job, coordinator, start)
+            assert len(rows) == 10
+        assert job.clock.monotonic_s() < 1
+
+
+def _one_batch(job: SimulatedJob, coordinator: Coordinator, start: str, plan: str = "") -> tuple[str, list[int]]:
+    plan = plan or next_plan(coordinator, start)
+    assert plan != start
+    return plan, run(job, coordinator, plan)
+
+
+# AvailableNow -------------------------------------------------------------------------------------------------
+def test_available_now_reads_what_is_there_settles_it_and_ends(job: SimulatedJob) -> None:
+    put = job.put(25)
+    coordinator = job.coordinator(max_records_per_shard=10)
+    coordinator.prepare_available_now()
+    last, found = read_all(job, coordinator)
+    assert sorted(found) == put
+    assert pointer(job) == PlanPointer(last, PlanStatus.SETTLED)
+
+
+def test_available_now_on_an_empty_stream_ends_at_once(job: SimulatedJob) -> None:
+    coordinator = job.coordinator(idle_wait="60s")
+    coordinator.prepare_available_now()
+    assert next_plan(coordinator) == ""
+    assert job.clock.monotonic_s() < 1
+
+
+def test_available_now_ends_though_records_keep_coming(job: SimulatedJob) -> None:
+    there = job.put(5)
+    coordinator = job.coordinator()
+    coordinator.prepare_available_now()
+    start, found = "", []
+    for _ in range(20):
+        job.clock.advance(3)
+        plan = next_plan(coordinator, start)
+        if plan == start:
+            break
+        job.put(3)
+        found += run(job, coordinator, plan)
+        start = plan
+    else:
+        raise AssertionError("it goes on for ever")
+    assert set(there) <= set(found)
+
+
+@pytest.mark.parametrize("end_with_last_records", [True, False])
+def test_available_now_reads_the_children_of_a_shard_that_was_split_before_it_began(*, end_with_last_records: bool) -> None:
+    """Also where the parent's last records come without the word that they are the last: its tip is not its end."""
+    with simulated(shards=1, end_with_last_records=end_with_last_records) as job:
+        put = job.put(5)
+        job.fake.split(STREAM, shard(0))
+        for index in (1, 2):
+            put += job.put(5, key=job.key_of(index))
+        coordinator = job.coordinator(idle_wait="0s")
+        coordinator.prepare_available_now()
+        _, found = read_all(job, coordinator)
+        assert sorted(found) == sorted(put)
+
+
+def test_available_now_reads_children_that_the_shard_list_shows_late() -> None:
+    """GetRecords names them at once, ListShards some seconds later."""
+    with simulated(shards=1, listing_delay_ms=5_000) as job:
+        job.clock.advance(60)
+        put = job.put(5)
+        job.fake.split(STREAM, shard(0))
+        for index in (1, 2):
+            put += job.put(5, key=job.key_of(index))
+        coordinator = job.coordinator()
+        coordinator.prepare_available_now()
+        _, found = read_all(job, coordinator)
+        assert sorted(found) == sorted(put)
+
+
+def test_available_now_does_not_wait_for_what_was_split_off_after_a_tip_was_seen(job: SimulatedJob) -> None:
+    """What continues that shard was written after the run began."""
+    job.put(5, key=job.key_of(0))
+    coordinator = job.coordinator(idle_wait="0s")
+    coordinator.prepare_available_now()
+    plan, _ = _one_batch(job, coordinator, "")
+    job.fake.split(STREAM, shard(0))
+    job.clock.advance(20)
+    begun_s = job.clock.monotonic_s()
+    assert next_plan(coordinator, plan) == plan
+    assert job.clock.monotonic_s() == begun_s
+
+
+def test_available_now_ends_and_says_so_when_a_closed_shard_never_tells_its_end(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one emulator does: the wait is bounded by maxSearchTime."""
+    job.put(1, key=job.key_of(0))
+    coordinator = job.coordinator(max_search_time="20s", max_fetch_time="1s")
+    job.fake.split(STREAM, shard(0))
+    never = alter(lambda page: msgspec.structs.replace(page, next_shard_iterator="x", child_shards=None))
+    job.fake.faults.add(never, operation="GetRecords", shard_id=shard(0), times=None)
+    coordinator.prepare_available_now()
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        read_all(job, coordinator)
+    assert shard(0) in caplog.text
+    assert 20 <= job.clock.monotonic_s() < 60
+
+
+def test_a_second_available_now_run_of_one_query_looks_again(job: SimulatedJob) -> None:
+    coordinator = job.coordinator()
+    coordinator.prepare_available_now()
+    start, _ = read_all(job, coordinator)
+    put = job.put(3)
+    job.clock.advance(60)
+    coordinator.prepare_available_now()
+    assert read_all(job, coordinator, start)[1] == put
+
+
+# plans and their settling -------------------------------------------------------------------------------------
+def test_spark_asking_on_settles_the_plan_that_it_names(job: SimulatedJob) -> None:
+    put = job.put(3, key=job.key_of(0))
+    coordinator = job.coordinator()
+    plan = next_plan(coordinator)
+    run(job, coordinator, plan)
+    assert pointer(job) == PlanPointer(plan, PlanStatus.OPEN)
+    assert next_plan(coordinator, plan) == plan
+    assert pointer(job) == PlanPointer(plan, PlanStatus.SETTLED)
+    assert job.states()[shard(0)].checkpoint == SequenceNumber(put[-1])
+
+
+@pytest.mark.parametrize("asked", ["", "1-stale", "99-other"])
+def test_any_other_plan_is_not_settled_and_its_records_come_again(asked: str, job: SimulatedJob) -> None:
+    """A new checkpoint location, or one that was restored."""
+    put = job.put(3)
+    first = job.coordinator()
+    run(job, first, next_plan(first))
+    first.close()
+    second = job.coordinator()
+    plan = next_plan(second, asked)
+    assert run(job, second, plan) == put
+
+
+@pytest.mark.parametrize("asked", ["", "3-old", "77-newer"])
+def test_a_plans_number_is_above_every_number_that_was_seen(asked: str, job: SimulatedJob) -> None:
+    """In Spark's log and in ZooKeeper; either may come from a backup."""
+    store = job.store()
+    store.acquire(_owner(), timeout_s=1)
+    task = TaskPlan(shards=(), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
+    store.create_plan(Plan(plan_id="12-aa", created_ms=1, tasks=(task,)))
+    store.close()
+    job.put(1)
+    assert plan_number(next_plan(job.coordinator(), asked)) > max(12, plan_number(asked or "0-a"))
+
+
+def _owner() -> OwnerInfo:
+    return this_process(0)
+
+
+def test_a_replay_keeps_its_ends_until_a_later_plan_is_settled(job: SimulatedJob) -> None:
+    job.put(3)
+    coordinator = job.coordinator()
+    first, _ = _one_batch(job, coordinator, "")
+    job.put(3)
+    job.clock.advance(2)
+    second, _ = _one_batch(job, coordinator, first)
+    assert job.store().known_plans() == [first, second]
+    next_plan(coordinator, second)
+    assert job.store().known_plans() == [second]
+
+
+def test_a_closed_plan_has_only_the_tasks_that_had_published(job: SimulatedJob, caplog: pytest.LogCaptureFixture) -> None:
+    """The others never may again, and a task that can't publish would fail the batch for ever."""
+    for index in (0, 1):
+        job.put(3, key=job.key_of(index))
+    first = job.coordinator(max_tasks=2)
+    plan = next_plan(first)
+    assert list(first.tasks(plan)) == [0, 1]
+    read = run(job, first, plan, only=1)
+    next_plan(first, plan)
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        assert list(first.tasks(plan)) == [1]
+    assert "1 of its 2 tasks" in caplog.text
+    assert run(job, first, plan) == read
+
+
+def test_a_plan_that_zookeeper_does_not_know_has_no_tasks_and_says_so(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        assert job.coordinator().tasks("7-gone") == {}
+    assert "7-gone" in caplog.text
+
+
+def test_the_records_of_a_trigger_are_limited_by_what_spark_asks_for(job: SimulatedJob) -> None:
+    for index in (0, 1):
+        job.put(9, key=job.key_of(index))
+    coordinator = job.coordinator()
+    assert len(run(job, coordinator, next_plan(coordinator, max_records=10))) == 10
+
+
+def test_a_plan_starts_shards_where_they_were_left_with_their_iterators_and_ends(job: SimulatedJob) -> None:
+    put = job.put(3, key=job.key_of(0))
+    job.fake.split(STREAM, shard(1))
+    coordinator = job.coordinator(max_records_per_shard=2)
+    plan, _ = _one_batch(job, coordinator, "")
+    slices = {each.shard_id: each for task in coordinator.tasks(next_plan(coordinator, plan)).values() for each in task.shards}
+    assert slices[shard(0)].position == Position.after(SequenceNumber(put[1]))
+    assert slices[shard(0)].iterator is not None
+    assert slices[shard(0)].ending_sequence is None
+
+
+# starting -----------------------------------------------------------------------------------------------------
+def test_pinning_the_start_needs_no_ownership_and_changes_nothing_else(job: SimulatedJob) -> None:
+    """Spark asks for the first offset in several processes, and again when it replays batch 0."""
+    owner = job.coordinator()
+    next_plan(owner)
+    before = job.states()
+    pin = job.coordinator(starting_position="LATEST").pin_start()
+    assert pin.position == TRIM_HORIZON
+    assert (pin.wish, pin.shards) == ("TRIM_HORIZON", (shard(0), shard(1)))
+    assert job.states() == before
+
+
+def test_a_second_driver_is_refused_and_takes_over_when_the_first_is_gone(job: SimulatedJob) -> None:
+    job.put(1)
+    first = job.coordinator()
+    next_plan(first)
+    second = job.coordinator(owner_wait="0s")
+    with pytest.raises(OwnedByAnotherError):
+        next_plan(second)
+    first.close()
+    assert len(run(job, second, next_plan(second))) == 1
+
+
+def test_a_restart_may_begin_with_the_tasks_of_the_logged_plan(job: SimulatedJob) -> None:
+    put = job.put(4)
+    first = job.coordinator()
+    plan = next_plan(first)
+    first.close()
+    second = job.coordinator()
+    assert run(job, second, plan) == put
+
+
+def test_a_stream_that_was_made_anew_is_refused(job: SimulatedJob) -> None:
+    first = job.coordinator()
+    next_plan(first)
+    first.close()
+    job.clock.advance(60)
+    _make_anew(job)
+    with pytest.raises(StreamMismatchError):
+        next_plan(job.coordinator())
+
+
+def _make_anew(job: SimulatedJob) -> None:
+    job.fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
+    job.fake.create(STREAM, shards=2)
+
+
+def test_the_report_tells_lag_and_plan_without_asking_anybody(job: SimulatedJob) -> None:
+    job.put(20, key=job.key_of(0))
+    coordinator = job.coordinator(max_records_per_shard=5)
+    assert coordinator.report() == {"format": 1, "plan": "", "lagMs": 0, "unresolved": 0, "readableShards": 0}
+    plan, _ = _one_batch(job, coordinator, "")
+    job.clock.advance(30)
+    next_plan(coordinator, plan)
+    job.count_calls()
+    report = coordinator.report()
+    assert (report["lagMs"], report["readableShards"], report["unresolved"]) == (30_000, 2, 0)
+    assert report["plan"] != plan
+    assert job.calls("GetRecords") == 0
+
+
+# resharding, retention ----------------------------------------------------------------------------------------
+def test_children_are_planned_once_their_parents_end_is_settled(job: SimulatedJob) -> None:
+    job.put(3, key=job.key_of(0))
+    coordinator = job.coordinator(shard_refresh_interval="60s")
+    start, _ = read_all(job, coordinator)
+    job.fake.split(STREAM, shard(0))
+    put = [sequence for index in (2, 3) for sequence in job.put(2, key=job.key_of(index))]
+    job.clock.advance(2)
+    _, found = read_all(job, coordinator, start)
+    assert sorted(found) == sorted(put)
+    assert job.states()[shard(0)].lifecycle is Lifecycle.FINISHED
+
+
+def test_a_stream_that_was_idle_for_longer_than_its_retention_is_no_loss(job: SimulatedJob) -> None:
+    """Its tips were seen by probes: what comes then is new. They are stored, so a restart knows it too."""
+    job.put(1)
+    coordinator = job.coordinator()
+    start, _ = read_all(job, coordinator)
+    for _ in range(30):
+        job.clock.advance(HOUR_S)
+        assert next_plan(coordinator, start) == start
+    verified_ms = [state.verified_until_ms for state in job.states().values()]
+    assert all(ms is not None and job.clock.now_ms() - ms <= 2 * HOUR_S * 1000 for ms in verified_ms)
+    coordinator.close()
+    put = job.put(2)
+    restarted = job.coordinator()
+    assert run(job, restarted, next_plan(restarted, start)) == put
+
+
+def test_probed_tips_are_stored_seldom(job: SimulatedJob) -> None:
+    """Not with each poll: an idle stream is to leave ZooKeeper alone."""
+    coordinator = job.coordinator()
+    next_plan(coordinator)
+    before = job.store().load_states()
+    for _ in range(600):
+        next_plan(coordinator)
+    assert job.store().load_states() == before
+
+
+def test_a_shard_that_was_not_looked_at_for_longer_than_the_retention_stops_the_query(job: SimulatedJob) -> None:
+    """And again at each restart, until the user says what to do."""
+    job.put(1, key=job.key_of(0))
+    coordinator = job.coordinator()
+    start, _ = read_all(job, coordinator)
+    coordinator.close()
+    job.clock.advance(25 * HOUR_S)
+    job.put(1, key=job.key_of(0))
+    for _ in range(2):
+        again = job.coordinator()
+        with pytest.raises(DataLossError, match=rf"retention of 24 h.*{shard(0)}.*failOnDataLoss"):
+            next_plan(again, start)
+        again.close()
+
+
+def test_with_fail_on_data_loss_off_a_lapse_is_said_once_and_what_is_left_is_read(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    job.put(1)
+    first = job.coordinator()
+    start, _ = read_all(job, first)
+    first.close()
+    job.clock.advance(25 * HOUR_S)
+    put = job.put(25)
+    second = job.coordinator(fail_on_data_loss=False, max_records_per_shard=10)
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        _, found = read_all(job, second, start)
+    assert found == put
+    assert caplog.text.count("records may be lost") == 1
