@@ -45,7 +45,7 @@ class ShardCatalog:
         self._listed_s = NEVER_S
         self._retention_ms: int | None = None
         self._service_ahead_ms = 0
-        self._vanished_before: set[str] = set()
+        self._missing_since_s: dict[str, float] = {}
         self._reported: set[str] = set()
 
     # the service's side ---------------------------------------------------------------------------------------
@@ -131,10 +131,14 @@ class ShardCatalog:
         return msgspec.structs.replace(state, verified_until_ms=max(known, default=None))
 
     def _check_vanished(self, summary: StreamSummary) -> None:
-        """A shard that two complete listings of an active stream do not name is gone, with what was unread in it."""
-        vanished = set(vanished_shards(self._listing, self.shard_states())) if summary.status == "ACTIVE" else set()
-        gone = sorted(vanished & self._vanished_before)
-        self._vanished_before = vanished
+        """A shard that two complete listings of an active stream do not name is gone, with what was unread in it.
+
+        The two are at least `shardRefreshInterval` apart: the service's list may show a new shard some seconds late.
+        """
+        missing = vanished_shards(self._listing, self.shard_states()) if summary.status == "ACTIVE" else []
+        self._missing_since_s = {shard: self._missing_since_s.get(shard, self._listed_s) for shard in missing}
+        patience_s = self._settings.shard_refresh_interval_ms / 1000
+        gone = [shard for shard, since_s in self._missing_since_s.items() if self._listed_s - since_s >= patience_s]
         if not gone:
             return
         self._data_loss(gone, "the service does not list any more, before they were read to their ends")

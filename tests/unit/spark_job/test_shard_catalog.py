@@ -1,0 +1,236 @@
+"""The driver's view of the shards: when it lists them, what it stores of new ones, and when one is given up."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from kinesis_spout.errors import DataLossError
+from kinesis_spout.testing import alter
+from spark_job.prober import Answer
+from spark_job.shard_catalog import ShardCatalog
+from spark_job.shard_watch import ShardWatch
+from state.ownership import this_process
+from state.plan import ShardEnd
+from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.state_store import StartPin, StateChange
+from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PIN = StartPin(time_ms=0, wish="LATEST", position=Position.at_timestamp(1_000), shards=(shard(0), shard(1)))
+
+
+class World:
+    """A catalog with the watch that it looks at."""
+
+    def __init__(self, job: SimulatedJob, **options: Any) -> None:
+        self.job = job
+        settings = job.settings(**({"shard_refresh_interval": "10s"} | options))
+        self.services = job.services(settings)
+        self.watch = ShardWatch()
+        self.services.store.acquire(this_process(0), timeout_s=1)
+        self.catalog = ShardCatalog(settings, self.services.store, self.services.client, job.clock, self.watch)
+        self.catalog.states = dict(self.services.store.load_states())
+
+    def refresh(self, after_s: float = 0) -> None:
+        self.job.clock.advance(after_s)
+        self.catalog.refresh(PIN)
+
+    def store(self, *states: ShardState) -> None:
+        for stored in self.services.store.save_states([StateChange(before=None, after=state) for state in states]):
+            self.catalog.states[stored.state.shard_id] = stored
+
+    def close(self) -> None:
+        self.services.store.close()
+
+
+@pytest.fixture
+def world(job: SimulatedJob) -> Iterator[World]:
+    with closing(World(job)) as made:
+        yield made
+
+
+@pytest.fixture
+def lenient(job: SimulatedJob) -> Iterator[World]:
+    """With failOnDataLoss off."""
+    with closing(World(job, fail_on_data_loss=False)) as made:
+        yield made
+
+
+GONE = ShardState(shard_id="shardId-000000000099", read_position=Position.after(SequenceNumber(7)), checkpoint=SequenceNumber(7))
+
+
+# listing ------------------------------------------------------------------------------------------------------
+def test_listed_shards_get_a_state_at_once_at_their_start(world: World) -> None:
+    world.refresh()
+    assert [state.read_position for state in world.job.states().values()] == [PIN.position, PIN.position]
+    assert world.job.store().read_shard_list() == [shard(0), shard(1)]
+    world.job.fake.split(STREAM, shard(0))
+    world.refresh(after_s=10)
+    child = world.job.states()[shard(2)]
+    assert (child.read_position, child.parents) == (TRIM_HORIZON, (shard(0),))
+    assert world.job.store().read_shard_list() == [shard(index) for index in range(4)]
+
+
+def test_the_list_is_asked_for_at_intervals_and_when_a_shard_has_ended(world: World) -> None:
+    world.job.count_calls()
+    for _ in range(5):
+        world.refresh(after_s=1)
+    assert world.job.calls("ListShards") == 1
+    world.catalog.expire()
+    world.refresh()
+    assert world.job.calls("ListShards") == 2
+    world.refresh(after_s=10)
+    assert world.job.calls("ListShards") == 3
+
+
+def test_a_listing_that_names_a_shard_twice_is_read_as_once(world: World) -> None:
+    world.job.fake.faults.add(alter(lambda page: msgspec.structs.replace(page, shards=page.shards * 2)), operation="ListShards")
+    world.refresh()
+    assert world.catalog.readable() == [shard(0), shard(1)]
+
+
+def test_closed_shards_tell_where_they_end(world: World) -> None:
+    world.job.fake.split(STREAM, shard(0))
+    world.refresh()
+    assert list(world.catalog.endings()) == [shard(0)]
+
+
+def test_the_services_time_is_this_machines_plus_what_the_service_is_ahead(world: World) -> None:
+    world.catalog.describe()
+    assert world.catalog.service_now_ms() == world.job.clock.now_ms()
+
+
+# shards that are gone -----------------------------------------------------------------------------------------
+def test_an_unread_shard_that_two_listings_do_not_name_stops_the_query(world: World) -> None:
+    world.store(GONE)
+    world.refresh()
+    with pytest.raises(DataLossError, match=r"shardId-000000000099 \(read up to AFTER:7\).*failOnDataLoss"):
+        world.refresh(after_s=10)
+    assert not world.job.states()[GONE.shard_id].end_was_read
+
+
+def test_with_fail_on_data_loss_off_it_is_given_up_with_a_word_and_its_children_need_not_wait(
+    lenient: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    child = ShardState(shard_id=shard(0), read_position=TRIM_HORIZON, parents=(GONE.shard_id,))
+    lenient.store(GONE, child)
+    lenient.refresh()
+    assert lenient.catalog.readable() == [shard(1)]
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        lenient.refresh(after_s=10)
+    assert lenient.catalog.readable() == [shard(0), shard(1)]
+    state = lenient.job.states()[GONE.shard_id]
+    assert (state.read_position, state.lifecycle, state.checkpoint) == (SHARD_END, Lifecycle.FINISHED, SequenceNumber(7))
+    assert GONE.shard_id in caplog.text
+
+
+def test_a_given_up_shard_keeps_its_unresolved_records(lenient: World) -> None:
+    record = UnresolvedRecord(first=SequenceNumber(8), last=SequenceNumber(8), attempts=1, due_ms=0)
+    lenient.store(msgspec.structs.replace(GONE, unresolved=(record,)))
+    lenient.refresh()
+    lenient.refresh(after_s=10)
+    state = lenient.job.states()[GONE.shard_id]
+    assert (state.lifecycle, state.unresolved) == (Lifecycle.DRAINED, (record,))
+    assert lenient.catalog.unresolved() == 1
+
+
+def test_a_shard_that_comes_back_in_the_second_listing_was_never_gone(world: World) -> None:
+    world.job.fake.faults.add(alter(lambda page: msgspec.structs.replace(page, shards=page.shards[1:])), operation="ListShards")
+    world.refresh()
+    world.catalog.expire()
+    for _ in range(3):
+        world.refresh(after_s=10)
+    assert world.catalog.readable() == [shard(0), shard(1)]
+
+
+def test_listings_of_a_stream_that_is_changing_do_not_count() -> None:
+    """While it is UPDATING, the list may be without shards that are there."""
+    with simulated(shards=1, reshard_ms=3_600_000) as job, closing(World(job)) as world:
+        world.store(GONE)
+        job.fake.split(STREAM, shard(0))
+        for _ in range(4):
+            world.refresh(after_s=10)
+        assert not job.states()[GONE.shard_id].end_was_read
+
+
+def test_two_listings_right_after_one_another_are_not_two_chances(world: World) -> None:
+    """Two shards that end within a second have the list read twice; what the list shows late is missing in both."""
+    world.store(GONE)
+    world.refresh()
+    world.catalog.expire()
+    world.refresh(after_s=1)
+    assert not world.job.states()[GONE.shard_id].end_was_read
+    with pytest.raises(DataLossError):
+        world.refresh(after_s=10)
+
+
+def test_a_shard_that_was_read_to_its_end_may_go(world: World) -> None:
+    world.store(msgspec.structs.replace(GONE, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED))
+    for _ in range(3):
+        world.refresh(after_s=10)
+
+
+# retention and lag --------------------------------------------------------------------------------------------
+def test_a_shard_is_verified_by_the_later_of_what_is_stored_and_what_a_probe_has_seen(world: World) -> None:
+    world.refresh()
+    world.job.clock.advance(25 * 3_600)
+    world.refresh()
+    with pytest.raises(DataLossError, match="retention"):
+        world.catalog.check_retention([shard(0)])
+    seen = Answer(shard(0), has_work=False, iterator=None, tip_ms=world.job.clock.now_ms())
+    world.watch.on_answer(seen, world.job.clock.monotonic_s())
+    world.catalog.check_retention([shard(0)])
+
+
+def test_a_longer_retention_is_heard_of_with_the_next_listing(world: World) -> None:
+    world.refresh()
+    world.job.fake.stream(STREAM).retention_hours = 48
+    world.refresh(after_s=25 * 3_600)
+    world.catalog.check_retention([shard(0), shard(1)])
+
+
+def test_before_the_stream_was_described_nothing_is_said_of_retention(world: World) -> None:
+    world.catalog.check_retention([shard(0)])
+    world.catalog.save_verified()
+
+
+def test_tips_seen_by_probes_are_stored_once_they_are_an_hour_newer(world: World) -> None:
+    world.refresh()
+    for minutes, saved in ((59, False), (2, True)):
+        world.job.clock.advance(minutes * 60)
+        now_ms = world.job.clock.now_ms()
+        world.watch.on_answer(Answer(shard(0), has_work=False, iterator=None, tip_ms=now_ms), world.job.clock.monotonic_s())
+        world.catalog.save_verified()
+        assert (world.job.states()[shard(0)].verified_until_ms == now_ms) is saved
+
+
+def test_the_lag_is_that_of_the_farthest_shard_that_is_not_at_its_tip(world: World) -> None:
+    world.refresh()
+    world.job.clock.advance(30)
+    assert world.catalog.lag_ms() == 30_000
+    world.watch.on_end(ShardEnd(shard_id=shard(0), at_tip=True), 0)
+    assert world.catalog.lag_ms() == 30_000
+    world.watch.on_end(ShardEnd(shard_id=shard(1), at_tip=True), 0)
+    assert world.catalog.lag_ms() == 0
+
+
+def test_a_shard_that_is_finished_has_no_lag(world: World) -> None:
+    world.refresh()
+    finished = {
+        one: msgspec.structs.replace(
+            stored, state=msgspec.structs.replace(stored.state, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
+        )
+        for one, stored in world.catalog.states.items()
+    }
+    world.catalog.states = finished
+    world.job.clock.advance(30)
+    assert world.catalog.lag_ms() == 0
