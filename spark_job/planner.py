@@ -104,7 +104,10 @@ def make_plan(
     until_ms: int | None,
     turn: int,
 ) -> Plan:
-    """A plan over `shards`, grouped to tasks, within the limits. `turn` rotates who comes first when the limit is small."""
+    """A plan over `shards`, grouped to tasks, within the limits. `turn` rotates who comes first when a limit is small.
+
+    In a task it is the order in which its shards may fill its bytes, so one that fills them alone starves no other.
+    """
     chosen, per_shard = share_records(shards, limits, turn)
     slices = {
         shard: ShardSlice(
@@ -118,7 +121,7 @@ def make_plan(
     }
     tasks = tuple(
         TaskPlan(
-            shards=tuple(slices[shard] for shard in group),
+            shards=tuple(slices[shard] for shard in _rotated(group, turn)),
             max_bytes=limits.max_bytes_per_task,
             fetch_time_ms=limits.max_fetch_time_ms,
             fetch_cap_ms=max(limits.max_search_time_ms, limits.max_fetch_time_ms),
@@ -134,10 +137,13 @@ def share_records(shards: Sequence[str], limits: PlanLimits, turn: int) -> tuple
     if total is None or not shards:
         return sorted(shards), limits.max_records_per_shard
     if total < len(shards):
-        first = turn * total % len(shards)
-        rotated = [*sorted(shards)[first:], *sorted(shards)[:first]]
-        return sorted(rotated[:total]), 1
+        return sorted(_rotated(sorted(shards), turn * total)[:total]), 1
     return sorted(shards), min(limits.max_records_per_shard, total // len(shards))
+
+
+def _rotated(shards: Sequence[str], by: int) -> list[str]:
+    first = by % len(shards)
+    return [*shards[first:], *shards[:first]]
 
 
 def _parents(shard: ShardInfo, state: ShardState) -> set[str]:

@@ -467,3 +467,15 @@ def test_with_fail_on_data_loss_off_a_lapse_is_said_once_and_what_is_left_is_rea
         _, found = read_all(job, second, start)
     assert found == put
     assert caplog.text.count("records may be lost") == 1
+
+
+def test_a_shard_that_fills_its_task_does_not_starve_the_others(job: SimulatedJob) -> None:
+    """The bytes of a task are given in the plan's order of shards, so that order takes turns."""
+    for index in (0, 1):
+        job.put(100, key=job.key_of(index), data=b"x" * 100)
+    coordinator = job.coordinator(max_tasks=1, max_bytes_per_task=1_000)
+    start = ""
+    for _ in range(4):
+        start, _ = _one_batch(job, coordinator, start)
+    next_plan(coordinator, start)
+    assert all(state.checkpoint is not None for state in job.states().values())
