@@ -97,10 +97,8 @@ class ShardCatalog:
     def lag_ms(self) -> int:
         """How far the farthest shard is behind, in milliseconds of arrival time; 0 at the tip."""
         now_ms = self.service_now_ms()
-        lags = [
-            now_ms - (stored.state.verified_until_ms or now_ms) for stored in self.states.values() if self._may_lag(stored.state)
-        ]
-        return max(0, *lags, 0)
+        behind = [self._verified(stored.state) for stored in self.states.values() if self._may_lag(stored.state)]
+        return max((now_ms - (state.verified_until_ms or now_ms) for state in behind), default=0)
 
     def _may_lag(self, state: ShardState) -> bool:
         at_tip = state.at_tip and not self._watch.is_behind(state.shard_id)
