@@ -5,58 +5,19 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
-from kinesis_spout.errors import DataLossError
-from kinesis_spout.testing import alter, requests
-from spark_job.task_reader import read_task
+from kinesis_spout.testing import requests
 from state.errors import OwnedByAnotherError, StreamMismatchError
 from state.ownership import this_process
 from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, plan_number
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle
+from tests.support.simulated_driver import next_plan, one_batch, pointer, run
 from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
 
 if TYPE_CHECKING:
-    from spark_job.coordinator import Coordinator
     from state.state_store import OwnerInfo
-
-HOUR_S = 3_600.0
-
-
-def run(job: SimulatedJob, coordinator: Coordinator, plan_id: str, *, only: int | None = None) -> list[int]:
-    """What executors do with a plan; the sequence numbers of the rows."""
-    settings = job.settings()
-    found: list[int] = []
-    for task, plan in coordinator.tasks(plan_id).items():
-        if only in (None, task):
-            for batch in read_task(plan_id, task, plan, services=job.services(settings), settings=settings):
-                found += [int(text) for text in batch.column("sequenceNumber").to_pylist()]
-    return found
-
-
-def next_plan(coordinator: Coordinator, start: str = "", *, max_records: int | None = None) -> str:
-    return coordinator.next_plan(start, max_records=max_records)
-
-
-def read_all(job: SimulatedJob, coordinator: Coordinator, start: str = "") -> tuple[str, list[int]]:
-    """Batches until there is nothing new; the last plan and all sequence numbers."""
-    found: list[int] = []
-    for _ in range(50):
-        plan = next_plan(coordinator, start)
-        if plan == start:
-            return plan, found
-        found += run(job, coordinator, plan)
-        start = plan
-    raise AssertionError("still not at the end after 50 batches")
-
-
-def pointer(job: SimulatedJob) -> PlanPointer:
-    found = job.store().read_pointer()
-    assert found is not None
-    return found
 
 
 # idle ---------------------------------------------------------------------------------------------------------
@@ -113,7 +74,7 @@ def test_many_shards_are_not_asked_one_by_one_but_planned_at_intervals() -> None
     """Above probeMaxShards the tasks do the looking."""
     with simulated(shards=4) as job:
         coordinator = job.coordinator(probe_max_shards=3, idle_interval="10s")
-        start, _ = _one_batch(job, coordinator, "")
+        start, _ = one_batch(job, coordinator, "")
         job.count_calls()
         begun_s = job.clock.monotonic_s()
         plans = []
@@ -121,7 +82,7 @@ def test_many_shards_are_not_asked_one_by_one_but_planned_at_intervals() -> None
             plan = next_plan(coordinator, start)
             if plan != start:
                 plans.append(plan)
-                start, _ = _one_batch(job, coordinator, start, plan)
+                start, _ = one_batch(job, coordinator, start, plan)
         assert 5 <= len(plans) <= 7
         assert job.calls("GetRecords") == 4 * len(plans)  # the tasks' own
 
@@ -132,117 +93,9 @@ def test_many_shards_of_which_one_is_behind_are_planned_at_once() -> None:
         coordinator = job.coordinator(probe_max_shards=3, idle_interval="10s", max_records_per_shard=10)
         start = ""
         for _ in range(3):
-            start, rows = _one_batch(job, coordinator, start)
+            start, rows = one_batch(job, coordinator, start)
             assert len(rows) == 10
         assert job.clock.monotonic_s() < 1
-
-
-def _one_batch(job: SimulatedJob, coordinator: Coordinator, start: str, plan: str = "") -> tuple[str, list[int]]:
-    plan = plan or next_plan(coordinator, start)
-    assert plan != start
-    return plan, run(job, coordinator, plan)
-
-
-# AvailableNow -------------------------------------------------------------------------------------------------
-def test_available_now_reads_what_is_there_settles_it_and_ends(job: SimulatedJob) -> None:
-    put = job.put(25)
-    coordinator = job.coordinator(max_records_per_shard=10)
-    coordinator.prepare_available_now()
-    last, found = read_all(job, coordinator)
-    assert sorted(found) == put
-    assert pointer(job) == PlanPointer(last, PlanStatus.SETTLED)
-
-
-def test_available_now_on_an_empty_stream_ends_at_once(job: SimulatedJob) -> None:
-    coordinator = job.coordinator(idle_wait="60s")
-    coordinator.prepare_available_now()
-    assert next_plan(coordinator) == ""
-    assert job.clock.monotonic_s() < 1
-
-
-def test_available_now_ends_though_records_keep_coming(job: SimulatedJob) -> None:
-    there = job.put(5)
-    coordinator = job.coordinator()
-    coordinator.prepare_available_now()
-    start, found = "", []
-    for _ in range(20):
-        job.clock.advance(3)
-        plan = next_plan(coordinator, start)
-        if plan == start:
-            break
-        job.put(3)
-        found += run(job, coordinator, plan)
-        start = plan
-    else:
-        raise AssertionError("it goes on for ever")
-    assert set(there) <= set(found)
-
-
-@pytest.mark.parametrize("end_with_last_records", [True, False])
-def test_available_now_reads_the_children_of_a_shard_that_was_split_before_it_began(*, end_with_last_records: bool) -> None:
-    """Also where the parent's last records come without the word that they are the last: its tip is not its end."""
-    with simulated(shards=1, end_with_last_records=end_with_last_records) as job:
-        put = job.put(5)
-        job.fake.split(STREAM, shard(0))
-        for index in (1, 2):
-            put += job.put(5, key=job.key_of(index))
-        coordinator = job.coordinator(idle_wait="0s")
-        coordinator.prepare_available_now()
-        _, found = read_all(job, coordinator)
-        assert sorted(found) == sorted(put)
-
-
-def test_available_now_reads_children_that_the_shard_list_shows_late() -> None:
-    """GetRecords names them at once, ListShards some seconds later."""
-    with simulated(shards=1, listing_delay_ms=5_000) as job:
-        job.clock.advance(60)
-        put = job.put(5)
-        job.fake.split(STREAM, shard(0))
-        for index in (1, 2):
-            put += job.put(5, key=job.key_of(index))
-        coordinator = job.coordinator()
-        coordinator.prepare_available_now()
-        _, found = read_all(job, coordinator)
-        assert sorted(found) == sorted(put)
-
-
-def test_available_now_does_not_wait_for_what_was_split_off_after_a_tip_was_seen(job: SimulatedJob) -> None:
-    """What continues that shard was written after the run began."""
-    job.put(5, key=job.key_of(0))
-    coordinator = job.coordinator(idle_wait="0s")
-    coordinator.prepare_available_now()
-    plan, _ = _one_batch(job, coordinator, "")
-    job.fake.split(STREAM, shard(0))
-    job.clock.advance(20)
-    begun_s = job.clock.monotonic_s()
-    assert next_plan(coordinator, plan) == plan
-    assert job.clock.monotonic_s() == begun_s
-
-
-def test_available_now_ends_and_says_so_when_a_closed_shard_never_tells_its_end(
-    job: SimulatedJob, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As one emulator does: the wait is bounded by maxSearchTime."""
-    job.put(1, key=job.key_of(0))
-    coordinator = job.coordinator(max_search_time="20s", max_fetch_time="1s")
-    job.fake.split(STREAM, shard(0))
-    never = alter(lambda page: msgspec.structs.replace(page, next_shard_iterator="x", child_shards=None))
-    job.fake.faults.add(never, operation="GetRecords", shard_id=shard(0), times=None)
-    coordinator.prepare_available_now()
-    with caplog.at_level(logging.WARNING, "kinesis_spout"):
-        read_all(job, coordinator)
-    assert shard(0) in caplog.text
-    assert 20 <= job.clock.monotonic_s() < 60
-
-
-def test_a_second_available_now_run_of_one_query_looks_again(job: SimulatedJob) -> None:
-    coordinator = job.coordinator()
-    coordinator.prepare_available_now()
-    start, _ = read_all(job, coordinator)
-    put = job.put(3)
-    job.clock.advance(60)
-    coordinator.prepare_available_now()
-    assert read_all(job, coordinator, start)[1] == put
 
 
 # plans and their settling -------------------------------------------------------------------------------------
@@ -288,10 +141,10 @@ def _owner() -> OwnerInfo:
 def test_a_replay_keeps_its_ends_until_a_later_plan_is_settled(job: SimulatedJob) -> None:
     job.put(3)
     coordinator = job.coordinator()
-    first, _ = _one_batch(job, coordinator, "")
+    first, _ = one_batch(job, coordinator, "")
     job.put(3)
     job.clock.advance(2)
-    second, _ = _one_batch(job, coordinator, first)
+    second, _ = one_batch(job, coordinator, first)
     assert job.store().known_plans() == [first, second]
     next_plan(coordinator, second)
     assert job.store().known_plans() == [second]
@@ -331,7 +184,7 @@ def test_a_plan_starts_shards_where_they_were_left_with_their_iterators_and_ends
     put = job.put(3, key=job.key_of(0))
     job.fake.split(STREAM, shard(1))
     coordinator = job.coordinator(max_records_per_shard=2)
-    plan, _ = _one_batch(job, coordinator, "")
+    plan, _ = one_batch(job, coordinator, "")
     slices = {each.shard_id: each for task in coordinator.tasks(next_plan(coordinator, plan)).values() for each in task.shards}
     assert slices[shard(0)].position == Position.after(SequenceNumber(put[1]))
     assert slices[shard(0)].iterator is not None
@@ -389,7 +242,7 @@ def test_the_report_tells_lag_and_plan_without_asking_anybody(job: SimulatedJob)
     job.put(20, key=job.key_of(0))
     coordinator = job.coordinator(max_records_per_shard=5)
     assert coordinator.report() == {"format": 1, "plan": "", "lagMs": 0, "unresolved": 0, "readableShards": 0}
-    plan, _ = _one_batch(job, coordinator, "")
+    plan, _ = one_batch(job, coordinator, "")
     job.clock.advance(30)
     next_plan(coordinator, plan)
     job.count_calls()
@@ -399,76 +252,6 @@ def test_the_report_tells_lag_and_plan_without_asking_anybody(job: SimulatedJob)
     assert job.calls("GetRecords") == 0
 
 
-# resharding, retention ----------------------------------------------------------------------------------------
-def test_children_are_planned_once_their_parents_end_is_settled(job: SimulatedJob) -> None:
-    job.put(3, key=job.key_of(0))
-    coordinator = job.coordinator(shard_refresh_interval="60s")
-    start, _ = read_all(job, coordinator)
-    job.fake.split(STREAM, shard(0))
-    put = [sequence for index in (2, 3) for sequence in job.put(2, key=job.key_of(index))]
-    job.clock.advance(2)
-    _, found = read_all(job, coordinator, start)
-    assert sorted(found) == sorted(put)
-    assert job.states()[shard(0)].lifecycle is Lifecycle.FINISHED
-
-
-def test_a_stream_that_was_idle_for_longer_than_its_retention_is_no_loss(job: SimulatedJob) -> None:
-    """Its tips were seen by probes: what comes then is new. They are stored, so a restart knows it too."""
-    job.put(1)
-    coordinator = job.coordinator()
-    start, _ = read_all(job, coordinator)
-    for _ in range(30):
-        job.clock.advance(HOUR_S)
-        assert next_plan(coordinator, start) == start
-    verified_ms = [state.verified_until_ms for state in job.states().values()]
-    assert all(ms is not None and job.clock.now_ms() - ms <= 2 * HOUR_S * 1000 for ms in verified_ms)
-    coordinator.close()
-    put = job.put(2)
-    restarted = job.coordinator()
-    assert run(job, restarted, next_plan(restarted, start)) == put
-
-
-def test_probed_tips_are_stored_seldom(job: SimulatedJob) -> None:
-    """Not with each poll: an idle stream is to leave ZooKeeper alone."""
-    coordinator = job.coordinator()
-    next_plan(coordinator)
-    before = job.store().load_states()
-    for _ in range(600):
-        next_plan(coordinator)
-    assert job.store().load_states() == before
-
-
-def test_a_shard_that_was_not_looked_at_for_longer_than_the_retention_stops_the_query(job: SimulatedJob) -> None:
-    """And again at each restart, until the user says what to do."""
-    job.put(1, key=job.key_of(0))
-    coordinator = job.coordinator()
-    start, _ = read_all(job, coordinator)
-    coordinator.close()
-    job.clock.advance(25 * HOUR_S)
-    job.put(1, key=job.key_of(0))
-    for _ in range(2):
-        again = job.coordinator()
-        with pytest.raises(DataLossError, match=rf"retention of 24 h.*{shard(0)}.*failOnDataLoss"):
-            next_plan(again, start)
-        again.close()
-
-
-def test_with_fail_on_data_loss_off_a_lapse_is_said_once_and_what_is_left_is_read(
-    job: SimulatedJob, caplog: pytest.LogCaptureFixture
-) -> None:
-    job.put(1)
-    first = job.coordinator()
-    start, _ = read_all(job, first)
-    first.close()
-    job.clock.advance(25 * HOUR_S)
-    put = job.put(25)
-    second = job.coordinator(fail_on_data_loss=False, max_records_per_shard=10)
-    with caplog.at_level(logging.WARNING, "kinesis_spout"):
-        _, found = read_all(job, second, start)
-    assert found == put
-    assert caplog.text.count("records may be lost") == 1
-
-
 def test_a_shard_that_fills_its_task_does_not_starve_the_others(job: SimulatedJob) -> None:
     """The bytes of a task are given in the plan's order of shards, so that order takes turns."""
     for index in (0, 1):
@@ -476,6 +259,6 @@ def test_a_shard_that_fills_its_task_does_not_starve_the_others(job: SimulatedJo
     coordinator = job.coordinator(max_tasks=1, max_bytes_per_task=1_000)
     start = ""
     for _ in range(4):
-        start, _ = _one_batch(job, coordinator, start)
+        start, _ = one_batch(job, coordinator, start)
     next_plan(coordinator, start)
     assert all(state.checkpoint is not None for state in job.states().values())

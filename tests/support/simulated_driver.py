@@ -1,0 +1,51 @@
+"""A driver and its executors in simulated time: what Spark would make of a coordinator's plans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_job.task_reader import read_task
+
+if TYPE_CHECKING:
+    from spark_job.coordinator import Coordinator
+    from state.plan import PlanPointer
+    from tests.support.simulated_job import SimulatedJob
+
+
+def run(job: SimulatedJob, coordinator: Coordinator, plan_id: str, *, only: int | None = None) -> list[int]:
+    """What executors do with a plan; the sequence numbers of the rows."""
+    settings = job.settings()
+    found: list[int] = []
+    for task, plan in coordinator.tasks(plan_id).items():
+        if only in (None, task):
+            for batch in read_task(plan_id, task, plan, services=job.services(settings), settings=settings):
+                found += [int(text) for text in batch.column("sequenceNumber").to_pylist()]
+    return found
+
+
+def next_plan(coordinator: Coordinator, start: str = "", *, max_records: int | None = None) -> str:
+    return coordinator.next_plan(start, max_records=max_records)
+
+
+def read_all(job: SimulatedJob, coordinator: Coordinator, start: str = "") -> tuple[str, list[int]]:
+    """Batches until there is nothing new; the last plan and all sequence numbers."""
+    found: list[int] = []
+    for _ in range(50):
+        plan = next_plan(coordinator, start)
+        if plan == start:
+            return plan, found
+        found += run(job, coordinator, plan)
+        start = plan
+    raise AssertionError("still not at the end after 50 batches")
+
+
+def pointer(job: SimulatedJob) -> PlanPointer:
+    found = job.store().read_pointer()
+    assert found is not None
+    return found
+
+
+def one_batch(job: SimulatedJob, coordinator: Coordinator, start: str, plan: str = "") -> tuple[str, list[int]]:
+    plan = plan or next_plan(coordinator, start)
+    assert plan != start
+    return plan, run(job, coordinator, plan)

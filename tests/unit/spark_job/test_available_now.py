@@ -1,0 +1,114 @@
+"""A run that ends: it has read at least all that was there when it began, and it does end. In simulated time."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+import pytest
+
+from kinesis_spout.testing import alter
+from state.plan import PlanPointer, PlanStatus
+from tests.support.simulated_driver import next_plan, one_batch, pointer, read_all, run
+from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
+
+
+def test_available_now_reads_what_is_there_settles_it_and_ends(job: SimulatedJob) -> None:
+    put = job.put(25)
+    coordinator = job.coordinator(max_records_per_shard=10)
+    coordinator.prepare_available_now()
+    last, found = read_all(job, coordinator)
+    assert sorted(found) == put
+    assert pointer(job) == PlanPointer(last, PlanStatus.SETTLED)
+
+
+def test_available_now_on_an_empty_stream_ends_at_once(job: SimulatedJob) -> None:
+    coordinator = job.coordinator(idle_wait="60s")
+    coordinator.prepare_available_now()
+    assert next_plan(coordinator) == ""
+    assert job.clock.monotonic_s() < 1
+
+
+def test_available_now_ends_though_records_keep_coming(job: SimulatedJob) -> None:
+    there = job.put(5)
+    coordinator = job.coordinator()
+    coordinator.prepare_available_now()
+    start, found = "", []
+    for _ in range(20):
+        job.clock.advance(3)
+        plan = next_plan(coordinator, start)
+        if plan == start:
+            break
+        job.put(3)
+        found += run(job, coordinator, plan)
+        start = plan
+    else:
+        raise AssertionError("it goes on for ever")
+    assert set(there) <= set(found)
+
+
+@pytest.mark.parametrize("end_with_last_records", [True, False])
+def test_available_now_reads_the_children_of_a_shard_that_was_split_before_it_began(*, end_with_last_records: bool) -> None:
+    """Also where the parent's last records come without the word that they are the last: its tip is not its end."""
+    with simulated(shards=1, end_with_last_records=end_with_last_records) as job:
+        put = job.put(5)
+        job.fake.split(STREAM, shard(0))
+        for index in (1, 2):
+            put += job.put(5, key=job.key_of(index))
+        coordinator = job.coordinator(idle_wait="0s")
+        coordinator.prepare_available_now()
+        _, found = read_all(job, coordinator)
+        assert sorted(found) == sorted(put)
+
+
+def test_available_now_reads_children_that_the_shard_list_shows_late() -> None:
+    """GetRecords names them at once, ListShards some seconds later."""
+    with simulated(shards=1, listing_delay_ms=5_000) as job:
+        job.clock.advance(60)
+        put = job.put(5)
+        job.fake.split(STREAM, shard(0))
+        for index in (1, 2):
+            put += job.put(5, key=job.key_of(index))
+        coordinator = job.coordinator()
+        coordinator.prepare_available_now()
+        _, found = read_all(job, coordinator)
+        assert sorted(found) == sorted(put)
+
+
+def test_available_now_does_not_wait_for_what_was_split_off_after_a_tip_was_seen(job: SimulatedJob) -> None:
+    """What continues that shard was written after the run began."""
+    job.put(5, key=job.key_of(0))
+    coordinator = job.coordinator(idle_wait="0s")
+    coordinator.prepare_available_now()
+    plan, _ = one_batch(job, coordinator, "")
+    job.fake.split(STREAM, shard(0))
+    job.clock.advance(20)
+    begun_s = job.clock.monotonic_s()
+    assert next_plan(coordinator, plan) == plan
+    assert job.clock.monotonic_s() == begun_s
+
+
+def test_available_now_ends_and_says_so_when_a_closed_shard_never_tells_its_end(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one emulator does: the wait is bounded by maxSearchTime."""
+    job.put(1, key=job.key_of(0))
+    coordinator = job.coordinator(max_search_time="20s", max_fetch_time="1s")
+    job.fake.split(STREAM, shard(0))
+    never = alter(lambda page: msgspec.structs.replace(page, next_shard_iterator="x", child_shards=None))
+    job.fake.faults.add(never, operation="GetRecords", shard_id=shard(0), times=None)
+    coordinator.prepare_available_now()
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        read_all(job, coordinator)
+    assert shard(0) in caplog.text
+    assert 20 <= job.clock.monotonic_s() < 60
+
+
+def test_a_second_available_now_run_of_one_query_looks_again(job: SimulatedJob) -> None:
+    coordinator = job.coordinator()
+    coordinator.prepare_available_now()
+    start, _ = read_all(job, coordinator)
+    put = job.put(3)
+    job.clock.advance(60)
+    coordinator.prepare_available_now()
+    assert read_all(job, coordinator, start)[1] == put

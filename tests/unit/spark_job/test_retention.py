@@ -1,0 +1,83 @@
+"""What a driver makes of time that has passed: idle is no loss, unread is. In simulated time."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kinesis_spout.errors import DataLossError
+from state.shard_state import Lifecycle
+from tests.support.simulated_driver import next_plan, read_all, run
+from tests.support.simulated_job import STREAM, SimulatedJob, shard
+
+HOUR_S = 3_600.0
+
+
+def test_children_are_planned_once_their_parents_end_is_settled(job: SimulatedJob) -> None:
+    job.put(3, key=job.key_of(0))
+    coordinator = job.coordinator(shard_refresh_interval="60s")
+    start, _ = read_all(job, coordinator)
+    job.fake.split(STREAM, shard(0))
+    put = [sequence for index in (2, 3) for sequence in job.put(2, key=job.key_of(index))]
+    job.clock.advance(2)
+    _, found = read_all(job, coordinator, start)
+    assert sorted(found) == sorted(put)
+    assert job.states()[shard(0)].lifecycle is Lifecycle.FINISHED
+
+
+def test_a_stream_that_was_idle_for_longer_than_its_retention_is_no_loss(job: SimulatedJob) -> None:
+    """Its tips were seen by probes: what comes then is new. They are stored, so a restart knows it too."""
+    job.put(1)
+    coordinator = job.coordinator()
+    start, _ = read_all(job, coordinator)
+    for _ in range(30):
+        job.clock.advance(HOUR_S)
+        assert next_plan(coordinator, start) == start
+    verified_ms = [state.verified_until_ms for state in job.states().values()]
+    assert all(ms is not None and job.clock.now_ms() - ms <= 2 * HOUR_S * 1000 for ms in verified_ms)
+    coordinator.close()
+    put = job.put(2)
+    restarted = job.coordinator()
+    assert run(job, restarted, next_plan(restarted, start)) == put
+
+
+def test_probed_tips_are_stored_seldom(job: SimulatedJob) -> None:
+    """Not with each poll: an idle stream is to leave ZooKeeper alone."""
+    coordinator = job.coordinator()
+    next_plan(coordinator)
+    before = job.store().load_states()
+    for _ in range(600):
+        next_plan(coordinator)
+    assert job.store().load_states() == before
+
+
+def test_a_shard_that_was_not_looked_at_for_longer_than_the_retention_stops_the_query(job: SimulatedJob) -> None:
+    """And again at each restart, until the user says what to do."""
+    job.put(1, key=job.key_of(0))
+    coordinator = job.coordinator()
+    start, _ = read_all(job, coordinator)
+    coordinator.close()
+    job.clock.advance(25 * HOUR_S)
+    job.put(1, key=job.key_of(0))
+    for _ in range(2):
+        again = job.coordinator()
+        with pytest.raises(DataLossError, match=rf"retention of 24 h.*{shard(0)}.*failOnDataLoss"):
+            next_plan(again, start)
+        again.close()
+
+
+def test_with_fail_on_data_loss_off_a_lapse_is_said_once_and_what_is_left_is_read(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    job.put(1)
+    first = job.coordinator()
+    start, _ = read_all(job, first)
+    first.close()
+    job.clock.advance(25 * HOUR_S)
+    put = job.put(25)
+    second = job.coordinator(fail_on_data_loss=False, max_records_per_shard=10)
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        _, found = read_all(job, second, start)
+    assert found == put
+    assert caplog.text.count("records may be lost") == 1
