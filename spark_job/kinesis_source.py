@@ -9,8 +9,9 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
+from spark_job.options import OPTIONS
 from spark_job.preflight import preflight
-from spark_job.settings import OPTIONS, SourceSettings
+from spark_job.settings import SourceSettings
 from spark_job.source import register, spark_master
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import pytest
 
 from kinesis_spout.errors import ConfigError
 from spark_job.kinesis_source import KinesisSource
-from spark_job.settings import OPTIONS, SourceSettings
+from spark_job.options import OPTIONS
+from spark_job.settings import SourceSettings
 
 BASE = {"streamName": "orders", "applicationName": "etl", "zookeeper": "zk:2181", "region": "eu-west-1"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_job.settings import StartWish
+from spark_job.options import StartWish
 from spark_job.start import LATEST_MARGIN_MS, pin_start, pinned
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.position import TRIM_HORIZON, Position, StartingPosition
