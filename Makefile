@@ -28,11 +28,12 @@ demo: setup ## the main job on a day's worth of real input: read, killed, resume
 	@$(IN_VENV)/kinesis-spout demo $(ARGS)
 
 test: setup-test ## all tests, in random order, with coverage
-	@$(IN_VENV)/python -m pytest --cov --cov-report=term:skip-covered --durations=10 $(ARGS)
+	@$(IN_VENV)/python -m pytest --cov --cov-report=term:skip-covered --durations=10 $(if $(ARGS),,--cov-fail-under=85) $(ARGS)
 
-test-lowest: python ## unit and property tests on the oldest supported packages (.venv-lowest)
+test-lowest: python ## unit, property and Spark tests on the oldest supported packages (.venv-lowest)
 	@"$(PYTHON)" -m scripts.set_up --lowest
-	@JAVA_HOME="$$(cat .venv-lowest/java-home)" .venv-lowest/bin/python -m pytest tests/unit tests/property $(ARGS)
+	@JAVA_HOME="$$(cat .venv-lowest/java-home)" .venv-lowest/bin/python -m pytest tests/unit tests/property \
+		tests/integration/test_spark_source.py $(ARGS)
 
 check: setup ## lint, format and types, over code and tests
 	@.venv/bin/ruff check --quiet --output-format=concise $(CODE)
