@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 STREAM, SHARDS, PAGE = "benchmark", 4, 10_000
-ACCESS = {"region_name": "us-east-1", "aws_access_key_id": "benchmark", "aws_secret_access_key": "benchmark"}
+ACCESS: dict[str, Any] = {"region_name": "us-east-1", "aws_access_key_id": "benchmark", "aws_secret_access_key": "benchmark"}
 
 
 def serve(records: int, size: int, pipe: Connection) -> None:
