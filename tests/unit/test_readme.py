@@ -38,6 +38,11 @@ def commands() -> Iterator[list[str]]:
         yield shlex.split(quoted)
 
 
+def extras() -> set[str]:
+    project = tomllib.loads((README.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    return set(project["optional-dependencies"])
+
+
 def make_targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 
@@ -129,6 +134,8 @@ def test_every_command_exists_with_its_options() -> None:
     for words in seen:
         if words[0] == "make":
             assert {word for word in words[1:] if "=" not in word} <= make_targets(), words
+        elif words[:2] == ["pip", "install"]:
+            assert re.fullmatch(r"\.\[(\w+)\]", words[2])[1] in extras(), words  # type: ignore[index]  # no match fails too
         else:
             assert words[0] == "kinesis-spout", f"{words[0]} is not a command that this test knows"
             used = {word.partition("=")[0] for word in words[2:] if word.startswith("-")}
