@@ -1,0 +1,27 @@
+"""A user's own module named `state` or `scheme` that hides ours is told in one clear error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("name", ["state", "scheme"])
+@pytest.mark.parametrize("as_package", [False, True])
+def test_a_module_that_hides_ours_is_named(name: str, as_package: bool, tmp_path: Path) -> None:  # noqa: FBT001  # a case
+    """It is next to the user's script, so it comes first; also when it is a package."""
+    file = tmp_path / name / "__init__.py" if as_package else tmp_path / f"{name}.py"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("HOME = 'user'\n")
+    script = tmp_path / "job.py"
+    script.write_text("import kinesis_spout\n")
+    done = subprocess.run(
+        [sys.executable, str(script)], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode != 0
+    assert done.stderr.strip().splitlines()[-1].startswith(f"ImportError: another module named {name} ({file})")
