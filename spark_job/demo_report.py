@@ -48,10 +48,10 @@ def as_json(verdict: Verdict, manifest: Manifest, *, seconds: float, directory: 
         "killed": manifest.killed,
         "resumed_from": manifest.resumed_from,
         "shards": {
-            shard: {"put": entry.put, "checkpoint": entry.checkpoint, "lastSequenceNumber": entry.last_sequence_number}
+            shard: {"put": entry.put, "checkpoint": entry.checkpoint, "last_sequence_number": entry.last_sequence_number}
             for shard, entry in verdict.shards.items()
         },
-        "carriers": {row.carrier: {"departures": row.departures, "meanDelay": row.mean_delay} for row in verdict.carriers},
+        "carriers": {row.carrier: {"departures": row.departures, "mean_delay": row.mean_delay} for row in verdict.carriers},
         "problems": verdict.problems,
         "available": TOTAL,
         "seconds": round(seconds, 1),

@@ -42,8 +42,8 @@ def test_it_resumed_in_the_middle_and_ended_at_every_shards_last_record(finished
     assert len(found["shards"]) == 4
     assert any(found["resumed_from"].values())
     for shard, entry in found["shards"].items():
-        assert entry["checkpoint"] == entry["lastSequenceNumber"]
-        assert int(found["resumed_from"].get(shard) or 0) < int(entry["lastSequenceNumber"])
+        assert entry["checkpoint"] == entry["last_sequence_number"]
+        assert int(found["resumed_from"].get(shard) or 0) < int(entry["last_sequence_number"])
 
 
 def test_nothing_that_it_started_is_left(finished: tuple[Path, dict[str, Any]]) -> None:
