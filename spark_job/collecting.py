@@ -128,8 +128,10 @@ def _end(getter: BufferedGetter, pages: Sequence[pa.RecordBatch], last: Page | N
             "count": sum(page.num_rows for page in pages),
             "last_arrival_ms": arrival,
         }
-    if last is None or was_cut:
+    if was_cut:
         return ShardEnd(shard_id=getter.shard_id, **records)
+    if last is None:  # no time, or no room: the hint that it came with is still good
+        return ShardEnd(shard_id=getter.shard_id, iterator=getter.getter.iterator)
     return ShardEnd(
         shard_id=getter.shard_id,
         at_tip=last.at_tip,

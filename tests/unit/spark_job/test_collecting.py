@@ -126,6 +126,13 @@ def test_bytes_are_shared_by_the_tasks_shards_and_one_that_gets_none_is_not_at_i
     assert (second.end.first, second.end.at_tip) == (None, False)
 
 
+def test_a_shard_that_was_not_read_for_lack_of_room_keeps_its_hinted_iterator(job: SimulatedJob) -> None:
+    """It may stand far inside a run of empty pages, which would have to be passed anew."""
+    job.put(10, key=job.key_of(0), data=b"x" * 100)
+    _, second = read(job, task(whole(0), whole(1, iterator="far inside"), max_bytes=1_000))
+    assert (second.end.count, second.end.iterator) == (0, "far inside")
+
+
 def test_shards_come_in_the_plans_order_and_each_tells_its_own_end(job: SimulatedJob) -> None:
     ends = [held.end.shard_id for held in read(job, task(whole(1), whole(0)))]
     assert ends == [shard(1), shard(0)]
