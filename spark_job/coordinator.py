@@ -49,6 +49,7 @@ class Coordinator:
         self._opened = False
         self._pin: StartPin | None = None
         self._last_plan = ""
+        self._own_plan = ""
         self._planned_s = NEVER_S
         self._until_ms: int | None = None
         self._done: set[str] = set()
@@ -75,6 +76,7 @@ class Coordinator:
         self._catalog.expire()  # which shards are closed now is known from a listing made after now
         self._until_ms = self._catalog.service_now_ms() + UNTIL_MARGIN_MS
         self._done = set()
+        self._own_plan = ""
 
     def next_plan(self, start: str, *, max_records: int | None) -> str:
         """Settle plan `start`, and make the next one. Waits up to `idleWait` for something to read, then returns `start`.
@@ -143,12 +145,8 @@ class Coordinator:
             return
         settled = settle(self._store, plan_id, states_per_write=self._settings.states_per_write)
         self._catalog.states = settled.states
-        now_s = self._clock.monotonic_s()
         for end in settled.ends:
-            self._watch.on_end(end, now_s)
-            self._on_read(end)
-            if end.shard_end:
-                self._catalog.expire()
+            self._on_read(end, is_news=plan_id == self._own_plan)
         for old in self._store.known_plans():
             if plan_number(old) < plan_number(plan_id):
                 self._store.remove_plan(old)
@@ -186,9 +184,16 @@ class Coordinator:
         settings = self._settings
         return settings.idle_wait_ms if self._until_ms is None else max(settings.idle_wait_ms, settings.max_search_time_ms)
 
-    def _on_read(self, end: ShardEnd) -> None:
+    def _on_read(self, end: ShardEnd, *, is_news: bool) -> None:
+        """`is_news`: the plan was made by this run. The tips of another one, replayed, may have been seen days ago."""
+        if end.shard_end:
+            self._catalog.expire()
         if self._until_ms is not None and end.last_arrival_ms is not None and end.last_arrival_ms > self._until_ms:
             self._done.add(end.shard_id)
+        if not is_news:
+            self._watch.forget(end.shard_id)
+            return
+        self._watch.on_end(end, self._clock.monotonic_s())
         if end.at_tip:
             self._on_tip(end.shard_id)
 
@@ -235,7 +240,7 @@ class Coordinator:
         self._store.create_plan(plan)
         failpoint("plan-created")
         self._planned_s = now_s
-        self._last_plan = plan.plan_id
+        self._last_plan = self._own_plan = plan.plan_id
         return plan.plan_id
 
     def _next_number(self, start: str) -> int:

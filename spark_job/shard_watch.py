@@ -35,6 +35,10 @@ class ShardWatch:
         """A plan's task has read the shard."""
         self._seen[end.shard_id] = _Seen(now_s, end.at_tip, end.iterator, now_s)
 
+    def forget(self, shard_id: str) -> None:
+        """The shard was read without word of when: what is known of it is old."""
+        self._seen.pop(shard_id, None)
+
     def on_answer(self, answer: Answer, now_s: float) -> None:
         """A probe has asked the shard."""
         seen = self._seen.setdefault(answer.shard_id, _Seen())

@@ -1,0 +1,42 @@
+"""What a plan that another process made and read tells is old news: it is settled, but says nothing of now. In simulated time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.simulated_driver import next_plan, read_all, run
+
+if TYPE_CHECKING:
+    from tests.support.simulated_job import SimulatedJob
+
+
+@pytest.mark.parametrize("probe_max_shards", [0, 100])
+def test_an_available_now_run_is_not_ended_by_a_tip_that_a_run_before_it_had_seen(
+    probe_max_shards: int, job: SimulatedJob
+) -> None:
+    """Yesterday's run died before its batch was logged as done; the batch is replayed, then today's records are read."""
+    old = job.put(5)
+    yesterday = job.coordinator()
+    plan = next_plan(yesterday)
+    assert sorted(run(job, yesterday, plan)) == old
+    yesterday.close()
+    job.clock.advance(3600)
+    new = job.put(5)
+    today = job.coordinator(probe_max_shards=probe_max_shards)
+    today.prepare_available_now()
+    assert sorted(run(job, today, plan)) == old
+    assert sorted(read_all(job, today, plan)[1]) == new
+
+
+def test_a_plan_that_was_made_before_a_run_leaves_no_iterator_behind(job: SimulatedJob) -> None:
+    """A hint from before the plan would have its records read again, and settled behind what was settled."""
+    put = job.put(5)
+    driver = job.coordinator(max_records_per_shard=2)
+    first = next_plan(driver)
+    found = run(job, driver, first)
+    second = next_plan(driver, first)
+    found += run(job, driver, second)
+    driver.prepare_available_now()
+    assert sorted(found + read_all(job, driver, second)[1]) == put
