@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.config import ReadRate
 from kinesis_spout.errors import AccessDeniedError, ConfigError
 from kinesis_spout.testing import error
 from spark_job.kinesis_source import KinesisSource
+from spark_job.preflight import _too_fast as too_fast
 from spark_job.preflight import is_one_machine, preflight, refuse_embedded_on_cluster
 
 if TYPE_CHECKING:
@@ -45,3 +47,12 @@ def test_a_refusal_comes_before_anything_is_connected() -> None:
     settings = KinesisSource(stream="orders", application="etl", zookeeper="embedded:/no/such/place").settings()
     with pytest.raises(ConfigError, match="Spark master"):
         preflight(settings, master="yarn")
+
+
+def test_more_reads_than_the_service_allows_are_worth_a_warning(job: SimulatedJob) -> None:
+    """Only of the service itself: emulators have limits of their own."""
+    fast = KinesisSource(stream="orders", application="etl", zookeeper="127.0.0.1:1", reads_per_second=10).settings()
+    (warning,) = too_fast(fast)
+    assert "readsPerSecond is 10" in warning
+    assert list(too_fast(replace(fast, rate=ReadRate()))) == []
+    assert list(too_fast(job.settings(reads_per_second=10))) == []

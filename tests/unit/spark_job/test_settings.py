@@ -59,6 +59,8 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(wrong: str, nearest:
         ("startingPosition", "{"),
         ("aggregatedRecords", "unpack"),
         ("readsPerSecond", "0"),
+        ("readsPerSecond", "fast"),
+        ("readBytesPerSecond", "1"),
         ("probeInterval", "10ms"),
         ("region", " "),
         ("applicationName", ""),
