@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_spout.buffered_getter import BufferedGetter, ByteBudget
+from kinesis_spout.errors import ShardNotFoundError
+from kinesis_spout.get_records_decoder import PAGE_SCHEMA
 from kinesis_spout.round_robin import RoundRobinReader
 from kinesis_spout.shard_getter import KinesisShardGetter, Page
 from spark_job.rows import refuse_aggregates
@@ -34,6 +36,36 @@ class Held:
     pages: deque[pa.RecordBatch]
 
 
+class _PlannedShard(KinesisShardGetter):
+    """Takes a shard that the service has forgotten for one without more, and notes it: the driver says what was lost.
+
+    An error would fail the batch, which Spark then runs again for ever.
+    """
+
+    gone = False
+
+    def fetch_unless_throttled(self, limit: int) -> Page:
+        try:
+            return super().fetch_unless_throttled(limit)
+        except ShardNotFoundError:
+            self.gone = True
+        return Page(
+            shard_id=self.shard_id,
+            records=pa.RecordBatch.from_pylist([], schema=PAGE_SCHEMA),
+            count=0,
+            first=None,
+            last=None,
+            last_arrival_ms=None,
+            payload_bytes=0,
+            millis_behind_latest=0,
+            child_shards=(),
+            next_iterator=None,
+            ended=True,
+            at_tip=False,
+            service_time_ms=None,
+        )
+
+
 def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) -> list[Held]:
     """Read every shard of the task until its limit, the tip, its end, the bytes or the time that the task may take.
 
@@ -55,8 +87,8 @@ def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) 
     return _hold(getters, plan, settings)
 
 
-def _getter(shard: ShardSlice, services: WorkerServices) -> KinesisShardGetter:
-    return KinesisShardGetter(
+def _getter(shard: ShardSlice, services: WorkerServices) -> _PlannedShard:
+    return _PlannedShard(
         services.client,
         shard.shard_id,
         shard.position,
@@ -130,6 +162,8 @@ def _end(getter: BufferedGetter, pages: Sequence[pa.RecordBatch], last: Page | N
         }
     if was_cut:
         return ShardEnd(shard_id=getter.shard_id, **records)
+    if isinstance(getter.getter, _PlannedShard) and getter.getter.gone:
+        return ShardEnd(shard_id=getter.shard_id, gone=True, **records)
     if last is None:  # no time, or no room: the hint that it came with is still good
         return ShardEnd(shard_id=getter.shard_id, iterator=getter.getter.iterator)
     return ShardEnd(

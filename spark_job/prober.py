@@ -28,12 +28,16 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`has_work`: a record, the shard's end, or a stretch behind the tip. `iterator` starts where the next read should."""
+    """`has_work`: a record, the shard's end, or a stretch behind the tip. `iterator` starts where the next read should.
+
+    `gone`: the service does not know the shard (any more); the next listings will tell.
+    """
 
     shard_id: str
     has_work: bool
     iterator: str | None
     tip_ms: int | None
+    gone: bool = False
 
 
 class Prober:
@@ -59,7 +63,7 @@ class Prober:
         try:
             return self._look(probe)
         except ShardNotFoundError:
-            return Answer(probe.shard_id, has_work=False, iterator=None, tip_ms=None)  # the next listings will tell
+            return Answer(probe.shard_id, has_work=False, iterator=None, tip_ms=None, gone=True)
 
     def _look(self, probe: Probe) -> Answer:
         iterator = probe.iterator or self._client.shard_iterator(probe.shard_id, probe.position)

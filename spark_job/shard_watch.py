@@ -32,8 +32,8 @@ class ShardWatch:
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
     def on_end(self, end: ShardEnd, now_s: float) -> None:
-        """A plan's task has read the shard."""
-        self._seen[end.shard_id] = _Seen(now_s, end.at_tip, end.iterator, now_s)
+        """A plan's task has read the shard. One that is gone counts as idle: to plan it at once again would find nothing."""
+        self._seen[end.shard_id] = _Seen(now_s, end.at_tip or end.gone, end.iterator, now_s)
 
     def forget(self, shard_id: str) -> None:
         """The shard was read without word of when: what is known of it is old."""

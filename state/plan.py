@@ -80,6 +80,7 @@ class ShardEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
     - `at_tip`: the last fetch reached the tip; `tip_ms` is the service's time then, or when it reached the shard's end.
     - `shard_end`: the shard ends after `last`; `children` continue it, as far as the service named them.
+    - `gone`: the service does not know the shard (any more), so what was left of it after `last` was not read.
     - `last_arrival_ms`: arrival time of the record `last`; `iterator`: a hint for the next read.
     """
 
@@ -90,6 +91,7 @@ class ShardEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     at_tip: bool = False
     tip_ms: int | None = None
     shard_end: bool = False
+    gone: bool = False
     children: tuple[ChildShard, ...] = ()
     last_arrival_ms: int | None = None
     millis_behind_latest: int = 0

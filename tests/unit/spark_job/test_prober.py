@@ -77,7 +77,7 @@ def ask_iterator(job: SimulatedJob) -> str:
 def test_a_shard_that_is_gone_has_no_work(job: SimulatedJob, prober: Prober) -> None:
     """Whether something was lost with it is for the shard list to tell."""
     assert prober.ask([Probe("shardId-000000000099", TRIM_HORIZON, None)]) == [
-        Answer("shardId-000000000099", has_work=False, iterator=None, tip_ms=None)
+        Answer("shardId-000000000099", has_work=False, iterator=None, tip_ms=None, gone=True)
     ]
 
 
