@@ -88,13 +88,11 @@ class Coordinator:
         deadline_s = self._clock.monotonic_s() + self._longest_wait_ms() / 1000
         while True:
             self._catalog.refresh(pin)
-            if shards := self._due_shards():
-                return self._create_plan(start, shards, max_records)
+            shards = self._due_shards()
             left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0 or (self._until_ms is not None and not self._unread()):
-                self._say_what_is_unread()
+            if shards or left_s <= 0 or (self._until_ms is not None and not self._unread()):
                 self._catalog.save_verified()
-                return start
+                return self._create_plan(start, shards, max_records) if shards else self._without_a_plan(start)
             self._clock.sleep(min(POLL_S, left_s))
 
     def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
@@ -156,7 +154,10 @@ class Coordinator:
         """The shards of the next plan: none as long as nothing is known to be there to read."""
         shards = [shard for shard in self._catalog.readable() if self._until_ms is None or shard not in self._done]
         if len(shards) > self._settings.probe_max_shards:
-            return shards if self._interval_is_over(shards) else []
+            due = shards if self._interval_is_over(shards) else []
+            self._catalog.check_retention(due)
+            return due
+        self._catalog.check_retention(shards)  # before a probe: a tip that is seen now says nothing of what went by
         self._probe([shard for shard in shards if not self._watch.is_behind(shard)])
         if not any(self._watch.is_behind(shard) for shard in shards):
             return []
@@ -176,7 +177,7 @@ class Coordinator:
         probes = [self._watch.probe(shard, states[shard].state.read_position, now_s) for shard in shards if self._is_stale(shard)]
         for answer in self._prober.ask(probes):
             self._watch.on_answer(answer, self._clock.monotonic_s())
-            if not answer.has_work:
+            if not answer.has_work and not answer.gone:
                 self._on_tip(answer.shard_id)
 
     # AvailableNow ---------------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ class Coordinator:
 
     def _on_read(self, end: ShardEnd, *, is_news: bool) -> None:
         """`is_news`: the plan was made by this run. The tips of another one, replayed, may have been seen days ago."""
-        if end.shard_end:
+        if end.shard_end or end.gone:
             self._catalog.expire()
         if self._until_ms is not None and end.last_arrival_ms is not None and end.last_arrival_ms > self._until_ms:
             self._done.add(end.shard_id)
@@ -215,15 +216,16 @@ class Coordinator:
             unread -= later
         return sorted(unread)
 
-    def _say_what_is_unread(self) -> None:
+    def _without_a_plan(self, start: str) -> str:
+        """Ends an AvailableNow run: says what it leaves."""
         if self._until_ms is not None and (unread := self._unread()):
             log.warning(
                 "the run ends, though these shards were not seen read up to its start within maxSearchTime: %s", ", ".join(unread)
             )
+        return start
 
     # making a plan --------------------------------------------------------------------------------------------
     def _create_plan(self, start: str, shards: Sequence[str], max_records: int | None) -> str:
-        self._catalog.check_retention(shards)
         number = self._next_number(start)
         now_s = self._clock.monotonic_s()
         plan = make_plan(

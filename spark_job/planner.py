@@ -60,18 +60,23 @@ def new_shards(
 ) -> list[ShardState]:
     """First states for listed shards that have none: at the pinned start for those listed then, else at TRIM_HORIZON.
 
-    Nothing of a new shard can have been missed before now; of one whose parents were finished long ago, only before that.
+    Nothing of a new shard can have been missed before now; of one that was there at the pin, or whose parents were finished
+    long ago, only before that.
     """
     return [
         ShardState(
             shard_id=shard.shard_id,
             read_position=start_position(shard.shard_id, pin),
             parents=shard.parents,
-            verified_until_ms=min([service_now_ms, *_ends_ms(shard.parents, states)]),
+            verified_until_ms=min([_known_ms(shard.shard_id, pin, service_now_ms), *_ends_ms(shard.parents, states)]),
         )
         for shard in listing
         if shard.shard_id not in states
     ]
+
+
+def _known_ms(shard_id: str, pin: StartPin, service_now_ms: int) -> int:
+    return pin.time_ms if shard_id in pin.shards else service_now_ms
 
 
 def _ends_ms(parents: Sequence[str], states: Mapping[str, ShardState]) -> list[int]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.errors import DataLossError
+from kinesis_spout.errors import DataLossError, ShardNotFoundError
 from spark_job.planner import lapsed_shards, new_shards, readable_shards, vanished_shards
 from spark_job.settling import write_states
-from state.position import SHARD_END
+from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StartPin, StateChange, StateStore, StoredState
 
@@ -121,8 +121,11 @@ class ShardCatalog:
         if self._retention_ms is None:
             return
         step_ms = self._retention_ms // VERIFIED_SAVES_PER_RETENTION
-        seen = [StateChange(before=stored, after=self._verified(stored.state)) for stored in self.states.values()]
-        self._save([change for change in seen if _gain_ms(change) >= step_ms])
+        gained = [stored for stored in self.states.values() if self._gain_ms(stored.state) >= step_ms]
+        self._save([StateChange(before=stored, after=self._verified(stored.state)) for stored in gained])
+
+    def _gain_ms(self, state: ShardState) -> int:
+        return (self._watch.verified_ms(state.shard_id) or 0) - (state.verified_until_ms or 0)
 
     def _verified(self, state: ShardState) -> ShardState:
         known = [ms for ms in (state.verified_until_ms, self._watch.verified_ms(state.shard_id)) if ms is not None]
@@ -131,16 +134,25 @@ class ShardCatalog:
     def _check_vanished(self, summary: StreamSummary) -> None:
         """A shard that two complete listings of an active stream do not name is gone, with what was unread in it.
 
-        The two are at least `shardRefreshInterval` apart: the service's list may show a new shard some seconds late.
+        The two are at least `shardRefreshInterval` apart, and the service is asked for the shard itself: its list may show a new
+        one late, long after its parent's last page has named it.
         """
         missing = vanished_shards(self._listing, self.shard_states()) if summary.status == "ACTIVE" else []
         self._missing_since_s = {shard: self._missing_since_s.get(shard, self._listed_s) for shard in missing}
         patience_s = self._settings.shard_refresh_interval_ms / 1000
         gone = [shard for shard, since_s in self._missing_since_s.items() if self._listed_s - since_s >= patience_s]
+        gone = [shard for shard in gone if not self._is_there(shard)]
         if not gone:
             return
         self._data_loss(gone, "the service does not list any more, before they were read to their ends")
         self._save([StateChange(before=self.states[shard], after=_given_up(self.states[shard].state)) for shard in gone])
+
+    def _is_there(self, shard_id: str) -> bool:
+        try:
+            self._client.shard_iterator(shard_id, TRIM_HORIZON)
+        except ShardNotFoundError:
+            return False
+        return True
 
     def _data_loss(self, shards: Sequence[str], what: str) -> None:
         named = ", ".join(f"{shard} (read up to {self.states[shard].state.read_position})" for shard in shards)
@@ -151,11 +163,6 @@ class ShardCatalog:
 
     def _save(self, changes: Sequence[StateChange]) -> None:
         write_states(self._store, self.states, changes, states_per_write=self._settings.states_per_write)
-
-
-def _gain_ms(change: StateChange) -> int:
-    before = change.before.state.verified_until_ms if change.before else None
-    return (change.after.verified_until_ms or 0) - (before or 0)
 
 
 def _given_up(state: ShardState) -> ShardState:

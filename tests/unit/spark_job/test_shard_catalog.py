@@ -11,6 +11,7 @@ import pytest
 
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import alter
+from kinesis_spout.testing.manual_clock import START_MS
 from spark_job.prober import Answer
 from spark_job.shard_catalog import ShardCatalog
 from spark_job.shard_watch import ShardWatch
@@ -25,7 +26,7 @@ from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PIN = StartPin(time_ms=0, wish="LATEST", position=Position.at_timestamp(1_000), shards=(shard(0), shard(1)))
+PIN = StartPin(time_ms=START_MS, wish="LATEST", position=Position.at_timestamp(1_000), shards=(shard(0), shard(1)))
 
 
 class World:

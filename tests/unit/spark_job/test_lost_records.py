@@ -1,0 +1,120 @@
+"""Records that may be gone unread are told of, and what is not gone is not taken for it. In simulated time."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesis_spout.errors import DataLossError
+from tests.support.simulated_driver import next_plan, read_all, run
+from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
+
+DAY_S = 24 * 3600.0
+
+
+def test_records_that_came_and_expired_while_the_job_was_down_are_loss_also_where_nothing_came_after_them(
+    job: SimulatedJob,
+) -> None:
+    """The shard is at its tip when the job is back: that says nothing of what went by."""
+    job.put(5)
+    before = job.coordinator()
+    read_all(job, before)
+    before.close()
+    job.clock.advance(3600)
+    job.put(5)
+    job.clock.advance(2 * DAY_S)
+    strict = job.coordinator()
+    with pytest.raises(DataLossError, match="failOnDataLoss"):
+        next_plan(strict)
+    strict.close()
+    lenient = job.coordinator(fail_on_data_loss=False)
+    assert read_all(job, lenient)[1] == []
+    lenient.close()
+    assert next_plan(job.coordinator()) == ""
+
+
+def test_a_shard_that_was_idle_beside_a_busy_one_for_days_is_no_loss_after_a_restart() -> None:
+    """Its tips were seen by probes only, and the driver was never idle: they are stored all the same."""
+    with simulated(shards=2) as job:
+        busy = job.key_of(0)
+        driver = job.coordinator()
+        plan = ""
+        for _ in range(60):
+            job.put(1, key=busy)
+            new = next_plan(driver, plan)
+            assert run(job, driver, new)
+            plan = new
+            job.clock.advance(3600)
+        driver.close()
+        job.put(1, key=busy)
+        job.put(1, key=job.key_of(1))
+        again = job.coordinator()
+        assert len(read_all(job, again, plan)[1]) == 2
+
+
+def test_records_that_expired_between_the_pin_and_the_first_listing_are_loss(job: SimulatedJob) -> None:
+    """The start was pinned; the job died, and came back days later."""
+    job.coordinator().pin_start()
+    job.put(5)
+    job.clock.advance(2 * DAY_S)
+    with pytest.raises(DataLossError, match="failOnDataLoss"):
+        next_plan(job.coordinator())
+
+
+def test_a_child_that_the_list_shows_late_is_not_given_up() -> None:
+    """GetRecords has named it, and its parent's end was read just now: it cannot be past retention."""
+    with simulated(shards=1, listing_delay_ms=120_000) as job:
+        job.clock.advance(121)
+        put = job.put(3)
+        job.fake.split(STREAM, shard(0))
+        put += job.put(3, key=job.key_of(1))
+        driver = job.coordinator(fail_on_data_loss=False, shard_refresh_interval="1s", idle_wait="60s")
+        found, plan = [], ""
+        for _ in range(6):
+            new = next_plan(driver, plan)
+            if new != plan:
+                found += run(job, driver, new)
+            plan = new
+        assert sorted(found) == sorted(put)
+
+
+def test_a_shard_that_vanishes_after_its_plan_was_logged_does_not_fail_its_batch_for_ever(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The batch reads what is left, and the driver says what was lost."""
+    job.put(5, key=job.key_of(0))
+    before = job.coordinator()
+    plan = next_plan(before)
+    before.close()
+    job.fake.split(STREAM, shard(0))
+    job.clock.advance(2 * DAY_S)
+    put = job.put(5, key=job.key_of(1))
+    strict = job.coordinator()
+    run(job, strict, plan)
+    with pytest.raises(DataLossError, match="failOnDataLoss"):
+        read_all(job, strict, plan)
+    strict.close()
+    lenient = job.coordinator(fail_on_data_loss=False, idle_wait="30s")
+    found = run(job, lenient, plan)
+    with caplog.at_level("WARNING", "kinesis_spout"):
+        found += read_all(job, lenient, plan)[1]
+    assert set(found) == set(put)
+    assert f"{shard(0)} (read up to TRIM_HORIZON)" in caplog.text
+    assert job.states()[shard(0)].end_was_read
+
+
+def test_a_shard_that_vanishes_in_the_listings_interval_makes_no_row_of_empty_batches(job: SimulatedJob) -> None:
+    driver = job.coordinator(fail_on_data_loss=False, shard_refresh_interval="60s", idle_wait="0s")
+    job.put(5, key=job.key_of(0))
+    plan = next_plan(driver)
+    job.fake.split(STREAM, shard(0))
+    with job.fake.lock:
+        del job.fake.stream(STREAM).shards[shard(0)]
+    plans = 0
+    for _ in range(20):
+        new = next_plan(driver, plan)
+        if new != plan:
+            run(job, driver, new)
+            plans += 1
+        plan = new
+        job.clock.advance(0.1)
+    assert plans <= 2
