@@ -2,13 +2,15 @@
 
 Commands that need Spark live in `spark_job`, above this package, so they are not imported here: each is an entry point of
 the group `kinesis_spout.commands` and is loaded when it is called, or listed in the help. A command that cannot be loaded
-because PySpark is missing stays in the list and says what to install.
+because a package of an extra is missing stays in the list and says what to install.
 """
 
 import importlib.metadata
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from typer.core import TyperGroup
 
 from kinesis_spout import __version__
@@ -17,7 +19,8 @@ from kinesis_spout.cli_errors import CliError, one_sentence
 from kinesis_spout.cli_reset import reset
 
 COMMAND_GROUP = "kinesis_spout.commands"
-NEEDS_SPARK = "needs PySpark"
+# Modules that only an extra brings: the package's name, and the extras of the commands that import it.
+EXTRAS_BY_MODULE = {"pyspark": ("PySpark", "spark"), "psutil": ("psutil", "spark,local")}
 
 
 class CommandsByEntryPoint(TyperGroup):
@@ -85,11 +88,13 @@ def _loaded(name: str, point: importlib.metadata.EntryPoint) -> Any:
     try:
         function = point.load()
     except ModuleNotFoundError as exc:
-        if (exc.name or "").partition(".")[0] != "pyspark":
+        missing = (exc.name or "").partition(".")[0]
+        if missing not in EXTRAS_BY_MODULE:
             raise
-        command.command(name, help=f"({NEEDS_SPARK}) pip install 'kinesis-spout[spark]'", context_settings=_ANY_ARGUMENTS)(
-            _no_spark
-        )
+        package, extras = EXTRAS_BY_MODULE[missing]
+        install = f"pip install 'kinesis-spout[{extras}]'"
+        says = escape(f"(needs {package}) {install}")
+        command.command(name, help=says, context_settings=_ANY_ARGUMENTS)(_says(package, install))
     else:
         command.command(name)(function)
     return typer.main.get_command(command)
@@ -98,9 +103,14 @@ def _loaded(name: str, point: importlib.metadata.EntryPoint) -> Any:
 _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def _no_spark(ctx: typer.Context) -> None:
-    with one_sentence(errors(), debug=root_options(ctx).debug):
-        raise CliError(f"kinesis-spout {ctx.info_name} {NEEDS_SPARK}, which is not installed; pip install 'kinesis-spout[spark]'")
+def _says(package: str, install: str) -> Callable[[typer.Context], None]:
+    """A command that can only say what it lacks."""
+
+    def lacking(ctx: typer.Context) -> None:
+        with one_sentence(errors(), debug=root_options(ctx).debug):
+            raise CliError(f"kinesis-spout {ctx.info_name} needs {package}, which is not installed; {install}")
+
+    return lacking
 
 
 if __name__ == "__main__":

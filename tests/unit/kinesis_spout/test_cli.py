@@ -34,7 +34,7 @@ def test_an_unknown_command_is_wrong_usage(tmp_path: Path) -> None:
 
 
 def test_without_pyspark_a_spark_command_says_what_to_install(tmp_path: Path) -> None:
-    hide_pyspark(tmp_path)
+    hide("pyspark", tmp_path)
     for arguments in (("run", "--stream", "s"), ("demo", "--json")):
         ended = run_cli(*arguments, cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
         assert ended.returncode == 1
@@ -44,11 +44,27 @@ def test_without_pyspark_a_spark_command_says_what_to_install(tmp_path: Path) ->
 
 
 def test_without_pyspark_the_help_still_lists_everything(tmp_path: Path) -> None:
-    hide_pyspark(tmp_path)
+    hide("pyspark", tmp_path)
     ended = run_cli("--help", cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
     assert ended.returncode == 0
-    assert "needs PySpark" in ended.stdout
+    assert "(needs PySpark) pip install 'kinesis-spout[spark]'" in ended.stdout
     assert "reset" in ended.stdout
+
+
+def test_without_the_demos_packages_the_demo_says_what_to_install(tmp_path: Path) -> None:
+    hide("psutil", tmp_path)
+    ended = run_cli("demo", "--json", cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.count("\n") == 1
+    assert "pip install 'kinesis-spout[spark,local]'" in ended.stderr
+
+
+def test_without_the_demos_packages_the_help_and_the_run_are_whole(tmp_path: Path) -> None:
+    hide("psutil", tmp_path)
+    ended = run_cli("--help", cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
+    assert ended.returncode == 0
+    assert "(needs psutil) pip install 'kinesis-spout[spark,local]'" in ended.stdout
+    assert "Run a stream" in ended.stdout
 
 
 def test_reset_without_a_zookeeper_is_one_sentence(tmp_path: Path) -> None:
@@ -68,9 +84,9 @@ def test_reset_needs_to_be_told_what(tmp_path: Path, missing: str) -> None:
     assert missing in ended.stderr
 
 
-def hide_pyspark(folder: Path) -> None:
-    """A module that stands before the installed pyspark and is missing as if there were none."""
-    (folder / "pyspark.py").write_text("raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')\n")
+def hide(module: str, folder: Path) -> None:
+    """A module that stands before the installed one and is missing as if there were none."""
+    (folder / f"{module}.py").write_text(f"raise ModuleNotFoundError(\"No module named '{module}'\", name='{module}')\n")
 
 
 def path_with(folder: Path) -> str:
