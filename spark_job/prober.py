@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kinesis_spout.errors import ExpiredIteratorError, ShardNotFoundError
+from kinesis_spout.errors import ExpiredIteratorError, ShardNotFoundError, ThrottledError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,9 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`has_work`: a record, the shard's end, or a stretch behind the tip. `iterator` starts where the next read should.
+    """`has_work`: a record, the shard's end, or a stretch behind the tip; also of a shard that is throttled.
 
+    `iterator` starts where the next read should.
     `gone`: the service does not know the shard (any more); the next listings will tell.
     """
 
@@ -62,16 +63,19 @@ class Prober:
     def _ask(self, probe: Probe) -> Answer:
         try:
             return self._look(probe)
+        except ThrottledError:
+            # Others use the shard up. A task has the patience that a driver must not have: its error would end the query.
+            return Answer(probe.shard_id, has_work=True, iterator=probe.iterator, tip_ms=None)
         except ShardNotFoundError:
             return Answer(probe.shard_id, has_work=False, iterator=None, tip_ms=None, gone=True)
 
     def _look(self, probe: Probe) -> Answer:
         iterator = probe.iterator or self._client.shard_iterator(probe.shard_id, probe.position)
         try:
-            fetched = self._client.get_records(iterator, 1)
+            fetched = self._client.get_records(iterator, 1, retry_throttled=False)
         except ExpiredIteratorError:
             iterator = self._client.shard_iterator(probe.shard_id, probe.position)
-            fetched = self._client.get_records(iterator, 1)
+            fetched = self._client.get_records(iterator, 1, retry_throttled=False)
         page = fetched.page
         if page.count or page.next_iterator is None:
             return Answer(probe.shard_id, has_work=True, iterator=iterator, tip_ms=None)

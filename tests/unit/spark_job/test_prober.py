@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.errors import AccessDeniedError
-from kinesis_spout.testing import error, expired_iterator
+from kinesis_spout.testing import error, expired_iterator, throttle
 from spark_job.prober import Answer, Probe, Prober
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
@@ -79,6 +79,13 @@ def test_a_shard_that_is_gone_has_no_work(job: SimulatedJob, prober: Prober) -> 
     assert prober.ask([Probe("shardId-000000000099", TRIM_HORIZON, None)]) == [
         Answer("shardId-000000000099", has_work=False, iterator=None, tip_ms=None, gone=True)
     ]
+
+
+@pytest.mark.parametrize("operation", ["GetRecords", "GetShardIterator"])
+def test_a_shard_that_is_throttled_is_left_to_a_task(operation: str, job: SimulatedJob, prober: Prober) -> None:
+    """Other consumers may use a shard up for minutes; an error in the driver would end the query."""
+    job.fake.faults.add(throttle(), operation=operation, times=None)
+    assert prober.ask([Probe(shard(0), TRIM_HORIZON, None)]) == [Answer(shard(0), has_work=True, iterator=None, tip_ms=None)]
 
 
 def test_an_error_that_does_not_pass_is_raised(job: SimulatedJob, prober: Prober) -> None:
