@@ -200,7 +200,7 @@ class Coordinator:
 
     def _on_tip(self, shard_id: str) -> None:
         """An open shard at its tip is done. A closed one is not: its end has to be read, and then its children."""
-        if self._until_ms is not None and shard_id not in self._catalog.endings():
+        if self._until_ms is not None and not self._catalog.is_closed(shard_id):
             self._done.add(shard_id)
 
     def _unread(self) -> list[str]:

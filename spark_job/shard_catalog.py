@@ -89,7 +89,12 @@ class ShardCatalog:
         return readable_shards(self._listing, self.shard_states())
 
     def endings(self) -> dict[str, SequenceNumber]:
-        return {shard.shard_id: shard.ending_sequence for shard in self._listing if shard.ending_sequence is not None}
+        """Where closed shards end. A number below the shard's own start, as an emulator writes it, is no place in it."""
+        closed = ((shard, shard.ending_sequence) for shard in self._listing if shard.ending_sequence is not None)
+        return {shard.shard_id: ending for shard, ending in closed if ending >= shard.starting_sequence}
+
+    def is_closed(self, shard_id: str) -> bool:
+        return any(shard.is_closed for shard in self._listing if shard.shard_id == shard_id)
 
     def unresolved(self) -> int:
         return sum(record.count for stored in self.states.values() for record in stored.state.unresolved)

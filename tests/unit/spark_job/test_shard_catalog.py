@@ -105,6 +105,27 @@ def test_closed_shards_tell_where_they_end(world: World) -> None:
     assert list(world.catalog.endings()) == [shard(0)]
 
 
+def test_an_end_below_the_start_of_its_shard_closes_it_but_is_no_place(world: World) -> None:
+    """An emulator ends every shard at 2**63 - 1, far below its records: the first page would be taken for the last."""
+    world.job.fake.split(STREAM, shard(0))
+    world.job.fake.faults.add(alter(lambda page: _ended_at(page, str(2**63 - 1))), operation="ListShards")
+    world.refresh()
+    assert world.catalog.endings() == {}
+    assert [world.catalog.is_closed(shard(index)) for index in (0, 1, 2)] == [True, False, False]
+
+
+def _ended_at(page: Any, number: str) -> Any:
+    def ended(listed: Any) -> Any:
+        numbers = listed.sequence_number_range
+        if numbers.ending_sequence_number is None:
+            return listed
+        return msgspec.structs.replace(
+            listed, sequence_number_range=msgspec.structs.replace(numbers, ending_sequence_number=number)
+        )
+
+    return msgspec.structs.replace(page, shards=[ended(listed) for listed in page.shards])
+
+
 def test_the_services_time_is_this_machines_plus_what_the_service_is_ahead(world: World) -> None:
     world.catalog.describe()
     assert world.catalog.service_now_ms() == world.job.clock.now_ms()
