@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from state.state_store import StartPin
 
 
+MOST_SHARDS_PER_TASK = 500  # so many shards' plan, and their ends, fit into one znode each, iterators and all
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanLimits:
     """The limits that a plan carries. Records per trigger and shard, bytes held per task, time per fetch loop."""
@@ -131,7 +134,7 @@ def make_plan(
             fetch_time_ms=limits.max_fetch_time_ms,
             fetch_cap_ms=max(limits.max_search_time_ms, limits.max_fetch_time_ms),
         )
-        for group in assign(chosen, limits.max_tasks)
+        for group in assign(chosen, max(limits.max_tasks, -(-len(chosen) // MOST_SHARDS_PER_TASK)))
     )
     return Plan(plan_id=plan_id, created_ms=now_ms, tasks=tasks, until_ms=until_ms)
 
