@@ -9,6 +9,7 @@ _ERROR_CLASS = re.compile(r"^\[[A-Z][A-Z0-9_.]*\]\s*")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: .*$", re.DOTALL)  # and the position and the plan behind it
 _RAISED = re.compile(r"^((?:\w+\.)*)(\w+)(?:: (.*))?$", re.DOTALL)
 _OURS = ("kinesis_spout.", "state.", "scheme.", "spark_job.")
+_CALLED = re.compile(r"^An error occurred while calling .*\n: ")  # py4j, before Java's own words
 _FRAME = re.compile(r"^\s|^\tat |^Caused by: |^=== ")
 LONGEST = 600
 
@@ -16,7 +17,7 @@ LONGEST = 600
 def failure_sentence(text: str) -> str:
     """The cause of a failed query from its exception's text.
 
-    The last Python traceback in it is the outermost Python error, and says it; without one, Spark's own first line does.
+    The last Python traceback in it is the outermost Python error, and says it; without one, the first line of Spark or Java does.
     """
     before, marker, after = text.rpartition(_TRACEBACK)
     sentence = _raised_in(after) if marker else None
@@ -51,6 +52,9 @@ def _without_class(raised: str) -> str:
 
 
 def _first_line(text: str) -> str:
+    java = _CALLED.match(text)
+    if java is not None:
+        return _without_class(_first_line(text[java.end() :]))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0])) if lines else "the query failed without saying why"
 

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from rich.console import Console
+from rich.markup import escape
 
 from kinesis_spout.cli_console import errors, root_options
 from kinesis_spout.cli_errors import CliError, StopSignals, one_sentence
@@ -111,16 +113,16 @@ def run(
 
 
 def _run(job: RunJob, console: Console, stop: StopSignals, *, master: str | None, conf: dict[str, str], log_file: Path) -> None:
-    _say(console, f"[bold]{job.source.stream or job.source.stream_arn}[/] to {job.sink.value} {job.path or ''}")
-    _say(console, f"[dim]Spark's log: {log_file}[/]")
+    _say(console, f"[bold]{job.source.stream or job.source.stream_arn}[/] to {job.sink.value} {escape(job.path or '')}")
+    _say(console, f"[dim]Spark's log: {escape(str(log_file))}[/]")
     with spark_session(f"kinesis-spout {job.source.application}", master=master, conf=conf, folders=(Path.cwd(),)) as spark:
         stop.install()  # PySpark's context has taken SIGINT over
         try:
             query, notes = job.start(spark)
-        except PySparkException as exc:
-            raise CliError(failure_sentence(str(exc)), log_file=log_file) from exc
+        except (PySparkException, Py4JError) as exc:
+            raise CliError(f"the query does not start: {failure_sentence(str(exc))}", log_file=log_file) from exc
         for note in notes:
-            _say(console, f"[yellow]note:[/] {note}")
+            _say(console, f"[yellow]note:[/] {escape(note)}")
         progress = Progress()
         try:
             with stop.deferred(), ProgressLine(console) as line:

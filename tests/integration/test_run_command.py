@@ -64,13 +64,24 @@ def test_parquet_gets_every_record_once_and_a_second_run_adds_nothing(orders: Or
 
 
 def test_sparks_noise_is_in_the_named_log_and_nowhere_else(orders: Orders, tmp_path: Path) -> None:
-    ended = run_cli("run", *orders.arguments, "--sink", "noop", "--available-now", "--log-file", "spark.log", cwd=tmp_path)
+    ended = run_cli("run", *orders.arguments, "--sink", "noop", "--available-now", "--log-file", "spark[x].log", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == ""
-    assert "spark.log" in ended.stderr
+    assert "spark[x].log" in ended.stderr
     assert "WARN" not in ended.stderr
-    assert "WARN" in (tmp_path / "spark.log").read_text()
-    assert SECRET_KEY not in ended.stderr + (tmp_path / "spark.log").read_text()
+    assert "WARN" in (tmp_path / "spark[x].log").read_text()
+    assert SECRET_KEY not in ended.stderr + (tmp_path / "spark[x].log").read_text()
+
+
+def test_a_path_that_cannot_be_written_is_one_sentence_of_javas(orders: Orders, tmp_path: Path) -> None:
+    """And no stack: the error is none of PySpark's own."""
+    (tmp_path / "file").write_text("")
+    ended = run_cli("run", *orders.arguments, "--sink", "parquet", "--path", "file/out", "--available-now", cwd=tmp_path)
+    assert ended.returncode == 1
+    error = next(line for line in ended.stderr.splitlines() if line.startswith("error: "))
+    assert error.startswith("error: the query does not start: ")
+    assert str(tmp_path / "file") in error
+    assert "org.apache" not in ended.stderr
 
 
 def test_json_through_a_function_of_the_users_own_goes_to_a_directory_a_batch(orders: Orders, tmp_path: Path) -> None:

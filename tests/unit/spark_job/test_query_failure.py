@@ -57,5 +57,13 @@ def test_without_python_sparks_own_first_line_is_the_cause() -> None:
     assert failure_sentence("") == "the query failed without saying why"
 
 
+def test_an_error_of_java_without_its_stack_is_the_cause() -> None:
+    text = (
+        "An error occurred while calling o60.start.\n: java.io.IOException: mkdir of file:/no/out failed\n"
+        "\tat org.apache.hadoop.fs.FileSystem.primitiveMkdir(FileSystem.java:1414)\n\tat org.apache.hadoop.fs.X(Y.java:1)\n"
+    )
+    assert failure_sentence(text) == "IOException: mkdir of file:/no/out failed"
+
+
 def test_a_very_long_cause_is_cut() -> None:
     assert len(failure_sentence("x" * 10_000)) < LONGEST + 10
