@@ -115,6 +115,8 @@ def _as_text(option: str, value: object) -> str:
         return str(value).lower()
     if isinstance(value, Mapping):
         return json.dumps(dict(value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))  # 1e5 is how people write a hundred thousand
     if isinstance(value, str | int | float):
         return str(value)
     raise ConfigError(f"option {option} is of type {type(value).__name__}; give a text or a number")

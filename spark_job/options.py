@@ -6,16 +6,22 @@ Spark lower-cases option keys, so options are matched without regard to case and
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from kinesis_spout.config import parse_bool, parse_duration_ms, parse_size_bytes
 from kinesis_spout.errors import ConfigError
-from state.errors import InvalidPositionError
+from state.connect_string import ConnectString
+from state.embedded_zookeeper import embedded_directory
+from state.errors import InvalidPositionError, InvalidStoreSettingError
 from state.position import StartingPosition
+from state.zookeeper_paths import valid_name
 
 Reader = Callable[[str, str], Any]
+_JSON_START = '{"default": "LATEST"}'
+_WHOLE = re.compile(r"\s*([0-9]{1,18})\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +44,29 @@ def _text(_option: str, text: str) -> str:
     return text
 
 
+def _name(option: str, text: str) -> str:
+    """A name of a node in ZooKeeper: refused here what would be refused only when the query runs."""
+    try:
+        return valid_name(f"option {option}", text)
+    except InvalidStoreSettingError as exc:
+        raise ConfigError(str(exc)) from exc
+
+
+def _address(option: str, text: str) -> str:
+    try:
+        if embedded_directory(text) is None:
+            ConnectString.parse(text)
+    except InvalidStoreSettingError as exc:
+        raise ConfigError(f"option {option}: {exc}") from exc
+    return text
+
+
 def _integer(minimum: int) -> Reader:
     def read(option: str, text: str) -> int:
-        if text.strip().isascii() and text.strip().isdecimal() and int(text) >= minimum:
-            return int(text)
-        raise ConfigError(f"option {option} is {text!r}; give a whole number of at least {minimum}")
+        match = _WHOLE.fullmatch(text)
+        if match is not None and int(match[1]) >= minimum:
+            return int(match[1])
+        raise ConfigError(f"option {option} is {text[:40]!r}; give a whole number of at least {minimum}, of at most 18 digits")
 
     return read
 
@@ -96,14 +120,14 @@ def _start(option: str, text: str) -> StartWish:
             return StartWish(default=StartingPosition.parse(text))
         wishes = json.loads(text)
         if not isinstance(wishes, dict) or not all(isinstance(wish, str) for wish in wishes.values()):
-            raise ConfigError(
-                f'option {option}: a JSON start maps shard ids (and "default") to positions, as in {{"default": "LATEST"}}'
-            )
+            raise ConfigError(f'option {option}: a JSON start maps shard ids (and "default") to positions, as in {_JSON_START}')
         default = StartingPosition.parse(wishes.pop("default", "LATEST"))
         return StartWish(
             default=default, shards=tuple((shard, StartingPosition.parse(wish)) for shard, wish in sorted(wishes.items()))
         )
-    except (InvalidPositionError, json.JSONDecodeError) as exc:
+    except json.JSONDecodeError as exc:
+        raise ConfigError(f"option {option} is {text!r}, which is not JSON: {exc}; give it as in {_JSON_START}") from exc
+    except InvalidPositionError as exc:
         raise ConfigError(f"option {option}: {exc}") from exc
 
 
@@ -125,15 +149,15 @@ class Option:
 OPTIONS: dict[str, Option] = {
     "stream": Option("streamName", _text, meaning="the stream, by its name; or give `streamArn`"),
     "stream_arn": Option("streamArn", _text, meaning="the stream, by its ARN, which also names the region"),
-    "application": Option("applicationName", _text, meaning="the name under which the checkpoints are kept; required"),
+    "application": Option("applicationName", _name, meaning="the name under which the checkpoints are kept; required"),
     "zookeeper": Option(
         "zookeeper",
-        _text,
+        _address,
         meaning="connect string, like `zk1:2181,zk2:2181/chroot`, or `embedded:<directory>` on one machine; required",
     ),
     "zookeeper_root": Option(
         "zookeeperRoot",
-        _text,
+        _name,
         "kinesis-spout",
         meaning="the folder in ZooKeeper that holds all applications",
     ),

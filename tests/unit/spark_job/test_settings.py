@@ -64,6 +64,14 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(wrong: str, nearest:
         ("probeInterval", "10ms"),
         ("region", " "),
         ("applicationName", ""),
+        ("applicationName", "team/etl"),
+        ("applicationName", ".."),
+        ("zookeeperRoot", "a/b"),
+        ("zookeeper", "zk1 2181"),
+        ("zookeeper", "zk1:2181,"),
+        ("zookeeper", "zk1:2181/a/.."),
+        ("zookeeper", "embedded:"),
+        ("maxTasks", "9" * 5_000),
     ],
 )
 def test_a_bad_value_is_refused_by_the_name_of_its_option(option: str, value: str) -> None:
@@ -108,6 +116,18 @@ def test_source_and_reader_options_say_the_same() -> None:
 def test_a_source_refuses_a_bad_value_when_it_is_made() -> None:
     with pytest.raises(ConfigError, match="maxRecordsPerShard"):
         KinesisSource(stream="orders", application="etl", zookeeper="zk:2181", max_records_per_shard=0)
+
+
+def test_a_whole_number_may_be_written_as_a_float() -> None:
+    source = KinesisSource(stream="orders", application="etl", zookeeper="zk:2181", max_records_per_shard=1e5, max_fetch_time=1.5)
+    assert (source.settings().max_records_per_shard, source.settings().max_fetch_time_ms) == (100_000, 1_500)
+    with pytest.raises(ConfigError, match=r"maxRecordsPerShard.*'0\.5'"):
+        KinesisSource(stream="orders", application="etl", zookeeper="zk:2181", max_records_per_shard=0.5)
+
+
+def test_a_start_that_is_no_json_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"startingPosition.*is not JSON.*as in"):
+        settings(startingPosition='{"default": LATEST}')
 
 
 def test_secrets_show_in_no_repr() -> None:
