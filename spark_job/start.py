@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesis_spout.config import nearest_name
+from kinesis_spout.errors import ConfigError
 from state.position import Position, StartingPosition
 from state.state_store import StartPin, StateStore
 
@@ -18,8 +20,14 @@ LATEST_MARGIN_MS = 2_000  # the service's Date header is cut to whole seconds: s
 def pin_start(store: StateStore, wish: StartWish, now_ms: int, shard_ids: Sequence[str]) -> StartPin:
     """Pin the start at `now_ms`, the service's time, unless somebody has: the pin that holds is returned.
 
-    Shards listed now start at their wish; shards listed first later are children and start at TRIM_HORIZON.
+    Shards listed now start at their wish; shards listed first later are children and start at TRIM_HORIZON. Raises
+    `ConfigError` for a wish for a shard that is not listed: nothing would ever start there.
     """
+    for shard, _ in wish.shards:
+        if shard not in shard_ids:
+            nearest = nearest_name(shard, shard_ids)
+            hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
+            raise ConfigError(f"option startingPosition names shard {shard!r}, which the stream does not list; {hint}")
     pin = StartPin(
         time_ms=now_ms,
         wish=wish.text,

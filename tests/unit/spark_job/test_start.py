@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kinesis_spout.errors import ConfigError
 from spark_job.options import StartWish
 from spark_job.start import LATEST_MARGIN_MS, pin_start, pinned
 from state.memory_store import MemoryBackend, MemoryStateStore
@@ -42,6 +43,14 @@ def test_a_pin_says_when_it_was_made_what_was_wished_and_which_shards_were_there
     assert (pin.time_ms, pin.shards, pin.position) == (NOW_MS, ("a", "b"), Position.at_timestamp(NOW_MS - LATEST_MARGIN_MS))
     assert pin.shard_positions == {"a": Position.after(SequenceNumber(7))}
     assert pin.wish == '{"default": "LATEST", "a": "AFTER:7"}'
+
+
+def test_a_wish_for_a_shard_that_is_not_listed_is_refused_and_nothing_is_pinned() -> None:
+    """A misspelt shard would start at the default without a word."""
+    backend = MemoryBackend()
+    with pytest.raises(ConfigError, match=r"startingPosition names shard 'shard-O1'.*did you mean shard-01\?"):
+        pin_start(MemoryStateStore(backend), wish("LATEST", **{"shard-O1": "TRIM_HORIZON"}), NOW_MS, ["shard-01", "shard-02"])
+    assert MemoryStateStore(backend).read_start() is None
 
 
 def test_the_first_pin_holds_whatever_is_wished_later() -> None:
