@@ -16,7 +16,8 @@ from state.errors import InvalidStoreSettingError
 from state.plan import plan_number
 
 # What ZooKeeper refuses in a path: https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html (The data model).
-_FORBIDDEN = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+# Java writes what lies beyond U+FFFF as two surrogates, which are refused.
+_FORBIDDEN = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 _RESERVED = frozenset({"stream", "start", "epoch", "owner", "shardList", "plan", "batches"})
 _MAX_NAME_BYTES = 200
 
@@ -29,7 +30,7 @@ def valid_name(what: str, name: str) -> str:
         )
     if _FORBIDDEN.search(name):
         raise InvalidStoreSettingError(
-            f"{what} {name!r} cannot be a name in ZooKeeper; use one without '/' and control characters"
+            f"{what} {name!r} cannot be a name in ZooKeeper; use one without '/', control characters and emoji"
         )
     if len(name.encode()) > _MAX_NAME_BYTES:
         raise InvalidStoreSettingError(f"{what} {name[:20]!r}... is longer than {_MAX_NAME_BYTES} bytes; use a shorter name")

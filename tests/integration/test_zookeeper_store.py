@@ -251,7 +251,7 @@ def test_a_connect_string_has_servers_and_a_chroot() -> None:
 
 def test_bad_names_are_refused_with_the_name(zookeeper_chroot: str) -> None:
     """Names become parts of paths."""
-    for bad in ("", ".", "..", "a/b", "a\x00b", "a\nb", "x" * 300):
+    for bad in ("", ".", "..", "a/b", "a\x00b", "a\nb", "x" * 300, "a\U0001f680"):
         for what in ("application", "stream", "root"):
             names = {"application": "app", "stream": "flights", "root": "root"} | {what: bad}
             with pytest.raises(InvalidStoreSettingError, match=what):

@@ -66,6 +66,7 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(wrong: str, nearest:
         ("applicationName", ""),
         ("applicationName", "team/etl"),
         ("applicationName", ".."),
+        ("applicationName", "rocket \U0001f680"),
         ("zookeeperRoot", "a/b"),
         ("zookeeper", "zk1 2181"),
         ("zookeeper", "zk1:2181,"),
