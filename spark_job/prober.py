@@ -63,8 +63,8 @@ class Prober:
     def _ask(self, probe: Probe) -> Answer:
         try:
             return self._look(probe)
-        except ThrottledError:
-            # Others use the shard up. A task has the patience that a driver must not have: its error would end the query.
+        except (ThrottledError, ExpiredIteratorError):
+            # Others use the shard up, or clocks disagree. A task has the patience that a driver lacks: its error ends the query.
             return Answer(probe.shard_id, has_work=True, iterator=probe.iterator, tip_ms=None)
         except ShardNotFoundError:
             return Answer(probe.shard_id, has_work=False, iterator=None, tip_ms=None, gone=True)

@@ -88,6 +88,11 @@ def test_a_shard_that_is_throttled_is_left_to_a_task(operation: str, job: Simula
     assert prober.ask([Probe(shard(0), TRIM_HORIZON, None)]) == [Answer(shard(0), has_work=True, iterator=None, tip_ms=None)]
 
 
+def test_a_shard_whose_iterators_expire_at_once_is_left_to_a_task(job: SimulatedJob, prober: Prober) -> None:
+    job.fake.faults.add(expired_iterator(), operation="GetRecords", times=2)
+    assert ask(prober).has_work
+
+
 def test_an_error_that_does_not_pass_is_raised(job: SimulatedJob, prober: Prober) -> None:
     job.fake.faults.add(error("AccessDeniedException"), operation="GetRecords", times=None)
     with pytest.raises(AccessDeniedError):
