@@ -9,6 +9,7 @@ A newer `format` and damaged bytes are both `StoredDataError`, never "there is n
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ MAX_VALUE_BYTES = 512 * 1024
 """A value above this is not written. ZooKeeper's own limit for a whole request is 1 MB, and it drops the connection above."""
 
 _SHARD_END = PositionKind.SHARD_END.value
+_WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 _ANCESTOR_NOTHING = ("", PositionKind.TRIM_HORIZON.value)  # the ancestor's state before its first checkpoint
 
 T = TypeVar("T")
@@ -106,7 +108,10 @@ def decode(data: bytes, kind: type[T], path: str) -> T:
             )
         value = _DECODERS[kind].decode(data)
     except (msgspec.MsgspecError, InvalidSequenceNumberError, InvalidPositionError, UnicodeDecodeError) as exc:
-        raise StoredDataError(f"{path} holds {data[:80]!r}, which is not a stored {kind.__name__.strip('_')}: {exc}") from exc
+        what = _WORD_START.sub(" ", kind.__name__.removeprefix("_Stored")).lower()
+        raise StoredDataError(
+            f"{path} holds {data[:80]!r}, which is no {what}: {exc}; restore it, or reset the application"
+        ) from exc
     if not isinstance(value, kind):
         raise TypeError(f"{kind.__name__} has no decoder")
     return value
@@ -187,4 +192,4 @@ def _sequence(text: str | None, path: str) -> SequenceNumber | None:
     try:
         return None if text is None else SequenceNumber.parse(text)
     except InvalidSequenceNumberError as exc:
-        raise StoredDataError(f"{path} has checkpoint {text!r}: {exc}") from exc
+        raise StoredDataError(f"{path} has checkpoint {text!r}: {exc}; restore it, or reset the application") from exc

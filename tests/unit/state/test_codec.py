@@ -90,11 +90,12 @@ def test_the_ancestors_state_is_read(stored: bytes, expected: ShardState) -> Non
         b'{"format":1,"readPosition":"AT:1","unresolved":[{"first":"1"}]}',
     ],
 )
-def test_damaged_bytes_are_an_error_that_names_the_path(stored: bytes) -> None:
-    """Never a default in the place of what cannot be read."""
-    with pytest.raises(StoredDataError, match=PATH) as damaged:
+def test_damaged_bytes_are_an_error_that_names_the_path_and_what_to_do(stored: bytes) -> None:
+    """Never a default in the place of what cannot be read. And no name of a class of ours."""
+    with pytest.raises(StoredDataError, match=f"{PATH}.*; restore it, or reset the application$") as damaged:
         decode_shard_state(stored, SHARD, PATH)
     assert "\n" not in str(damaged.value)
+    assert "StoredShardState" not in str(damaged.value)
 
 
 @pytest.mark.parametrize("kind", [TaskEnd, StreamIdentity, StartPin])
