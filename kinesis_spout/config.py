@@ -74,7 +74,7 @@ class StreamRef:
     def parse(cls, name: str | None = None, arn: str | None = None) -> StreamRef:
         """Read exactly one of a stream name and a stream ARN; raises `ConfigError`."""
         if name is not None and arn is not None:
-            raise ConfigError("options stream name and stream ARN are both given; give one of them", option="streamName")
+            raise ConfigError("options streamName and streamArn are both given; give one of them", option="streamName")
         if arn is not None:
             match = _STREAM_ARN.fullmatch(arn)
             if match is None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FIELD_HINTS = {name.replace("_", ""): option.name for name, option in OPTIONS.items()} | {n: o.name for n, o in OPTIONS.items()}
+_FIELD = re.compile(rf"\b(?:{'|'.join(name for name in OPTIONS if '_' in name)})\b")  # the others are words as well
 _FIELD_BY_KEY = {option.name.lower(): name for name, option in OPTIONS.items()}
 
 
@@ -99,7 +101,8 @@ def _aws(values: dict[str, Any], stream: StreamRef) -> AwsConfig:
         stream.region_or(values["region"])
         return AwsConfig(**values)
     except ConfigError as exc:
-        raise exc.respelt(OPTIONS[exc.option].name if exc.option in OPTIONS else str(exc.option)) from exc
+        named = exc.respelt(OPTIONS[exc.option].name if exc.option in OPTIONS else str(exc.option))
+        raise ConfigError(_FIELD.sub(lambda match: OPTIONS[match[0]].name, str(named)), option=named.option) from exc
 
 
 def _read(option: Option, text: str | None) -> Any:

@@ -151,5 +151,14 @@ def test_a_secret_with_a_bad_value_is_not_repeated_in_the_error() -> None:
     assert "s3cr3t-key" not in str(caught.value)
 
 
+def test_an_error_about_two_options_names_both_as_options() -> None:
+    with pytest.raises(ConfigError, match=r"awsSecretAccessKey: is missing beside awsAccessKeyId;"):
+        settings(awsAccessKeyId="AKIAEXAMPLE")
+    with pytest.raises(ConfigError, match=r"profile: 'etl' is given beside awsAccessKeyId;"):
+        settings(awsAccessKeyId="AKIAEXAMPLE", awsSecretAccessKey="s3cr3t", profile="etl")
+    with pytest.raises(ConfigError, match=r"streamName and streamArn"):
+        settings(streamArn="arn:aws:kinesis:eu-west-1:123456789012:stream/orders")
+
+
 def test_every_field_of_the_source_is_an_option_and_the_other_way_round() -> None:
     assert set(OPTIONS) == set(KinesisSource.__dataclass_fields__)
