@@ -1,4 +1,4 @@
-"""Kinesis for Spark Structured Streaming. The only package that imports pyspark."""
+"""Kinesis for Spark Structured Streaming. The only package that needs pyspark to be imported."""
 
 from spark_job.kinesis_source import KinesisSource
 from spark_job.source import register
