@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,8 @@ class Environment:
 
     def wanted(self) -> dict[str, str]:
         """What the environment is made from, as digests: the packages, and the project's own metadata."""
-        interpreter = f"{sys.version} {sys.base_prefix} {self.folder}".encode()
+        # not sys.version: a security update of Python needs no new packages, and must not remove them under a run
+        interpreter = f"{sysconfig.get_config_var('SOABI')} {sys.base_prefix} {self.folder}".encode()
         packages = _digest(interpreter, self._build_lock.read_bytes(), self.lock.read_bytes())
         return {"packages": packages, "project": _digest((self.root / "pyproject.toml").read_bytes())}
 

@@ -123,6 +123,18 @@ def test_an_environment_is_ready_only_for_what_it_was_made_from(tmp_path: Path) 
     assert environment.needs_new_packages()
 
 
+def test_a_security_update_of_python_leaves_the_environment_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian's keep the version and change the build; the environment links to the interpreter, so it has the update."""
+    requirements = tmp_path / "requirements"
+    requirements.mkdir()
+    for path in (requirements / "lock.txt", requirements / "build.txt", tmp_path / "pyproject.toml"):
+        path.write_text("one")
+    environment = Environment(root=tmp_path, folder=tmp_path, lock=requirements / "lock.txt", log=tmp_path / "set-up.log")
+    environment.write_stamp(environment.wanted())
+    monkeypatch.setattr(sys, "version", f"{sys.version} of another day")
+    assert environment.is_ready()
+
+
 def test_the_version_of_pip_is_read(tmp_path: Path) -> None:
     """An old pip can't install into another environment, so it is as good as none."""
     assert pip_version([str(program(tmp_path / "pip", "pip 22.0.2 from /usr/lib (python 3.10)"))]) == (22, 0)
