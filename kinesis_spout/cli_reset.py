@@ -7,8 +7,9 @@ import typer
 from rich.console import Console
 
 from kinesis_spout.cli_console import errors, root_options
-from kinesis_spout.cli_errors import one_sentence
+from kinesis_spout.cli_errors import CliError, one_sentence
 from kinesis_spout.clock import SystemClock
+from state.embedded_zookeeper import embedded_directory
 from state.ownership import this_process
 from state.zookeeper_store import ZookeeperStateStore
 
@@ -30,6 +31,9 @@ def reset(
     """
     console = Console()
     with one_sentence(errors(), debug=root_options(ctx).debug):
+        directory = embedded_directory(zookeeper)
+        if directory is not None and not directory.is_dir():
+            raise CliError(f"--zookeeper {zookeeper}: there is no such directory, so there is no state to reset")
         store = ZookeeperStateStore(zookeeper, root=zookeeper_root, application=application, stream=stream)
         with closing(store):
             states = store.load_states()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from kinesis_spout.errors import (
     ExpiredIteratorError,
+    MalformedResponseError,
     RequestRefusedError,
     ShardNotFoundError,
     StillThrottledError,
@@ -196,6 +197,7 @@ class KinesisShardGetter:
 
     def _accept(self, fetched: FetchedPage, limit: int) -> Page:
         decoded = fetched.page
+        self._refuse_disorder(decoded)
         self._iterator = decoded.next_iterator
         self._iterator_is_a_hint = False
         if decoded.last is not None:
@@ -204,6 +206,19 @@ class KinesisShardGetter:
         if ended:
             self._position, self._iterator = SHARD_END, None
         return self._page(decoded, fetched.service_time_ms, ended=ended, limit=limit)
+
+    def _refuse_disorder(self, decoded: DecodedPage) -> None:
+        """A page that runs backwards, or before the position, can't be told in positions: accepted, it could never be settled."""
+        if decoded.first is None or decoded.last is None:
+            return
+        start = self._position
+        # After a part of an aggregate, the aggregate as a whole comes again.
+        before = start.sequence if start.kind is PositionKind.AFTER and start.sequence and not start.sequence.sub else None
+        if decoded.last < decoded.first or (before is not None and decoded.first <= before):
+            raise MalformedResponseError(
+                f"shard {self._shard_id} of {self._client.where} gave records from {decoded.first} to {decoded.last} at position "
+                f"{self._position}, which is out of order; nothing of it was read, try again"
+            )
 
     def _page(self, decoded: DecodedPage, service_time_ms: int | None, *, ended: bool, limit: int) -> Page:
         return Page(

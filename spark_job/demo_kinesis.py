@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from kinesis_spout.cli_errors import CliError
-from spark_job.demo_environment import clean_environment
+from spark_job.child_environment import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

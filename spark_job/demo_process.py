@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
-from spark_job.demo_environment import clean_environment
+from spark_job.child_environment import clean_environment
 from spark_job.query_failure import failure_sentence
 
 if TYPE_CHECKING:

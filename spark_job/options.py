@@ -170,7 +170,9 @@ OPTIONS: dict[str, Option] = {
     "region": Option("region", _text, meaning="the AWS region; without it, that of the AWS configuration"),
     "endpoint_url": Option("endpointUrl", _text, meaning="another Kinesis endpoint: a VPC endpoint, or a local emulator"),
     "profile": Option("profile", _text, meaning="a profile of the AWS configuration files"),
-    "access_key_id": Option("awsAccessKeyId", _text, meaning="an access key; without it, botocore's own chain of credentials"),
+    "access_key_id": Option(
+        "awsAccessKeyId", _text, secret=True, meaning="an access key; without it, botocore's own chain of credentials"
+    ),
     "secret_access_key": Option(
         "awsSecretAccessKey",
         _text,

@@ -130,7 +130,8 @@ def _run(job: RunJob, console: Console, stop: StopSignals, *, master: str | None
         finally:
             if query.isActive:
                 query.stop()
-            _say(console, f"stopped after {progress}" if stop.stopping else f"ended: {progress}")
+            if stop.stopping or query.exception() is None:
+                _say(console, f"stopped after {progress.total}" if stop.stopping else f"ended: {progress.total}")
 
 
 def _say(console: Console, text: str) -> None:

@@ -47,12 +47,13 @@ class Progress:
             last_batch=int(report["batchId"]),
         )
 
+    @property
+    def total(self) -> str:
+        """What there was in all, without the figures of the moment: a run that has caught up has no lag to show."""
+        return f"{self.batches:,} {'batch' if self.batches == 1 else 'batches'}  {self.rows:,} rows"
+
     def __str__(self) -> str:
-        parts = [
-            f"{self.batches:,} {'batch' if self.batches == 1 else 'batches'}",
-            f"{self.rows:,} rows",
-            f"{self.rows_per_s:,.0f} rows/s",
-        ]
+        parts = [self.total, f"{self.rows_per_s:,.0f} rows/s"]
         if self.lag_ms is not None:
             parts.append(f"lag {duration(self.lag_ms)}")
         if self.unresolved:

@@ -14,6 +14,7 @@ from kinesis_spout.errors import (
     AccessDeniedError,
     ExpiredIteratorError,
     KinesisError,
+    MalformedResponseError,
     ShardNotFoundError,
     StillThrottledError,
     ThrottledError,
@@ -222,7 +223,7 @@ def test_throttling_without_end_becomes_a_clear_error() -> None:
 def test_fetches_keep_to_the_shards_limits() -> None:
     """Five calls in a second; a page of 10 MB holds the next one back for five seconds."""
     clock = SimulatedClock()
-    getter = getter_of(ScriptedClient(fetched([1])), clock=clock)
+    getter = getter_of(ScriptedClient(fetched()), clock=clock)
     for _ in range(11):
         getter.fetch(10)
     assert clock.seconds == pytest.approx(1002.0)
@@ -234,3 +235,12 @@ def test_other_errors_are_the_callers() -> None:
     with pytest.raises(AccessDeniedError):
         getter.fetch(10)
     assert getter.position == TRIM_HORIZON
+
+
+@pytest.mark.parametrize("sequences", [[7, 6], [5, 8], [3]])
+def test_a_page_that_runs_backwards_or_before_the_position_is_refused(sequences: list[int]) -> None:
+    """Published once, it could never be settled: the position stays where it was."""
+    getter = getter_of(ScriptedClient(fetched(sequences)), after(5))
+    with pytest.raises(MalformedResponseError, match="out of order"):
+        getter.fetch(10)
+    assert getter.position == after(5)
