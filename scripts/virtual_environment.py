@@ -91,7 +91,7 @@ class Environment:
             run_logged([*command, str(self._build_lock)], what="installing pip", log=self.log, env=PIP_SETTINGS)
         self._pip("--no-deps", "--require-hashes", "--requirement", str(self._build_lock), what="installing the build tools")
         count = len(re.findall(r"^[a-z0-9].*==", self.lock.read_text(), re.MULTILINE))
-        say(f"{count} packages of {self.lock.relative_to(self.root)} (Spark is 450 MB: the first time takes minutes)")
+        say(f"{count} packages of {self.lock.relative_to(self.root)} (Spark is 450 MB: takes minutes)")
         options = ["--no-deps", "--no-build-isolation", "--require-hashes", "--requirement", str(self.lock)]
         self._pip(*options, what="installing the packages")
         run_logged([str(self.python), "-m", "pip", "check"], what="the check of the packages", log=self.log, env=PIP_SETTINGS)

@@ -78,7 +78,7 @@ class Demo:
             processes = job.kill()
         resumed = self._checkpoints()
         self.screen.detail(
-            f"[bold red]kill -9[/] on the job and the {processes - 1} processes below it, in the middle of its work"
+            f"[bold red]kill -9[/] on the job and its {processes - 1} processes, in the middle of its work"
         )
         with JobProcess.start(self.directory, endpoint_url=endpoint_url, max_records_per_shard=per_batch) as job:
             self._followed(job, "Resumed", counted, total, until=None)
