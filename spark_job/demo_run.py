@@ -77,9 +77,7 @@ class Demo:
                 return None
             processes = job.kill()
         resumed = self._checkpoints()
-        self.screen.detail(
-            f"[bold red]kill -9[/] on the job and its {processes - 1} processes, in the middle of its work"
-        )
+        self.screen.detail(f"[bold red]kill -9[/] on the job and its {processes - 1} processes, in the middle of its work")
         with JobProcess.start(self.directory, endpoint_url=endpoint_url, max_records_per_shard=per_batch) as job:
             self._followed(job, "Resumed", counted, total, until=None)
         return resumed
