@@ -24,6 +24,7 @@ def play(seed: int, zookeeper: str) -> None:
     with serve(clock=clock, settings=service) as fake, kinesis_client(fake.endpoint_url) as client:
         create_stream(client, STREAM, shards=chance.choice((1, 2, 4)))
         stream = StreamUnderTest(client, fake.endpoint_url, zookeeper, clock)
+        clock.advance(1)  # the first shards are listed by now
         settings = stream.settings(
             idle_wait="250ms",
             max_records_per_shard=chance.choice((3, 20, 1000)),
