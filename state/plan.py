@@ -32,10 +32,24 @@ class PlanPointer(msgspec.Struct, frozen=True):
     status: PlanStatus
 
 
+class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A queued record (or, with `last`, a range of `count` of them) to be read again, exactly by its number.
+
+    `attempts` is what it had before; `exhausted`: it may not be tried again, so it is read for the dead letter only.
+    """
+
+    first: SequenceNumber
+    last: SequenceNumber | None = None
+    count: int = 1
+    attempts: int
+    exhausted: bool = False
+
+
 class ShardSlice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a task is to read of one shard: from `position`, at most `max_records`. `iterator` is a hint that may have expired.
 
     `ending_sequence` is where a closed shard ends, as the shard list says: one more sign of the end, never the only one.
+    `retries`, ascending, all before `position`, are read first; with `max_records` 0 nothing else is.
     """
 
     shard_id: str
@@ -43,6 +57,7 @@ class ShardSlice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     max_records: int
     iterator: str | None = None
     ending_sequence: SequenceNumber | None = None
+    retries: tuple[PlannedRetry, ...] = ()
 
 
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -59,12 +74,16 @@ class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What one batch is to read. `until_ms`: the service time that an AvailableNow run pinned, if it is one."""
+    """What one batch is to read. `until_ms`: the service time that an AvailableNow run pinned, if it is one.
+
+    `storms`: how many plans in a row, up to this one, were storms of failures (see `state.report.PlanReport`).
+    """
 
     plan_id: str
     created_ms: int
     tasks: tuple[TaskPlan, ...]
     until_ms: int | None = None
+    storms: int = 0
     format: int = PLAN_FORMAT
 
 
@@ -82,6 +101,8 @@ class ShardEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     - `shard_end`: the shard ends after `last`; `children` continue it, as far as the service named them.
     - `gone`: the service does not know the shard (any more), so what was left of it after `last` was not read.
     - `last_arrival_ms`: arrival time of the record `last`; `iterator`: a hint for the next read.
+    - `retries_done`: so many of the slice's retries, from the first on, were looked for; `retry_rows` records of them were
+      found (not among `count`); `retries_gone` are the first numbers of those of which no record is left.
     """
 
     shard_id: str
@@ -96,6 +117,9 @@ class ShardEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     last_arrival_ms: int | None = None
     millis_behind_latest: int = 0
     iterator: str | None = None
+    retries_done: int = 0
+    retry_rows: int = 0
+    retries_gone: tuple[SequenceNumber, ...] = ()
 
 
 class TaskEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -29,6 +29,8 @@ class UnresolvedRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """A record that failed and waits for its retry, or (`count` > 1) a collapsed range of such records.
 
     `attempts` counts the deliveries so far that had an outcome; `due_ms` is when the next may come (ms since 1970).
+    `key` is a hash of the partition key (None: not known) and `blocked` says that it did not fail itself but waits for an
+    earlier record of its key or shard: only where order matters more than going on (`state.report.OnFailure`).
     """
 
     first: SequenceNumber
@@ -39,6 +41,8 @@ class UnresolvedRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     first_failure_ms: int | None = None
     last_failure_ms: int | None = None
     reason: str | None = None
+    key: str | None = None
+    blocked: bool = False
 
 
 class ShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

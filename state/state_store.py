@@ -2,9 +2,10 @@
 
 A store is bound to one application and one stream (`/<root>/<application>/<stream>` in ZooKeeper).
 
-Two users: the owner (a Spark driver, a spout) plans, settles and writes shard states; tasks (Spark executors) only
-publish ends. Every owner write is one transaction that checks the epoch which `acquire` counted up, so a process
-whose ownership has passed on can write nothing at all, also nothing that the new owner has not touched yet.
+Three users: the owner (a Spark driver, a spout) plans, settles and writes shard states; tasks (Spark executors)
+only publish ends; a tracked batch only reports its outcomes. Every owner write is one transaction that checks the epoch
+which `acquire` counted up, so a process whose ownership has passed on can write nothing at all, also nothing that the
+new owner has not touched yet.
 
 All methods block on I/O, at most for the store's own time limit, retry transient faults inside that limit, and then
 raise `StoreUnavailableError`. A failed read is an error, never "there is nothing". All are safe from any thread.
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
+    from state.report import OpenReport, OutcomePolicy, PlanReport
 
 
 class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -98,7 +100,53 @@ class TaskStore(Protocol):
         ...
 
 
-class StateStore(TaskStore, Protocol):
+class OutcomeStore(TaskStore, Protocol):
+    """What the driver's part of a tracked batch needs. It is not the owner: it is fenced by the plan, as tasks are."""
+
+    def read_pointer(self) -> PlanPointer | None:
+        """`/plan`, or None before the first."""
+        ...
+
+    def read_plan(self, plan_id: str) -> Plan | None:
+        """A whole plan, or None when the store does not know it (any more)."""
+        ...
+
+    def read_ends(self, plan_id: str) -> Mapping[int, TaskEnd]:
+        """All published ends of a plan, by task. Complete when called after `close_plan`."""
+        ...
+
+    def load_states(self) -> Mapping[str, StoredState]:
+        """All shard states by shard id. Raises `StoredDataError` for one that cannot be read.
+
+        The ancestor's plain `{"checkpoint": "<seq>"}` is read as: all up to it acked, read on after it.
+        """
+        ...
+
+    def read_policy(self) -> OutcomePolicy | None:
+        """The mark of an application that tracks its records, with its policy; None for one that never did."""
+        ...
+
+    def mark_tracked(self, policy: OutcomePolicy) -> None:
+        """Mark the application as one that tracks its records, or change its policy. Idempotent. Needs no ownership."""
+        ...
+
+    def open_report(self, plan_id: str, token: str) -> OpenReport:
+        """Say that a batch of the plan has begun, over whatever report there was: one that was done does not count any more.
+
+        One transaction with a check that the plan is open; raises `PlanClosedError` when it is not, or is gone.
+        """
+        ...
+
+    def finish_report(self, opened: OpenReport, report: PlanReport) -> None:
+        """Say that the batch is done, with its outcomes. A report too large for a node is stored in parts.
+
+        Raises `PlanClosedError` when the plan is not open any more, `ConflictError` when somebody else has opened the report
+        since. A lost answer is resolved by reading it back and comparing tokens. Nothing counts before all of it is there.
+        """
+        ...
+
+
+class StateStore(OutcomeStore, Protocol):
     """What an owner needs besides."""
 
     # ownership ------------------------------------------------------------------------------------------------
@@ -127,13 +175,6 @@ class StateStore(TaskStore, Protocol):
         ...
 
     # shards ---------------------------------------------------------------------------------------------------
-    def load_states(self) -> Mapping[str, StoredState]:
-        """All shard states by shard id. Raises `StoredDataError` for one that cannot be read.
-
-        The ancestor's plain `{"checkpoint": "<seq>"}` is read as: all up to it acked, read on after it.
-        """
-        ...
-
     def save_states(self, changes: Sequence[StateChange]) -> list[StoredState]:
         """Write shard states in one transaction, compare-and-set each; returns them with their new versions.
 
@@ -147,10 +188,6 @@ class StateStore(TaskStore, Protocol):
     def save_shard_list(self, shard_ids: Sequence[str]) -> None: ...
 
     # plans ----------------------------------------------------------------------------------------------------
-    def read_pointer(self) -> PlanPointer | None:
-        """`/plan`, or None before the first."""
-        ...
-
     def create_plan(self, plan: Plan) -> None:
         """Create an open plan and point `/plan` to it. A plan left behind unsettled is closed by it, unsettled, for good.
 
@@ -163,18 +200,18 @@ class StateStore(TaskStore, Protocol):
         """Ids of all plans the store still has, in order of their numbers."""
         ...
 
-    def read_plan(self, plan_id: str) -> Plan | None:
-        """A whole plan, or None when the store does not know it (any more)."""
-        ...
-
     def read_task(self, plan_id: str, task: int) -> TaskPlan | None: ...
 
     def close_plan(self, plan_id: str) -> None:
         """Close the plan that `/plan` points to: from here on no end can be published under it. Idempotent."""
         ...
 
-    def read_ends(self, plan_id: str) -> Mapping[int, TaskEnd]:
-        """All published ends of a plan, by task. Complete when called after `close_plan`."""
+    def read_report(self, plan_id: str) -> PlanReport | None:
+        """The done report of a plan; None when there is none or it is only open. Final when called after `close_plan`."""
+        ...
+
+    def clear_policy(self) -> None:
+        """Take the mark off an application that is to ack whole batches again. An owner write; idempotent."""
         ...
 
     def mark_settled(self, plan_id: str) -> None:
