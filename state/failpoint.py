@@ -12,7 +12,19 @@ import signal
 from pathlib import Path
 
 NAMES = frozenset(
-    {"plan-created", "plan-logged", "end-published", "sink-written", "plan-closed", "shard-states-half-written", "plan-settled"}
+    {
+        "plan-created",
+        "plan-logged",
+        "end-published",
+        "report-opened",
+        "sink-written",
+        "dead-letters-written",
+        "report-part-written",
+        "report-done",
+        "plan-closed",
+        "shard-states-half-written",
+        "plan-settled",
+    }
 )
 VARIABLE = "KINESIS_SPOUT_FAILPOINT"
 

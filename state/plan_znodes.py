@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from state.fence import Fence
     from state.zookeeper_paths import ZookeeperPaths
 
-_OPEN_VERSION = 0
+OPEN_VERSION = 0
 _MAX_OPERATIONS = 500
 _MAX_REMOVALS = 5  # rounds; only a late end of an unsettled plan can make a second one necessary
 
@@ -39,7 +39,7 @@ class PlanZnodes:
     def publish_end(self, plan_id: str, task: int, end: TaskEnd) -> TaskEnd:
         path = self._paths.end(plan_id, task)
         try:
-            self._tree.commit([Check(self._paths.batch(plan_id), _OPEN_VERSION), Create(path, encode(end, path))])
+            self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), Create(path, encode(end, path))])
         except TransactionRefusedError as refused:
             holds = self.read_end(plan_id, task)
             plan_is_open = refused.index == 1
@@ -82,7 +82,14 @@ class PlanZnodes:
         tasks = tuple(decode(node.data, TaskPlan, path) for path, node in zip(paths, nodes, strict=True) if node is not None)
         if len(tasks) < header.tasks:
             return None  # half created or half removed, so never or no longer a plan
-        return Plan(plan_id=plan_id, created_ms=header.created_ms, until_ms=header.until_ms, tasks=tasks, format=header.format)
+        return Plan(
+            plan_id=plan_id,
+            created_ms=header.created_ms,
+            until_ms=header.until_ms,
+            tasks=tasks,
+            storms=header.storms,
+            format=header.format,
+        )
 
     def read_task(self, plan_id: str, task: int) -> TaskPlan | None:
         path = self._paths.task(plan_id, task)
@@ -172,7 +179,7 @@ class PlanZnodes:
         """What closes a plan; nothing when it is closed already, or gone."""
         path = self._paths.batch(plan_id)
         node = self._tree.read([path])[0]
-        return [] if node is None or node.version != _OPEN_VERSION else [Set(path, node.data, _OPEN_VERSION)]
+        return [] if node is None or node.version != OPEN_VERSION else [Set(path, node.data, OPEN_VERSION)]
 
     def _check_number(self, plan: Plan, pointer: PlanPointer | None) -> None:
         newest = max((plan_number(known) for known in [*self.known(), *([pointer.id] if pointer else [])]), default=0)
@@ -189,7 +196,13 @@ class PlanZnodes:
 
     def _chunks(self, plan: Plan) -> Iterator[list[Operation]]:
         batch = self._paths.batch(plan.plan_id)
-        header = PlanHeader(created_ms=plan.created_ms, until_ms=plan.until_ms, tasks=len(plan.tasks), format=plan.format)
+        header = PlanHeader(
+            created_ms=plan.created_ms,
+            until_ms=plan.until_ms,
+            tasks=len(plan.tasks),
+            storms=plan.storms,
+            format=plan.format,
+        )
         chunk: list[Operation] = [Create(batch, encode(header, batch))]
         chunk_bytes = 0
         for task, task_plan in enumerate(plan.tasks):

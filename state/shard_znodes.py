@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from state.codec import MAX_VALUE_BYTES, ShardList, decode, decode_shard_state, encode, encode_shard_state
+from state.codec import MAX_VALUE_BYTES, ShardList, decode, encode
 from state.errors import CheckpointRegressionError, ConflictError, StateTooLargeError
+from state.shard_state_codec import decode_shard_state, encode_shard_state
 from state.state_store import StateChange, StoredState
 from state.znode_tree import Create, Operation, Refusal, Set, TransactionRefusedError, ZnodeTree
 from state.zookeeper_paths import ZookeeperPaths, is_shard

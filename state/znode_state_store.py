@@ -1,6 +1,7 @@
 """The state store over a tree of znodes: the rules once, for ZooKeeper and for memory.
 
-The contract is in `state_store`; ownership is in `fence`, shard states in `shard_znodes`, plans in `plan_znodes`.
+The contract is in `state_store`; ownership is in `fence`, shard states in `shard_znodes`, plans in `plan_znodes`,
+reports in `report_znodes`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from state.codec import decode, encode
 from state.errors import StateError, StreamMismatchError
 from state.fence import Fence
 from state.plan_znodes import PlanZnodes
+from state.report_znodes import ReportZnodes
 from state.shard_znodes import ShardZnodes
 from state.state_store import OwnerInfo, StartPin, StateChange, StoredState, StreamIdentity
 from state.znode_tree import Create, TransactionRefusedError, ZnodeTree
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
+    from state.report import OpenReport, OutcomePolicy, PlanReport
     from state.zookeeper_paths import ZookeeperPaths
 
 
@@ -33,6 +36,7 @@ class ZnodeStateStore:
         self._fence = Fence(tree, paths)
         self._shards = ShardZnodes(tree, paths, self._fence)
         self._plans = PlanZnodes(tree, paths, self._fence)
+        self._reports = ReportZnodes(tree, paths, self._fence)
 
     # ownership ------------------------------------------------------------------------------------------------
     def acquire(self, owner: OwnerInfo, *, timeout_s: float) -> int:
@@ -142,6 +146,25 @@ class ZnodeStateStore:
 
     def remove_plan(self, plan_id: str) -> None:
         self._plans.remove(plan_id)
+
+    # outcomes -------------------------------------------------------------------------------------------------
+    def read_policy(self) -> OutcomePolicy | None:
+        return self._reports.read_policy()
+
+    def mark_tracked(self, policy: OutcomePolicy) -> None:
+        self._reports.mark_tracked(policy)
+
+    def clear_policy(self) -> None:
+        self._reports.clear_policy()
+
+    def open_report(self, plan_id: str, token: str) -> OpenReport:
+        return self._reports.open(plan_id, token)
+
+    def finish_report(self, opened: OpenReport, report: PlanReport) -> None:
+        self._reports.finish(opened, report)
+
+    def read_report(self, plan_id: str) -> PlanReport | None:
+        return self._reports.read(plan_id)
 
     def _create_once(self, path: str, data: bytes, *, fenced: bool) -> bytes:
         """What the node holds: `data`, if there was none. Fenced where an owner writes, so that a stale one creates nothing."""

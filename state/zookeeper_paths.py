@@ -1,8 +1,9 @@
 """Where the state of one application and stream is in ZooKeeper, and which names may be used for it.
 
-    /<chroot>/<root>/<application>/<stream>/stream | start | epoch | owner | shardList | plan
+    /<chroot>/<root>/<application>/<stream>/stream | start | epoch | owner | shardList | plan | tracked
                                            /<shardId>/state
                                            /batches/<planId>/<task>/end
+                                           /batches/<planId>/report/<token>-<version>-<part>
 
 Shard paths are those of the ancestor, so that its checkpoints can be taken over.
 """
@@ -18,7 +19,7 @@ from state.plan import plan_number
 # What ZooKeeper refuses in a path: https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html (The data model).
 # Java writes what lies beyond U+FFFF as two surrogates, which are refused.
 _FORBIDDEN = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
-_RESERVED = frozenset({"stream", "start", "epoch", "owner", "shardList", "plan", "batches"})
+_RESERVED = frozenset({"stream", "start", "epoch", "owner", "shardList", "plan", "tracked", "batches"})
 _MAX_NAME_BYTES = 200
 
 
@@ -81,6 +82,10 @@ class ZookeeperPaths:
         return f"{self.base}/plan"
 
     @property
+    def tracked(self) -> str:
+        return f"{self.base}/tracked"
+
+    @property
     def batches(self) -> str:
         return f"{self.base}/batches"
 
@@ -103,6 +108,13 @@ class ZookeeperPaths:
 
     def end(self, plan_id: str, task: int) -> str:
         return f"{self.task(plan_id, task)}/end"
+
+    def report(self, plan_id: str) -> str:
+        return f"{self.batch(plan_id)}/report"
+
+    def report_part(self, plan_id: str, token: str, version: int, part: int) -> str:
+        """A part of the report that was opened with this token in this version of its node."""
+        return f"{self.report(plan_id)}/{valid_name('report token', token)}-{version}-{part}"
 
 
 def is_shard(child: str) -> bool:

@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.codec import MAX_VALUE_BYTES, decode, decode_shard_state, encode, encode_shard_state
+from state.codec import MAX_VALUE_BYTES, decode, encode
 from state.errors import StateTooLargeError, StoredDataError
 from state.plan import PlanPointer, PlanStatus, TaskEnd, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state_codec import decode_shard_state, encode_shard_state
 from state.state_store import OwnerInfo, StartPin, StreamIdentity
 from tests.support import state_values
 
