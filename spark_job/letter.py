@@ -1,0 +1,83 @@
+"""A dead letter: one record that could not be processed, with why. Its columns in Spark, and its form in Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import DataFrame
+
+_T = TypeVar("_T")
+LETTER_DDL = (
+    "messageId STRING, streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber BIGINT, "
+    "partitionKey STRING, data BINARY, approximateArrivalTimestamp TIMESTAMP, attempts INT, firstFailure TIMESTAMP, "
+    "lastFailure TIMESTAMP, reason STRING, application STRING"
+)
+LETTER_COLUMNS = tuple(column.split()[0] for column in LETTER_DDL.split(", "))
+_TIMES = frozenset({"approximateArrivalTimestamp", "firstFailure", "lastFailure"})
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """One dead letter. Times are in UTC. `data` is None when the record was gone from the stream before it could be read.
+
+    Its repr shows neither payload nor partition key.
+    """
+
+    message_id: str
+    stream_name: str
+    shard_id: str
+    sequence_number: str
+    sub_sequence_number: int
+    partition_key: str | None = field(repr=False)
+    data: bytes | None = field(repr=False)
+    approximate_arrival: datetime | None
+    attempts: int
+    first_failure: datetime | None
+    last_failure: datetime | None
+    reason: str
+    application: str
+
+
+def letters_with_plain_times(letters: DataFrame) -> DataFrame:
+    """The letters' columns in order, times as microseconds since 1970 UTC, which no time zone of a process changes."""
+    return letters.select(*(F.unix_micros(name).alias(name) if name in _TIMES else F.col(name) for name in LETTER_COLUMNS))
+
+
+def letter_of(row: Any) -> Letter:
+    """A row of `letters_with_plain_times` as a Letter."""
+    return Letter(
+        message_id=row["messageId"],
+        stream_name=row["streamName"],
+        shard_id=row["shardId"],
+        sequence_number=row["sequenceNumber"],
+        sub_sequence_number=row["subSequenceNumber"] or 0,
+        partition_key=row["partitionKey"],
+        data=None if row["data"] is None else bytes(row["data"]),
+        approximate_arrival=moment(row["approximateArrivalTimestamp"]),
+        attempts=row["attempts"] or 0,
+        first_failure=moment(row["firstFailure"]),
+        last_failure=moment(row["lastFailure"]),
+        reason=row["reason"] or "",
+        application=row["application"] or "",
+    )
+
+
+def moment(micros: int | None) -> datetime | None:
+    """Microseconds since 1970 as a time in UTC."""
+    return None if micros is None else _EPOCH + timedelta(microseconds=micros)
+
+
+def in_chunks(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
+    """The items in lists of `size`, the last one maybe shorter; none is empty."""
+    rest = iter(items)
+    while chunk := list(islice(rest, size)):
+        yield chunk
