@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Progress:
     """What is known of a query. `rows_per_s` is the last batch's.
 
-    `lag_ms` and `unresolved` are the source's own report; None as long as there is none.
+    `lag_ms` and what follows it are the source's own report; None as long as there is none.
     """
 
     batches: int = 0
@@ -28,6 +28,9 @@ class Progress:
     rows_per_s: float = 0.0
     lag_ms: int | None = None
     unresolved: int | None = None
+    oldest_unresolved_ms: int | None = None
+    dead_lettered: int | None = None
+    storm: bool = False
     last_batch: int = -1
 
     def after(self, report: Mapping[str, Any]) -> Progress:
@@ -35,8 +38,16 @@ class Progress:
 
         A report of a batch already counted (an idle query repeats them) adds no rows.
         """
-        lag_ms, unresolved = _source_report(report)
-        seen = replace(self, lag_ms=lag_ms if lag_ms is not None else self.lag_ms, unresolved=unresolved)
+        source = _source_report(report)
+        lag_ms, dead_lettered = _integer(source.get("lagMs")), _integer(source.get("deadLettered"))
+        seen = replace(
+            self,
+            lag_ms=self.lag_ms if lag_ms is None else lag_ms,
+            dead_lettered=self.dead_lettered if dead_lettered is None else dead_lettered,
+            unresolved=_integer(source.get("unresolved")),
+            oldest_unresolved_ms=_integer(source.get("oldestUnresolvedMs")),
+            storm=source.get("storm") is True,
+        )
         if int(report["batchId"]) <= self.last_batch or not report.get("numInputRows"):
             return seen
         return replace(
@@ -57,7 +68,12 @@ class Progress:
         if self.lag_ms is not None:
             parts.append(f"lag {duration(self.lag_ms)}")
         if self.unresolved:
-            parts.append(f"{self.unresolved:,} unresolved")
+            oldest = f" (oldest {duration(self.oldest_unresolved_ms)})" if self.oldest_unresolved_ms else ""
+            parts.append(f"{self.unresolved:,} unresolved{oldest}")
+        if self.dead_lettered:
+            parts.append(f"{self.dead_lettered:,} dead-lettered")
+        if self.storm:
+            parts.append("most records fail: reading pauses")
         return "  ".join(parts)
 
 
@@ -68,8 +84,8 @@ def duration(ms: int) -> str:
     return f"{ms / 60_000:.0f} min" if ms < 3_600_000 else f"{ms / 3_600_000:.1f} h"
 
 
-def _source_report(report: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Lag in milliseconds and unresolved records, from the latest offset that the source reports."""
+def _source_report(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The latest offset that the source reports: its own figures. Empty when there is none."""
     sources: Sequence[Mapping[str, Any]] = report.get("sources") or ()
     for source in sources:
         latest = source.get("latestOffset")
@@ -78,8 +94,8 @@ def _source_report(report: Mapping[str, Any]) -> tuple[int | None, int | None]:
         except ValueError:
             continue
         if isinstance(found, Mapping):
-            return _integer(found.get("lagMs")), _integer(found.get("unresolved"))
-    return None, None
+            return found
+    return {}
 
 
 def _integer(value: object) -> int | None:

@@ -28,6 +28,18 @@ def test_lag_and_unresolved_are_the_sources_own_report() -> None:
     assert str(progress).endswith("lag 2 min  7 unresolved")
 
 
+def test_retries_dead_letters_and_outages_are_shown() -> None:
+    figures = '{"lagMs": 0, "unresolved": 1200, "oldestUnresolvedMs": 61000, "deadLettered": 3, "storm": true}'
+    assert str(Progress().after(report(0, 1, latestOffset=figures))).endswith(
+        "lag 0 s  1,200 unresolved (oldest 1 min)  3 dead-lettered  most records fail: reading pauses"
+    )
+
+
+def test_dead_letters_stay_counted_when_a_report_tells_nothing() -> None:
+    progress = Progress().after(report(0, 1, latestOffset='{"deadLettered": 3}')).after(report(1, 1))
+    assert progress.dead_lettered == 3
+
+
 def test_a_source_that_reports_nothing_readable_is_left_out() -> None:
     assert str(Progress().after(report(0, 1, latestOffset="soon"))) == "1 batch  1 rows  2 rows/s"
     assert Progress().after(report(0, 1, latestOffset=None)).lag_ms is None
