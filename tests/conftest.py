@@ -7,4 +7,5 @@ pytest_plugins = (
     "tests.support.spark",
     "tests.support.source",
     "tests.support.simulated_job",
+    "tests.support.wheel",
 )

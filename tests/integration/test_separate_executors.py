@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.job_process import ROOT, JobProcess
+from tests.support.job_process import JobProcess
+from tests.support.wheel import separate_executors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,30 +18,12 @@ if TYPE_CHECKING:
     from tests.support.source import StreamUnderTest
 
 
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
-    build = subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert build.returncode == 0, build.stderr
-    (built,) = out.glob("*.whl")
-    return built
-
-
 @pytest.mark.spark
 def test_the_job_runs_on_separate_executors_from_a_wheel(stream: StreamUnderTest, wheel: Path, tmp_path: Path) -> None:
     """Driver and executors import the package from the shipped wheel; each record is read once, checkpoints are at the tips."""
     stream.put(300)
     job = {
-        "master": "local-cluster[2,1,1024]",
-        "pyFiles": [str(wheel)],
-        "conf": {"spark.executor.memory": "1g", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"},
+        **separate_executors(wheel),
         "source": stream.fields(max_records_per_shard=40, max_tasks=4),
         "out": str(tmp_path / "out"),
         "checkpoint": str(tmp_path / "checkpoint"),

@@ -9,11 +9,14 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from state import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 JOB = Path(__file__).with_name("spark_job_under_test.py")
 ROOT = JOB.parents[2]
@@ -58,12 +61,16 @@ class JobProcess:
 
     def wait_for_failpoint(self, timeout_s: float = 120) -> None:
         """Wait until the armed failpoint has stopped a process of the job."""
+        self.wait_until(lambda: self.marker.exists() and bool(self.marker.read_text()), f"came to {self.stop_at}", timeout_s)
+
+    def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
+        """Wait until the condition holds. Killed, with all that it started, when it ends before that or takes longer."""
         assert self.process is not None
         deadline = time.monotonic() + timeout_s
-        while not (self.marker.exists() and self.marker.read_text()):
+        while not condition():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                raise AssertionError(f"the job never came to {self.stop_at}; its log ends with:\n{self.tail()}")
+                raise AssertionError(f"the job never {what}; its log ends with:\n{self.tail()}")
             try:
                 self.process.wait(0.05)
             except subprocess.TimeoutExpired:
