@@ -1,7 +1,7 @@
 """What the service's error codes mean: which error of ours, and what a user can do about it.
 
 A table, so that each code stands beside its meaning. Codes are from the Kinesis API reference (errors of GetRecords,
-GetShardIterator, ListShards, DescribeStreamSummary), from the errors that all AWS services share, and from STS.
+GetShardIterator, ListShards, DescribeStreamSummary, PutRecords), from the errors that all AWS services share, and from STS.
 """
 
 from __future__ import annotations
@@ -30,6 +30,16 @@ _POLICY = (
     "(and kms:Decrypt if the stream is encrypted), or sts:AssumeRole where a role is configured"
 )
 
+_REFUSED = "check the position and the stream"
+_KMS_DECRYPT = "allow kms:Decrypt on the key that the stream is encrypted with"
+# What to do about the same code where records are put instead of read.
+_WHEN_PUTTING = {
+    _THROTTLED: "add shards to the stream, or put fewer records at a time",
+    _POLICY: "allow kinesis:PutRecords (and kms:GenerateDataKey if the stream is encrypted)",
+    _KMS_DECRYPT: "allow kms:GenerateDataKey on the key that the stream is encrypted with",
+    _REFUSED: "check the stream, and the size of records that it takes",
+}
+
 _MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "ProvisionedThroughputExceededException": (ThrottledError, _THROTTLED),
     "LimitExceededException": (ThrottledError, _THROTTLED),
@@ -48,7 +58,7 @@ _MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "AccessDenied": (AccessDeniedError, _POLICY),
     "AccessDeniedException": (AccessDeniedError, _POLICY),
     "NotAuthorized": (AccessDeniedError, _POLICY),
-    "KMSAccessDeniedException": (AccessDeniedError, "allow kms:Decrypt on the key that the stream is encrypted with"),
+    "KMSAccessDeniedException": (AccessDeniedError, _KMS_DECRYPT),
     "KMSDisabledException": (AccessDeniedError, "enable the KMS key that the stream is encrypted with"),
     "KMSInvalidStateException": (AccessDeniedError, _KMS),
     "KMSNotFoundException": (AccessDeniedError, _KMS),
@@ -68,8 +78,8 @@ _MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "RequestExpired": (CredentialsError, "get new temporary credentials, and check this machine's clock"),
     "ResourceNotFoundException": (StreamNotFoundError, "check the stream's name, the region and the account"),
     "ExpiredIteratorException": (ExpiredIteratorError, "create a new iterator"),
-    "InvalidArgumentException": (RequestRefusedError, "check the position and the stream"),
-    "ValidationException": (RequestRefusedError, "check the position and the stream"),
+    "InvalidArgumentException": (RequestRefusedError, _REFUSED),
+    "ValidationException": (RequestRefusedError, _REFUSED),
 }
 
 
@@ -115,11 +125,13 @@ def meaning_of_local(kind: type[Exception]) -> tuple[type[KinesisError], str]:
     return next(_LOCAL_MEANINGS[ancestor.__name__] for ancestor in kind.__mro__ if ancestor.__name__ in _LOCAL_MEANINGS)
 
 
-def meaning_of(code: str, http_status: int) -> tuple[type[KinesisError], str]:
+def meaning_of(code: str, http_status: int, *, putting: bool = False) -> tuple[type[KinesisError], str]:
     """The error class of a code and what to do about it. A code that is not known is judged by its HTTP status."""
-    known = _MEANINGS.get(code)
-    if known is not None:
-        return known
+    kind, advice = _MEANINGS.get(code) or _meaning_of_status(http_status)
+    return kind, _WHEN_PUTTING.get(advice, advice) if putting else advice
+
+
+def _meaning_of_status(http_status: int) -> tuple[type[KinesisError], str]:
     if http_status == 429:
         return ThrottledError, _THROTTLED
     if http_status >= 500 or http_status == 408:

@@ -19,8 +19,8 @@ MAY_IMPORT = {
 # The files that may import a vendor at their top, and those that may only inside a function or for types.
 VENDORS = {
     "kazoo": (("state/zookeeper_*.py",), ()),
-    "boto3": (("kinesis_spout/kinesis_client.py", "kinesis_spout/testing*"), ()),
-    "botocore": (("kinesis_spout/kinesis_client.py", "kinesis_spout/testing*"), ()),
+    "boto3": (("kinesis_spout/kinesis_connection.py", "kinesis_spout/testing*"), ()),
+    "botocore": (("kinesis_spout/kinesis_connection.py", "kinesis_spout/testing*"), ()),
     "pyspark": (("spark_job/*", "scheme/*_columns.py"), ("scheme/*",)),
 }
 
@@ -101,14 +101,14 @@ def test_no_module_imports_itself_through_others(tmp_path: Path) -> None:
 
 
 def test_each_vendor_is_imported_behind_its_one_door_only(tmp_path: Path) -> None:
-    """Kazoo in the ZooKeeper files, boto3 in the Kinesis client, pyspark in spark_job (and in scheme, where columns are made)."""
+    """Kazoo in the ZooKeeper files, boto3 in the Kinesis connection, pyspark in spark_job (in scheme, where columns are made)."""
     bad = write_tree(
         tmp_path,
         {
             "state/plan.py": "def f():\n    from kazoo.client import KazooClient\n",
             "state/zookeeper_store.py": "from kazoo.client import KazooClient\n",
             "kinesis_spout/spout.py": "import botocore.exceptions\n",
-            "kinesis_spout/kinesis_client.py": "import boto3\n",
+            "kinesis_spout/kinesis_connection.py": "import boto3\n",
             "scheme/json_scheme.py": "import pyspark\n",
             "scheme/json_columns.py": "import pyspark\n",
             "scheme/text_scheme.py": "def columns():\n    from pyspark.sql import functions\n",
