@@ -16,35 +16,46 @@ from state.codec import MAX_VALUE_BYTES, decode, encode, encode_unchecked
 from state.errors import StoredDataError
 from state.report import REPORT_FORMAT, OnFailure, OutcomePolicy, PlanReport, ReportStatus, ShardOutcome
 from state.retry_policy import RetryPolicy
+from state.unresolved_codec import StoredRecord, from_rows, shared_reasons, to_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from state.report import OpenReport
+    from state.shard_state import UnresolvedRecord
 
 _HEADER_BYTES = 4 * 1024
-_MAX_SHARDS_BYTES = MAX_VALUE_BYTES - _HEADER_BYTES  # so that what is in one part fits beside a header too
+_MAX_PART_BYTES = MAX_VALUE_BYTES - _HEADER_BYTES  # so that what is in one part fits beside a header too
+
+
+class StoredOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A shard's outcome, its records as rows."""
+
+    shard_id: str
+    unresolved: tuple[StoredRecord, ...] = ()
+
+
+class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Outcomes of shards, in order, with the reasons that their records share. One shard's may go on in the next part."""
+
+    shards: tuple[StoredOutcome, ...]
+    reasons: tuple[str, ...] = ()
 
 
 class ReportHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What `batches/<planId>/report` holds.
 
-    Of a done one in `parts`, the shards' outcomes are not in `report` but in parts named by `token` and `opened_version`.
+    `report` is without the shards' outcomes: they are in `outcomes`, or in `parts` named by `token` and `opened_version`.
     """
 
     token: str
     status: ReportStatus
     report: PlanReport | None = None
+    outcomes: ReportPart | None = None
     opened_version: int = 0
     parts: int = 0
     digest: str | None = None
     format: int = REPORT_FORMAT
-
-
-class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of a report: outcomes of shards, in order. One shard's may go on in the next part."""
-
-    shards: tuple[ShardOutcome, ...]
 
 
 class _StoredPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -100,75 +111,78 @@ def encode_open_report(token: str, path: str) -> bytes:
 
 def encode_report(opened: OpenReport, report: PlanReport, path: str) -> tuple[bytes, list[bytes]]:
     """The bytes of a done report's header and of its parts: none when it fits into the header."""
-    parts = [encode(part, path) for part in _parts(report.shards)]
     header = ReportHeader(
-        token=opened.token, status=ReportStatus.DONE, report=report, opened_version=opened.version, format=report.format
+        token=opened.token,
+        status=ReportStatus.DONE,
+        report=replace(report, shards=()),
+        opened_version=opened.version,
+        format=report.format,
     )
-    if len(parts) > 1:
-        header = replace(header, report=replace(report, shards=()), parts=len(parts), digest=_digest(parts))
-        return encode(header, path), parts
-    if parts:
-        header = replace(header, report=replace(report, shards=next(_parts(report.shards)).shards))
-    return encode(header, path), []
+    parts = list(_parts(report.shards))
+    if len(parts) <= 1:
+        return encode(replace(header, outcomes=parts[0] if parts else None), path), []
+    encoded = [encode(part, path) for part in parts]
+    return encode(replace(header, parts=len(parts), digest=_digest(encoded)), path), encoded
 
 
 def decode_header(data: bytes, path: str) -> ReportHeader:
     """What `encode_open_report` and `encode_report` wrote; raises `StoredDataError`."""
-    header = decode(data, ReportHeader, path, newest_format=REPORT_FORMAT)
-    if header.status is ReportStatus.DONE and (header.report is None or header.parts < 0):
-        raise _damaged(path, "is done but holds no outcomes")
-    return header
+    return decode(data, ReportHeader, path, newest_format=REPORT_FORMAT)
 
 
 def decode_report(header: ReportHeader, parts: Sequence[bytes | None], path: str) -> PlanReport:
     """A done report of this header and these parts (None: the part is not there); raises `StoredDataError`."""
     if header.report is None:
-        raise _damaged(path, "holds no outcomes")
-    if not header.parts:
-        return header.report
+        raise _damaged(path, "is done but holds no report")
     present = [part for part in parts if part is not None]
     if len(present) < header.parts:
         raise _damaged(path, f"has {header.parts} parts, of which {header.parts - len(present)} are missing")
-    if _digest(present) != header.digest:
+    if header.parts and _digest(present) != header.digest:
         raise _damaged(path, "has parts that were changed since they were written")
-    return replace(header.report, shards=_joined([decode(part, ReportPart, path).shards for part in present]))
+    outcomes = [header.outcomes] if header.outcomes else [decode(part, ReportPart, path) for part in present]
+    return replace(header.report, shards=_joined(outcomes, path))
 
 
 def _parts(shards: Sequence[ShardOutcome]) -> Iterator[ReportPart]:
     """The outcomes in order, in parts that each fit into a value: halved until they do."""
     if not shards:
         return
-    if _fits(shards):
-        yield ReportPart(shards=tuple(shards))
-    elif len(shards) > 1:
-        yield from _parts(shards[: len(shards) // 2])
-        yield from _parts(shards[len(shards) // 2 :])
-    else:
-        yield from _parts_of_one(shards[0])
+    part = _part(shards)
+    if len(encode_unchecked(part)) <= _MAX_PART_BYTES:
+        yield part
+        return
+    for half in _halves(shards):
+        yield from _parts(half)
 
 
-def _parts_of_one(outcome: ShardOutcome) -> Iterator[ReportPart]:
-    unresolved = outcome.unresolved
+def _halves(shards: Sequence[ShardOutcome]) -> list[list[ShardOutcome]]:
+    if len(shards) > 1:
+        middle = len(shards) // 2
+        return [list(shards[:middle]), list(shards[middle:])]
+    unresolved = shards[0].unresolved
     if len(unresolved) > 1:
         middle = len(unresolved) // 2
-        yield from _parts([replace(outcome, unresolved=unresolved[:middle])])
-        yield from _parts([replace(outcome, unresolved=unresolved[middle:])])
-    else:  # a reason that fits into no value is for nobody to read
-        yield ReportPart(shards=(replace(outcome, unresolved=tuple(replace(record, reason=None) for record in unresolved)),))
+        return [[replace(shards[0], unresolved=unresolved[:middle])], [replace(shards[0], unresolved=unresolved[middle:])]]
+    # A reason that fits into no value is for nobody to read.
+    return [[replace(shards[0], unresolved=tuple(replace(record, reason=None) for record in unresolved))]]
 
 
-def _fits(shards: Sequence[ShardOutcome]) -> bool:
-    return len(encode_unchecked(ReportPart(shards=tuple(shards)))) <= _MAX_SHARDS_BYTES
+def _part(shards: Sequence[ShardOutcome]) -> ReportPart:
+    reasons = shared_reasons(record for outcome in shards for record in outcome.unresolved)
+    return ReportPart(
+        shards=tuple(
+            StoredOutcome(shard_id=outcome.shard_id, unresolved=to_rows(outcome.unresolved, reasons)) for outcome in shards
+        ),
+        reasons=reasons,
+    )
 
 
-def _joined(parts: Sequence[Sequence[ShardOutcome]]) -> tuple[ShardOutcome, ...]:
-    joined: list[ShardOutcome] = []
-    for outcome in (outcome for part in parts for outcome in part):
-        if joined and joined[-1].shard_id == outcome.shard_id:
-            joined[-1] = replace(outcome, unresolved=(*joined[-1].unresolved, *outcome.unresolved))
-        else:
-            joined.append(outcome)
-    return tuple(joined)
+def _joined(parts: Sequence[ReportPart], path: str) -> tuple[ShardOutcome, ...]:
+    joined: dict[str, list[UnresolvedRecord]] = {}
+    for part in parts:
+        for stored in part.shards:
+            joined.setdefault(stored.shard_id, []).extend(from_rows(stored.unresolved, part.reasons, path))
+    return tuple(ShardOutcome(shard_id=shard_id, unresolved=tuple(records)) for shard_id, records in joined.items())
 
 
 def _digest(parts: Sequence[bytes]) -> str:

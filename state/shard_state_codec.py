@@ -1,8 +1,9 @@
 """A shard's state to bytes and back.
 
-It is stored without its id (that is in the path), with the checkpoint as the ancestor stores it: a sequence number, or
-SHARD_END of a finished shard, whose last number is then kept as `lastCheckpoint`. What the ancestor wrote,
-`{"checkpoint": "<seq>"}` alone, is read as: all up to it acked, read on after it.
+It is stored without its id (that is in the path), its unresolved records as rows (`unresolved_codec`), and with the
+checkpoint as the ancestor stores it: a sequence number, or SHARD_END of a finished shard, whose last number is then kept
+as `lastCheckpoint`. What the ancestor wrote, `{"checkpoint": "<seq>"}` alone, is read as: all up to it acked, read on
+after it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from state.codec import MAX_VALUE_BYTES, decode, encode_unchecked
 from state.errors import InvalidSequenceNumberError, StateTooLargeError, StoredDataError
 from state.position import TRIM_HORIZON, Position, PositionKind
 from state.sequence_number import SequenceNumber
-from state.shard_state import STATE_FORMAT, Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import STATE_FORMAT, Lifecycle, ShardState
+from state.unresolved_codec import StoredRecord, from_rows, shared_reasons, to_rows
 from state.unresolved_ranges import collapse_to_fit
 
 _SHARD_END = PositionKind.SHARD_END.value
@@ -24,7 +26,8 @@ class _StoredShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     checkpoint: str | None = None
     last_checkpoint: SequenceNumber | None = None
     read_position: Position | None = None
-    unresolved: tuple[UnresolvedRecord, ...] = ()
+    unresolved: tuple[StoredRecord, ...] = ()
+    reasons: tuple[str, ...] = ()
     lifecycle: Lifecycle = Lifecycle.ACTIVE
     parents: tuple[str, ...] = ()
     settled_plan: str | None = None
@@ -62,7 +65,7 @@ def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
         shard_id=shard_id,
         checkpoint=stored.last_checkpoint if finished else _sequence(stored.checkpoint, path),
         read_position=stored.read_position,
-        unresolved=stored.unresolved,
+        unresolved=from_rows(stored.unresolved, stored.reasons, path),
         lifecycle=stored.lifecycle,
         parents=stored.parents,
         settled_plan=stored.settled_plan,
@@ -73,12 +76,14 @@ def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
 
 
 def _shard_state_bytes(state: ShardState) -> bytes:
+    reasons = shared_reasons(state.unresolved)
     return encode_unchecked(
         _StoredShardState(
             checkpoint=state.checkpoint_text,
             last_checkpoint=state.checkpoint if state.finished else None,
             read_position=state.read_position,
-            unresolved=state.unresolved,
+            unresolved=to_rows(state.unresolved, reasons),
+            reasons=reasons,
             lifecycle=state.lifecycle,
             parents=state.parents,
             settled_plan=state.settled_plan,

@@ -7,8 +7,10 @@ from typing import TypeVar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from state.plan import ChildShard, Plan, ShardEnd, ShardSlice, TaskEnd, TaskPlan, make_plan_id
+from state.plan import ChildShard, Plan, PlannedRetry, ShardEnd, ShardSlice, TaskEnd, TaskPlan, make_plan_id
 from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.report import OnFailure, OutcomePolicy, PlanReport, ShardOutcome
+from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.state_store import OwnerInfo, StartPin, StreamIdentity
@@ -55,6 +57,8 @@ def unresolved_records(draw: st.DrawFn) -> UnresolvedRecord:
         first_failure_ms=draw(st.none() | times_ms),
         last_failure_ms=draw(st.none() | times_ms),
         reason=draw(st.none() | texts),
+        key=draw(st.none() | st.from_regex(r"[0-9a-f]{16}", fullmatch=True)),
+        blocked=draw(st.booleans()),
     )
 
 
@@ -73,11 +77,26 @@ def shard_states(ids: st.SearchStrategy[str] = shard_ids) -> st.SearchStrategy[S
     )
 
 
+planned_retries = st.builds(
+    PlannedRetry,
+    first=sequence_numbers,
+    last=st.none() | sequence_numbers,
+    count=counts,
+    attempts=counts,
+    exhausted=st.booleans(),
+)
+shard_slices = st.builds(
+    ShardSlice,
+    shard_id=shard_ids,
+    position=positions,
+    max_records=counts,
+    iterator=st.none() | texts,
+    ending_sequence=st.none() | sequence_numbers,
+    retries=st.lists(planned_retries, max_size=2).map(tuple),
+)
 task_plans = st.builds(
     TaskPlan,
-    shards=st.lists(
-        st.builds(ShardSlice, shard_id=shard_ids, position=positions, max_records=counts, iterator=st.none() | texts), max_size=3
-    ).map(tuple),
+    shards=st.lists(shard_slices, max_size=3).map(tuple),
     max_bytes=counts,
     fetch_time_ms=counts,
     fetch_cap_ms=counts,
@@ -88,6 +107,7 @@ plans = st.builds(
     created_ms=times_ms,
     tasks=st.lists(task_plans, max_size=3).map(tuple),
     until_ms=st.none() | times_ms,
+    storms=counts,
 )
 shard_ends = st.builds(
     ShardEnd,
@@ -104,6 +124,10 @@ shard_ends = st.builds(
     last_arrival_ms=st.none() | times_ms,
     millis_behind_latest=counts,
     iterator=st.none() | texts,
+    gone=st.booleans(),
+    retries_done=counts,
+    retry_rows=counts,
+    retries_gone=st.lists(sequence_numbers, max_size=2).map(tuple),
 )
 task_ends = st.builds(TaskEnd, token=texts, shards=st.lists(shard_ends, max_size=3).map(tuple))
 stream_identities = st.builds(StreamIdentity, arn=texts, name=texts, created_ms=times_ms)
@@ -116,3 +140,25 @@ start_pins = st.builds(
     shard_positions=st.dictionaries(shard_ids, positions, max_size=3),
 )
 owner_infos = st.builds(OwnerInfo, host=texts, pid=counts, since_ms=times_ms, host_identity=texts, process_start=texts)
+retry_policies = st.builds(
+    RetryPolicy,
+    retry_limit=st.integers(0, 1000),
+    first_delay_ms=st.integers(0, 1000),
+    growth=st.floats(1, 100),
+    max_delay_ms=st.integers(1000, 10**9),
+    jitter=st.floats(0, 1),
+    max_age_ms=st.none() | st.integers(1, 10**12),
+)
+outcome_policies = st.builds(OutcomePolicy, retry=retry_policies, on_failure=st.sampled_from(OnFailure))
+shard_outcomes = st.builds(ShardOutcome, shard_id=shard_ids, unresolved=st.lists(unresolved_records(), max_size=4).map(tuple))
+plan_reports = st.builds(
+    PlanReport,
+    shards=st.lists(shard_outcomes, max_size=3, unique_by=lambda outcome: outcome.shard_id).map(tuple),
+    storm=st.booleans(),
+    failed=counts,
+    retried=counts,
+    exhausted=counts,
+    dead_lettered=counts,
+    dropped=counts,
+    done_ms=times_ms,
+)
