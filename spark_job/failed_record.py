@@ -1,0 +1,59 @@
+"""A record of a batch that did not simply succeed: what became of it, and what is known of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import IntEnum
+
+from state.sequence_number import SequenceNumber
+
+KEY_DIGITS = 16
+
+
+class Outcome(IntEnum):
+    """Where several things were said of one record, the highest counts.
+
+    - `BLOCKED`: not tried, as an earlier record of its key or shard waits for its retry.
+    - `UNCOUNTED`: failed with its whole batch; nothing is known against the record itself, so the attempt does not count.
+    - `RETRY`: failed, and may be tried again. `REJECT`: can never be processed.
+    - `EXHAUSTED`: not tried, as the plan says that it may not be any more.
+    """
+
+    BLOCKED = 1
+    UNCOUNTED = 2
+    RETRY = 3
+    REJECT = 4
+    EXHAUSTED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRecord:
+    """One record and its outcome. `attempt` is this delivery's number, from 1.
+
+    `key` is `key_hash` of its partition key, where order matters. `ordinal` counts the records of its shard in the batch:
+    of two records with neighbouring numbers none stands between (None: not known).
+    """
+
+    message_id: str
+    shard_id: str
+    sequence: SequenceNumber
+    attempt: int
+    outcome: Outcome
+    reason: str | None = None
+    after_s: float | None = None
+    key: str | None = None
+    ordinal: int | None = None
+
+
+def key_hash(partition_key: str) -> str:
+    """What is stored of a partition key, which may be secret: the first 16 hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(partition_key.encode()).hexdigest()[:KEY_DIGITS]
+
+
+def parse_message_id(message_id: str) -> tuple[str, SequenceNumber, int]:
+    """Shard, sequence number and attempt of `shardId:sequence[.sub]:attempt`; raises ValueError for another text."""
+    parts = message_id.split(":")
+    if len(parts) != 3 or not parts[2].isascii() or not parts[2].isdecimal():
+        raise ValueError(f"{message_id!r} is not a message id; give the messageId of a record of this batch")
+    return parts[0], SequenceNumber.parse(parts[1]), int(parts[2])
