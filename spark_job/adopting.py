@@ -10,26 +10,45 @@ import pyarrow.compute as pc
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
 from kinesis_spout.shard_getter import KinesisShardGetter, Page
+from spark_job.retry_reader import RetryReader
+from spark_job.retry_room import RetryRoom
 from spark_job.rows import refuse_aggregates, to_rows
 from state.position import Position
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from spark_job.settings import SourceSettings
     from spark_job.worker import WorkerServices
-    from state.plan import ShardEnd, TaskEnd
+    from state.plan import PlannedRetry, ShardEnd, TaskEnd, TaskPlan
 
 log = logging.getLogger("kinesis_spout")
 PAGE_RECORDS = 10_000
 
 
-def adopt(end: TaskEnd, services: WorkerServices, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
+def adopt(end: TaskEnd, plan: TaskPlan, services: WorkerServices, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
     """The rows of a published end. Raises `DataLossError` where records of it are gone, unless `failOnDataLoss` is false."""
+    retries = {shard.shard_id: shard.retries for shard in plan.shards}
     for shard in end.shards:
+        if shard.retry_rows:
+            yield from _adopt_retries(shard, retries.get(shard.shard_id, ()), services, settings)
         if shard.count:
             yield from _adopt_shard(shard, services, settings)
+
+
+def _adopt_retries(
+    end: ShardEnd, planned: Sequence[PlannedRetry], services: WorkerServices, settings: SourceSettings
+) -> Iterator[pa.RecordBatch]:
+    gone = set(end.retries_gone)
+    reader = RetryReader(end.shard_id, [one for one in planned[: end.retries_done] if one.first not in gone], services)
+    for delivery in reader.read(RetryRoom()):
+        if settings.aggregated_records == "fail":
+            refuse_aggregates(delivery.records, end.shard_id)
+        yield to_rows(delivery.records, stream=settings.stream.name, shard_id=end.shard_id, attempts=delivery.attempts)
+    if reader.rows != end.retry_rows:
+        what = f"of the {end.retry_rows} records that were read again before, {reader.rows} are left"
+        _lost(f"shard {end.shard_id} of stream {settings.stream.name}: {what}", settings)
 
 
 def _adopt_shard(end: ShardEnd, services: WorkerServices, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
@@ -48,10 +67,12 @@ def _adopt_shard(end: ShardEnd, services: WorkerServices, settings: SourceSettin
         yield to_rows(records, stream=settings.stream.name, shard_id=end.shard_id)
     if found == end.count and first == end.first:
         return
-    sentence = (
-        f"shard {end.shard_id} of stream {settings.stream.name}: of the {end.count} records from {end.first} to {end.last} "
-        f"that were read before, {found} are left; the others are past the stream's retention"
-    )
+    what = f"of the {end.count} records from {end.first} to {end.last} that were read before, {found} are left"
+    _lost(f"shard {end.shard_id} of stream {settings.stream.name}: {what}", settings)
+
+
+def _lost(what: str, settings: SourceSettings) -> None:
+    sentence = f"{what}; the others are past the stream's retention"
     if settings.fail_on_data_loss:
         raise DataLossError(f"{sentence}; set option failOnDataLoss to false to go on with what is left")
     log.warning("%s; going on, as failOnDataLoss is false", sentence)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kinesis_spout.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.errors import ShardNotFoundError
-from kinesis_spout.get_records_decoder import PAGE_SCHEMA
 from kinesis_spout.round_robin import RoundRobinReader
 from kinesis_spout.shard_getter import KinesisShardGetter, Page
+from spark_job.collecting_retries import NO_RETRIES, FoundRetries, collect_retries
+from spark_job.no_more import no_more
+from spark_job.payload import fitting_records, payload_bytes
 from spark_job.rows import refuse_aggregates
 from state.plan import ShardEnd, ShardSlice, TaskPlan
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from spark_job.retry_reader import Delivery
     from spark_job.settings import SourceSettings
     from spark_job.worker import WorkerServices
 
@@ -30,10 +33,11 @@ STEP_S = 0.2
 
 @dataclass(slots=True)
 class Held:
-    """What was read of one shard: the pages in order, and the end that tells it."""
+    """What was read of one shard: its retries, the pages of new records, both in order, and the end that tells it."""
 
     end: ShardEnd
     pages: deque[pa.RecordBatch]
+    retries: deque[Delivery] = field(default_factory=deque)
 
 
 class _PlannedShard(KinesisShardGetter):
@@ -49,30 +53,29 @@ class _PlannedShard(KinesisShardGetter):
             return super().fetch_unless_throttled(limit)
         except ShardNotFoundError:
             self.gone = True
-        return Page(
-            shard_id=self.shard_id,
-            records=pa.RecordBatch.from_pylist([], schema=PAGE_SCHEMA),
-            count=0,
-            first=None,
-            last=None,
-            last_arrival_ms=None,
-            payload_bytes=0,
-            millis_behind_latest=0,
-            child_shards=(),
-            next_iterator=None,
-            ended=True,
-            at_tip=False,
-            service_time_ms=None,
-        )
+        return no_more(self.shard_id)
 
 
 def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) -> list[Held]:
-    """Read every shard of the task until its limit, the tip, its end, the bytes or the time that the task may take.
+    """Read the task's retries, then every shard until its limit, the tip, its end, the bytes or the time that the task may take.
 
-    A shard that has found nothing and is behind its tip (a run of empty pages) goes on after the time box, up to the cap.
+    Where there may be new records too, retries take at most half of the bytes and of the time, so that they hold nothing up. A
+    shard that has found nothing and is behind its tip (a run of empty pages) goes on after the time box, up to the cap.
     """
-    budget = ByteBudget(plan.max_bytes)
-    getters = [BufferedGetter(_getter(shard, services), max_records=shard.max_records, budget=budget) for shard in plan.shards]
+    retries = collect_retries(plan, services, settings)
+    room = plan.max_bytes - sum(found.held_bytes for found in retries.values())
+    budget = ByteBudget(max(1, room))
+    new = {
+        shard.shard_id: BufferedGetter(_getter(shard, services), max_records=shard.max_records, budget=budget)
+        for shard in plan.shards
+        if shard.max_records
+    }
+    if room > 0:
+        _read(list(new.values()), plan, services)
+    return _hold(plan, new, retries, max(0, room), settings)
+
+
+def _read(getters: Sequence[BufferedGetter], plan: TaskPlan, services: WorkerServices) -> None:
     clock = services.clock
     started_s = clock.monotonic_s()
     with RoundRobinReader(getters, max_concurrent=MOST_CONCURRENT, clock=clock) as reader:
@@ -82,9 +85,8 @@ def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) 
                     getter.close()
             spent_ms = (clock.monotonic_s() - started_s) * 1000
             _close_late(getters, spent_ms, plan)
-            if budget.spent:
+            if any(getter.budget.spent for getter in getters):
                 _close_all(getters)
-    return _hold(getters, plan, settings)
 
 
 def _getter(shard: ShardSlice, services: WorkerServices) -> _PlannedShard:
@@ -111,43 +113,49 @@ def _close_all(getters: Sequence[BufferedGetter]) -> None:
         getter.close()
 
 
-def _hold(getters: Sequence[BufferedGetter], plan: TaskPlan, settings: SourceSettings) -> list[Held]:
+def _hold(
+    plan: TaskPlan,
+    getters: Mapping[str, BufferedGetter],
+    retries: Mapping[str, FoundRetries],
+    room: int,
+    settings: SourceSettings,
+) -> list[Held]:
     """Take the pages out, cut what goes over the bytes (at least one record of the task stays)."""
     held: list[Held] = []
-    room = plan.max_bytes
-    anything = False
-    for getter in getters:
-        pages: deque[pa.RecordBatch] = deque()
-        last: Page | None = None
-        cut: pa.RecordBatch | None = None
-        while cut is None and (page := getter.take()) is not None:
-            last = page
-            if not page.count:
-                continue
-            if settings.aggregated_records == "fail":
-                refuse_aggregates(page.records, page.shard_id)
-            fits = _fitting(page.records, room, at_least=0 if anything else 1)
-            if fits < page.count:
-                cut = page.records.slice(0, fits)
-            kept = page.records if cut is None else cut
-            if kept.num_rows:
-                pages.append(kept)
-                anything = True
-                room -= _payload_bytes(kept)
-        held.append(Held(_end(getter, pages, last, was_cut=cut is not None), pages))
+    anything = any(found.rows for found in retries.values())
+    for shard in plan.shards:
+        found = retries.get(shard.shard_id, NO_RETRIES)
+        getter = getters.get(shard.shard_id)
+        end, pages = ShardEnd(shard_id=shard.shard_id), deque[pa.RecordBatch]()
+        if getter is not None:
+            end, pages = _take(getter, room, settings, at_least=0 if anything else 1)
+            room -= payload_bytes(pages)
+            anything = anything or bool(pages)
+        end = msgspec.structs.replace(end, retries_done=found.done, retry_rows=found.rows, retries_gone=found.gone)
+        held.append(Held(end, pages, deque(found.deliveries)))
     return held
 
 
-def _fitting(records: pa.RecordBatch, room: int, *, at_least: int) -> int:
-    """How many of the page's first records have no more than `room` bytes of payload."""
-    if _payload_bytes(records) <= room:
-        return int(records.num_rows)
-    running = pc.cumulative_sum(pc.cast(pc.binary_length(records.column("data")), pa.int64()))
-    return max(at_least, int(pc.sum(pc.cast(pc.less_equal(running, room), pa.int64())).as_py() or 0))
-
-
-def _payload_bytes(records: pa.RecordBatch) -> int:
-    return int(pc.sum(pc.cast(pc.binary_length(records.column("data")), pa.int64())).as_py() or 0)
+def _take(
+    getter: BufferedGetter, room: int, settings: SourceSettings, *, at_least: int
+) -> tuple[ShardEnd, deque[pa.RecordBatch]]:
+    """One shard's new records, as far as there is room, and their end."""
+    pages: deque[pa.RecordBatch] = deque()
+    last: Page | None = None
+    was_cut = False
+    while not was_cut and (page := getter.take()) is not None:
+        last = page
+        if not page.count:
+            continue
+        if settings.aggregated_records == "fail":
+            refuse_aggregates(page.records, page.shard_id)
+        fits = fitting_records(page.records, room, at_least=0 if pages else at_least)
+        was_cut = fits < page.count
+        kept = page.records.slice(0, fits) if was_cut else page.records
+        if kept.num_rows:
+            pages.append(kept)
+            room -= payload_bytes([kept])
+    return _end(getter, pages, last, was_cut=was_cut), pages
 
 
 def _end(getter: BufferedGetter, pages: Sequence[pa.RecordBatch], last: Page | None, *, was_cut: bool) -> ShardEnd:

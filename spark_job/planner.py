@@ -5,10 +5,11 @@ No I/O, no clock, no randomness: they are passed in. `coordinator` does the talk
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.shard_assigner import assign
+from spark_job.retry_planner import MOST_ENTRIES_PER_TASK, DueRetry, most_urgent
 from state.plan import Plan, ShardSlice, TaskPlan
 from state.position import TRIM_HORIZON, Position
 from state.shard_state import ShardState
@@ -26,7 +27,10 @@ MOST_SHARDS_PER_TASK = 500  # so many shards' plan, and their ends, fit into one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanLimits:
-    """The limits that a plan carries. Records per trigger and shard, bytes held per task, time per fetch loop."""
+    """The limits that a plan carries. Records per trigger and shard, bytes held per task, time per fetch loop.
+
+    `max_unresolved_per_shard`: so many records of a shard may wait for an outcome, its new ones of the plan included.
+    """
 
     max_records_per_trigger: int | None
     max_records_per_shard: int
@@ -34,6 +38,7 @@ class PlanLimits:
     max_fetch_time_ms: int
     max_search_time_ms: int
     max_tasks: int
+    max_unresolved_per_shard: int = 100_000
 
 
 def readable_shards(listing: Sequence[ShardInfo], states: Mapping[str, ShardState]) -> list[str]:
@@ -111,32 +116,64 @@ def make_plan(
     now_ms: int,
     until_ms: int | None,
     turn: int,
+    retries: Mapping[str, Sequence[DueRetry]] | None = None,
+    storms: int = 0,
 ) -> Plan:
-    """A plan over `shards`, grouped to tasks, within the limits. `turn` rotates who comes first when a limit is small.
+    """A plan over new records of `shards` and over `retries`, also of other shards, grouped to tasks, within the limits.
 
-    In a task it is the order in which its shards may fill its bytes, so one that fills them alone starves no other.
+    `turn` rotates who comes first when a limit is small. In a task it is the order in which its shards may fill its bytes, so
+    one that fills them alone starves no other. Retries that do not fit stay in the queue, as all of them do until they settle.
     """
-    chosen, per_shard = share_records(shards, limits, turn)
-    slices = {
-        shard: ShardSlice(
-            shard_id=shard,
-            position=states[shard].read_position,
-            max_records=per_shard,
-            iterator=iterators.get(shard),
-            ending_sequence=endings.get(shard),
+    due, records_left = _share_with_retries(shards, retries or {}, limits.max_records_per_trigger)
+    new = _new_records(shards, states, replace(limits, max_records_per_trigger=records_left), turn)
+    members = sorted({*new, *due})
+    tasks: list[TaskPlan] = []
+    for group in assign(members, max(limits.max_tasks, -(-len(members) // MOST_SHARDS_PER_TASK))):
+        planned = most_urgent({shard: due[shard] for shard in group if shard in due}, entries=MOST_ENTRIES_PER_TASK)
+        slices = (
+            ShardSlice(
+                shard_id=shard,
+                position=states[shard].read_position,
+                max_records=new.get(shard, 0),
+                iterator=iterators.get(shard) if shard in new else None,
+                ending_sequence=endings.get(shard) if shard in new else None,
+                retries=tuple(one.retry for one in planned.get(shard, ())),
+            )
+            for shard in _rotated(group, turn)
+            if shard in new or shard in planned
         )
-        for shard in chosen
-    }
-    tasks = tuple(
-        TaskPlan(
-            shards=tuple(slices[shard] for shard in _rotated(group, turn)),
-            max_bytes=limits.max_bytes_per_task,
-            fetch_time_ms=limits.max_fetch_time_ms,
-            fetch_cap_ms=max(limits.max_search_time_ms, limits.max_fetch_time_ms),
-        )
-        for group in assign(chosen, max(limits.max_tasks, -(-len(chosen) // MOST_SHARDS_PER_TASK)))
+        tasks.append(_task(tuple(slices), limits))
+    return Plan(plan_id=plan_id, created_ms=now_ms, tasks=tuple(tasks), until_ms=until_ms, storms=storms)
+
+
+def unresolved_records(state: ShardState) -> int:
+    return sum(record.count for record in state.unresolved)
+
+
+def _task(slices: tuple[ShardSlice, ...], limits: PlanLimits) -> TaskPlan:
+    return TaskPlan(
+        shards=slices,
+        max_bytes=limits.max_bytes_per_task,
+        fetch_time_ms=limits.max_fetch_time_ms,
+        fetch_cap_ms=max(limits.max_search_time_ms, limits.max_fetch_time_ms),
     )
-    return Plan(plan_id=plan_id, created_ms=now_ms, tasks=tasks, until_ms=until_ms)
+
+
+def _share_with_retries(
+    shards: Sequence[str], due: Mapping[str, Sequence[DueRetry]], most_records: int | None
+) -> tuple[Mapping[str, Sequence[DueRetry]], int | None]:
+    """The retries that a trigger's limit lets come, and what it leaves to new records: half of it, where there may be some."""
+    if most_records is None or not due:
+        return due, most_records
+    kept = most_urgent(due, entries=2 * most_records, records=max(1, most_records // 2 if shards else most_records))
+    return kept, max(0, most_records - sum(one.retry.count for retries in kept.values() for one in retries))
+
+
+def _new_records(shards: Sequence[str], states: Mapping[str, ShardState], limits: PlanLimits, turn: int) -> dict[str, int]:
+    """How many new records of which shards are read at most: what is left of their allowance of unresolved records counts too."""
+    chosen, per_shard = share_records(shards, limits, turn)
+    room = {shard: min(per_shard, limits.max_unresolved_per_shard - unresolved_records(states[shard])) for shard in chosen}
+    return {shard: records for shard, records in room.items() if records > 0}
 
 
 def share_records(shards: Sequence[str], limits: PlanLimits, turn: int) -> tuple[list[str], int]:

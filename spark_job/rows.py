@@ -32,11 +32,12 @@ class AggregatedRecordError(KinesisError):
     """A record that the Kinesis Producer Library aggregated. Nothing was read past it."""
 
 
-def to_rows(records: pa.RecordBatch, *, stream: str, shard_id: str) -> pa.RecordBatch:
-    """Rows of new records, first delivery. `records` has the decoder's columns."""
+def to_rows(records: pa.RecordBatch, *, stream: str, shard_id: str, attempts: pa.Array | None = None) -> pa.RecordBatch:
+    """Rows of records, which have the decoder's columns: of new ones, or of the deliveries that `attempts` (int32) counts."""
     count = records.num_rows
     sequence = records.column("sequenceNumber")
-    message_id = pc.binary_join_element_wise(pa.scalar(shard_id), sequence, pa.scalar(str(FIRST_ATTEMPT)), ":")
+    attempt = pa.repeat(pa.scalar(FIRST_ATTEMPT, pa.int32()), count) if attempts is None else attempts
+    message_id = pc.binary_join_element_wise(pa.scalar(shard_id), sequence, pc.cast(attempt, pa.string()), ":")
     columns = [
         pa.repeat(pa.scalar(stream), count),
         pa.repeat(pa.scalar(shard_id), count),
@@ -45,7 +46,7 @@ def to_rows(records: pa.RecordBatch, *, stream: str, shard_id: str) -> pa.Record
         records.column("partitionKey"),
         records.column("data"),
         records.column("approximateArrivalTimestamp"),
-        pa.repeat(pa.scalar(FIRST_ATTEMPT, pa.int32()), count),
+        attempt,
         message_id,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)

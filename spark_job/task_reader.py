@@ -31,7 +31,7 @@ TOKEN_BYTES = 8
 def read_task(
     plan_id: str, task: int, plan: TaskPlan, *, services: WorkerServices, settings: SourceSettings
 ) -> Iterator[pa.RecordBatch]:
-    """The task's rows, as Arrow batches in the plan's order of shards. Blocks on Kinesis and ZooKeeper.
+    """The task's rows, as Arrow batches in the plan's order of shards, retries first. Blocks on Kinesis and ZooKeeper.
 
     Raises `state.errors.PlanClosedError` in an attempt that comes too late to publish, `DataLossError` when records
     that were published are gone.
@@ -45,10 +45,15 @@ def read_task(
         if published.token == end.token:
             return _rows(held, settings)
         log.info("task %d of plan %s: another attempt has published first; reading what it read", task, plan_id)
-    return adopt(published, services, settings)
+    return adopt(published, plan, services, settings)
 
 
 def _rows(held: Sequence[Held], settings: SourceSettings) -> Iterator[pa.RecordBatch]:
+    """Each shard's retries, then its new records. What was handed over is not held any more."""
+    stream = settings.stream.name
     for shard in held:
+        while shard.retries:
+            delivery = shard.retries.popleft()
+            yield to_rows(delivery.records, stream=stream, shard_id=shard.end.shard_id, attempts=delivery.attempts)
         while shard.pages:
-            yield to_rows(shard.pages.popleft(), stream=settings.stream.name, shard_id=shard.end.shard_id)
+            yield to_rows(shard.pages.popleft(), stream=stream, shard_id=shard.end.shard_id)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.kinesis_client import KinesisClient
 from kinesis_spout.pacing import Pacer
+from spark_job.retry_pacer import RetryPacer
 from state.embedded_zookeeper import resolve_connect_string
 from state.zookeeper_store import ZookeeperStateStore
 
@@ -34,6 +35,7 @@ class WorkerServices:
     clock: Clock
     settings: SourceSettings
     pacers: dict[str, Pacer] = field(default_factory=dict)
+    retry_pacers: dict[str, RetryPacer] = field(default_factory=dict)
 
     @classmethod
     def here(cls, settings: SourceSettings) -> WorkerServices:
@@ -67,6 +69,12 @@ class WorkerServices:
         if shard_id not in self.pacers:
             self.pacers[shard_id] = Pacer(self.settings.rate)
         return self.pacers[shard_id]
+
+    def retry_pacer(self, shard_id: str) -> RetryPacer:
+        """The shard's pace for reading retries: a part of its own, which counts against it."""
+        if shard_id not in self.retry_pacers:
+            self.retry_pacers[shard_id] = RetryPacer(self.settings.rate, self.pacer(shard_id))
+        return self.retry_pacers[shard_id]
 
 
 def open_store(settings: SourceSettings) -> ZookeeperStateStore:

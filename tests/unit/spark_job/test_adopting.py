@@ -10,7 +10,7 @@ import pytest
 from kinesis_spout.errors import DataLossError
 from spark_job.adopting import adopt
 from spark_job.rows import AggregatedRecordError
-from state.plan import ShardEnd, TaskEnd
+from state.plan import ShardEnd, TaskEnd, TaskPlan
 from state.sequence_number import SequenceNumber
 from tests.support.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard, simulated
 
@@ -39,7 +39,8 @@ def end_of(sequences: Sequence[int], *, count: int | None = None, index: int = 0
 def adopted(job: SimulatedJob, *ends: ShardEnd, **options: Any) -> list[int]:
     """The sequence numbers of the rows."""
     settings = job.settings(**options)
-    batches = adopt(TaskEnd(token="t", shards=ends), job.services(settings), settings)
+    plan = TaskPlan(shards=(), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
+    batches = adopt(TaskEnd(token="t", shards=ends), plan, job.services(settings), settings)
     return [int(text) for batch in batches for text in batch.column("sequenceNumber").to_pylist()]
 
 

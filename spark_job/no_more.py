@@ -1,0 +1,26 @@
+"""What a shard that the service has forgotten gives: a last page without records."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from kinesis_spout.get_records_decoder import PAGE_SCHEMA
+from kinesis_spout.shard_getter import Page
+
+
+def no_more(shard_id: str) -> Page:
+    return Page(
+        shard_id=shard_id,
+        records=pa.RecordBatch.from_pylist([], schema=PAGE_SCHEMA),
+        count=0,
+        first=None,
+        last=None,
+        last_arrival_ms=None,
+        payload_bytes=0,
+        millis_behind_latest=0,
+        child_shards=(),
+        next_iterator=None,
+        ended=True,
+        at_tip=False,
+        service_time_ms=None,
+    )
