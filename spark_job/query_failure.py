@@ -10,6 +10,7 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: .*$", re.DOTALL)  # and the position and t
 _RAISED = re.compile(r"^((?:\w+\.)*)(\w+)(?:: (.*))?$", re.DOTALL)
 _OURS = ("kinesis_spout.", "state.", "scheme.", "spark_job.")
 _CALLED = re.compile(r"^An error occurred while calling .*\n: ")  # py4j, before Java's own words
+_TASK = re.compile(r"^(?:[\w.]+Exception: )?Job aborted due to stage failure: .*?: Lost task [^(]*\(TID \d+\) \([^)]*\): ")
 _FRAME = re.compile(r"^\s|^\tat |^Caused by: |^=== ")
 LONGEST = 600
 
@@ -55,6 +56,9 @@ def _first_line(text: str) -> str:
     java = _CALLED.match(text)
     if java is not None:
         return _without_class(_first_line(text[java.end() :]))
+    task = _TASK.match(text)
+    if task is not None:
+        return _without_class(_first_line(text[task.end() :]))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0])) if lines else "the query failed without saying why"
 

@@ -67,3 +67,13 @@ def test_an_error_of_java_without_its_stack_is_the_cause() -> None:
 
 def test_a_very_long_cause_is_cut() -> None:
     assert len(failure_sentence("x" * 10_000)) < LONGEST + 10
+
+
+def test_what_a_task_failed_of_is_the_cause_and_not_which_task_it_was() -> None:
+    """Spark's own words begin with stages, task ids and the addresses of executors."""
+    task = "Task 0 in stage 24.0 failed 1 times, most recent failure: Lost task 0.0 in stage 24.0 (TID 27) (host executor driver)"
+    java = "java.io.IOException: Mkdirs failed to create file:/x/plan=1-a"
+    sentence = "IOException: Mkdirs failed to create file:/x/plan=1-a"
+    failed = f"Job aborted due to stage failure: {task}: {java}\n\tat a.b(C.java:1)\n"
+    assert failure_sentence(failed) == sentence
+    assert failure_sentence(f"An error occurred while calling o1.save.\n: org.apache.spark.SparkException: {failed}") == sentence
