@@ -1,0 +1,73 @@
+"""Dead letters to write and to put back, for the tests of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from spark_job.letter import LETTER_DDL, Letter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FIRST_FAILURE = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What is the same for a test's letters."""
+
+    stream: str = "orders"
+    shard: str = "shardId-000000000000"
+    reason: str = "ValueError: no such order"
+
+    def letter(self, number: int) -> Letter:
+        """Letter `number`: its record failed `number` minutes after the first one, for the last time an hour later."""
+        failed = FIRST_FAILURE + timedelta(minutes=number)
+        return Letter(
+            message_id=f"{self.shard}:{1000 + number}:4",
+            stream_name=self.stream,
+            shard_id=self.shard,
+            sequence_number=str(1000 + number),
+            sub_sequence_number=0,
+            partition_key=f"key {number}",
+            data=b"\xff\x00 order %d" % number,
+            approximate_arrival=failed - timedelta(seconds=1),
+            attempts=4,
+            first_failure=failed,
+            last_failure=failed + timedelta(hours=1),
+            reason=self.reason,
+            application="orders-etl",
+        )
+
+    def letters(self, count: int) -> list[Letter]:
+        return [self.letter(number) for number in range(count)]
+
+
+def gone(letter: Letter) -> Letter:
+    """The letter of a record that was past the stream's retention before it could be read again."""
+    return replace(letter, data=None, partition_key=None, approximate_arrival=None, reason="past the stream's retention")
+
+
+def frame_of(spark: SparkSession, letters: list[Letter], *, partitions: int = 2) -> DataFrame:
+    """The letters as `tracked` hands them to a sink."""
+    return spark.createDataFrame([row_of(letter) for letter in letters], LETTER_DDL).repartition(partitions)
+
+
+def row_of(letter: Letter) -> tuple[object, ...]:
+    return (
+        letter.message_id,
+        letter.stream_name,
+        letter.shard_id,
+        letter.sequence_number,
+        letter.sub_sequence_number,
+        letter.partition_key,
+        letter.data,
+        letter.approximate_arrival,
+        letter.attempts,
+        letter.first_failure,
+        letter.last_failure,
+        letter.reason,
+        letter.application,
+    )
