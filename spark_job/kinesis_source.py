@@ -59,6 +59,9 @@ class KinesisSource:
     read_bytes_per_second: Number = None
     fail_on_data_loss: bool | str | None = None
     aggregated_records: Text = None
+    max_unresolved_per_shard: Number = None
+    whole_batch_ack: bool | str | None = None
+    available_now_retry_wait: Number = None
     idle_wait: Number = None
     probe_interval: Number = None
     probe_max_shards: Number = None

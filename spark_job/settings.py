@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, nearest_name
 from kinesis_spout.errors import ConfigError
-from spark_job.options import OPTIONS, Option, StartWish
+from spark_job.options import OPTIONS, Option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from spark_job.option_values import StartWish
 
 _FIELD_HINTS = {name.replace("_", ""): option.name for name, option in OPTIONS.items()} | {n: o.name for n, o in OPTIONS.items()}
 _FIELD = re.compile(rf"\b(?:{'|'.join(name for name in OPTIONS if '_' in name)})\b")  # the others are words as well
@@ -41,6 +43,9 @@ class SourceSettings:
     rate: ReadRate
     fail_on_data_loss: bool
     aggregated_records: str
+    max_unresolved_per_shard: int
+    whole_batch_ack: bool
+    available_now_retry_wait_ms: int | None
     idle_wait_ms: int
     probe_interval_ms: int
     probe_max_shards: int

@@ -12,7 +12,7 @@ from state.state_store import StartPin, StateStore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_job.options import StartWish
+    from spark_job.option_values import StartWish
 
 LATEST_MARGIN_MS = 2_000  # the service's Date header is cut to whole seconds: start a little earlier rather than late
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from spark_job.options import StartWish
+from spark_job.option_values import StartWish
 from spark_job.start import LATEST_MARGIN_MS, pin_start, pinned
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.position import TRIM_HORIZON, Position, StartingPosition

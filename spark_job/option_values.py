@@ -1,0 +1,128 @@
+"""How an option's text is read: each reader takes its name and text, and raises `ConfigError` naming both and the rule."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kinesis_spout.config import parse_bool, parse_duration_ms, parse_size_bytes
+from kinesis_spout.errors import ConfigError
+from state.connect_string import ConnectString
+from state.embedded_zookeeper import embedded_directory
+from state.errors import InvalidPositionError, InvalidStoreSettingError
+from state.position import StartingPosition
+from state.zookeeper_paths import valid_name
+
+Reader = Callable[[str, str], Any]
+_JSON_START = '{"default": "LATEST"}'
+_WHOLE = re.compile(r"\s*([0-9]{1,18})\s*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartWish:
+    """What the user asked for as the start: one wish for all shards, and wishes for single shards."""
+
+    default: StartingPosition
+    shards: tuple[tuple[str, StartingPosition], ...] = ()
+
+    @property
+    def text(self) -> str:
+        return (
+            self.default.text
+            if not self.shards
+            else json.dumps({"default": self.default.text} | {s: w.text for s, w in self.shards})
+        )
+
+
+def read_text(_option: str, text: str) -> str:
+    return text
+
+
+def read_name(option: str, text: str) -> str:
+    """A name of a node in ZooKeeper: refused here what would be refused only when the query runs."""
+    try:
+        return valid_name(f"option {option}", text)
+    except InvalidStoreSettingError as exc:
+        raise ConfigError(str(exc)) from exc
+
+
+def read_address(option: str, text: str) -> str:
+    try:
+        if embedded_directory(text) is None:
+            ConnectString.parse(text)
+    except InvalidStoreSettingError as exc:
+        raise ConfigError(f"option {option}: {exc}") from exc
+    return text
+
+
+def whole_number(minimum: int) -> Reader:
+    def read(option: str, text: str) -> int:
+        match = _WHOLE.fullmatch(text)
+        if match is not None and int(match[1]) >= minimum:
+            return int(match[1])
+        raise ConfigError(f"option {option} is {text[:40]!r}; give a whole number of at least {minimum}, of at most 18 digits")
+
+    return read
+
+
+def read_rate(option: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if 0.1 <= value <= 1000:
+        return value
+    raise ConfigError(f"option {option} is {text!r}; give calls a second, from 0.1 to 1000")
+
+
+def duration(minimum_ms: int = 0, maximum_ms: int = 86_400_000) -> Reader:
+    def read(option: str, text: str) -> int:
+        value = parse_duration_ms(text, option=option)
+        if minimum_ms <= value <= maximum_ms:
+            return value
+        raise ConfigError(f"option {option} is {text!r}; give a duration from {minimum_ms} ms to {maximum_ms} ms")
+
+    return read
+
+
+def size(minimum: int) -> Reader:
+    def read(option: str, text: str) -> int:
+        value = parse_size_bytes(text, option=option)
+        if value >= minimum:
+            return value
+        raise ConfigError(f"option {option} is {text!r}; give a size of at least {minimum} bytes")
+
+    return read
+
+
+def read_boolean(option: str, text: str) -> bool:
+    return parse_bool(text, option=option)
+
+
+def choice(*allowed: str) -> Reader:
+    def read(option: str, text: str) -> str:
+        if text in allowed:
+            return text
+        raise ConfigError(f"option {option} is {text!r}; give one of {', '.join(allowed)}")
+
+    return read
+
+
+def read_start(option: str, text: str) -> StartWish:
+    try:
+        if not text.lstrip().startswith("{"):
+            return StartWish(default=StartingPosition.parse(text))
+        wishes = json.loads(text)
+        if not isinstance(wishes, dict) or not all(isinstance(wish, str) for wish in wishes.values()):
+            raise ConfigError(f'option {option}: a JSON start maps shard ids (and "default") to positions, as in {_JSON_START}')
+        default = StartingPosition.parse(wishes.pop("default", "LATEST"))
+        return StartWish(
+            default=default, shards=tuple((shard, StartingPosition.parse(wish)) for shard, wish in sorted(wishes.items()))
+        )
+    except json.JSONDecodeError as exc:
+        raise ConfigError(f"option {option} is {text!r}, which is not JSON: {exc}; give it as in {_JSON_START}") from exc
+    except InvalidPositionError as exc:
+        raise ConfigError(f"option {option}: {exc}") from exc
