@@ -31,6 +31,7 @@ class UnresolvedRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     `attempts` counts the deliveries so far that had an outcome; `due_ms` is when the next may come (ms since 1970).
     `key` is a hash of the partition key (None: not known) and `blocked` says that it did not fail itself but waits for an
     earlier record of its key or shard: only where order matters more than going on (`state.report.OnFailure`).
+    `rejected`: it may not be tried again whatever the policy says, and waits for its dead letter.
     """
 
     first: SequenceNumber
@@ -43,6 +44,7 @@ class UnresolvedRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     reason: str | None = None
     key: str | None = None
     blocked: bool = False
+    rejected: bool = False
 
 
 class ShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

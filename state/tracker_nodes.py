@@ -21,10 +21,11 @@ class Node:
     """A record, or a span of `count` records from `first` to `last` (both inclusive), in the list.
 
     - `record`: what is stored of it: its failures so far. None for one that has not failed (in this life or an earlier one).
+    - `uncounted`: the failure of its latest delivery did not count, so that is one more than `attempts` says.
     - `detached`: its neighbours in the list need not be its neighbours in the shard: it was split out or restored.
     """
 
-    __slots__ = ("after", "before", "count", "detached", "first", "last", "record", "state")
+    __slots__ = ("after", "before", "count", "detached", "first", "last", "record", "state", "uncounted")
 
     before: Node
     after: Node
@@ -45,6 +46,7 @@ class Node:
         self.state = state
         self.record = record
         self.detached = detached
+        self.uncounted = False
 
     @property
     def attempts(self) -> int:
@@ -56,7 +58,7 @@ class Node:
         """Deliveries for which an outcome may still be told: none once it is acked."""
         if self.state is NodeState.PENDING:
             return self.attempts + 1
-        return 0 if self.state is NodeState.ACKED else self.attempts
+        return 0 if self.state is NodeState.ACKED else self.attempts + self.uncounted
 
 
 class NodeList:

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from state.tracker_nodes import NodeList
 
 
-def restored_nodes(state: ShardState, policy: RetryPolicy) -> list[Node]:
-    """The nodes of a stored state, in order. Raises `StoredDataError` when the state contradicts itself."""
+def restored_nodes(state: ShardState, policy: RetryPolicy | None) -> list[Node]:
+    """The nodes of a stored state, in order; all queued without a policy. Raises `StoredDataError` when it contradicts itself."""
     nodes: list[Node] = []
     floor = state.checkpoint
     for record in sorted(state.unresolved, key=lambda unresolved: unresolved.first):
         if record.last < record.first or (floor is not None and not floor < record.first):
             raise _contradiction(state, f"unresolved {record.first} to {record.last} overlaps what is at or before {floor}")
         floor = record.last
-        exhausted = policy.exhausted(record.attempts, None, 0)
+        exhausted = policy is not None and (record.rejected or policy.exhausted(record.attempts, None, 0))
         node_state = NodeState.EXHAUSTED if exhausted else NodeState.QUEUED
         nodes.append(Node(record.first, record.last, record.count, node_state, record, detached=True))
     read_up_to = _read_up_to(state, floor)

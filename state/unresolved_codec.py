@@ -1,6 +1,6 @@
 """Unresolved records as they are stored: a row each, so that thousands of them fit into one value.
 
-    [first, attempts, dueMs, firstFailureMs, lastFailureMs, reason, key, blocked]
+    [first, attempts, dueMs, firstFailureMs, lastFailureMs, reason, key, blocked, rejected]
     [[first, last, count], attempts, ...]     a range
 
 A reason is a text, or, where several records have the same, its index in the list of `reasons` beside the rows. Read is
@@ -31,6 +31,7 @@ class Row(NamedTuple):
     reason: str | int | None = None
     key: str | None = None
     blocked: bool = False
+    rejected: bool = False
 
 
 StoredRecord = Row | UnresolvedRecord
@@ -71,6 +72,7 @@ def _row(record: UnresolvedRecord, index: Mapping[str, int]) -> Row:
         reason=reason if reason is None else index.get(reason, reason),
         key=record.key,
         blocked=record.blocked,
+        rejected=record.rejected,
     )
 
 
@@ -89,6 +91,7 @@ def _record(row: Row, reasons: Sequence[str]) -> UnresolvedRecord:
         reason=reasons[row.reason] if isinstance(row.reason, int) else row.reason,
         key=row.key,
         blocked=row.blocked,
+        rejected=row.rejected,
     )
 
 

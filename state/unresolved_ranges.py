@@ -65,6 +65,7 @@ def merge_range(records: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
         reason=_common(record.reason for record in records),
         key=_common(record.key for record in records),
         blocked=all(record.blocked for record in records),
+        rejected=all(record.rejected for record in records),
     )
 
 

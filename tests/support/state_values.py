@@ -59,6 +59,7 @@ def unresolved_records(draw: st.DrawFn) -> UnresolvedRecord:
         reason=draw(st.none() | texts),
         key=draw(st.none() | st.from_regex(r"[0-9a-f]{16}", fullmatch=True)),
         blocked=draw(st.booleans()),
+        rejected=draw(st.booleans()),
     )
 
 

@@ -53,9 +53,9 @@ def test_a_shard_state_is_readable_json() -> None:
         settled_plan="4-ab",
     )
     assert encode_shard_state(state, PATH)[0] == (
-        b'{"checkpoint":"12.3","readPosition":"AFTER:20","unresolved":[["13",2,99,80,90,0,null,false],'
-        b'["14",1,99,90,90,0,null,false],[["15","19",3],1,0,null,null,"gone","00ff",true]],"reasons":["negative total"],'
-        b'"settledPlan":"4-ab","format":1}'
+        b'{"checkpoint":"12.3","readPosition":"AFTER:20","unresolved":[["13",2,99,80,90,0,null,false,false],'
+        b'["14",1,99,90,90,0,null,false,false],[["15","19",3],1,0,null,null,"gone","00ff",true,false]],'
+        b'"reasons":["negative total"],"settledPlan":"4-ab","format":1}'
     )
 
 
