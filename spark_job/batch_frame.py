@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from spark_job.batch_rules import ShardRules
 
 INDEX = "_ks_index"
-_COLUMNS = tuple(ARROW_SCHEMA.names)
+SOURCE_COLUMNS = tuple(ARROW_SCHEMA.names)
 _SORTED_BY = ("messageId", "shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "attempt")
-TOKEN_FORMAT = "{:016x}{:016x}"
 _WORD = 2**64
 
 
@@ -38,7 +37,7 @@ class Given(NamedTuple):
 
 def check_columns(frame: DataFrame) -> None:
     """Raise `ConfigError` for a frame that has lost a column of the source: without it a record cannot be told, or retried."""
-    missing = [name for name in _COLUMNS if name not in frame.columns]
+    missing = [name for name in SOURCE_COLUMNS if name not in frame.columns]
     if missing:
         raise ConfigError(
             f"the frame given to tracked(...) has no column {', '.join(missing)}: it was selected, renamed or aggregated before; "

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, Row
 
 from scheme.record import Record
-from spark_job.batch_frame import without
+from spark_job.batch_content import BatchContentError
+from spark_job.batch_frame import SOURCE_COLUMNS, without
 from spark_job.batch_rules import failure_rules
+from spark_job.evaluation import Evaluation, output_schema
 from spark_job.failed_record import FailedRecord, Outcome, parse_message_id
 from spark_job.failing_rows import failing_rows
 from spark_job.outcomes import LONGEST_REASON
+from spark_job.record_mapping import NOT_IN_ORDER, RecordMapper
+from state.report import OnFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
     from scheme.record_scheme import RecordScheme
     from spark_job.batch_frame import BatchFrame
-    from spark_job.evaluation import Evaluation
 
 _CURRENT: ContextVar[TrackedBatch | None] = ContextVar("spark_job_current_batch", default=None)
 
@@ -99,6 +101,28 @@ class TrackedBatch:
         gone = self._fail(found.malformed, Outcome.REJECT) | self._fail(found.failed, outcome)
         return without(df, gone)
 
+    def map_records(self, function: Callable[[Record], object], schema: str | StructType) -> DataFrame:
+        """Call `function` for every record, on the executors; the frame of what it returned, in the columns of `schema`.
+
+        It gets a `scheme.Record` and returns a dict, Row, tuple, dataclass or other mapping for one row, a list or iterator of
+        these for several, None for none. `Reject` and `MalformedRecordError` reject the record, `Retry` and every other
+        exception fail it, and so does an output that is not of the schema. Naive datetimes count as UTC. It is called before
+        this method returns, once per record unless kept rows are lost; any number of actions on the frame is safe.
+
+        Raises what ends a Python worker (`os._exit`, too little memory), which is a failure of the batch.
+        """
+        struct, columns = output_schema(schema)
+        frame = self._frame
+        mapper = RecordMapper(function=function, columns=columns, rules=frame.rules, on_failure=frame.on_failure)
+        rows = frame.rows() if self._evaluations else frame.cheapest
+        evaluation = Evaluation(rows.select(*SOURCE_COLUMNS), mapper, struct)
+        self._evaluations.append(evaluation)
+        evaluation.run()
+        if frame.on_failure is not OnFailure.CONTINUE and not evaluation.in_order:
+            raise BatchContentError(NOT_IN_ORDER)
+        self.add(evaluation.failures)
+        return evaluation.output()
+
     def parsed(self, scheme: RecordScheme, *, into: str = "parsed") -> DataFrame:
         """`batch.df` with the scheme's fields in the struct column `into`. Malformed records are rejected, and left out."""
         df = self.df.withColumn(into, scheme.column(self.df["data"]))
@@ -111,6 +135,16 @@ class TrackedBatch:
     def failures(self) -> Mapping[str, FailedRecord]:
         """What failed, by message id, as far as is known by now."""
         return self._failed
+
+    @property
+    def evaluations(self) -> Sequence[Evaluation]:
+        """What `map_records` has kept."""
+        return self._evaluations
+
+    def close(self) -> None:
+        """Let go of what `map_records` keeps. Idempotent."""
+        for evaluation in self._evaluations:
+            evaluation.close()
 
     def add(self, records: Iterable[FailedRecord]) -> None:
         """Note failures; of two of one record the graver one stays."""

@@ -1,0 +1,133 @@
+"""One evaluation of a user's function over a batch, kept: its output, and what failed, are of the same calls.
+
+The kept rows may be lost (an executor dies, somebody clears the cache). Spark then calls the function again, and it may
+fail where it did not before. Such a row has the stamp of a run that is not known, and a message id that has not failed: it
+raises, so the batch fails and is delivered again, instead of losing it.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StructField, StructType
+
+from kinesis_spout.errors import ConfigError
+from spark_job.batch_content import ShardContent, merge_content
+from spark_job.record_note import COLLECTED, NOTE, NOTE_DDL, ORIGINAL, SUMMARY, failed_record
+from spark_job.row_output import OutputColumn, OutputColumns
+from state.sequence_number import SequenceNumber
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame
+
+    from spark_job.failed_record import FailedRecord
+    from spark_job.record_mapping import RecordMapper
+
+MOST_KNOWN_IDS = 1_000  # in one expression; with more failures than that, any second evaluation with a failure raises
+CHANGED = (
+    "a record fails that did not fail when its batch was evaluated first: the kept rows were lost, and the function gives "
+    "something else now; nothing is acked, and the batch is delivered again"
+)
+
+
+class Evaluation:
+    """The kept rows of one `map_records`. The constructor only says what is to be run."""
+
+    def __init__(self, rows: DataFrame, mapper: RecordMapper, schema: StructType) -> None:
+        self._rows = rows
+        self._mapper = mapper
+        self._names = schema.names
+        nullable = [StructField(field.name, field.dataType) for field in schema.fields]  # as they are NULL beside a note
+        self._schema = StructType([*nullable, *StructType.fromDDL(NOTE_DDL).fields])
+        self._kept: DataFrame | None = None
+        self._runs: list[str] = []
+        self.failures: list[FailedRecord] = []
+        self.content: Mapping[str, ShardContent] = {}
+        self.in_order = True
+        self.done = False
+
+    def run(self) -> None:
+        """Call the function for every record, keep its output, and collect what failed (without payloads). Blocks."""
+        self._kept = self._rows.mapInArrow(self._mapper, self._schema).persist(StorageLevel.MEMORY_AND_DISK)
+        note = F.col(NOTE)
+        notes = self._kept.where(note.isNotNull()).select(*(note[name].alias(name) for name in COLLECTED)).toArrow().to_pylist()
+        summaries = [row for row in notes if row["outcome"] == SUMMARY]
+        self._runs = sorted({row["run"] for row in summaries})
+        self.in_order = len({(row["run"], row["shardId"]) for row in summaries}) == len({row["shardId"] for row in summaries})
+        self.content = merge_content(map(_content, summaries))
+        self.failures = [failed_record(row) for row in notes if row["outcome"] != SUMMARY]
+        self.done = True
+
+    def output(self) -> DataFrame:
+        """The rows that the function returned. Any number of actions on it is safe."""
+        note = F.col(NOTE)
+        known = reduce(lambda one, other: one | other, self._known())
+        failed = F.when(note["outcome"] == SUMMARY, F.lit(False)).when(known, F.lit(False))  # noqa: FBT003  # a column's literal
+        stays = note.isNull() | failed.otherwise(F.raise_error(F.lit(CHANGED)).cast("boolean"))
+        # Spark may put a condition of the user's before this one, and then a failed row, all of its columns NULL, would be gone
+        # without a word. It moves no condition past one that is not deterministic, as the partition's number is said to be.
+        return self._kept_rows().where((F.spark_partition_id() >= 0) & stays).select(*map(_quoted, self._names))
+
+    def originals(self) -> DataFrame:
+        """The source's columns of the records that failed."""
+        note = F.col(NOTE)
+        failed = self._kept_rows().where(note["outcome"] != SUMMARY)
+        return failed.select(*(note[name].alias(name) for name in ORIGINAL))
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.unpersist()
+            self._kept = None
+
+    def _known(self) -> list[Column]:
+        note = F.col(NOTE)
+        known = [_in(note["run"], self._runs)]
+        if len(self.failures) <= MOST_KNOWN_IDS:
+            known.append(_in(note["messageId"], [record.message_id for record in self.failures]))
+        return known
+
+    def _kept_rows(self) -> DataFrame:
+        if self._kept is None:
+            raise RuntimeError("the rows of batch.map_records are used after their batch has ended; use them inside its function")
+        return self._kept
+
+
+def output_schema(schema: str | StructType) -> tuple[StructType, OutputColumns]:
+    """A user's schema as Spark and as Arrow know it. Raises `ConfigError`."""
+    struct = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
+    if NOTE in struct.names:
+        raise ConfigError(f"the schema given to batch.map_records has a column {NOTE}, which is taken; name it otherwise")
+    columns = tuple(
+        OutputColumn(
+            name=field.name,
+            type=to_arrow_type(field.dataType, timezone="UTC"),
+            ddl=field.dataType.simpleString(),
+            required=not field.nullable,
+        )
+        for field in struct.fields
+    )
+    return struct, OutputColumns(columns)
+
+
+def _content(row: Mapping[str, Any]) -> ShardContent:
+    return ShardContent(
+        shard_id=row["shardId"],
+        new_count=row["newCount"],
+        first=SequenceNumber.parse(row["newFirst"]) if row["newFirst"] else None,
+        last=SequenceNumber.parse(row["newLast"]) if row["newLast"] else None,
+        retry_rows=row["retryRows"],
+    )
+
+
+def _in(column: Column, texts: list[str]) -> Column:
+    return F.array_contains(F.split(F.lit(",".join(texts)), ","), column)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
