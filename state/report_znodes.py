@@ -21,6 +21,7 @@ from state.report_codec import (
     encode_report,
 )
 from state.znode_tree import Check, Create, Delete, Set, TransactionRefusedError, ZnodeTree
+from state.zookeeper_paths import valid_name
 
 if TYPE_CHECKING:
     from state.fence import Fence
@@ -66,7 +67,7 @@ class ReportZnodes:
     # the report -----------------------------------------------------------------------------------------------
     def open(self, plan_id: str, token: str) -> OpenReport:
         path = self._paths.report(plan_id)
-        data = encode_open_report(token, path)
+        data = encode_open_report(valid_name("report token", token), path)
         for _ in range(_MAX_ROUNDS):
             node = self._tree.read([path])[0]
             write = Create(path, data) if node is None else Set(path, data, node.version)

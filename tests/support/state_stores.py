@@ -10,9 +10,11 @@ from kazoo.client import KazooClient
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.plan import Plan, ShardEnd, ShardSlice, TaskEnd, TaskPlan, make_plan_id
 from state.position import TRIM_HORIZON, Position
+from state.report import PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
-from state.shard_state import ShardState
+from state.shard_state import ShardState, UnresolvedRecord
 from state.state_store import OwnerInfo, StreamIdentity
+from state.znode_tree import Delete
 from state.zookeeper_store import ZookeeperStateStore
 
 if TYPE_CHECKING:
@@ -37,6 +39,14 @@ class StoreWorld(Protocol):
 
     def get(self, path: str) -> bytes:
         """Read a node below the application's stream."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a node below the application's stream, and all below it, as a person would."""
+        ...
+
+    def children(self, path: str) -> list[str]:
+        """Names of a node's children, sorted."""
         ...
 
     def lose_session(self, store: ZnodeStateStore) -> None:
@@ -65,6 +75,14 @@ class MemoryWorld:
         node = self._backend.read([f"/{ROOT}/{self._application}/{STREAM}/{path}"])[0]
         assert node is not None
         return node.data
+
+    def remove(self, path: str) -> None:
+        for child in self.children(path):
+            self.remove(f"{path}/{child}")
+        self._backend.commit([Delete(f"/{ROOT}/{self._application}/{STREAM}/{path}")], 0)
+
+    def children(self, path: str) -> list[str]:
+        return sorted(self._backend.children([f"/{ROOT}/{self._application}/{STREAM}/{path}"])[0] or ())
 
     def lose_session(self, store: ZnodeStateStore) -> None:
         assert isinstance(store, MemoryStateStore)
@@ -100,6 +118,12 @@ class ZookeeperWorld:
     def get(self, path: str) -> bytes:
         data: bytes = self._other_program.get(self._path(path))[0]
         return data
+
+    def remove(self, path: str) -> None:
+        self._other_program.delete(self._path(path), recursive=True)
+
+    def children(self, path: str) -> list[str]:
+        return sorted(self._other_program.get_children(self._path(path)))
 
     def lose_session(self, store: ZnodeStateStore) -> None:
         end_session(self._server, store)
@@ -157,3 +181,26 @@ def owned(world: StoreWorld, owner: OwnerInfo = OWNER) -> ZnodeStateStore:
     store = world.open()
     store.acquire(owner, timeout_s=10)
     return store
+
+
+def failures(count: int, shards: int = 1, reason: str = "no rates for order") -> PlanReport:
+    """A report of so many failed records in each shard, each with a reason of its own."""
+    outcomes = tuple(
+        ShardOutcome(
+            shard_id=f"shardId-{shard:012}",
+            unresolved=tuple(
+                UnresolvedRecord(
+                    first=sequence(10**55 + n),
+                    last=sequence(10**55 + n),
+                    attempts=1,
+                    due_ms=1_700_000_000_000 + n,
+                    first_failure_ms=1_700_000_000_000,
+                    last_failure_ms=1_700_000_000_000,
+                    reason=f"{reason} {n}",
+                )
+                for n in range(count)
+            ),
+        )
+        for shard in range(shards)
+    )
+    return PlanReport(shards=outcomes, failed=count * shards, retried=count * shards, done_ms=1_700_000_000_001)

@@ -1,0 +1,136 @@
+"""The contract of the state store, for memory and ZooKeeper alike: the mark of an application that tracks its records."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from state.errors import InvalidStoreSettingError, StaleOwnerError, StoredDataError
+from state.report import OnFailure, OutcomePolicy
+from state.retry_policy import RetryPolicy
+from state.state_store import StateChange
+from tests.support import state_values
+from tests.support.interposed_tree import interposed
+from tests.support.state_stores import OTHER, OWNER, failures, owned, plan, state_at
+
+if TYPE_CHECKING:
+    from state.znode_state_store import ZnodeStateStore
+    from tests.support.state_stores import StoreWorld
+
+BLOCKING = OutcomePolicy(retry=RetryPolicy(retry_limit=7, max_age_ms=5_000, jitter=0.25), on_failure=OnFailure.BLOCK_KEY)
+
+
+@pytest.fixture(scope="session")
+def many_policies() -> list[OutcomePolicy]:
+    return state_values.sample(state_values.outcome_policies, 10)
+
+
+@pytest.fixture
+def store(store_world: StoreWorld) -> ZnodeStateStore:
+    """An owner's store with the open plan `1-aa`."""
+    store = owned(store_world)
+    store.create_plan(plan(1))
+    return store
+
+
+def test_policies_come_back_as_they_were_written(store_world: StoreWorld, many_policies: list[OutcomePolicy]) -> None:
+    """Marking again changes the policy; it needs no ownership, nor that there was anything before."""
+    marking = store_world.open()
+    assert marking.read_policy() is None
+    for policy in many_policies:
+        marking.mark_tracked(policy)
+        assert store_world.open().read_policy() == policy
+
+
+def test_marking_with_the_same_policy_writes_nothing(store: ZnodeStateStore) -> None:
+    """It is done with each start of a query."""
+    batch, tree = interposed(store)
+    batch.mark_tracked(BLOCKING)
+
+    def written() -> None:
+        pytest.fail("the mark was written again")
+
+    tree.before_write("tracked", written)
+    batch.mark_tracked(BLOCKING)
+
+
+def test_the_mark_is_no_shard(store: ZnodeStateStore) -> None:
+    """Nor may a shard be of its name."""
+    store.mark_tracked(BLOCKING)
+    assert store.load_states() == {}
+    with pytest.raises(InvalidStoreSettingError):
+        store.save_states([StateChange(None, state_at(1, "tracked"))])
+
+
+def test_two_that_mark_at_once_agree_with_one_of_them(store_world: StoreWorld) -> None:
+    """No error, whoever is last."""
+    policies = [OutcomePolicy(retry=RetryPolicy(retry_limit=limit)) for limit in range(4)]
+    stores = [store_world.open() for _ in policies]
+    with ThreadPoolExecutor(len(stores)) as pool:
+        list(pool.map(lambda pair: pair[0].mark_tracked(pair[1]), zip(stores, policies, strict=True)))
+    assert store_world.open().read_policy() in policies
+
+
+def test_the_owner_takes_the_mark_off(store: ZnodeStateStore) -> None:
+    """Once and again; then it may be marked anew."""
+    store.mark_tracked(BLOCKING)
+    store.clear_policy()
+    store.clear_policy()
+    assert store.read_policy() is None
+    store.mark_tracked(BLOCKING)
+    assert store.read_policy() == BLOCKING
+
+
+def test_only_the_owner_takes_the_mark_off(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+    """Neither one who never owned nor one who was overtaken: else records that failed would be acked. Also when it is off."""
+    store.mark_tracked(BLOCKING)
+    with pytest.raises(StaleOwnerError, match="acquire it first"):
+        store_world.open().clear_policy()
+    store_world.lose_session(store)
+    new = owned(store_world, OTHER)
+    with pytest.raises(StaleOwnerError, match="taken over"):
+        store.clear_policy()
+    assert new.read_policy() == BLOCKING
+    new.clear_policy()
+    with pytest.raises(StaleOwnerError):
+        store.clear_policy()
+
+
+def test_a_lost_answer_of_taking_the_mark_off_is_resolved(store_world: StoreWorld) -> None:
+    """It is off."""
+    store, tree = interposed(store_world.open())
+    store.acquire(OWNER, timeout_s=10)
+    store.mark_tracked(BLOCKING)
+    tree.loses_answers = True
+    store.clear_policy()
+    assert store.read_policy() is None
+
+
+@pytest.mark.parametrize(
+    "stored", [b"", b"{}", b'{"retryLimit":-1,"firstDelayMs":1,"growth":1,"maxDelayMs":1,"jitter":0,"onFailure":"continue"}']
+)
+def test_a_damaged_mark_is_an_error_and_never_no_mark(store_world: StoreWorld, stored: bytes) -> None:
+    """Without the mark, whole batches would be acked."""
+    store_world.put("tracked", stored)
+    with pytest.raises(StoredDataError, match="flights/tracked"):
+        store_world.open().read_policy()
+
+
+def test_a_mark_of_a_newer_format_says_what_to_do(store_world: StoreWorld) -> None:
+    """A newer version may treat failures in ways that this one does not know."""
+    store_world.put("tracked", b'{"format":2}')
+    with pytest.raises(StoredDataError, match=r"has format 2, written by a newer version.*upgrade"):
+        store_world.open().read_policy()
+
+
+def test_a_reset_removes_the_mark_and_the_reports(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+    """The application is as fresh."""
+    store.mark_tracked(BLOCKING)
+    store.finish_report(store.open_report("1-aa", "token"), failures(10_000))
+    store.release()
+    fresh = store_world.open()
+    fresh.reset(OTHER, timeout_s=10)
+    assert fresh.read_policy() is None
+    assert fresh.known_plans() == []

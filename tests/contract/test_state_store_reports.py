@@ -1,0 +1,218 @@
+"""The contract of the state store, for memory and ZooKeeper alike: reports of tracked batches, and the mark of tracking."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from state.errors import ConflictError, InvalidStoreSettingError, PlanClosedError
+from state.plan import PlanPointer, PlanStatus
+from state.report import OnFailure, OpenReport, OutcomePolicy, PlanReport
+from state.retry_policy import RetryPolicy
+from tests.support import state_values
+from tests.support.interposed_tree import interposed
+from tests.support.state_stores import OTHER, end, failures, owned, plan
+
+if TYPE_CHECKING:
+    from state.znode_state_store import ZnodeStateStore
+    from tests.support.state_stores import StoreWorld
+
+REPORT = "batches/1-aa/report"
+BLOCKING = OutcomePolicy(retry=RetryPolicy(retry_limit=7, max_age_ms=5_000, jitter=0.25), on_failure=OnFailure.BLOCK_KEY)
+SMALL = PlanReport(failed=1, done_ms=9)
+
+
+@pytest.fixture(scope="session")
+def many_reports() -> list[PlanReport]:
+    return state_values.sample(state_values.plan_reports, 20)
+
+
+@pytest.fixture
+def store(store_world: StoreWorld) -> ZnodeStateStore:
+    """An owner's store with the open plan `1-aa`."""
+    store = owned(store_world)
+    store.create_plan(plan(1))
+    return store
+
+
+def test_reports_come_back_as_they_were_written(store_world: StoreWorld, many_reports: list[PlanReport]) -> None:
+    """Every field survives; the plan and its ends are read as before."""
+    for report in many_reports:
+        store_world.renew()
+        store = owned(store_world)
+        store.create_plan(plan(1))
+        store.publish_end("1-aa", 0, end("x"))
+        batch = store_world.open()
+        batch.finish_report(batch.open_report("1-aa", "token"), report)
+        store.close_plan("1-aa")
+        assert store_world.open().read_report("1-aa") == report
+        assert store.read_plan("1-aa") == plan(1)
+        assert store.read_ends("1-aa") == {0: end("x")}
+
+
+def test_a_report_counts_when_it_is_done(store: ZnodeStateStore) -> None:
+    """Not when there is none, nor while it is open."""
+    assert store.read_report("1-aa") is None
+    opened = store.open_report("1-aa", "token")
+    assert opened == OpenReport(plan_id="1-aa", token="token", version=0, reopened=False)
+    assert store.read_report("1-aa") is None
+    store.finish_report(opened, SMALL)
+    assert store.read_report("1-aa") == SMALL
+
+
+def test_a_report_that_was_done_does_not_count_once_it_is_opened_again(store: ZnodeStateStore) -> None:
+    """The batch runs again, so only its own outcomes count; it hears that it is not the first."""
+    store.finish_report(store.open_report("1-aa", "first"), failures(3))
+    again = store.open_report("1-aa", "second")
+    assert again.reopened
+    assert store.read_report("1-aa") is None
+    store.finish_report(again, SMALL)
+    assert store.read_report("1-aa") == SMALL
+
+
+def test_a_zombies_late_report_is_refused(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+    """Before its successor is done and after; also one that was done itself in between; nothing of it is left behind."""
+    zombie = store_world.open()
+    old = zombie.open_report("1-aa", "old")
+    new = store.open_report("1-aa", "new")
+    for report in (SMALL, failures(10_000)):
+        with pytest.raises(ConflictError, match="report of plan 1-aa was opened by somebody else"):
+            zombie.finish_report(old, report)
+    store.finish_report(new, failures(2))
+    with pytest.raises(ConflictError):
+        zombie.finish_report(old, SMALL)
+    assert store.read_report("1-aa") == failures(2)
+    assert store_world.children(REPORT) == []
+
+
+def test_a_batch_that_was_overtaken_by_its_own_successor_is_refused(store: ZnodeStateStore) -> None:
+    """The same token in another opening is another one."""
+    old = store.open_report("1-aa", "token")
+    new = store.open_report("1-aa", "token")
+    with pytest.raises(ConflictError):
+        store.finish_report(old, SMALL)
+    store.finish_report(new, SMALL)
+    with pytest.raises(ConflictError):
+        store.finish_report(old, failures(1))
+    assert store.read_report("1-aa") == SMALL
+
+
+def test_of_many_that_open_at_once_one_can_finish(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+    """Each succeeds in opening, the last one holds it."""
+    batches = [store_world.open() for _ in range(6)]
+    ready = threading.Barrier(len(batches))
+
+    def run(number: int) -> OpenReport:
+        batches[number].read_pointer()
+        ready.wait(timeout=30)
+        return batches[number].open_report("1-aa", f"token-{number}")
+
+    with ThreadPoolExecutor(len(batches)) as pool:
+        opened = list(pool.map(run, range(len(batches))))
+    assert sorted(each.version for each in opened) == list(range(len(batches)))
+    assert [each.version for each in opened if not each.reopened] == [0]
+    finished = []
+    for each in opened:
+        try:
+            store.finish_report(each, PlanReport(failed=each.version))
+        except ConflictError:
+            continue
+        finished.append(each.version)
+    assert finished == [len(batches) - 1]
+    assert store.read_report("1-aa") == PlanReport(failed=len(batches) - 1)
+
+
+def test_a_batch_of_a_closed_plan_reports_nothing(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+    """Neither may it begin, nor end; what was done in time stays."""
+    opened = store.open_report("1-aa", "token")
+    store.close_plan("1-aa")
+    batch = store_world.open()
+    with pytest.raises(PlanClosedError, match="plan 1-aa is closed or gone"):
+        batch.open_report("1-aa", "late")
+    for report in (SMALL, failures(10_000)):
+        with pytest.raises(PlanClosedError):
+            batch.finish_report(opened, report)
+    assert store.read_report("1-aa") is None
+    assert store_world.children(REPORT) == []
+
+
+def test_a_batch_of_an_earlier_or_unknown_plan_reports_nothing(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+    """A plan that a later one left behind is closed; of one that is gone nothing is created."""
+    opened = store.open_report("1-aa", "token")
+    store.create_plan(plan(2))
+    with pytest.raises(PlanClosedError):
+        store.finish_report(opened, SMALL)
+    store.remove_plan("1-aa")
+    with pytest.raises(PlanClosedError):
+        store.finish_report(opened, SMALL)
+    for plan_id in ("1-aa", "2-bb", "7-aa"):
+        with pytest.raises(PlanClosedError):
+            store.open_report(plan_id, "token")
+        assert store.read_report(plan_id) is None
+    assert store_world.children("batches") == ["2-aa"]
+
+
+def test_a_report_is_fenced_by_its_plan_and_not_by_the_epoch(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+    """The driver's batch does not own the application; the next owner settles what it reported."""
+    opened = store_world.open().open_report("1-aa", "token")
+    store_world.lose_session(store)
+    new = owned(store_world, OTHER)
+    store_world.open().finish_report(opened, SMALL)
+    new.close_plan("1-aa")
+    assert new.read_report("1-aa") == SMALL
+
+
+def test_finishing_again_changes_nothing(store: ZnodeStateStore) -> None:
+    """Who did not hear that it was done may ask again, also when the plan is closed by now."""
+    opened = store.open_report("1-aa", "token")
+    store.finish_report(opened, SMALL)
+    store.finish_report(opened, SMALL)
+    store.close_plan("1-aa")
+    store.finish_report(opened, SMALL)
+    assert store.read_report("1-aa") == SMALL
+
+
+def test_lost_answers_are_resolved_by_the_token(store: ZnodeStateStore) -> None:
+    """Of opening, of each part, of the end, and of the mark."""
+    batch, tree = interposed(store)
+    tree.loses_answers = True
+    batch.mark_tracked(BLOCKING)
+    batch.mark_tracked(OutcomePolicy())
+    first = batch.open_report("1-aa", "first")
+    assert (first.version, first.reopened) == (0, False)
+    second = batch.open_report("1-aa", "second")
+    assert (second.version, second.reopened) == (1, True)
+    batch.finish_report(second, failures(10_000))
+    assert store.read_report("1-aa") == failures(10_000)
+    assert store.read_policy() == OutcomePolicy()
+
+
+def test_a_lost_answer_does_not_hide_that_somebody_else_has_opened_it(store: ZnodeStateStore) -> None:
+    """What stands there is not this one's own."""
+    batch, tree = interposed(store)
+    opened = batch.open_report("1-aa", "mine")
+    tree.before_write(REPORT, lambda: store.open_report("1-aa", "other"))
+    with pytest.raises(ConflictError):
+        batch.finish_report(opened, SMALL)
+    assert store.read_report("1-aa") is None
+
+
+def test_a_token_that_cannot_be_a_name_never_becomes_a_path(store: ZnodeStateStore) -> None:
+    """It is part of the names of the parts."""
+    for token in ("", "a/b", "..", "\x00", "x" * 300):
+        with pytest.raises(InvalidStoreSettingError, match="report token"):
+            store.open_report("1-aa", token)
+    assert store.read_report("1-aa") is None
+
+
+def test_how_many_storms_there_were_comes_back_with_the_plan(store_world: StoreWorld) -> None:
+    """A restart goes on with the pause that it had come to."""
+    store = owned(store_world)
+    stormy = msgspec.structs.replace(plan(1), storms=3)
+    store.create_plan(stormy)
+    assert store.read_plan("1-aa") == stormy
+    assert store.read_pointer() == PlanPointer("1-aa", PlanStatus.OPEN)

@@ -1,0 +1,65 @@
+"""A znode tree between a store and its own tree, for tests of what happens beside a write: lost answers, and others' writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from state.znode_state_store import ZnodeStateStore
+from state.znode_tree import Operation, TransactionRefusedError, Znode, ZnodeTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class InterposedTree:
+    """A `ZnodeTree` over another. It loses the answer of every write, or lets somebody else act before one.
+
+    - `loses_answers`: each transaction is done, and then tried again by one who has not heard of it.
+    - `before_write`: called once, before the next transaction that writes `path`.
+    """
+
+    def __init__(self, tree: ZnodeTree) -> None:
+        self._tree = tree
+        self.loses_answers = False
+        self._path = ""
+        self._act: Callable[[], object] | None = None
+
+    def before_write(self, path: str, act: Callable[[], object]) -> None:
+        """`path` is the end of the node's path."""
+        self._path, self._act = path, act
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        if self._act is not None and operations and operations[-1].path.endswith(self._path):
+            act, self._act = self._act, None
+            act()
+        versions = self._tree.commit(operations)
+        if not self.loses_answers:
+            return versions
+        try:
+            return self._tree.commit(operations)
+        except TransactionRefusedError as refused:
+            raise TransactionRefusedError(refused.index, refused.refusal, refused.path, uncertain=True) from refused
+
+    def read(self, paths: Sequence[str]) -> list[Znode | None]:
+        return self._tree.read(paths)
+
+    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
+        return self._tree.children(paths)
+
+    def ensure(self, path: str) -> None:
+        self._tree.ensure(path)
+
+    def session_id(self) -> int:
+        return self._tree.session_id()
+
+    def wait_gone(self, path: str, timeout_s: float) -> bool:
+        return self._tree.wait_gone(path, timeout_s)
+
+    def close(self) -> None:
+        self._tree.close()
+
+
+def interposed(store: ZnodeStateStore) -> tuple[ZnodeStateStore, InterposedTree]:
+    """Another store on the same connection, and its tree. It owns nothing yet."""
+    tree = InterposedTree(store._tree)
+    return ZnodeStateStore(tree, store._paths, reset_command="kinesis-spout reset"), tree
