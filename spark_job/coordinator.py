@@ -11,6 +11,8 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from spark_job.available_now import AvailableNowRun
+from spark_job.outcome_watch import OutcomeWatch
 from spark_job.planner import PlanLimits, make_plan
 from spark_job.prober import Prober
 from spark_job.settling import settle
@@ -46,13 +48,13 @@ class Coordinator:
         self._prober = Prober(services.client)
         self._watch = ShardWatch()
         self._catalog = ShardCatalog(settings, services.store, services.client, services.clock, self._watch)
+        self._outcomes = OutcomeWatch(settings, services.store)
         self._opened = False
         self._pin: StartPin | None = None
         self._last_plan = ""
         self._own_plan = ""
         self._planned_s = NEVER_S
-        self._until_ms: int | None = None
-        self._done: set[str] = set()
+        self._run: AvailableNowRun | None = None
 
     # Spark's calls --------------------------------------------------------------------------------------------
     def pin_start(self) -> StartPin:
@@ -71,33 +73,39 @@ class Coordinator:
         return self._pin
 
     def prepare_available_now(self) -> None:
-        """From here on, plan only until every shard was read up to now."""
+        """From here on, plan only until every shard was read up to now, and what failed has been retried."""
         self._catalog.describe()
         self._catalog.expire()  # which shards are closed now is known from a listing made after now
-        self._until_ms = self._catalog.service_now_ms() + UNTIL_MARGIN_MS
-        self._done = set()
+        self._run = AvailableNowRun(self._catalog.service_now_ms() + UNTIL_MARGIN_MS)
         self._own_plan = ""
 
     def next_plan(self, start: str, *, max_records: int | None) -> str:
         """Settle plan `start`, and make the next one. Waits up to `idleWait` for something to read, then returns `start`.
 
-        In an AvailableNow run `start` means the end, so what is not read to then is waited for, up to `maxSearchTime`.
+        In an AvailableNow run `start` means the end. So what is not read to then is waited for, up to `maxSearchTime`, and what
+        waits for its retry, up to `availableNowRetryWait`.
         """
         pin = self._open()
         self._settle_if_current(start)
-        deadline_s = self._clock.monotonic_s() + self._longest_wait_ms() / 1000
+        begun_s = self._clock.monotonic_s()
         while True:
             self._catalog.refresh(pin)
             shards = self._due_shards()
-            left_s = deadline_s - self._clock.monotonic_s()
-            if shards or left_s <= 0 or (self._until_ms is not None and not self._unread()):
-                self._catalog.save_verified()
-                return self._create_plan(start, shards, max_records) if shards else self._without_a_plan(start)
-            self._clock.sleep(min(POLL_S, left_s))
+            pause_s = min(POLL_S, self._patience_s(begun_s))
+            if shards or self._has_due_retries() or pause_s <= 0:
+                break
+            self._clock.sleep(pause_s)
+            if self._run is not None:
+                self._run.waited_s += pause_s
+        self._catalog.save_verified()
+        return self._create_plan(start, shards, max_records) or self._without_a_plan(start)
 
     def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
         """What a plan's tasks are to read. A closed plan's tasks that published nothing are left out: they never may again."""
         self._open()
+        pointer = self._store.read_pointer()
+        if pointer is not None and pointer.id != plan_id and pointer.status is PlanStatus.OPEN:
+            self._store.close_plan(pointer.id)  # a tracked batch takes the open plan for its own
         plan = self._store.read_plan(plan_id)
         if plan is None:
             log.warning(
@@ -105,7 +113,6 @@ class Coordinator:
             )
             return {}
         tasks = dict(enumerate(plan.tasks))
-        pointer = self._store.read_pointer()
         if pointer is not None and pointer.id == plan_id and pointer.status is PlanStatus.OPEN:
             return tasks
         ends = self._store.read_ends(plan_id)
@@ -113,13 +120,13 @@ class Coordinator:
         return {task: tasks[task] for task in tasks if task in ends}
 
     def report(self) -> dict[str, Any]:
-        """For Spark's progress report: the newest plan, the lag in ms of arrival time, the unresolved records. No I/O."""
+        """For Spark's progress report: the newest plan, the lag in ms of arrival time, the outcomes. No I/O."""
         return {
             "format": 1,
             "plan": self._last_plan,
             "lagMs": self._catalog.lag_ms(),
-            "unresolved": self._catalog.unresolved(),
             "readableShards": len(self._catalog.readable()),
+            **self._outcomes.report(self._clock.now_ms()),
         }
 
     def close(self) -> None:
@@ -133,6 +140,7 @@ class Coordinator:
             summary = self._catalog.describe()
             self._store.bind_stream(StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms))
             self._catalog.states = dict(self._store.load_states())
+            self._outcomes.open(self._catalog.states)
             self._opened = True
         return self.pin_start()
 
@@ -144,15 +152,18 @@ class Coordinator:
         settled = settle(self._store, plan_id, states_per_write=self._settings.states_per_write)
         self._catalog.states = settled.states
         for end in settled.ends:
-            self._on_read(end, is_news=plan_id == self._own_plan)
+            self._on_read(end, is_news=plan_id == self._own_plan, redelivered=settled.redelivered)
         for old in self._store.known_plans():
             if plan_number(old) < plan_number(plan_id):
                 self._store.remove_plan(old)
+        self._outcomes.on_settled(plan_id, settled)
 
     # what is due ----------------------------------------------------------------------------------------------
     def _due_shards(self) -> list[str]:
         """The shards of the next plan: none as long as nothing is known to be there to read."""
-        shards = [shard for shard in self._catalog.readable() if self._until_ms is None or shard not in self._done]
+        run = self._run
+        shards = [shard for shard in self._catalog.readable() if run is None or not run.is_done(shard)]
+        shards = [shard for shard in shards if not self._outcomes.holds(shard)]
         if len(shards) > self._settings.probe_max_shards:
             due = shards if self._interval_is_over(shards) else []
             self._catalog.check_retention(due)
@@ -180,18 +191,56 @@ class Coordinator:
             if not answer.has_work and not answer.gone:
                 self._on_tip(answer.shard_id)
 
-    # AvailableNow ---------------------------------------------------------------------------------------------
-    def _longest_wait_ms(self) -> int:
-        settings = self._settings
-        return settings.idle_wait_ms if self._until_ms is None else max(settings.idle_wait_ms, settings.max_search_time_ms)
+    # waiting --------------------------------------------------------------------------------------------------
+    def _has_due_retries(self) -> bool:
+        """Whether a plan may be made for retries alone. A run that has waited for them long enough makes none any more."""
+        return self._outcomes.queue.is_due(self._clock.now_ms()) and (self._run is None or self._retry_patience_s(self._run) >= 0)
 
-    def _on_read(self, end: ShardEnd, *, is_news: bool) -> None:
-        """`is_news`: the plan was made by this run. The tips of another one, replayed, may have been seen days ago."""
+    def _retry_patience_s(self, run: AvailableNowRun) -> float:
+        return run.may_wait_s(self._settings.available_now_retry_wait_ms, self._outcomes.queue.policy)
+
+    def _patience_s(self, begun_s: float) -> float:
+        """How much longer a call that has begun then waits for something to plan; 0 or less for no longer."""
+        settings, run = self._settings, self._run
+        waited_s = self._clock.monotonic_s() - begun_s
+        if run is None:
+            return settings.idle_wait_ms / 1000 - waited_s
+        searched = [shard for shard in run.unread(self._catalog.shard_states()) if not self._outcomes.holds(shard)]
+        search_s = max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s if searched else 0.0
+        next_ms = self._outcomes.queue.next_ms()
+        if next_ms is None:
+            return search_s
+        patience_s = self._retry_patience_s(run)
+        comes_in_time = (next_ms - self._clock.now_ms()) / 1000 <= patience_s
+        return max(search_s, patience_s if comes_in_time else 0.0)
+
+    def _without_a_plan(self, start: str) -> str:
+        """Ends an AvailableNow run: says what it leaves."""
+        if self._run is None:
+            return start
+        if unread := self._run.unread(self._catalog.shard_states()):
+            log.warning(
+                "the run ends, though these shards were not seen read up to its start within maxSearchTime: %s", ", ".join(unread)
+            )
+        if queued := self._outcomes.queue.records():
+            log.warning(
+                "the run ends, though %d records wait for their retry: the next run retries them; "
+                "option availableNowRetryWait says how long a run waits for them",
+                queued,
+            )
+        return start
+
+    # what was seen --------------------------------------------------------------------------------------------
+    def _on_read(self, end: ShardEnd, *, is_news: bool, redelivered: bool) -> None:
+        """`is_news`: the plan was made by this run. The tips of another one, replayed, may have been seen days ago.
+
+        What is delivered again counts as not read: an iterator behind it would pass it over.
+        """
         if end.shard_end or end.gone:
             self._catalog.expire()
-        if self._until_ms is not None and end.last_arrival_ms is not None and end.last_arrival_ms > self._until_ms:
-            self._done.add(end.shard_id)
-        if not is_news:
+        if self._run is not None and not redelivered:
+            self._run.on_read(end)
+        if redelivered or not is_news:
             self._watch.forget(end.shard_id)
             return
         self._watch.on_end(end, self._clock.monotonic_s())
@@ -199,33 +248,16 @@ class Coordinator:
             self._on_tip(end.shard_id)
 
     def _on_tip(self, shard_id: str) -> None:
-        """An open shard at its tip is done. A closed one is not: its end has to be read, and then its children."""
-        if self._until_ms is not None and not self._catalog.is_closed(shard_id):
-            self._done.add(shard_id)
-
-    def _unread(self) -> list[str]:
-        """Shards that may have records from before the run, also those that the shard list does not show yet.
-
-        What continues a shard that was open at its tip is not among them: it was made later.
-        """
-        states = self._catalog.shard_states()
-        done = set(self._done)
-        unread = {shard for shard, state in states.items() if not state.end_was_read and shard not in done}
-        while later := {shard for shard in unread if done.intersection(states[shard].parents)}:
-            done |= later
-            unread -= later
-        return sorted(unread)
-
-    def _without_a_plan(self, start: str) -> str:
-        """Ends an AvailableNow run: says what it leaves."""
-        if self._until_ms is not None and (unread := self._unread()):
-            log.warning(
-                "the run ends, though these shards were not seen read up to its start within maxSearchTime: %s", ", ".join(unread)
-            )
-        return start
+        if self._run is not None:
+            self._run.on_tip(shard_id, is_closed=self._catalog.is_closed(shard_id))
 
     # making a plan --------------------------------------------------------------------------------------------
-    def _create_plan(self, start: str, shards: Sequence[str], max_records: int | None) -> str:
+    def _create_plan(self, start: str, shards: Sequence[str], max_records: int | None) -> str | None:
+        """The new plan's id; None where there is nothing to plan."""
+        now_ms = self._clock.now_ms()
+        retries = self._outcomes.queue.due(now_ms) if shards or self._has_due_retries() else {}
+        if not shards and not retries:
+            return None
         number = self._next_number(start)
         now_s = self._clock.monotonic_s()
         plan = make_plan(
@@ -235,9 +267,11 @@ class Coordinator:
             self._limits(max_records),
             endings=self._catalog.endings(),
             iterators=self._watch.iterators(shards, now_s),
-            now_ms=self._clock.now_ms(),
-            until_ms=self._until_ms,
+            now_ms=now_ms,
+            until_ms=None if self._run is None else self._run.until_ms,
             turn=number,
+            retries=retries,
+            storms=self._outcomes.storms,
         )
         self._store.create_plan(plan)
         failpoint("plan-created")
@@ -260,4 +294,5 @@ class Coordinator:
             max_fetch_time_ms=settings.max_fetch_time_ms,
             max_search_time_ms=settings.max_search_time_ms,
             max_tasks=settings.max_tasks,
+            max_unresolved_per_shard=settings.max_unresolved_per_shard,
         )

@@ -2,51 +2,102 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from state.failpoint import failpoint
-from state.settle import child_states, settle_shard
+from state.settle import child_states, settle_shard, settle_tracked
 from state.shard_znodes import split_changes
 from state.state_store import StateChange, StateStore, StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from state.plan import ShardEnd, TaskEnd
+    from state.plan import Plan, ShardEnd, ShardSlice
+    from state.report import OutcomePolicy, PlanReport
     from state.shard_state import ShardState
 
+log = logging.getLogger("kinesis_spout")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What settling a plan gave: every shard's state now, and what was read of each shard in the plan."""
+    """What settling a plan gave.
+
+    - `states`: every shard's state now; `ends`: what was read of each shard of which the plan was to read new records.
+    - `report`: the outcomes of a tracked batch, or None; `policy`: the mark of an application that tracks its records.
+    - `redelivered`: the mark is there and a done report is not, so nothing was written and all that was read comes again.
+    - `storms`: how many plans in a row, up to this one, were storms of failures.
+    """
 
     states: dict[str, StoredState]
     ends: tuple[ShardEnd, ...]
+    report: PlanReport | None = None
+    policy: OutcomePolicy | None = None
+    redelivered: bool = False
+    storms: int = 0
 
 
 def settle(store: StateStore, plan_id: str, *, states_per_write: int) -> Settled:
-    """Close the plan, read the ends, write the shard states, say that it is settled: in this order.
+    """Close the plan, read ends and report, write the shard states, say that it is settled: in this order.
 
-    A shard without a published end was not read and stays as it was. Blocks on the store and raises what it raises;
-    stopped anywhere and called again it gives the same states.
+    A shard, or a retry, without a published end was not read and stays as it was. A batch that was not tracked is acked whole;
+    of one that was, what its report does not name. Blocks on the store and raises what it raises; stopped anywhere and called
+    again it gives the same states.
     """
     store.close_plan(plan_id)
     failpoint("plan-closed")
-    ends = _shard_ends(store.read_ends(plan_id))
+    ends = tuple(end for _, task in sorted(store.read_ends(plan_id).items()) for end in task.shards)
+    plan, policy, report = store.read_plan(plan_id), store.read_policy(), store.read_report(plan_id)
+    planned = {} if plan is None else {shard.shard_id: shard for task in plan.tasks for shard in task.shards}
     states = dict(store.load_states())
-    write_states(store, states, _changes(states, ends, plan_id), states_per_write=states_per_write)
+    redelivered = policy is not None and report is None and any(_has_records(end) for end in ends)
+    if not redelivered:
+        _say_gone(ends, report)
+        write_states(store, states, _changes(states, planned, ends, report, plan_id), states_per_write=states_per_write)
     store.mark_settled(plan_id)
     failpoint("plan-settled")
-    return Settled(states=states, ends=ends)
+    return Settled(
+        states=states,
+        ends=tuple(end for end in ends if end.shard_id not in planned or planned[end.shard_id].max_records),
+        report=report,
+        policy=policy,
+        redelivered=redelivered,
+        storms=storms_after(plan, report, is_tracked=policy is not None),
+    )
 
 
-def _shard_ends(ends: Mapping[int, TaskEnd]) -> tuple[ShardEnd, ...]:
-    return tuple(end for _, task in sorted(ends.items()) for end in task.shards)
+def storms_after(plan: Plan | None, report: PlanReport | None, *, is_tracked: bool) -> int:
+    """How many plans in a row, up to this one, were storms. One whose outcomes nobody knows neither ends a row nor adds to it."""
+    if plan is None or (report is None and not is_tracked):
+        return 0
+    if report is None:
+        return plan.storms
+    return plan.storms + 1 if report.storm else 0
 
 
-def _changes(states: Mapping[str, StoredState], ends: Sequence[ShardEnd], plan_id: str) -> list[StateChange]:
+def _has_records(end: ShardEnd) -> bool:
+    return bool(end.count or end.retry_rows or end.retries_gone)
+
+
+def _say_gone(ends: Sequence[ShardEnd], report: PlanReport | None) -> None:
+    """A tracked batch has dead-lettered what was left of them."""
+    gone = {end.shard_id: end.retries_gone for end in ends if end.retries_gone}
+    if report is None and gone:
+        named = "; ".join(f"shard {shard}: {', '.join(map(str, numbers))}" for shard, numbers in gone.items())
+        log.warning("records that waited for their retry are past the stream's retention, and are acked: %s", named)
+
+
+def _changes(
+    states: Mapping[str, StoredState],
+    planned: Mapping[str, ShardSlice],
+    ends: Sequence[ShardEnd],
+    report: PlanReport | None,
+    plan_id: str,
+) -> list[StateChange]:
     """Children first: when the write of their parents' ends is seen, their states are there."""
+    outcomes = {} if report is None else {outcome.shard_id: outcome for outcome in report.shards}
     children: dict[str, ShardState] = {}
     parents: list[StateChange] = []
     for end in ends:
@@ -54,7 +105,11 @@ def _changes(states: Mapping[str, StoredState], ends: Sequence[ShardEnd], plan_i
         if before is None:
             continue  # the state was removed by a reset while the plan was open: nothing to apply it to
         children |= {child.shard_id: child for child in child_states(end, states.keys() | children.keys())}
-        after = settle_shard(before.state, end, plan_id)
+        shard = planned.get(end.shard_id)
+        if report is None or shard is None:
+            after = settle_shard(before.state, end, plan_id, shard)
+        else:
+            after = settle_tracked(before.state, shard, end, outcomes.get(end.shard_id), plan_id)
         if after != before.state:
             parents.append(StateChange(before=before, after=after))
     return [*(StateChange(before=None, after=child) for child in children.values()), *parents]

@@ -96,9 +96,6 @@ class ShardCatalog:
     def is_closed(self, shard_id: str) -> bool:
         return any(shard.is_closed for shard in self._listing if shard.shard_id == shard_id)
 
-    def unresolved(self) -> int:
-        return sum(record.count for stored in self.states.values() for record in stored.state.unresolved)
-
     def lag_ms(self) -> int:
         """How far the farthest shard is behind, in milliseconds of arrival time; 0 at the tip."""
         now_ms = self.service_now_ms()

@@ -241,7 +241,18 @@ def _make_anew(job: SimulatedJob) -> None:
 def test_the_report_tells_lag_and_plan_without_asking_anybody(job: SimulatedJob) -> None:
     job.put(20, key=job.key_of(0))
     coordinator = job.coordinator(max_records_per_shard=5)
-    assert coordinator.report() == {"format": 1, "plan": "", "lagMs": 0, "unresolved": 0, "readableShards": 0}
+    assert coordinator.report() == {
+        "format": 1,
+        "plan": "",
+        "lagMs": 0,
+        "readableShards": 0,
+        "unresolved": 0,
+        "retriesWaiting": 0,
+        "exhausted": 0,
+        "deadLettered": 0,
+        "oldestUnresolvedMs": 0,
+        "storm": False,
+    }
     plan, _ = one_batch(job, coordinator, "")
     job.clock.advance(30)
     next_plan(coordinator, plan)
