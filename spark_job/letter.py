@@ -47,9 +47,10 @@ class Letter:
     application: str
 
 
-def letters_with_plain_times(letters: DataFrame) -> DataFrame:
-    """The letters' columns in order, times as microseconds since 1970 UTC, which no time zone of a process changes."""
-    return letters.select(*(F.unix_micros(name).alias(name) if name in _TIMES else F.col(name) for name in LETTER_COLUMNS))
+def letters_with_plain_times(letters: DataFrame, *others: str) -> DataFrame:
+    """The columns in order, then others; times as microseconds since 1970 UTC, which no time zone of a process changes."""
+    plain = (F.unix_micros(name).alias(name) if name in _TIMES else F.col(name) for name in LETTER_COLUMNS)
+    return letters.select(*plain, *others)
 
 
 def letter_of(row: Any) -> Letter:
