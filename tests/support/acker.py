@@ -1,0 +1,109 @@
+"""A tracked batch of a few records for the acker: the real one, run without Kinesis and reports."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spark_job.batch_frame import BatchFrame
+from spark_job.rows import SCHEMA_DDL
+from spark_job.tracked_batch import TrackedBatch, running
+from state.report import OnFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from scheme.record import Record
+
+ARRIVED = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+
+
+def record_id(number: int, attempt: int = 1) -> str:
+    """The message id of record `number` of `source_frame`."""
+    return f"shardId-000000000000:{1000 + number}:{attempt}"
+
+
+def record_numbers(message_ids: Iterable[str]) -> set[int]:
+    return {int(message_id.split(":")[1]) - 1000 for message_id in message_ids}
+
+
+def source_frame(spark: SparkSession, bodies: Sequence[str], *, keys: Sequence[str] | None = None) -> DataFrame:
+    """Records 0, 1, ... of one shard, with these texts as data."""
+    rows = [
+        (
+            *("stream", "shardId-000000000000", str(1000 + n), 0, keys[n] if keys else f"key {n}"),
+            *(bytearray(body.encode()), ARRIVED, 1, record_id(n)),
+        )
+        for n, body in enumerate(bodies)
+    ]
+    return spark.createDataFrame(rows, SCHEMA_DDL)
+
+
+@dataclass
+class Sink:
+    """Takes all rows of the frame that it is to write; `times` is how often it was asked."""
+
+    rows: list[Row] = field(default_factory=list)
+    times: int = 0
+
+    def __call__(self, frame: DataFrame) -> None:
+        self.times += 1
+        self.rows += frame.collect()
+
+    def values(self, column: str) -> list[Any]:
+        return sorted(row[column] for row in self.rows)
+
+
+class AckedBatch(TrackedBatch):
+    """A tracked batch that counts how often it is told of failures."""
+
+    def __init__(self, frame: BatchFrame) -> None:
+        super().__init__(frame, batch_id=0)
+        self.frame = frame
+        self.ends: list[Callable[[BaseException | None], None]] = []
+        self.fails = 0
+
+    def at_end(self, callback: Callable[[BaseException | None], None]) -> None:
+        self.ends.append(callback)
+
+    def fail(
+        self,
+        records: str | Record | Row | Iterable[str | Record | Row] | DataFrame,
+        reason: str,
+        *,
+        retry: bool = True,
+        after_s: float | None = None,
+    ) -> None:
+        self.fails += 1
+        super().fail(records, reason, retry=retry, after_s=after_s)
+
+    @property
+    def failed_numbers(self) -> set[int]:
+        return record_numbers(self.failures)
+
+    def reason(self, number: int) -> str:
+        return self.failures[record_id(number)].reason or ""
+
+
+def run_batch(
+    frame: DataFrame, process: Callable[[AckedBatch], object], *, on_failure: OnFailure = OnFailure.CONTINUE
+) -> AckedBatch:
+    """Run `process` on the records as `tracked` does: with the hooks at its end, and nothing kept after it."""
+    batch = AckedBatch(BatchFrame(frame, on_failure=on_failure))
+    error: BaseException | None = None
+    try:
+        with running(batch):
+            process(batch)
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        try:
+            for callback in batch.ends:
+                callback(error)
+        finally:
+            batch.frame.close()
+    return batch
