@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
-from state.sequence_number import SequenceNumber
+from spark_job.failed_record import parse_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pyspark.sql import Row
+
     from state.plan import ShardEnd, TaskEnd
+    from state.sequence_number import SequenceNumber
 
 
 class BatchContentError(KinesisError):
@@ -59,6 +62,23 @@ def check_content(content: Mapping[str, ShardContent], ends: Mapping[int, TaskEn
                 f"the batch's frame holds {found} of shard {shard_id}, and the tasks of plan {plan_id} published {told}; nothing "
                 "is acked: filter and deduplicate inside the function given to tracked(...), and run one query per application"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionContent:
+    """On the executors: what rows with a `messageId` hold of each shard. `firsts`: the first new number of each shard, if any."""
+
+    firsts: Mapping[str, SequenceNumber | None]
+
+    def __call__(self, rows: Iterable[Row]) -> list[ShardContent]:
+        return list(merge_content(map(self._row, rows)).values())
+
+    def _row(self, row: Row) -> ShardContent:
+        shard_id, sequence, _ = parse_message_id(row["messageId"])
+        first = self.firsts.get(shard_id)
+        if shard_id in self.firsts and (first is None or sequence < first):
+            return ShardContent(shard_id=shard_id, retry_rows=1)
+        return ShardContent(shard_id=shard_id, new_count=1, first=sequence, last=sequence)
 
 
 def _published(end: ShardEnd) -> ShardContent:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from kinesis_spout.errors import ConfigError
+from spark_job.arrow_map import map_in_arrow
+from spark_job.batch_content import PartitionContent, ShardContent, merge_content
 from spark_job.failed_record import FailedRecord, Outcome, key_hash, parse_message_id
 from spark_job.row_sorting import SORTED_DDL, RowSorter
 from spark_job.rows import ARROW_SCHEMA
 from state.report import OnFailure
+from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from spark_job.batch_rules import ShardRules
+    from state.plan import TaskEnd
 
 INDEX = "_ks_index"
 SOURCE_COLUMNS = tuple(ARROW_SCHEMA.names)
@@ -30,7 +34,7 @@ _WORD = 2**64
 class Given(NamedTuple):
     """What a token is made of: how many records, and two XORs over hashes of their numbers."""
 
-    count: int
+    records: int
     first_xor: int
     second_xor: int
 
@@ -45,6 +49,11 @@ def check_columns(frame: DataFrame) -> None:
         )
 
 
+def with_index(frame: DataFrame) -> DataFrame:
+    """The frame with a number for each row that grows with its place; constant as long as the frame's rows are."""
+    return frame.withColumn(INDEX, F.monotonically_increasing_id())
+
+
 class BatchFrame:
     """Rows of the source, in the order of their shards, of a whole batch or of a part of one. For one thread at a time."""
 
@@ -57,7 +66,7 @@ class BatchFrame:
         self._persisted: DataFrame | None = None
         self._given: DataFrame | None = None
         self._withheld: list[FailedRecord] | None = None
-        self._parent: BatchFrame | None = None
+        self._is_part = False
 
     @property
     def is_persisted(self) -> bool:
@@ -80,6 +89,10 @@ class BatchFrame:
             self._given = without(self.rows(), [record.message_id for record in self.withheld()])
         return self._given
 
+    def shown(self) -> DataFrame:
+        """`given` in the columns of the user's stream."""
+        return self.given().drop(INDEX) if INDEX in self._frame.columns else self.given()
+
     def withheld(self) -> list[FailedRecord]:
         """Records that the rules withhold. Runs a job the first time, if there are rules that do."""
         if self._withheld is None:
@@ -92,10 +105,39 @@ class BatchFrame:
         known = {record.message_id for record in failed}
         return [record for record in self.sorted_by(rules) if record.message_id not in known] if rules else []
 
+    def content(self, ends: Mapping[int, TaskEnd]) -> dict[str, ShardContent]:
+        """What the frame holds of each shard; rows before an end's first are retries. Runs a job."""
+        published = [end for task in ends.values() for end in task.shards]
+        known = pa.table(
+            {
+                "endShard": pa.array([end.shard_id for end in published], pa.string()),
+                "endFirst": pa.array([str(end.first.sequence) if end.first else None for end in published], pa.string()),
+                "endSub": pa.array([end.first.sub if end.first else None for end in published], pa.int64()),
+            }
+        )
+        rows = self.rows().select("shardId", "sequenceNumber", "subSequenceNumber")
+        ends_frame = F.broadcast(rows.sparkSession.createDataFrame(known))
+        joined = rows.join(ends_frame, rows["shardId"] == ends_frame["endShard"], "left")
+        number, first = _number("sequenceNumber", "subSequenceNumber"), _number("endFirst", "endSub")
+        is_new = F.when(F.col("endShard").isNull(), True).when(F.col("endFirst").isNull(), False).otherwise(number >= first)  # noqa: FBT003  # values of a column
+        found = (
+            joined.select("shardId", number.alias("number"), is_new.alias("isNew"))
+            .groupBy("shardId", "isNew")
+            .agg(F.count(F.lit(1)).alias("count"), F.min("number").alias("first"), F.max("number").alias("last"))
+        )
+        return merge_content(_content(row) for row in found.toArrow().to_pylist())
+
+    def content_of(self, partitions: Sequence[int], ends: Mapping[int, TaskEnd]) -> dict[str, ShardContent]:
+        """The same of some partitions only: the others, which nobody has read, stay unread."""
+        firsts = {end.shard_id: end.first for task in ends.values() for end in task.shards}
+        rdd = self.rows().select("messageId").rdd
+        counted = self.rows().sparkSession.sparkContext.runJob(rdd, PartitionContent(firsts), list(partitions))
+        return merge_content(counted)
+
     def sorted_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
         """The records to which some rule applies. Runs a job."""
         sorter = RowSorter(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
-        found = self.rows().select(*_SORTED_BY).mapInArrow(sorter, SORTED_DDL).toArrow().to_pylist()
+        found = map_in_arrow(self.rows().select(*_SORTED_BY), sorter, SORTED_DDL).toArrow().to_pylist()
         records = []
         for row in found:
             shard_id, sequence, attempt = parse_message_id(row["messageId"])
@@ -144,11 +186,38 @@ class BatchFrame:
         )
         return Given(row["count"], (row["first"] or 0) % _WORD, (row["second"] or 0) % _WORD)
 
+    def indexes(self) -> list[int]:
+        """Of a frame with an index: those of the given rows, ascending. Runs a job."""
+        return sorted(self.given().select(INDEX).toArrow().column(INDEX).to_pylist())
+
+    def part(self, first: int, last: int) -> BatchFrame:
+        """Of a frame with an index: the given rows from index `first` to `last`, both inclusive, as a frame of its own."""
+        rows = self.given().where((F.col(INDEX) >= first) & (F.col(INDEX) <= last))
+        part = BatchFrame(self._frame, on_failure=self.on_failure)
+        part._persisted, part._is_part = rows, True
+        return part
+
+    def message_ids(self) -> list[str]:
+        """Those of the given rows. Runs a job."""
+        return [str(one) for one in self.given().select("messageId").toArrow().column("messageId").to_pylist()]
+
     def close(self) -> None:
         """Let go of what is kept. Idempotent."""
-        if self._persisted is not None and self._parent is None:
+        if self._persisted is not None and not self._is_part:
             self._persisted.unpersist()
         self._persisted = self._given = None
+
+
+def _number(sequence: str, sub: str) -> Column:
+    """A number as it compares: without leading zeros, the longer text is the greater number."""
+    return F.struct(F.length(sequence).alias("length"), F.col(sequence).alias("sequence"), F.col(sub).alias("sub"))
+
+
+def _content(row: Mapping[str, Any]) -> ShardContent:
+    if not row["isNew"]:
+        return ShardContent(shard_id=row["shardId"], retry_rows=row["count"])
+    first, last = (SequenceNumber(int(row[name]["sequence"]), row[name]["sub"]) for name in ("first", "last"))
+    return ShardContent(shard_id=row["shardId"], new_count=row["count"], first=first, last=last)
 
 
 def id_frame(like: DataFrame, ids: Collection[str]) -> DataFrame:

@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_spout.errors import ConfigError
+from spark_job.arrow_map import map_in_arrow
 from spark_job.batch_content import ShardContent, merge_content
 from spark_job.record_note import COLLECTED, NOTE, NOTE_DDL, ORIGINAL, SUMMARY, failed_record
 from spark_job.row_output import OutputColumn, OutputColumns
@@ -44,7 +45,7 @@ class Evaluation:
         self._mapper = mapper
         self._names = schema.names
         nullable = [StructField(field.name, field.dataType) for field in schema.fields]  # as they are NULL beside a note
-        self._schema = StructType([*nullable, *StructType.fromDDL(NOTE_DDL).fields])
+        self._schema = StructType([*nullable, *_struct(NOTE_DDL).fields])
         self._kept: DataFrame | None = None
         self._runs: list[str] = []
         self.failures: list[FailedRecord] = []
@@ -54,7 +55,7 @@ class Evaluation:
 
     def run(self) -> None:
         """Call the function for every record, keep its output, and collect what failed (without payloads). Blocks."""
-        self._kept = self._rows.mapInArrow(self._mapper, self._schema).persist(StorageLevel.MEMORY_AND_DISK)
+        self._kept = map_in_arrow(self._rows, self._mapper, self._schema).persist(StorageLevel.MEMORY_AND_DISK)
         note = F.col(NOTE)
         notes = self._kept.where(note.isNotNull()).select(*(note[name].alias(name) for name in COLLECTED)).toArrow().to_pylist()
         summaries = [row for row in notes if row["outcome"] == SUMMARY]
@@ -100,7 +101,7 @@ class Evaluation:
 
 def output_schema(schema: str | StructType) -> tuple[StructType, OutputColumns]:
     """A user's schema as Spark and as Arrow know it. Raises `ConfigError`."""
-    struct = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
+    struct = schema if isinstance(schema, StructType) else _struct(schema)
     if NOTE in struct.names:
         raise ConfigError(f"the schema given to batch.map_records has a column {NOTE}, which is taken; name it otherwise")
     columns = tuple(
@@ -113,6 +114,15 @@ def output_schema(schema: str | StructType) -> tuple[StructType, OutputColumns]:
         for field in struct.fields
     )
     return struct, OutputColumns(columns)
+
+
+def _struct(ddl: str) -> StructType:
+    parsed = StructType.fromDDL(ddl)
+    if not isinstance(parsed, StructType):
+        raise ConfigError(
+            f"the schema given to batch.map_records is {ddl!r}; give names with types, like id string, total double"
+        )
+    return parsed
 
 
 def _content(row: Mapping[str, Any]) -> ShardContent:

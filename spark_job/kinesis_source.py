@@ -13,9 +13,16 @@ from spark_job.options import OPTIONS
 from spark_job.preflight import preflight
 from spark_job.settings import SourceSettings
 from spark_job.source import register, spark_master
+from spark_job.tracked import Tracked
+from spark_job.tracked_options import TrackOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
+
+    from spark_job.dead_letter import DeadLetter
+    from spark_job.tracked_batch import TrackedBatch
 
 Text = str | None
 Number = int | float | str | None
@@ -99,6 +106,44 @@ class KinesisSource:
         if self.max_tasks is None and (slots := _task_slots(spark)):
             options[OPTIONS["max_tasks"].name] = str(slots)
         return spark.readStream.format("kinesis").options(**options).load()
+
+    def tracked(
+        self,
+        process: Callable[[TrackedBatch], object],
+        *,
+        dead_letter: DeadLetter | None = None,
+        retry_limit: int = 3,
+        retry_first_delay: str | float = "1s",
+        retry_max_delay: str | float = "5m",
+        retry_max_age: str | float | None = None,
+        on_failure: str = "continue",
+        on_exhausted: str = "dead_letter",
+        bisect: bool = False,
+    ) -> Tracked:
+        """A function for `foreachBatch` that lets `process` fail records one by one: `process` gets a `TrackedBatch`.
+
+        A failed record comes again up to `retry_limit` times (0: never), after `retry_first_delay`, doubled each time up to
+        `retry_max_delay`, and not when its first failure is longer ago than `retry_max_age`. Then it is exhausted, and so is a
+        rejected or malformed one at once: `on_exhausted` is "dead_letter" (which needs `dead_letter`), "drop" (counted and
+        logged) or "stop" (the query fails). `on_failure` says what waits for a retry: "continue" nothing, "block_key" later
+        records of its partition key, "block_shard" later records of its shard.
+
+        What `process` raises fails the batch, and nothing of it is acked. With `bisect` the batch is then run in parts, to find
+        the records that make it fail, and only these are failed; `batch.id` raises then, as parts share it: use `batch.token`.
+
+        Raises `kinesis_spout.errors.ConfigError` at once for a bad argument; does no I/O.
+        """
+        options = TrackOptions.check(
+            dead_letter=dead_letter,
+            retry_limit=retry_limit,
+            retry_first_delay=retry_first_delay,
+            retry_max_delay=retry_max_delay,
+            retry_max_age=retry_max_age,
+            on_failure=on_failure,
+            on_exhausted=on_exhausted,
+            bisect=bisect,
+        )
+        return Tracked(process, self.settings(), options)
 
     def _texts(self) -> dict[str, str]:
         given = {f.name: getattr(self, f.name) for f in fields(self)}

@@ -62,14 +62,14 @@ class TrackedBatch:
         """32 hexadecimal digits that name these records: the same for the same records, also in a later delivery."""
         if self._token is None:
             given = self._frame.fingerprint()
-            text = f"{given.count}:{given.first_xor:x}:{given.second_xor:x}"
+            text = f"{given.records}:{given.first_xor:x}:{given.second_xor:x}"
             self._token = hashlib.sha256(text.encode()).hexdigest()[:32]
         return self._token
 
     @property
     def df(self) -> DataFrame:
         """The records, in the source's columns. Read from Kinesis once, and kept while the batch runs."""
-        return self._frame.given()
+        return self._frame.shown()
 
     def fail(
         self,
@@ -200,7 +200,7 @@ def _id(record: str | Record | Row) -> str:
         return record
     if isinstance(record, Record):
         return record.message_id
-    if isinstance(record, Row) and "messageId" in record:
+    if "messageId" in record:
         return str(record["messageId"])
     raise ValueError(f"batch.fail got a {type(record).__name__}; give message ids, Records, or rows or a frame with messageId")
 
