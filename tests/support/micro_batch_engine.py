@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spark_job.settings import SourceSettings
+    from tests.support.played_outcomes import PlayedOutcomes
 
 CRASHES = ("planned", "logged", "partitioned", "read", "sunk", "committed")
+TRACKED_CRASHES = ("planned", "logged", "partitioned", "read", "opened", "reported", "sunk", "committed")
 Row = dict[str, Any]
 
 
@@ -28,7 +30,10 @@ class Crash(Exception):  # noqa: N818  # it is the event that a test injects, no
 
 @dataclass
 class MicroBatchEngine:
-    """`offsets` and `committed` are the checkpoint location; `sink` is keyed by batch id, so a replay replaces itself."""
+    """`offsets` and `committed` are the checkpoint location; `sink` is keyed by batch id, so a replay replaces itself.
+
+    `tracked`: what becomes of a batch's records, where the application tracks them; the sink gets those that were processed.
+    """
 
     settings: SourceSettings
     available_now: bool = False
@@ -37,6 +42,7 @@ class MicroBatchEngine:
     sink: dict[int, list[Row]] = field(default_factory=dict)
     delivered: list[Row] = field(default_factory=list)
     reader: KinesisStreamReader | None = None
+    tracked: PlayedOutcomes | None = None
 
     def start(self) -> None:
         self.reader = KinesisStreamReader(self.settings)
@@ -66,6 +72,8 @@ class MicroBatchEngine:
         self._crash(crash_at, "partitioned")
         rows = self.read(partitions)
         self._crash(crash_at, "read")
+        if self.tracked is not None:
+            rows = self.tracked.play(rows, lambda step: self._crash(crash_at, step))
         self.sink[batch] = rows
         self._crash(crash_at, "sunk")
         self.committed = batch
