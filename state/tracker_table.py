@@ -18,7 +18,7 @@ that is allowed; any other raises and changes nothing.
 
 Which outcome counts. An emission is a record and an attempt. An ack counts whatever attempt it is for, as long as the record is
 unresolved: it was processed. A failure counts for the latest attempt only, and once. Outcomes that do not count never
-reach the table.
+reach the table. A failure may be told not to count as an attempt (an outage's, not the record's): the event is FAIL all the same.
 
 What an ack leaves behind. Everything before the first node is acked, so when the first node is acked, the checkpoint moves. An
 acked node behind an unresolved one is kept, because the checkpoint will have to jump to it; of a run of acked nodes
@@ -34,7 +34,9 @@ the ack of a node does, by its neighbours:
 Spans. Of a span only the first and the last sequence number are known (s - 1 is not a sequence number), and those of the
 records that are split out of it because they failed. So the checkpoint is the greatest *known* number below the first
 unresolved one: a true lower bound. What must be delivered again is exact all the same: it goes by read position and unresolved
-records.
+records. A pending span that fails in part is split: each record, or run of records that follow each other, that is not acked
+becomes a PENDING node of its own, and then meets its own event. Only a pending span is split: when it has failed since, a
+late word on a part of it is ignored, and all of it comes again.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from state.errors import IllegalTrackerEventError
 from state.position import Position, PositionKind
 from state.retry_policy import RetryPolicy
-from state.tracker_table import NodeState
+from state.shard_state import UnresolvedRecord
+from state.tracker_table import Effect, NodeState
 from tests.support.tracker import SHARD, check_structure, make_tracker, restart, seq, seqs
 from tests.support.tracker_oracle import FIRST_DELAY_MS, LIMIT, MAX_AGE_MS, Oracle
 
@@ -118,11 +119,24 @@ class TrackerMachine(RuleBasedStateMachine):
         assert self.tracker.ack(seq(first), attempt) is self.oracle.ack(first, attempt)
 
     @precondition(lambda self: self.made)
-    @rule(data=st.data(), retry=st.sampled_from([True, True, True, False]))
-    def fail(self, data: Any, *, retry: bool) -> None:
+    @rule(
+        data=st.data(),
+        retry=st.sampled_from([True, True, True, False]),
+        counts=st.sampled_from([True, True, False]),
+        due_ms=st.none() | st.integers(0, 9_000),
+    )
+    def fail(self, data: Any, *, retry: bool, counts: bool, due_ms: int | None) -> None:
         first, attempt = data.draw(st.sampled_from(self.made))
-        expected = self.oracle.fail(first, attempt, self.now_ms, retry=retry)
-        assert self.tracker.fail(seq(first), attempt, self.now_ms, retry=retry) is expected
+        expected = self.oracle.fail(first, attempt, self.now_ms, retry=retry, counts=counts, due_ms=due_ms)
+        told = self.tracker.fail(seq(first), attempt, self.now_ms, retry=retry, counts=counts, due_ms=due_ms)
+        assert told is expected
+
+    @precondition(lambda self: self.made)
+    @rule(data=st.data(), patience_ms=st.none() | st.integers(0, 500))
+    def extend(self, data: Any, patience_ms: int | None) -> None:
+        first, attempt = data.draw(st.sampled_from(self.made))
+        deadline_ms = None if patience_ms is None else self.now_ms + patience_ms
+        assert self.tracker.extend(seq(first), attempt, deadline_ms) is self.oracle.extend(first, attempt, deadline_ms)
 
     @rule(number=st.integers(0, 50), attempt=st.integers(-1, 6))
     def outcome_of_anything(self, number: int, attempt: int) -> None:
@@ -137,6 +151,32 @@ class TrackerMachine(RuleBasedStateMachine):
         self.tracker.ack_span(seq(span.first), span.deliveries, split_out=seqs(*out))
         self.oracle.split(span.first, out)
         self.made += [(number, span.attempts + 1) for number in out]
+
+    @precondition(lambda self: self.oracle.in_status("pending"))
+    @rule(data=st.data(), attempts=st.integers(0, 4), due_ms=st.integers(0, 5_000))
+    def ack_except(self, data: Any, attempts: int, due_ms: int) -> None:
+        span = data.draw(st.sampled_from(self.oracle.in_status("pending")))
+        fails = [number for number in span.numbers if data.draw(st.booleans())]
+        runs = joined(span.numbers, fails) if data.draw(st.booleans()) else [[number] for number in fails]
+        left = [
+            UnresolvedRecord(first=seq(run[0]), last=seq(run[-1]), count=len(run), attempts=attempts, due_ms=due_ms)
+            for run in runs
+        ]
+        told = self.tracker.ack_except(seq(span.first), span.deliveries, left)
+        assert told is (Effect.QUEUED if fails == span.numbers else Effect.ACKED)
+        self.oracle.queue_again(span, runs, attempts, due_ms)
+        self.made += [(run[0], attempts) for run in runs]
+
+    @precondition(lambda self: self.made)
+    @rule(data=st.data())
+    def late_outcome_of_a_part(self, data: Any) -> None:
+        first, attempt = data.draw(st.sampled_from(self.made))
+        entry = self.oracle.find(first)
+        if entry is not None and entry.status == "pending" and attempt == entry.deliveries:
+            return
+        known = entry is not None and 1 <= attempt <= entry.deliveries
+        told = self.tracker.ack_span(seq(first), attempt, split_out=seqs(first))
+        assert told is (Effect.IGNORED if known else Effect.UNKNOWN)
 
     @rule()
     def expire(self) -> None:
@@ -212,6 +252,18 @@ class TrackerMachine(RuleBasedStateMachine):
         deadlines = [entry.deadline_ms for entry in self.oracle.in_status("pending") if entry.deadline_ms is not None]
         assert self.tracker.next_deadline_ms == min(deadlines, default=None)
         assert [record.first.sequence for record in self.tracker.exhausted] == self.oracle.exhausted
+
+
+def joined(numbers: list[int], fails: list[int]) -> list[list[int]]:
+    """Those that fail, in runs of such as follow each other among the numbers."""
+    runs: list[list[int]] = []
+    for index, number in enumerate(numbers):
+        if number in fails:
+            if index and runs and runs[-1][-1] == numbers[index - 1]:
+                runs[-1].append(number)
+            else:
+                runs.append([number])
+    return runs
 
 
 def is_behind(number: int, position: Position) -> bool:

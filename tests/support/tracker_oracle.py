@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from state.tracker_table import Effect
@@ -29,6 +29,9 @@ class Entry:
     deadline_ms: int | None = None
     known: list[int] = field(default_factory=list)
     found_alone: bool = False
+    has_failed: bool = False
+    uncounted: bool = False
+    rejected: bool = False
 
     @property
     def first(self) -> int:
@@ -40,11 +43,13 @@ class Entry:
 
     @property
     def deliveries(self) -> int:
-        return self.attempts + (self.status == "pending") if self.unresolved else 0
+        if self.status == "pending":
+            return self.attempts + 1
+        return self.attempts + self.uncounted if self.unresolved else 0
 
     @property
     def as_if_unread(self) -> bool:
-        return self.status == "pending" and self.attempts == 0 and not self.found_alone
+        return self.status == "pending" and not self.has_failed and not self.found_alone
 
     def stored(self) -> tuple[int, int, int, int, int, int | None]:
         return self.numbers[0], self.numbers[-1], len(self.numbers), self.attempts, self.due_ms, self.first_failure_ms
@@ -108,16 +113,21 @@ class Oracle:
         entry.status = "acked"
         self.exhausted = [first for first in self.exhausted if first != entry.first]
 
-    def fail(self, first: int, attempt: int, now_ms: int, *, retry: bool = True) -> Effect:
+    def fail(
+        self, first: int, attempt: int, now_ms: int, *, retry: bool = True, counts: bool = True, due_ms: int | None = None
+    ) -> Effect:
         entry = self.find(first)
         if entry is None or not 1 <= attempt <= entry.deliveries:
             return Effect.UNKNOWN
-        if attempt <= entry.attempts:
+        if entry.status != "pending" or attempt <= entry.attempts:
             return Effect.IGNORED
-        entry.attempts += 1
-        entry.due_ms = now_ms + FIRST_DELAY_MS * 2 ** (entry.attempts - 1)
-        entry.first_failure_ms = now_ms if entry.first_failure_ms is None else entry.first_failure_ms
-        if retry and entry.attempts <= LIMIT and now_ms - entry.first_failure_ms <= MAX_AGE_MS:
+        entry.has_failed, entry.uncounted, entry.rejected = True, not counts, not retry
+        if counts:
+            entry.attempts += 1
+            entry.first_failure_ms = now_ms if entry.first_failure_ms is None else entry.first_failure_ms
+        entry.due_ms = now_ms + FIRST_DELAY_MS * 2 ** max(entry.attempts - 1, 0) if due_ms is None else due_ms
+        old = entry.first_failure_ms is not None and now_ms - entry.first_failure_ms > MAX_AGE_MS
+        if retry and not (counts and (entry.attempts > LIMIT or old)):
             entry.status = "queued"
             return Effect.QUEUED
         self.exhaust(entry)
@@ -133,18 +143,39 @@ class Oracle:
         assert span is not None
         place = self.entries.index(span)
         self.entries[place : place + 1] = [
-            Entry([number], "pending", span.attempts, span.due_ms, span.first_failure_ms, known=[number], found_alone=True)
+            replace(span, numbers=[number], deadline_ms=None, known=[number], found_alone=True)
             if number in out
             else Entry([number], "acked", known=[number] if number in span.known else [])
             for number in span.numbers
         ]
+
+    def queue_again(self, span: Entry, runs: list[list[int]], attempts: int, due_ms: int) -> None:
+        """Put in a span's place those that wait, as they are given, and one acked entry for each that does not."""
+        place = self.entries.index(span)
+        entries = []
+        for number in span.numbers:
+            run = next((run for run in runs if number in run), None)
+            if run is None:
+                entries.append(Entry([number], "acked", known=[number] if number in span.known else []))
+            elif number == run[0]:
+                ends = [run[0], run[-1]]
+                entries.append(Entry(run, "queued", attempts, due_ms, known=ends, found_alone=True, has_failed=True))
+        self.entries[place : place + 1] = entries
+
+    def extend(self, first: int, attempt: int, deadline_ms: int | None) -> bool:
+        entry = self.find(first)
+        if entry is None or entry.status != "pending" or attempt != entry.deliveries:
+            return False
+        entry.deadline_ms = deadline_ms
+        return True
 
     def take_retry(self, now_ms: int) -> tuple[int, int] | None:
         """First number and attempt of what comes next."""
         for entry in sorted(self.in_status("queued"), key=lambda entry: (entry.due_ms, entry.first)):
             if entry.due_ms > now_ms:
                 return None
-            if entry.first_failure_ms is not None and now_ms - entry.first_failure_ms > MAX_AGE_MS:
+            old = entry.first_failure_ms is not None and now_ms - entry.first_failure_ms > MAX_AGE_MS
+            if old or entry.attempts > LIMIT:
                 self.exhaust(entry)
             else:
                 return self.retry(entry)
@@ -177,9 +208,10 @@ class Oracle:
         for entry in self.entries:
             entry.deadline_ms = None
             entry.found_alone = True
+            entry.uncounted = False
             if not entry.unresolved:
                 entry.known = [number for number in entry.known if number in kept]
-            elif entry.attempts > LIMIT:
+            elif entry.rejected or entry.attempts > LIMIT:
                 self.exhaust(entry)
             else:
                 entry.status = "queued"
