@@ -1,0 +1,53 @@
+"""Tracked queries over what is on a stream, and what is left of them: reports, states and dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spark_job import DeadLetter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_job import TrackedBatch
+    from spark_job.letter import Letter
+    from tests.support.source import StreamUnderTest
+
+FAST = {"retry_first_delay": "10ms", "retry_max_delay": "20ms"}
+
+
+@dataclass
+class TrackedQuery:
+    """A tracked application over a stream; each `run` is a query that reads what is there, retries included, and ends."""
+
+    spark: SparkSession
+    stream: StreamUnderTest
+    checkpoint: Path
+    letters: list[Letter] = field(default_factory=list)
+
+    def frame(self, **options: Any) -> DataFrame:
+        return self.stream.source(**options).read_stream(self.spark)
+
+    def run(self, process: Callable[[TrackedBatch], object], *, source: dict[str, Any] | None = None, **tracking: Any) -> None:
+        """Raises what the query raises."""
+        src = self.stream.source(**(source or {}))
+        if tracking.get("on_exhausted", "dead_letter") == "dead_letter":
+            tracking = {"dead_letter": DeadLetter.to(self.letters.extend)} | tracking
+        tracked = src.tracked(process, **(FAST | tracking))
+        query = (
+            src.read_stream(self.spark)
+            .writeStream.foreachBatch(tracked)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+
+    def unresolved(self) -> dict[str, int]:
+        """Unresolved records by shard, where there are any."""
+        counts = {shard: sum(one.count for one in state.unresolved) for shard, state in self.stream.states().items()}
+        return {shard: count for shard, count in counts.items() if count}
