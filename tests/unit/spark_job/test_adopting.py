@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from kinesis_spout.errors import DataLossError
 from spark_job.adopting import adopt
 from spark_job.rows import AggregatedRecordError
-from state.plan import ShardEnd, TaskEnd, TaskPlan
+from state.plan import PlannedRetry, ShardEnd, ShardSlice, TaskEnd, TaskPlan
+from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from tests.support.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard, simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 HOUR_S = 3_600.0
 
@@ -36,10 +38,16 @@ def end_of(sequences: Sequence[int], *, count: int | None = None, index: int = 0
     )
 
 
-def adopted(job: SimulatedJob, *ends: ShardEnd, **options: Any) -> list[int]:
-    """The sequence numbers of the rows."""
+def adopted(
+    job: SimulatedJob, *ends: ShardEnd, retries: Mapping[str, Sequence[PlannedRetry]] | None = None, **options: Any
+) -> list[int]:
+    """The sequence numbers of the rows. `retries` are what the plan had, by shard."""
     settings = job.settings(**options)
-    plan = TaskPlan(shards=(), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
+    slices = [
+        ShardSlice(shard_id=one, position=TRIM_HORIZON, max_records=1, retries=tuple(planned))
+        for one, planned in (retries or {}).items()
+    ]
+    plan = TaskPlan(shards=tuple(slices), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
     batches = adopt(TaskEnd(token="t", shards=ends), plan, job.services(settings), settings)
     return [int(text) for batch in batches for text in batch.column("sequenceNumber").to_pylist()]
 
@@ -157,3 +165,40 @@ def test_reading_again_keeps_to_the_pace(one: SimulatedJob) -> None:
         published += one.put(1)
     adopted(one, end_of(published), reads_per_second=1)
     assert one.clock.monotonic_s() >= 8
+
+
+# retries ------------------------------------------------------------------------------------------------------
+def planned(sequence: int, last: int | None = None) -> PlannedRetry:
+    return PlannedRetry(
+        first=SequenceNumber(sequence),
+        last=None if last is None else SequenceNumber(last),
+        count=1 if last is None else 2,
+        attempts=1,
+    )
+
+
+def test_the_retries_that_were_looked_for_come_again_before_the_new_records_whatever_they_weigh(one: SimulatedJob) -> None:
+    """Those that were not looked for, for lack of room then, do not; limits have no say now."""
+    put = one.put(20)
+    retries = [planned(put[1]), planned(put[3], put[5]), planned(put[8]), planned(put[9])]
+    end = msgspec.structs.replace(end_of(put[12:15]), retries_done=3, retry_rows=5)
+    assert adopted(one, end, retries={shard(0): retries}) == [put[1], *put[3:6], put[8], *put[12:15]]
+
+
+def test_a_retry_that_was_gone_then_is_not_looked_for_now(one: SimulatedJob) -> None:
+    put = one.put(5)
+    end = ShardEnd(shard_id=shard(0), retries_done=2, retry_rows=1, retries_gone=(SequenceNumber(put[1]),))
+    assert adopted(one, end, retries={shard(0): [planned(put[1]), planned(put[3])]}) == [put[3]]
+
+
+def test_a_retry_that_was_found_then_and_is_gone_now_is_loss(one: SimulatedJob, caplog: pytest.LogCaptureFixture) -> None:
+    put = one.put(1)
+    one.clock.advance(20 * HOUR_S)
+    put += one.put(1)
+    one.clock.advance(5 * HOUR_S)
+    end = ShardEnd(shard_id=shard(0), retries_done=2, retry_rows=2)
+    retries = {shard(0): [planned(put[0]), planned(put[1])]}
+    with pytest.raises(DataLossError, match=rf"{shard(0)}.*of the 2 records.*1 are left.*failOnDataLoss to false"):
+        adopted(one, end, retries=retries)
+    assert adopted(one, end, retries=retries, fail_on_data_loss=False) == [put[1]]
+    assert "1 are left" in caplog.text

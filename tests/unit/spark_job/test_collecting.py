@@ -8,8 +8,8 @@ import pytest
 
 from spark_job.collecting import Held, collect
 from spark_job.rows import AggregatedRecordError
-from state.plan import ChildShard, ShardSlice, TaskPlan
-from state.position import TRIM_HORIZON, Position
+from state.plan import ChildShard, PlannedRetry, ShardEnd, ShardSlice, TaskPlan
+from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from tests.support.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard, simulated
 
@@ -194,3 +194,81 @@ def test_the_listings_ending_sequence_is_taken_for_an_end_once_it_was_read(one: 
     (held,) = read(one, task(whole(position=Position.after(ending), ending_sequence=ending)))
     assert held.end.shard_end
     assert held.end.count == 0
+
+
+# retries ------------------------------------------------------------------------------------------------------
+def retry(sequence: int, attempts: int = 1) -> PlannedRetry:
+    return PlannedRetry(first=SequenceNumber(sequence), attempts=attempts)
+
+
+def again(held: Held) -> list[tuple[int, int]]:
+    """Numbers and deliveries of the retries' records."""
+    return [
+        (int(number), attempt)
+        for part in held.retries
+        for number, attempt in zip(part.records.column("sequenceNumber").to_pylist(), part.attempts.to_pylist(), strict=True)
+    ]
+
+
+def after(sequence: int) -> Position:
+    return Position.after(SequenceNumber(sequence))
+
+
+def test_retries_are_held_beside_the_new_records_and_told_in_the_end(one: SimulatedJob) -> None:
+    put = one.put(10)
+    gone = retry(put[4] + 1)
+    (held,) = read(one, task(whole(position=after(put[6]), retries=(retry(put[1]), retry(put[4], 3), gone))))
+    assert again(held) == [(put[1], 2), (put[4], 4)]
+    assert sequences(held) == put[7:]
+    assert (held.end.retries_done, held.end.retry_rows, held.end.retries_gone) == (3, 2, (gone.first,))
+    assert (held.end.count, held.end.at_tip) == (3, True)
+
+
+def test_a_slice_of_retries_alone_reads_nothing_new_and_says_nothing_of_the_tip(one: SimulatedJob) -> None:
+    put = one.put(10)
+    one.fake.split(STREAM, shard(0))
+    (held,) = read(one, task(whole(max_records=0, position=SHARD_END, retries=(retry(put[2]),))))
+    assert (again(held), sequences(held)) == ([(put[2], 2)], [])
+    assert held.end == ShardEnd(shard_id=shard(0), retries_done=1, retry_rows=1)
+
+
+def test_retries_take_half_of_the_bytes_where_there_may_be_new_records_and_all_of_them_where_not(one: SimulatedJob) -> None:
+    put = one.put(20, data=b"x" * 100)
+    retries = tuple(map(retry, put[:10]))
+    (held,) = read(one, task(whole(position=after(put[9]), retries=retries), max_bytes=1_000))
+    assert (held.end.retries_done, held.end.retry_rows, held.end.count) == (5, 5, 5)
+    (held,) = read(one, task(whole(max_records=0, position=after(put[9]), retries=retries), max_bytes=1_000))
+    assert (held.end.retries_done, held.end.count) == (10, 0)
+
+
+def test_a_retry_that_is_larger_than_the_task_comes_alone(one: SimulatedJob) -> None:
+    put = one.put(4, data=b"x" * 500)
+    (held,) = read(one, task(whole(position=after(put[1]), retries=(retry(put[0]), retry(put[1]))), max_bytes=100))
+    assert (held.end.retries_done, held.end.count, held.end.at_tip) == (1, 0, False)
+
+
+def test_the_room_for_retries_is_shared_by_the_tasks_shards_and_the_first_one_always_gets_some(job: SimulatedJob) -> None:
+    put = [job.put(10, key=job.key_of(index), data=b"x" * 100) for index in (0, 1)]
+    slices = [whole(n, max_records=0, position=after(put[n][9]), retries=tuple(map(retry, put[n]))) for n in (1, 0)]
+    held = read(job, task(*slices, max_bytes=1_200))
+    assert [one.end.shard_id for one in held] == [shard(1), shard(0)]
+    assert sum(one.end.retry_rows for one in held) in (12, 13)
+    assert read(job, task(*slices, max_bytes=10))[0].end.retry_rows == 1
+
+
+def test_retries_are_looked_for_in_several_shards_at_a_time() -> None:
+    """Each shard's pace is its own: ten shards take no longer than one."""
+    with simulated(shards=10) as job:
+        slices = []
+        for index in range(10):
+            put = job.put(6, key=job.key_of(index), data=b"x")
+            slices.append(whole(index, max_records=0, position=after(put[5]), retries=(retry(put[1]),)))
+        held = read(job, task(*slices), reads_per_second=1)
+        assert [one.end.retry_rows for one in held] == [1] * 10
+        assert job.clock.monotonic_s() < 1
+
+
+def test_an_aggregate_among_the_retries_stops_the_task(one: SimulatedJob) -> None:
+    put = one.put(1, data=AGGREGATE)
+    with pytest.raises(AggregatedRecordError, match=shard(0)):
+        read(one, task(whole(max_records=0, position=after(put[0]), retries=(retry(put[0]),))))

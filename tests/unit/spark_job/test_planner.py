@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -20,10 +21,15 @@ from spark_job.planner import (
     start_position,
     vanished_shards,
 )
+from spark_job.retry_planner import DueRetry, due_retries, queued_retries
+from state.codec import MAX_VALUE_BYTES, encode
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.state_store import StartPin
+
+if TYPE_CHECKING:
+    from state.plan import ShardSlice
 
 LIMITS = PlanLimits(
     max_records_per_trigger=None,
@@ -135,3 +141,121 @@ def test_a_trigger_limit_below_the_number_of_shards_starves_none(total: int) -> 
     names = [f"s{n}" for n in range(7)]
     limits = replace(LIMITS, max_records_per_trigger=total)
     assert {one for turn in range(14) for one in share_records(names, limits, turn)[0]} == set(names)
+
+
+# retries ------------------------------------------------------------------------------------------------------
+def queued(shard_id: str, *numbers: int, ended: bool = False) -> ShardState:
+    records = tuple(UnresolvedRecord(first=SequenceNumber(n), last=SequenceNumber(n), attempts=1, due_ms=0) for n in numbers)
+    return msgspec.structs.replace(state(shard_id, ended=ended), unresolved=records)
+
+
+def due_of(*states: ShardState) -> dict[str, list[DueRetry]]:
+    return {one.shard_id: due_retries(queued_retries(one.unresolved, None), None, 7) for one in states}
+
+
+def plan_of(shards: list[str], *states: ShardState, limits: PlanLimits = LIMITS, turn: int = 1, **rest: Any) -> list[ShardSlice]:
+    """The slices of a plan over new records of `shards` and all that is queued."""
+    plan = make_plan(
+        "1-a",
+        shards,
+        by_id(*states),
+        limits,
+        endings={},
+        iterators={},
+        now_ms=7,
+        until_ms=None,
+        turn=turn,
+        retries=due_of(*(one for one in states if one.unresolved)),
+        **rest,
+    )
+    return [piece for task in plan.tasks for piece in task.shards]
+
+
+def test_a_plan_has_retries_of_shards_that_are_read_and_of_shards_that_are_not() -> None:
+    """Ended ones, and ones that have nothing new: these are planned for their retries alone, and their position stays."""
+    pieces = {one.shard_id: one for one in plan_of(["a"], queued("a", 1, 2), queued("b", 3), queued("c", 4, ended=True))}
+    assert {shard: [one.first.sequence for one in piece.retries] for shard, piece in pieces.items()} == {
+        "a": [1, 2],
+        "b": [3],
+        "c": [4],
+    }
+    assert {shard: piece.max_records for shard, piece in pieces.items()} == {"a": 100, "b": 0, "c": 0}
+    assert pieces["c"].position == SHARD_END
+
+
+def test_a_plan_of_retries_alone_reads_nothing_new() -> None:
+    (piece,) = plan_of([], queued("a", 1))
+    assert (piece.max_records, piece.iterator, len(piece.retries)) == (0, None, 1)
+
+
+def test_new_records_are_no_more_than_what_is_left_of_the_allowance() -> None:
+    limits = replace(LIMITS, max_unresolved_per_shard=5)
+    pieces = {
+        one.shard_id: one.max_records for one in plan_of(["a", "b"], queued("a", 1, 2), queued("b", *range(5)), limits=limits)
+    }
+    assert pieces == {"a": 3, "b": 0}
+
+
+def test_a_shard_without_allowance_and_without_due_retries_is_not_in_the_plan() -> None:
+    limits = replace(LIMITS, max_unresolved_per_shard=1)
+    full = queued("a", 1)
+    plan = make_plan(
+        "1-a", ["a", "b"], by_id(full, state("b")), limits, endings={}, iterators={}, now_ms=7, until_ms=None, turn=1
+    )
+    assert [one.shard_id for task in plan.tasks for one in task.shards] == ["b"]
+
+
+def test_a_task_has_at_most_so_many_retries_that_they_fit_into_a_znode() -> None:
+    """With the longest numbers that the service has, 500 shards with their iterators, and ranges."""
+    first = 10**56
+    states = [
+        msgspec.structs.replace(
+            state(f"shardId-{shard:012}"),
+            unresolved=tuple(
+                UnresolvedRecord(
+                    first=SequenceNumber(first + n), last=SequenceNumber(first + n + n % 2), count=1 + n % 2, attempts=3, due_ms=0
+                )
+                for n in range(0, 60, 2 if shard % 2 else 3)
+            ),
+        )
+        for shard in range(500)
+    ]
+    plan = make_plan(
+        "1-a",
+        [one.shard_id for one in states],
+        by_id(*states),
+        replace(LIMITS, max_tasks=1),
+        endings={},
+        iterators={one.shard_id: "i" * 260 for one in states},
+        now_ms=7,
+        until_ms=None,
+        turn=1,
+        retries=due_of(*states),
+    )
+    (task,) = plan.tasks
+    assert sum(len(one.retries) for one in task.shards) > 1_000
+    assert len(encode(task, "task")) <= MAX_VALUE_BYTES
+
+
+@pytest.mark.parametrize(("total", "retries", "new"), [(1, 1, 0), (4, 2, 2), (10, 3, 7), (None, 3, 100)])
+def test_retries_count_against_a_triggers_limit_and_leave_half_of_it_to_new_records(
+    total: int | None, retries: int, new: int
+) -> None:
+    limits = replace(LIMITS, max_records_per_trigger=total)
+    pieces = plan_of(["b"], queued("a", 1, 2, 3), state("b"), limits=limits)
+    assert sum(len(one.retries) for one in pieces) == retries
+    assert sum(one.max_records for one in pieces) == new
+
+
+def test_a_trigger_without_new_records_is_filled_with_retries() -> None:
+    limits = replace(LIMITS, max_records_per_trigger=3)
+    assert sum(len(one.retries) for one in plan_of([], queued("a", 1, 2, 3, 4), limits=limits)) == 3
+
+
+def test_a_plan_tells_how_many_storms_came_before_it() -> None:
+    assert (
+        make_plan(
+            "1-a", ["a"], by_id(state("a")), LIMITS, endings={}, iterators={}, now_ms=7, until_ms=None, turn=1, storms=3
+        ).storms
+        == 3
+    )
