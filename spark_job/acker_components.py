@@ -11,26 +11,28 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import Column, DataFrame
 
 NODE, LABEL = "node", "label"
 
 
-def component_labels(edges: DataFrame) -> DataFrame:
+def component_labels(edges: DataFrame, cut: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """For each node of an edge (columns a and b, BIGINT, in any direction, also several times): its component's least node.
 
-    Columns node and label, one row a node. Blocks on two jobs a round.
+    Columns node and label, one row a node. `cut` gives a frame that is computed once. Blocks on a job for each round.
     """
-    edges = edges.where("a != b").distinct().localCheckpoint()
+    edges = cut(edges.where("a != b").distinct())
     before = _fingerprint(edges)
     while True:
-        edges = _small_star(_large_star(edges)).localCheckpoint()
+        edges = cut(_small_star(_large_star(edges)))
         after = _fingerprint(edges)
         if after == before:
             break
         before = after
     ends = edges.select(F.col("b").alias(NODE), F.col("b").alias(LABEL)).distinct()
-    return edges.select(F.col("a").alias(NODE), F.col("b").alias(LABEL)).unionByName(ends).localCheckpoint()
+    return edges.select(F.col("a").alias(NODE), F.col("b").alias(LABEL)).unionByName(ends)
 
 
 def _large_star(edges: DataFrame) -> DataFrame:

@@ -68,6 +68,7 @@ class _Graph:
     """Roots, and the links of those that were merged to the roots of the merged rows."""
 
     def __init__(self, run: AckerRun, arrived: Sequence[DataFrame], batch: AckedBatch) -> None:
+        self._cut = run.cut
         self._sources = reduce(DataFrame.unionByName, run.sources(batch)).select("messageId", f"{ANCHOR}.*")
         self._links = [_links(merge) for merge in run.merges]
         for links in self._links:
@@ -75,8 +76,8 @@ class _Graph:
         self._at_sinks = [anchors(frame) for frame in arrived]
         shares = [*self._at_sinks, *run.drops, *(links.drop(_GROUP) for links in self._links)]
         given = [self._sources.drop("messageId"), *(links.drop(ROOT).withColumnRenamed(_GROUP, ROOT) for links in self._links)]
-        self._at_fault = self._upwards(_differing(_by_root(given), _by_root(shares)))
-        self._labels = component_labels(self._edges()) if self._links else None
+        self._at_fault = self._upwards(run.cut(_differing(_by_root(given), _by_root(shares))))
+        self._labels = component_labels(self._edges(), run.cut) if self._links else None
 
     def failed_nodes(self, failed_ids: set[str]) -> DataFrame:
         """All roots that must fail, and why (columns node and status), where the records of `failed_ids` have failed already."""
@@ -86,7 +87,7 @@ class _Graph:
             labels = self._labels.join(nodes, _NODE, "left_semi").select(LABEL).distinct()
             merged = self._labels.join(labels, LABEL, "left_semi").select(_NODE, F.lit(_MERGED_WITH).alias(_STATUS))
             nodes = nodes.unionByName(merged)
-        found = _gravest(nodes).localCheckpoint()
+        found = self._cut(_gravest(nodes))
         if found.isEmpty():
             raise AckerError(
                 "the rows given to acker.settle were others when Spark computed them again, so nothing can be said of them; "
@@ -108,9 +109,15 @@ class _Graph:
 
     def _upwards(self, at_fault: DataFrame) -> DataFrame:
         """With the parts of what is at fault. A merge comes after those that made its parts, so one pass is enough."""
+        strange = at_fault.where(F.col(_STATUS) == _FOREIGN).count()
+        if strange:
+            raise AckerError(
+                f"the rows given to acker.settle carry {strange} anchors that are of no record of this batch: of a frame kept "
+                "from another batch, or of one with other rows each time it is computed: persist such a frame"
+            )
         for links in reversed(self._links):
             parts = links.join(at_fault, links[_GROUP] == at_fault[_NODE]).select(F.col(ROOT).alias(_NODE), _STATUS)
-            at_fault = _gravest(at_fault.unionByName(parts)).localCheckpoint()
+            at_fault = self._cut(_gravest(at_fault.unionByName(parts)))
         return at_fault
 
     def _edges(self) -> DataFrame:
@@ -144,15 +151,7 @@ def _differing(given: DataFrame, arrived: DataFrame) -> DataFrame:
     given, arrived = given.alias("given"), arrived.alias("arrived")
     same = (F.col(f"given.{X}") == F.col(f"arrived.{X}")) & (F.col(f"given.{S}") == F.col(f"arrived.{S}"))
     status = F.when(F.col(f"given.{X}").isNull(), _FOREIGN).when(F.col(f"arrived.{_DOUBLES}"), _DOUBLED).otherwise(_MISSING)
-    found = given.join(arrived, _NODE, "full").where(~F.coalesce(same, F.lit(False))).select(_NODE, status.alias(_STATUS))  # noqa: FBT003  # Spark's
-    found = found.localCheckpoint()
-    strange = found.where(F.col(_STATUS) == _FOREIGN).count()
-    if strange:
-        raise AckerError(
-            f"the rows given to acker.settle carry {strange} anchors that are of no record of this batch: of a frame kept from "
-            "another batch, or of one with other rows each time it is computed: persist such a frame"
-        )
-    return found
+    return given.join(arrived, _NODE, "full").where(~F.coalesce(same, F.lit(False))).select(_NODE, status.alias(_STATUS))  # noqa: FBT003  # Spark's
 
 
 def _gravest(nodes: DataFrame) -> DataFrame:

@@ -67,6 +67,7 @@ class AckerRun:
         self.settled = False
         self._site = 0
         self._kept: list[DataFrame] = []
+        self._cut: list[DataFrame] = []
 
     def next_site(self) -> int:
         self._site += 1
@@ -91,10 +92,18 @@ class AckerRun:
         if not (level.useMemory or level.useDisk):
             self._kept.append(frame.persist())
 
+    def cut(self, frame: DataFrame) -> DataFrame:
+        """The frame, computed once, without its history: for one that is used several times, and so are those made of it."""
+        self._cut.append(frame.localCheckpoint(eager=False))
+        return self._cut[-1]
+
     def release(self) -> None:
         """Let go of what is kept. Idempotent."""
         while self._kept:
             self._kept.pop().unpersist()
+        while self._cut:
+            plan: Any = self._cut.pop()._jdf.queryExecution().analyzed()  # noqa: SLF001  # else Spark waits for Java's garbage collector
+            plan.rdd().unpersist(False)  # noqa: FBT003  # Java has no names for arguments
 
     def at_end(self, error: BaseException | None) -> None:
         """Raise `AckerError` if the batch's function has come to its end with anchors that nobody asked after."""
