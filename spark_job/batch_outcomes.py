@@ -17,7 +17,7 @@ again. Records of it that stand side by side are queued as one range, so a storm
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -95,7 +95,7 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
             letters.append(told)
             exhausted += record.outcome is not Outcome.REJECT
         else:
-            queued.setdefault(record.shard_id, []).append(_Queued(told, record.ordinal))
+            queued.setdefault(record.shard_id, []).append(_Queued(told, record.ordinal, decider.read_of(record)))
     mergeable = decider.storm or context.policy.on_failure is OnFailure.BLOCK_SHARD
     shards = tuple(
         ShardOutcome(
@@ -117,8 +117,11 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
 
 @dataclass(frozen=True, slots=True)
 class _Queued:
+    """`read`: which of the plan's retries it came with, None for a new record. Settling takes no range of several of these."""
+
     row: UnresolvedRecord
     ordinal: int | None
+    read: int | None
 
 
 class _Decider:
@@ -127,6 +130,7 @@ class _Decider:
     def __init__(self, context: BatchContext, *, storm: bool) -> None:
         self._context = context
         self._known = {shard: _Known(state.unresolved) for shard, state in context.states.items()}
+        self._retries = {shard: [retry.last or retry.first for retry in one.retries] for shard, one in context.slices.items()}
         self.storm = storm
 
     def tell(self, record: FailedRecord) -> LetterNote | UnresolvedRecord:
@@ -147,6 +151,12 @@ class _Decider:
             last_failure_ms=known.last_failure_ms if known else None,
             reason=known.reason if known else None,
         )
+
+    def read_of(self, record: FailedRecord) -> int | None:
+        """All retries of a shard lie before its new records."""
+        lasts = self._retries.get(record.shard_id, [])
+        at = bisect_left(lasts, record.sequence)
+        return at if at < len(lasts) else None
 
     def _retry(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote | UnresolvedRecord:
         context, policy = self._context, self._context.policy.retry
@@ -259,7 +269,7 @@ def _merged(rows: Sequence[_Queued], *, only_blocked: bool) -> Iterator[Unresolv
 
 def _are_alike(one: _Queued, other: _Queued) -> bool:
     side_by_side = one.ordinal is not None and other.ordinal is not None and other.ordinal == one.ordinal + 1
-    return side_by_side and _treatment(one.row) == _treatment(other.row)
+    return side_by_side and one.read == other.read and _treatment(one.row) == _treatment(other.row)
 
 
 def _treatment(row: UnresolvedRecord) -> tuple[int, int, int | None, bool]:

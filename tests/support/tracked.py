@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spark_job import DeadLetter
+from tests.support.source import STREAM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +47,12 @@ class TrackedQuery:
             .start()
         )
         assert query.awaitTermination(120)
+
+    def put_texts(self, texts: Sequence[str]) -> None:
+        """Put payloads of one's own on the stream, at most 500."""
+        entries = [{"Data": text.encode(), "PartitionKey": f"key {n}"} for n, text in enumerate(texts)]
+        for answer in self.stream.client.put_records(StreamName=STREAM, Records=entries)["Records"]:
+            self.stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
 
     def unresolved(self) -> dict[str, int]:
         """Unresolved records by shard, where there are any."""

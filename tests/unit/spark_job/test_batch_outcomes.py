@@ -190,6 +190,17 @@ def test_records_with_other_attempts_are_no_range_in_a_storm() -> None:
     assert len(queued(outcomes)) == 200
 
 
+def test_a_range_holds_records_of_one_planned_retry_or_new_ones() -> None:
+    """Settling takes it apart from what was read as one."""
+    retries = (
+        PlannedRetry(first=SequenceNumber(1), last=SequenceNumber(50), count=50, attempts=0),
+        PlannedRetry(first=SequenceNumber(51), last=SequenceNumber(99), count=49, attempts=0),
+    )
+    one = ShardSlice(shard_id="s", position=Position.after(SequenceNumber(99)), max_records=1, retries=retries)
+    outcomes = decide([failed(n, ordinal=n) for n in range(1, 201)], context(slices={"s": one}, tried=200))
+    assert [(row.first.sequence, row.last.sequence) for row in queued(outcomes)] == [(1, 50), (51, 99), (100, 200)]
+
+
 def test_what_waits_in_a_blocked_shard_is_one_range() -> None:
     records = [failed(1, ordinal=0), *(failed(n, Outcome.BLOCKED, ordinal=n - 1, reason=None) for n in range(2, 1000))]
     first, waiting = queued(decide(records, context(on_failure=OnFailure.BLOCK_SHARD)))
