@@ -51,8 +51,10 @@ class OutcomeWatch:
     def on_settled(self, plan_id: str, settled: Settled) -> None:
         """A plan was settled. Raises `ConfigError` when one plan after the other is delivered again."""
         self.queue.update({shard: stored.state for shard, stored in settled.states.items()}, settled.policy)
-        if settled.storms > self.storms:
-            log.warning("plan %s: most of its records failed; nothing new is read until retries succeed again", plan_id)
+        if settled.storms and not self.storms:
+            log.warning("most records of plan %s failed: nothing new is read until their retries succeed", plan_id)
+        elif self.storms and not settled.storms:
+            log.warning("most records of plan %s were processed: new ones are read again", plan_id)
         self.storms = settled.storms
         if settled.report is not None:
             self._exhausted += settled.report.exhausted

@@ -5,14 +5,18 @@ Written from the rules of `state.report`, not from the product's code: a second 
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from state.plan import PlanStatus
+import msgspec
+
+from state.plan import PlannedRetry, PlanStatus
 from state.report import OnFailure, OutcomePolicy, PlanReport, ShardOutcome
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
@@ -21,11 +25,12 @@ from state.shard_state import UnresolvedRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from state.plan import Plan, ShardEnd, ShardSlice
+    from state.plan import Plan, ShardEnd
     from state.shard_state import ShardState
     from state.state_store import StateStore
 
 Row = dict[str, Any]
+Retry = TypeVar("Retry", PlannedRetry, UnresolvedRecord)
 AT_ONCE = OutcomePolicy(retry=RetryPolicy(retry_limit=3, first_delay_ms=0, jitter=0.0))
 STORM_RECORDS = 100
 
@@ -79,28 +84,41 @@ class PlayedOutcomes:
             return good
 
 
+@dataclass(frozen=True)
+class _Failed:
+    """`place`: which of the shard's rows it is. `read`: the retry that it is a record of, None for a new one."""
+
+    row: Row
+    reason: str
+    place: int
+    read: PlannedRetry | None
+
+
 class _Batch:
     def __init__(self, played: PlayedOutcomes, plan: Plan, ends: dict[str, ShardEnd], states: dict[str, ShardState]) -> None:
-        self.played, self.plan, self.now_ms = played, plan, played.now_ms()
-        self.ends = ends
-        self.slices: dict[str, ShardSlice] = {shard.shard_id: shard for task in plan.tasks for shard in task.shards}
-        self.stored = {shard: {record.first: record for record in state.unresolved} for shard, state in states.items()}
-        self.failed: dict[str, list[tuple[Row, str]]] = {}
+        self.played, self.plan, self.now_ms, self.ends = played, plan, played.now_ms(), ends
+        self.retries = {shard.shard_id: _Numbers(shard.retries) for task in plan.tasks for shard in task.shards}
+        self.stored = {shard: _Numbers(state.unresolved) for shard, state in states.items()}
+        self.failed: dict[str, list[_Failed]] = {}
         self.blocked: dict[str, list[Row]] = {}
         self.letters: list[tuple[str, int, str]] = []
         self.waiting: dict[str, set[str | None]] = {}
+        self.rows: Counter[str] = Counter()
         for shard, end in ends.items():
-            done = {retry.first for retry in self.slices[shard].retries[: end.retries_done]}
-            self.waiting[shard] = {one.key for first, one in self.stored[shard].items() if first not in done}
+            done = {retry.first for retry in self.retries[shard].all[: end.retries_done]}
+            self.waiting[shard] = {one.key for one in self.stored[shard].all if one.first not in done}
             for first in end.retries_gone:
-                self.letters.append((f"{shard}:{first}", self.stored[shard][first].attempts, "past the stream's retention"))
+                stored = self.stored[shard].of(str(first))
+                assert stored is not None
+                self.letters.append((f"{shard}:{first}", stored.attempts, "past the stream's retention"))
 
     def accept(self, row: Row) -> bool:
         """Whether the function has processed it."""
-        shard, first = row["shardId"], SequenceNumber.parse(row["sequenceNumber"])
-        retry = next((one for one in self.slices[shard].retries if one.first == first), None)
+        shard = row["shardId"]
+        self.rows[shard] += 1
+        retry = self.retries[shard].of(row["sequenceNumber"])
         if retry is not None and retry.exhausted:
-            self.letters.append((row["messageId"], retry.attempts, self.stored[shard][first].reason or ""))
+            self.letters.append((row["messageId"], retry.attempts, "may not be tried again"))
             return False
         if self._must_wait(row):
             self.blocked.setdefault(shard, []).append(row)
@@ -109,7 +127,7 @@ class _Batch:
         reason = self.played.fails(row)
         if reason is None:
             return True
-        self.failed.setdefault(shard, []).append((row, reason))
+        self.failed.setdefault(shard, []).append(_Failed(row, reason, self.rows[shard], retry))
         self.waiting[shard].add(key_of(row))
         return False
 
@@ -127,7 +145,8 @@ class _Batch:
         storm = failed >= STORM_RECORDS and 2 * failed > rows
         outcomes = []
         for shard in sorted(self.ends):
-            queued = [one for row, reason in self.failed.get(shard, ()) if (one := self._queued(row, reason, storm=storm))]
+            of_shard = self.failed.get(shard, [])
+            queued = self._ranges(of_shard) if storm else [one for each in of_shard if (one := self._queued(each)) is not None]
             queued += [self._record(row, row["attempt"] - 1, 0, blocked=True) for row in self.blocked.get(shard, ())]
             queued.sort(key=lambda one: one.first)
             if queued:
@@ -136,19 +155,38 @@ class _Batch:
             shards=tuple(outcomes), storm=storm, failed=failed, dead_lettered=len(self.letters), done_ms=self.now_ms
         )
 
-    def _queued(self, row: Row, reason: str, *, storm: bool) -> UnresolvedRecord | None:
-        if storm:
-            due_ms = self.now_ms + min(60_000, 1_000 * 2**self.plan.storms)
-            return self._record(row, row["attempt"] - 1, due_ms, reason=reason, first_failure_ms=self._first_failure_ms(row))
-        retry, attempts = self.played.policy.retry, row["attempt"]
+    def _ranges(self, failed: Sequence[_Failed]) -> list[UnresolvedRecord]:
+        """A storm's: runs of failed records are one each, and have the attempts that they had."""
+        due_ms = self.now_ms + min(60_000, 1_000 * 2**self.plan.storms)
+        runs: list[list[_Failed]] = []
+        for one in failed:
+            before = runs[-1][-1] if runs else None
+            if before is not None and (before.place + 1, before.read, before.row["attempt"]) == (
+                one.place,
+                one.read,
+                one.row["attempt"],
+            ):
+                runs[-1].append(one)
+            else:
+                runs.append([one])
+        found = []
+        for run in runs:
+            rest = {"reason": run[0].reason, "first_failure_ms": self._first_failure_ms(run[0].row)}
+            record = self._record(run[0].row, run[0].row["attempt"] - 1, due_ms, **rest)
+            last = SequenceNumber.parse(run[-1].row["sequenceNumber"])
+            found.append(msgspec.structs.replace(record, last=last, count=len(run)))
+        return found
+
+    def _queued(self, failed: _Failed) -> UnresolvedRecord | None:
+        retry, row, attempts = self.played.policy.retry, failed.row, failed.row["attempt"]
         if retry.exhausted(attempts, self._first_failure_ms(row), self.now_ms):
-            self.letters.append((row["messageId"], attempts, reason))
+            self.letters.append((row["messageId"], attempts, failed.reason))
             return None
         due_ms = retry.due_ms(attempts, self.now_ms, Random(0))  # noqa: S311  # there is no jitter
-        return self._record(row, attempts, due_ms, reason=reason, first_failure_ms=self._first_failure_ms(row))
+        return self._record(row, attempts, due_ms, reason=failed.reason, first_failure_ms=self._first_failure_ms(row))
 
     def _first_failure_ms(self, row: Row) -> int:
-        stored = self.stored[row["shardId"]].get(SequenceNumber.parse(row["sequenceNumber"]))
+        stored = self.stored[row["shardId"]].of(row["sequenceNumber"])
         known = None if stored is None else stored.first_failure_ms
         return self.now_ms if known is None else known
 
@@ -159,3 +197,19 @@ class _Batch:
         return UnresolvedRecord(
             first=sequence, last=sequence, attempts=attempts, due_ms=due_ms, key=key, last_failure_ms=last_ms, **rest
         )
+
+
+class _Numbers(Generic[Retry]):
+    """Records and ranges of them, by the numbers that they cover."""
+
+    def __init__(self, ranges: Sequence[Retry]) -> None:
+        self.all: list[Retry] = sorted(ranges, key=lambda one: one.first)
+        self._firsts: list[int] = [one.first.sequence for one in self.all]
+
+    def of(self, number: str) -> Retry | None:
+        place = bisect_right(self._firsts, int(number)) - 1
+        found = self.all[place] if place >= 0 else None
+        if found is None:
+            return None
+        last = found.first if found.last is None else found.last
+        return found if int(number) <= last.sequence else None

@@ -45,6 +45,7 @@ class SimulatedJob:
     endpoint_url: str
     backend: MemoryBackend = field(default_factory=MemoryBackend)
     opened: list[Coordinator | KinesisClient] = field(default_factory=list)
+    _executor: WorkerServices | None = None
 
     def settings(self, **changes: Any) -> SourceSettings:
         """As a user would give them; fast where the test does not ask for less."""
@@ -71,6 +72,12 @@ class SimulatedJob:
         client = KinesisClient(settings.aws, settings.stream, clock=self.clock)
         self.opened.append(client)
         return WorkerServices(client=client, store=store or self.store(), clock=self.clock, settings=settings)
+
+    def executor(self) -> WorkerServices:
+        """What an executor's process keeps between its tasks, with the default settings."""
+        if self._executor is None:
+            self._executor = self.services()
+        return self._executor
 
     def coordinator(self, **changes: Any) -> Coordinator:
         """A driver's, with a store of its own."""

@@ -1,0 +1,315 @@
+"""When the driver plans retries, and what it reads besides: allowances, order, storms, lost shards. In simulated time."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from state.report import OnFailure
+from tests.support.played_outcomes import PlayedOutcomes, Row, policy
+from tests.support.simulated_driver import next_plan, rows_of, run_tracked, track_all
+from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from state.plan import Plan
+    from state.report import OutcomePolicy
+
+HOUR_S = 3_600.0
+
+
+@pytest.fixture
+def one() -> Iterator[SimulatedJob]:
+    """A job on a stream of one shard."""
+    with simulated(shards=1) as job:
+        yield job
+
+
+def tracked(job: SimulatedJob, fails: Callable[[Row], bool], of: OutcomePolicy | None = None) -> PlayedOutcomes:
+    return PlayedOutcomes(job.store, job.clock.now_ms, lambda row: "as told" if fails(row) else None, of or policy())
+
+
+def numbered(*numbers: int) -> Callable[[Row], bool]:
+    return lambda row: row["data"] in {f"record {number}".encode() for number in numbers}
+
+
+def plan_of(job: SimulatedJob, plan_id: str) -> Plan:
+    plan = job.store().read_plan(plan_id)
+    assert plan is not None
+    return plan
+
+
+def unresolved(job: SimulatedJob) -> int:
+    return sum(record.count for state in job.states().values() for record in state.unresolved)
+
+
+# when ---------------------------------------------------------------------------------------------------------
+def test_a_poll_returns_at_once_when_a_retry_becomes_due_and_asks_for_no_plan_before(one: SimulatedJob) -> None:
+    """With nothing new, at the default idle wait: no empty batch, no hot loop, no delay beyond the poll."""
+    one.put(5)
+    outcomes = tracked(one, numbered(2), policy(first_delay_ms=10_500, retry_limit=1))
+    coordinator = one.coordinator()
+    start = next_plan(coordinator)
+    run_tracked(one, coordinator, start, outcomes)
+    failed_s = one.clock.monotonic_s()
+    polls = 0
+    while (plan := next_plan(coordinator, start)) == start:
+        polls += 1
+    assert 10.5 <= one.clock.monotonic_s() - failed_s < 10.7
+    assert polls == 10
+    assert [row["attempt"] for row in run_tracked(one, coordinator, plan, outcomes)] == [2]
+
+
+def test_a_poll_waits_no_longer_than_the_idle_wait_for_a_retry(one: SimulatedJob) -> None:
+    one.put(5)
+    outcomes = tracked(one, numbered(2), policy(first_delay_ms=60_000, max_delay_ms=60_000))
+    coordinator = one.coordinator(idle_wait="3s")
+    start = next_plan(coordinator)
+    run_tracked(one, coordinator, start, outcomes)
+    begun_s = one.clock.monotonic_s()
+    assert next_plan(coordinator, start) == start
+    assert 3 <= one.clock.monotonic_s() - begun_s < 3.2
+
+
+def test_due_retries_come_with_new_records_of_their_shard_and_before_them(one: SimulatedJob) -> None:
+    old = one.put(5)
+    outcomes = tracked(one, lambda row: row["attempt"] == 1 and row["data"] == b"record 2", policy(first_delay_ms=4_000))
+    coordinator = one.coordinator()
+    start = next_plan(coordinator)
+    run_tracked(one, coordinator, start, outcomes)
+    assert next_plan(coordinator, start) == start
+    new = one.put(1)
+    one.clock.advance(4)
+    rows = run_tracked(one, coordinator, next_plan(coordinator, start), outcomes)
+    assert [int(row["sequenceNumber"]) for row in rows] == [old[2], new[0]]
+
+
+def test_the_report_tells_what_waits_since_when_and_what_this_run_has_dead_lettered(one: SimulatedJob) -> None:
+    one.put(5)
+    outcomes = tracked(one, numbered(1, 2), policy(first_delay_ms=4_000, retry_limit=1))
+    coordinator = one.coordinator(idle_wait="0s")
+    start = next_plan(coordinator)
+    run_tracked(one, coordinator, start, outcomes)
+    assert next_plan(coordinator, start) == start
+    one.clock.advance(3)
+    report = coordinator.report()
+    assert (report["unresolved"], report["retriesWaiting"], report["oldestUnresolvedMs"]) == (2, 2, 3_000)
+    assert (report["deadLettered"], report["storm"]) == (0, False)
+    one.clock.advance(1)
+    _, rows = track_all(one, coordinator, outcomes, start)
+    assert len(rows) == 2
+    report = coordinator.report()
+    assert (report["unresolved"], report["oldestUnresolvedMs"], report["deadLettered"]) == (0, 0, 2)
+
+
+def test_a_restart_finds_the_queue_with_its_attempts_and_due_times(one: SimulatedJob) -> None:
+    one.put(5)
+    outcomes = tracked(one, numbered(2), policy(first_delay_ms=8_000))
+    failed_ms = one.clock.now_ms()
+    first = one.coordinator()
+    start = next_plan(first)
+    run_tracked(one, first, start, outcomes)
+    next_plan(first, start)
+    first.close()
+    second = one.coordinator(idle_wait="20s")
+    plan = next_plan(second, start)
+    assert one.clock.now_ms() >= failed_ms + 8_000
+    assert [row["attempt"] for row in rows_of(one, second, plan)] == [2]
+
+
+# how many new records -----------------------------------------------------------------------------------------
+def test_no_more_records_are_read_than_the_allowance_of_unresolved_ones_leaves(one: SimulatedJob) -> None:
+    """All fail, and wait for an hour: of 100 records 30 are read, then none until some are resolved."""
+    one.put(100)
+    broken = [True]
+    outcomes = tracked(one, lambda _: broken[0], policy(first_delay_ms=3_600_000, max_delay_ms=3_600_000))
+    coordinator = one.coordinator(max_unresolved_per_shard=30, max_records_per_shard=20)
+    start, rows = track_all(one, coordinator, outcomes)
+    assert [len(rows), unresolved(one)] == [30, 30]
+    broken[0] = False
+    one.clock.advance(HOUR_S)
+    _, rows = track_all(one, coordinator, outcomes, start)
+    assert len(rows) == 100
+    assert unresolved(one) == 0
+
+
+def test_a_shard_without_allowance_holds_no_other(job: SimulatedJob) -> None:
+    for index in (0, 1):
+        job.put(50, key=job.key_of(index))
+    outcomes = tracked(job, lambda row: row["shardId"] == shard(0), policy(first_delay_ms=3_600_000, max_delay_ms=3_600_000))
+    coordinator = job.coordinator(max_unresolved_per_shard=10)
+    _, rows = track_all(job, coordinator, outcomes)
+    assert Counter(row["shardId"] for row in rows) == {shard(0): 10, shard(1): 50}
+
+
+def test_with_block_shard_nothing_new_of_a_shard_is_read_while_one_record_waits(job: SimulatedJob) -> None:
+    for index in (0, 1):
+        job.put(50, key=job.key_of(index))
+    outcomes = tracked(
+        job,
+        lambda row: row["shardId"] == shard(0) and row["data"] == b"record 3" and row["attempt"] == 1,
+        policy(OnFailure.BLOCK_SHARD, first_delay_ms=5_000),
+    )
+    coordinator = job.coordinator(max_records_per_shard=10)
+    start, rows = track_all(job, coordinator, outcomes)
+    assert Counter(row["shardId"] for row in rows) == {shard(0): 10, shard(1): 50}
+    one_by_one = len(outcomes.calls)
+    job.clock.advance(5)
+    track_all(job, coordinator, outcomes, start)
+    assert len(outcomes.calls) - one_by_one == 7 + 40
+    assert unresolved(job) == 0
+
+
+# storms -------------------------------------------------------------------------------------------------------
+def test_an_outage_pauses_reading_with_growing_pauses_counts_no_attempt_and_ends_by_itself(one: SimulatedJob) -> None:
+    """An hour in which everything fails: plans stay few and small, nothing is dead-lettered, then all is processed."""
+    put = one.put(3_000)
+    down_until_s = HOUR_S
+    outcomes = tracked(one, lambda _: one.clock.monotonic_s() < down_until_s, policy(retry_limit=2, first_delay_ms=1_000))
+    coordinator = one.coordinator(max_records_per_shard=500, idle_wait="60s")
+    start, plans, most = "", 0, 0
+    processed: list[Row] = []
+    while len(processed) < 3_000:
+        plan = next_plan(coordinator, start)
+        assert plan != start or one.clock.monotonic_s() < down_until_s + 120
+        if plan == start:
+            continue
+        plans += 1
+        planned = plan_of(one, plan)
+        most = max(most, sum(len(piece.retries) for task in planned.tasks for piece in task.shards))
+        if planned.storms:
+            assert all(piece.max_records == 0 for task in planned.tasks for piece in task.shards)
+            assert coordinator.report()["storm"]
+        rows = rows_of(one, coordinator, plan)
+        processed += outcomes.play(rows)
+        start = plan
+    track_all(one, coordinator, outcomes, start)
+    assert outcomes.letters == []
+    assert len({row["sequenceNumber"] for row in processed}) == len(processed) == len(put)
+    assert max(row["attempt"] for row in processed) == 1
+    assert plans < 60 + 30
+    assert most <= 500
+    assert one.clock.monotonic_s() < down_until_s + 120
+    assert not coordinator.report()["storm"]
+
+
+def test_a_storm_is_remembered_over_a_restart(one: SimulatedJob) -> None:
+    one.put(500)
+    outcomes = tracked(one, lambda _: True)
+    first = one.coordinator(max_records_per_shard=200, idle_wait="0s")
+    start = next_plan(first)
+    run_tracked(one, first, start, outcomes)
+    assert next_plan(first, start) == start
+    first.close()
+    second = one.coordinator(max_records_per_shard=200, idle_wait="10s")
+    plan = plan_of(one, next_plan(second, start))
+    assert plan.storms == 1
+    assert [piece.max_records for task in plan.tasks for piece in task.shards] == [0]
+
+
+def test_few_failures_are_no_storm(one: SimulatedJob) -> None:
+    one.put(400)
+    outcomes = tracked(one, lambda row: row["attempt"] == 1 and row["data"] < b"record 2")
+    coordinator = one.coordinator(max_records_per_shard=400)
+    _, rows = track_all(one, coordinator, outcomes)
+    assert max(row["attempt"] for row in rows) == 2
+    assert not any(report.storm for report in outcomes.done)
+
+
+# shards that end, and that are gone ---------------------------------------------------------------------------
+def test_retries_of_a_shard_that_the_service_has_forgotten_are_planned_and_told_as_gone(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    one.put(5)
+    one.fake.split(STREAM, shard(0))
+    outcomes = tracked(one, numbered(2), policy(first_delay_ms=90_000_000, max_delay_ms=90_000_000))
+    coordinator = one.coordinator(fail_on_data_loss=False)  # the children were not looked at either
+    start, _ = track_all(one, coordinator, outcomes)
+    one.clock.advance(26 * HOUR_S)
+    _, rows = track_all(one, coordinator, outcomes, start)
+    assert rows == []
+    assert [reason for *_, reason in outcomes.letters] == ["past the stream's retention"]
+    assert one.states()[shard(0)].finished
+    assert "waited for their retry" not in caplog.text
+
+
+def test_gone_retries_of_an_application_that_acks_whole_batches_are_said(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    put = one.put(5)
+    outcomes = tracked(one, numbered(2), policy(first_delay_ms=90_000_000, max_delay_ms=90_000_000))
+    first = one.coordinator()
+    start, _ = track_all(one, first, outcomes)
+    first.close()
+    one.clock.advance(26 * HOUR_S)
+    second = one.coordinator(whole_batch_ack=True, fail_on_data_loss=False)
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        plan = next_plan(second, start)
+        assert rows_of(one, second, plan) == []
+        next_plan(second, plan)
+    assert f"{shard(0)}: {put[2]}" in caplog.text
+    assert unresolved(one) == 0
+
+
+# AvailableNow -------------------------------------------------------------------------------------------------
+def available_now(job: SimulatedJob, outcomes: PlayedOutcomes, start: str = "", **options: Any) -> tuple[str, list[Row]]:
+    coordinator = job.coordinator(**options)
+    coordinator.prepare_available_now()
+    try:
+        return track_all(job, coordinator, outcomes, start)
+    finally:
+        coordinator.close()
+
+
+def test_an_available_now_run_waits_for_all_retries_of_a_record_by_default(one: SimulatedJob) -> None:
+    one.put(10)
+    outcomes = tracked(one, numbered(3), policy(first_delay_ms=60_000, retry_limit=3))
+    _, rows = available_now(one, outcomes)
+    assert Counter(row["attempt"] for row in rows) == {1: 10, 2: 1, 3: 1, 4: 1}
+    assert len(outcomes.letters) == 1
+    assert 420 <= one.clock.monotonic_s() < 425
+    assert unresolved(one) == 0
+
+
+def test_an_available_now_run_ends_after_its_retry_wait_and_says_what_stays_queued(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At once, when nothing will be due within it."""
+    one.put(10)
+    outcomes = tracked(one, numbered(3, 4), policy(first_delay_ms=4_000, retry_limit=9))
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        _, rows = available_now(one, outcomes, available_now_retry_wait="10s")
+    assert Counter(row["attempt"] for row in rows) == {1: 10, 2: 2}
+    assert one.clock.monotonic_s() == pytest.approx(4, abs=0.1)
+    assert "2 records wait for their retry" in caplog.text
+    assert unresolved(one) == 2
+
+
+def test_an_available_now_run_that_waits_for_no_retry_takes_those_that_are_due_already(one: SimulatedJob) -> None:
+    """What yesterday's run has left is retried today."""
+    one.put(10)
+    outcomes = tracked(one, numbered(3), policy(first_delay_ms=60_000, retry_limit=9))
+    start, _ = available_now(one, outcomes, available_now_retry_wait="0s")
+    one.clock.advance(HOUR_S)
+    begun_s = one.clock.monotonic_s()
+    _, rows = available_now(one, outcomes, start, available_now_retry_wait="0s")
+    assert [row["attempt"] for row in rows] == [2]
+    assert one.clock.monotonic_s() == begun_s
+
+
+def test_an_available_now_run_in_an_outage_ends_and_says_what_it_has_not_read(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    one.put(1_000)
+    outcomes = tracked(one, lambda _: True)
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        _, rows = available_now(one, outcomes, max_records_per_shard=200)
+    assert {row["attempt"] for row in rows} == {1}
+    assert one.clock.monotonic_s() < 60
+    assert "200 records wait for their retry" in caplog.text
+    assert shard(0) in caplog.text
+    assert outcomes.letters == []
