@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> ShardState | None:
-    """`state`, or what fits first: without reasons; with as many neighbours put together as it takes. None if nothing does.
+    """What of `state`, which does not fit, does: without reasons; with as few neighbours put together as can be. None if nothing.
 
     Ranges are of about the same number of records everywhere: of 2, 4, 8, ... with some of half that many left between them.
     """
@@ -28,8 +28,6 @@ def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> Sh
     def fit(candidate: Sequence[UnresolvedRecord]) -> bool:
         return fits(msgspec.structs.replace(state, unresolved=tuple(candidate)))
 
-    if fits(state):
-        return state
     if not fit(records):
         while not fit(merged := merge_neighbours(records, len(records) // 2)):
             if len(merged) <= 1:
