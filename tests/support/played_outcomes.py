@@ -209,7 +209,8 @@ class _Numbers(Generic[Retry]):
     def of(self, number: str) -> Retry | None:
         place = bisect_right(self._firsts, int(number)) - 1
         found = self.all[place] if place >= 0 else None
-        if found is None:
-            return None
-        last = found.first if found.last is None else found.last
-        return found if int(number) <= last.sequence else None
+        return found if found is not None and int(number) <= _last(found) else None
+
+
+def _last(one: PlannedRetry | UnresolvedRecord) -> int:
+    return one.first.sequence if one.last is None else one.last.sequence
