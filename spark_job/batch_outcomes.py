@@ -11,8 +11,10 @@
     flagged as exhausted by the plan              a letter with its last failure; it was not tried again
     planned, but gone from the stream             a letter without payload
 
-A storm is an outage, not bad records: of the records that were tried more than half, and at least 100, failed and may be tried
-again. Records of it that stand side by side are queued as one range, so a storm costs little however large its batches are.
+A storm is an outage, not bad records: of the records that were tried and had no failure counted before, more than half, and at
+least 100, failed and may be tried again. What has failed while others succeeded is no witness: a batch of such retries alone
+fails as a whole because they are bad. Records of a storm that stand side by side are queued as one range, so it costs little
+however large its batches are.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ class LetterNote:
 class BatchContext:
     """What a batch's outcomes are decided by: its policy, its plan's slices and ends, what its shards' states say, the time.
 
-    `tried` counts the records that the function was given. `random` is seeded by the plan, so that a repetition draws the same.
+    `first_tries` counts the records that were tried and had no failure counted before. `random` is seeded by the plan, so that a
+    repetition draws the same.
     """
 
     policy: OutcomePolicy
@@ -64,7 +67,7 @@ class BatchContext:
     ends: Mapping[str, ShardEnd]
     states: Mapping[str, ShardState]
     storms: int
-    tried: int
+    first_tries: int
     now_ms: int
     random: Random
 
@@ -77,15 +80,26 @@ class BatchOutcomes:
     letters: tuple[LetterNote, ...]
 
 
-def is_storm(failed: Iterable[FailedRecord], tried: int) -> bool:
-    count = sum(record.outcome is Outcome.RETRY for record in failed)
-    return count >= STORM_RECORDS and 2 * count > tried
+def first_tries(slices: Iterable[ShardSlice], ends: Iterable[ShardEnd], failed: Iterable[FailedRecord]) -> int:
+    """How many records of a batch were tried that had no failure counted before: new ones, and such as an outage has queued."""
+    planned = {one.shard_id: one.retries for one in slices}
+    read = 0
+    for end in ends:
+        done = planned.get(end.shard_id, ())[: end.retries_done]
+        read += end.count + sum(retry.count for retry in done if not retry.attempts and retry.first not in end.retries_gone)
+    return read - sum(record.attempt == 1 and record.outcome in (Outcome.BLOCKED, Outcome.EXHAUSTED) for record in failed)
+
+
+def is_storm(failed: Iterable[FailedRecord], tries: int) -> bool:
+    """`tries`: what `first_tries` says."""
+    count = sum(record.outcome is Outcome.RETRY and record.attempt == 1 for record in failed)
+    return count >= STORM_RECORDS and 2 * count > tries
 
 
 def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcomes:
     """What becomes of the failed records of a batch, and of its plan's retries that are gone."""
     records = sorted(failed, key=lambda record: (record.shard_id, record.sequence))
-    decider = _Decider(context, storm=is_storm(records, context.tried))
+    decider = _Decider(context, storm=is_storm(records, context.first_tries))
     letters: list[LetterNote] = list(_gone_letters(context))
     queued: dict[str, list[_Queued]] = {}
     exhausted = len(letters)

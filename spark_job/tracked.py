@@ -18,10 +18,9 @@ from kinesis_spout.errors import KinesisError
 from spark_job.batch_content import check_content
 from spark_job.batch_frame import BatchFrame, check_columns, with_index
 from spark_job.batch_letters import letters_frame
-from spark_job.batch_outcomes import BatchContext, BatchOutcomes, decide, is_storm
+from spark_job.batch_outcomes import BatchContext, BatchOutcomes, decide, first_tries, is_storm
 from spark_job.batch_rules import plan_rules
 from spark_job.batch_run import BatchRun, run_batch
-from spark_job.failed_record import FailedRecord, Outcome
 from spark_job.tracked_options import OnExhausted
 from spark_job.worker import WorkerServices
 from state.failpoint import failpoint
@@ -140,23 +139,26 @@ class Tracked:
         content = run.content(ends, tasks=len(plan.tasks))
         check_content(content, ends, plan.plan_id)
         failed: Sequence[FailedRecord] = run.all_failures() if ends else []
-        rows = sum(shard.new_count + shard.retry_rows for shard in content.values())
-        tried = rows - sum(record.outcome in (Outcome.BLOCKED, Outcome.EXHAUSTED) for record in failed)
-        if is_storm(failed, tried):
+        context = self._context(plan, ends, states, failed)
+        if is_storm(failed, context.first_tries):
             failed = run.with_ordinals(failed)
-        outcomes = decide(failed, self._context(plan, ends, states, tried=tried))
+        outcomes = decide(failed, context)
         self._write_letters(outcomes, opened, run)
         failpoint("dead-letters-written")
         store.finish_report(opened, self._counted(outcomes))
 
-    def _context(self, plan: Plan, ends: Mapping[int, TaskEnd], states: Mapping[str, ShardState], *, tried: int) -> BatchContext:
+    def _context(
+        self, plan: Plan, task_ends: Mapping[int, TaskEnd], states: Mapping[str, ShardState], failed: Sequence[FailedRecord]
+    ) -> BatchContext:
+        slices = {shard.shard_id: shard for task in plan.tasks for shard in task.shards}
+        ends = {end.shard_id: end for task in task_ends.values() for end in task.shards}
         return BatchContext(
             policy=self._options.policy,
-            slices={shard.shard_id: shard for task in plan.tasks for shard in task.shards},
-            ends={end.shard_id: end for task in ends.values() for end in task.shards},
+            slices=slices,
+            ends=ends,
             states=states,
             storms=plan.storms,
-            tried=tried,
+            first_tries=first_tries(slices.values(), ends.values(), failed),
             now_ms=self._clock.now_ms(),
             random=Random(plan.plan_id),  # noqa: S311  # spreads retries; a repetition is to draw the same
         )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_job.batch_outcomes import BatchContext, BatchOutcomes, LetterNote, decide
+from spark_job.batch_outcomes import BatchContext, BatchOutcomes, LetterNote, decide, first_tries
 from spark_job.failed_record import FailedRecord, Outcome
 from state.plan import PlannedRetry, ShardEnd, ShardSlice
 from state.position import Position
@@ -53,7 +53,7 @@ def context(
         "ends": {},
         "states": {"s": ShardState(shard_id="s", read_position=position, unresolved=known)} if known else {},
         "storms": 0,
-        "tried": 1_000,
+        "first_tries": 1_000,
         "now_ms": NOW_MS,
         "random": Random(1),  # noqa: S311  # a test draws the same
     }
@@ -152,12 +152,12 @@ def test_an_attempt_that_says_nothing_of_the_record_does_not_count() -> None:
 
 @pytest.mark.parametrize(("count", "tried", "storm"), [(100, 199, True), (100, 200, False), (99, 99, False), (150, 200, True)])
 def test_a_storm_is_more_than_half_and_at_least_a_hundred(count: int, tried: int, *, storm: bool) -> None:
-    outcomes = decide([failed(n) for n in range(1, count + 1)], context(tried=tried))
+    outcomes = decide([failed(n) for n in range(1, count + 1)], context(first_tries=tried))
     assert outcomes.report.storm is storm
 
 
 def test_rejected_records_make_no_storm() -> None:
-    outcomes = decide([failed(n, Outcome.REJECT) for n in range(1, 200)], context(tried=200))
+    outcomes = decide([failed(n, Outcome.REJECT) for n in range(1, 200)], context(first_tries=200))
     assert not outcomes.report.storm
     assert len(outcomes.letters) == 199
 
@@ -166,7 +166,7 @@ def test_in_a_storm_attempts_and_age_do_not_count_and_neighbours_are_one_range()
     """The run ends at a record that did not fail, and between shards."""
     records = [failed(10 * n, ordinal=n) for n in range(1, 151) if n != 50]
     records += [failed(10 * n, ordinal=n, shard="t") for n in range(1, 3)]
-    outcomes = decide(records, context(retry=RetryPolicy(retry_limit=0), tried=160))
+    outcomes = decide(records, context(retry=RetryPolicy(retry_limit=0), first_tries=160))
     rows = [(int(str(row.first)), int(str(row.last)), row.count, row.attempts, row.first_failure_ms) for row in queued(outcomes)]
     assert rows == [(10, 490, 49, 0, None), (510, 1500, 100, 0, None), (10, 20, 2, 0, None)]
     assert outcomes.letters == ()
@@ -175,19 +175,48 @@ def test_in_a_storm_attempts_and_age_do_not_count_and_neighbours_are_one_range()
 
 @pytest.mark.parametrize(("storms", "delay_ms"), [(0, 1_000), (1, 2_000), (5, 32_000), (6, 60_000), (10_000, 60_000)])
 def test_storms_back_off_to_a_minute(storms: int, delay_ms: int) -> None:
-    outcomes = decide([failed(n, ordinal=n) for n in range(1, 201)], context(storms=storms, tried=200))
+    outcomes = decide([failed(n, ordinal=n) for n in range(1, 201)], context(storms=storms, first_tries=200))
     assert {row.due_ms for row in queued(outcomes)} == {NOW_MS + delay_ms}
 
 
 def test_records_of_which_the_place_is_not_known_stay_single_in_a_storm() -> None:
-    outcomes = decide([failed(n) for n in range(1, 201)], context(tried=200))
+    outcomes = decide([failed(n) for n in range(1, 201)], context(first_tries=200))
     assert len(queued(outcomes)) == 200
 
 
 def test_records_with_other_attempts_are_no_range_in_a_storm() -> None:
     """The lowest would count for all, and the others would be tried too often."""
-    outcomes = decide([failed(n, ordinal=n, attempt=1 + n % 2) for n in range(1, 201)], context(tried=200))
-    assert len(queued(outcomes)) == 200
+    outcomes = decide([failed(n, ordinal=n, attempt=1 + n % 2) for n in range(1, 401)], context(first_tries=200))
+    assert outcomes.report.storm
+    assert len(queued(outcomes)) == 400
+
+
+def test_retries_that_all_fail_again_make_no_storm() -> None:
+    """A quiet stream has batches of bad records only: were they taken for an outage, they would never come to their end."""
+    outcomes = decide([failed(n, attempt=2) for n in range(1, 501)], context(first_tries=0))
+    assert not outcomes.report.storm
+    assert {row.attempts for row in queued(outcomes)} == {2}
+
+
+def test_in_a_storm_the_attempts_of_retries_do_not_count_either() -> None:
+    records = [failed(n, ordinal=n) for n in range(100, 300)] + [failed(n, ordinal=n, attempt=3) for n in range(1, 4)]
+    outcomes = decide(records, context(first_tries=210))
+    assert outcomes.report.storm
+    assert outcomes.letters == ()
+    assert {row.attempts for row in queued(outcomes)} == {0, 2}
+
+
+def test_first_tries_are_new_records_and_what_an_outage_has_queued() -> None:
+    """Not what failed by itself, what is gone, what was not looked for yet, and what was withheld."""
+
+    def retry(first: int, attempts: int, count: int = 1) -> PlannedRetry:
+        return PlannedRetry(first=SequenceNumber(first), attempts=attempts, count=count)
+
+    retries = (retry(1, 0, 50), retry(60, 1), retry(61, 0), retry(62, 0), retry(63, 0))
+    one = ShardSlice(shard_id="s", position=Position.after(SequenceNumber(99)), max_records=1, retries=retries)
+    end = ShardEnd(shard_id="s", count=7, retries_done=4, retries_gone=(SequenceNumber(61),))
+    withheld = [failed(62, Outcome.BLOCKED), failed(60, Outcome.EXHAUSTED, attempt=2), failed(100)]
+    assert first_tries([one], [end], withheld) == 7 + 50 + 1 - 1
 
 
 def test_a_range_holds_records_of_one_planned_retry_or_new_ones() -> None:
@@ -197,7 +226,7 @@ def test_a_range_holds_records_of_one_planned_retry_or_new_ones() -> None:
         PlannedRetry(first=SequenceNumber(51), last=SequenceNumber(99), count=49, attempts=0),
     )
     one = ShardSlice(shard_id="s", position=Position.after(SequenceNumber(99)), max_records=1, retries=retries)
-    outcomes = decide([failed(n, ordinal=n) for n in range(1, 201)], context(slices={"s": one}, tried=200))
+    outcomes = decide([failed(n, ordinal=n) for n in range(1, 201)], context(slices={"s": one}, first_tries=200))
     assert [(row.first.sequence, row.last.sequence) for row in queued(outcomes)] == [(1, 50), (51, 99), (100, 200)]
 
 
@@ -221,7 +250,7 @@ def test_every_failed_record_is_queued_or_a_letter_and_never_both(
 ) -> None:
     """Also as ranges, which are ascending, apart, and hold no more attempts than the record had."""
     records = [failed(n, outcome, attempt=attempt, ordinal=n) for n, (outcome, attempt) in outcomes.items()]
-    told = decide(records, context(retry=RetryPolicy(retry_limit=limit), tried=tried, on_failure=OnFailure.BLOCK_SHARD))
+    told = decide(records, context(retry=RetryPolicy(retry_limit=limit), first_tries=tried, on_failure=OnFailure.BLOCK_SHARD))
     rows = queued(told)
     covered = {n for row in rows for n in range(row.first.sequence, row.last.sequence + 1)}
     lettered = {int(letter.message_id.split(":")[1]) for letter in told.letters}
@@ -231,5 +260,5 @@ def test_every_failed_record_is_queued_or_a_letter_and_never_both(
     assert all(one.last < other.first for one, other in pairwise(rows))
     assert all(row.attempts <= outcomes[row.first.sequence][1] for row in rows)
     assert told == decide(
-        records[::-1], context(retry=RetryPolicy(retry_limit=limit), tried=tried, on_failure=OnFailure.BLOCK_SHARD)
+        records[::-1], context(retry=RetryPolicy(retry_limit=limit), first_tries=tried, on_failure=OnFailure.BLOCK_SHARD)
     )
