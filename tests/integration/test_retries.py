@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import ConfigError
 from spark_job.worker import open_store
 from state.report import OnFailure
@@ -30,7 +31,7 @@ def start(stream: StreamUnderTest) -> Iterator[Callable[..., MicroBatchEngine]]:
         outcomes = options.pop("policy", policy())
         settings = stream.settings(**options)
         engine = MicroBatchEngine(settings, available_now=available_now)
-        engine.tracked = PlayedOutcomes(lambda: open_store(settings), stream.clock.now_ms, fails, outcomes)
+        engine.tracked = PlayedOutcomes(lambda: open_store(settings), SystemClock().now_ms, fails, outcomes)
         made.append(engine)
         return engine
 

@@ -6,17 +6,22 @@ import random
 
 import pytest
 
+from kinesis_spout.clock import SystemClock
 from kinesis_spout.testing import FakeKinesisSettings
-from spark_job.worker import WorkerServices
+from spark_job.worker import WorkerServices, open_store
+from state.report import OnFailure
 from tests.support.kinesis import create_stream, kinesis_client, serve
 from tests.support.micro_batch_history import History, RandomReads
+from tests.support.played_outcomes import PlayedOutcomes, policy
 from tests.support.source import STREAM, ShiftedClock, StreamUnderTest
+from tests.support.tracked_history import TrackedHistory, random_failures
 
 HISTORIES = 12
+TRACKED_HISTORIES = 6  # slower: what fails comes up to four times
 STEPS = 30
 
 
-def play(seed: int, zookeeper: str) -> None:
+def play(seed: int, zookeeper: str, *, tracked: bool = False) -> None:
     """One history from its seed; a broken promise is raised with the seed and all that happened."""
     chance = random.Random(seed)  # noqa: S311  # a history to repeat, not a secret
     clock = ShiftedClock()
@@ -34,8 +39,13 @@ def play(seed: int, zookeeper: str) -> None:
             probe_max_shards=chance.choice((0, 100, 100)),
             idle_interval="400ms",
             states_per_write=chance.choice((1, 2, 500)),
+            max_unresolved_per_shard=chance.choice((1, 6, 100_000)),
         )
-        history = History(stream, fake.model, chance, RandomReads(settings, random=chance))
+        engine = RandomReads(settings, random=chance)
+        history = (TrackedHistory if tracked else History)(stream, fake.model, chance, engine)
+        if tracked:
+            outcomes = policy(chance.choice(list(OnFailure)), retry_limit=chance.choice((0, 1, 3)))
+            engine.tracked = PlayedOutcomes(lambda: open_store(settings), SystemClock().now_ms, random_failures(chance), outcomes)
         try:
             for _ in range(STEPS):
                 history.step()
@@ -52,3 +62,9 @@ def play(seed: int, zookeeper: str) -> None:
 def test_no_history_loses_a_record_or_passes_an_unread_one(number: int, zookeeper_chroot: str) -> None:
     """Each run plays others: pytest-randomly seeds `random` anew, and prints its seed."""
     play(random.getrandbits(32) + number, zookeeper_chroot)  # a history to repeat, not a secret
+
+
+@pytest.mark.parametrize("number", range(TRACKED_HISTORIES))
+def test_no_history_in_which_records_fail_loses_one_or_acks_one_that_waits(number: int, zookeeper_chroot: str) -> None:
+    """Some fail once, some always, some wait for others: each is processed or dead-lettered in the end."""
+    play(random.getrandbits(32) + number, zookeeper_chroot, tracked=True)  # a history to repeat, not a secret
