@@ -125,16 +125,28 @@ class _Partition:
         yield from self._output(arrays, notes)
 
     def _call(self, records: Sequence[Record], start: int, stop: int, calls: _Calls) -> None:
-        function, rows, owners = self.mapper.function, calls.rows, calls.owners
-        for index in range(start, stop):
+        function = self.mapper.function
+        outputs: list[object] = []
+        for record in records[start:stop]:
             try:
-                output = function(records[index])
-                if type(output) is dict:
-                    rows.append(output)
-                    owners.append(index)
-                elif output is not None:
-                    calls.take(self.mapper.columns.rows(output), index)
+                outputs.append(function(record))
             except Exception as exc:  # noqa: BLE001  # whatever a user's function raises is its record's failure
+                calls.failures[start + len(outputs)] = failure_of(exc)
+                outputs.append(None)
+        if set(map(type, outputs)) == {dict}:  # as nearly always: one row for each
+            calls.rows.extend(outputs)  # type: ignore[arg-type]  # they are dicts, as was just seen
+            calls.owners.extend(range(start, stop))
+            return
+        for index, output in enumerate(outputs, start):
+            if output is None:
+                continue
+            if type(output) is dict:
+                calls.rows.append(output)
+                calls.owners.append(index)
+                continue
+            try:
+                calls.take(self.mapper.columns.rows(output), index)
+            except Exception as exc:  # noqa: BLE001  # an iterator's errors are its record's, too
                 calls.failures[index] = failure_of(exc)
 
     def _call_in_order(self, records: Sequence[Record], start: int, stop: int, calls: _Calls, rules: ShardRules) -> None:
