@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from kinesis_spout.clock import Clock
+    from spark_job.failed_record import FailedRecord
     from spark_job.settings import SourceSettings
     from spark_job.tracked_batch import TrackedBatch
     from spark_job.tracked_options import TrackOptions
