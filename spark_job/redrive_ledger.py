@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from spark_job.letter import Letter
 
-FOLDER = "_redriven"
+FOLDER = "_redriven/ledger"  # readers skip names with an underscore, and Spark warns of a path that ends in one
 IDENTITY = ("target", "streamName", "shardId", "sequenceNumber", "subSequenceNumber")
 LEDGER_DDL = (
     "target STRING, streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber BIGINT, "
