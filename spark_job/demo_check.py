@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spark_job.demo_kinesis import ShardPuts
+    from spark_job.demo_letters import LetterComparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,8 @@ class Comparison:
 
 
 def compare(put: Sequence[Flight], written: Iterable[Mapping[str, object]]) -> Comparison:
-    """Compare the flights that were put (`put[i]["row"] == i`) with the rows that were written, in any order."""
+    """Compare the flights that were put and should come out with the rows that were written, in any order."""
+    expected = {flight["row"]: flight for flight in put}
     times: Counter[int] = Counter()
     altered: set[int] = set()
     unknown: list[object] = []
@@ -53,18 +55,18 @@ def compare(put: Sequence[Flight], written: Iterable[Mapping[str, object]]) -> C
     for row in written:
         total += 1
         number = row.get("row")
-        if not isinstance(number, int) or not 0 <= number < len(put):
+        if not isinstance(number, int) or number not in expected:
             unknown.append(number)
             continue
         times[number] += 1
-        if row != put[number]:
+        if row != expected[number]:
             altered.add(number)
     return Comparison(
         put=len(put),
         processed=len(times),
         written=total,
         duplicates=sum(times.values()) - len(times),
-        missing=tuple(number for number in range(len(put)) if number not in times),
+        missing=tuple(number for number in expected if isinstance(number, int) and number not in times),
         twice=tuple(sorted(number for number, count in times.items() if count > 1)),
         altered=tuple(sorted(altered)),
         unknown=tuple(unknown),
@@ -157,11 +159,13 @@ class Verdict:
     records: Comparison
     shards: Mapping[str, ShardVerdict]
     carriers: Sequence[CarrierRow] = field(default=())
+    letters: LetterComparison | None = None
 
     @property
     def ok(self) -> bool:
         at_last = all(shard.at_last for shard in self.shards.values())
-        return self.records.complete and at_last and all(row.equal for row in self.carriers)
+        letters_right = self.letters is None or self.letters.right
+        return self.records.complete and at_last and letters_right and all(row.equal for row in self.carriers)
 
     @property
     def problems(self) -> list[str]:
@@ -184,4 +188,5 @@ class Verdict:
         ]
         problems = [f"{count:,} {text}" for count, text in texts if count]
         behind = [shard for shard, verdict in self.shards.items() if not verdict.at_last]
+        problems += [] if self.letters is None else self.letters.problems
         return [*problems, *(f"the checkpoint of {shard} is not at its last record" for shard in behind)]

@@ -35,6 +35,9 @@ def demo(
     kill: Annotated[
         bool, typer.Option("--kill/--no-kill", help="Kill the job in the middle (kill -9) and start it again.")
     ] = True,
+    faults: Annotated[
+        bool, typer.Option("--faults", help="Let the job's function raise on cancelled flights, which end in the dead letter.")
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Run nothing: compare the output of an earlier demo in --directory again.")
     ] = False,
@@ -52,8 +55,8 @@ def demo(
         with _directory(directory, create=not check, keep=keep) as place:
             work = Demo(place, DemoScreen(console))
             if not check:
-                _introduce(console, records, kill=kill)
-            manifest, verdict = work.check() if check else work.run(records, kill=kill)
+                _introduce(console, records, kill=kill, faults=faults)
+            manifest, verdict = work.check() if check else work.run(records, kill=kill, faults=faults)
         kept = str(place.path) if place.path.exists() else None
         seconds = time.monotonic() - began
         if as_json:
@@ -64,12 +67,15 @@ def demo(
         raise typer.Exit(1)
 
 
-def _introduce(console: Console, records: int, *, kill: bool) -> None:
+def _introduce(console: Console, records: int, *, kill: bool, faults: bool) -> None:
     screen = DemoScreen(console)
     screen.title("From Kinesis to Spark, with checkpoints in ZooKeeper")
     killed = ", is killed in the middle, and resumes where ZooKeeper says" if kill else ""
     flights = f"{records:,} of the {TOTAL:,} flights that left New York in 2013"
-    screen.text(f"{flights} go to {SHARD_COUNT} shards, by carrier. A Spark job writes them as parquet{killed}.\n")
+    screen.text(f"{flights} go to {SHARD_COUNT} shards, by carrier. A Spark job writes them as parquet{killed}.")
+    if faults:
+        screen.text("Its function raises on every cancelled flight: they are tried again, and end in the dead letter.")
+    screen.text("")
 
 
 @contextmanager

@@ -88,5 +88,15 @@ def carrier_figures(flights: Iterable[Flight]) -> dict[str, tuple[int, float | N
     return {carrier: (n, total / n if n else None) for carrier, (n, total) in sorted(sums.items())}
 
 
+def is_cancelled(flight: Flight) -> bool:
+    """Whether it has no departure time."""
+    return flight["dep_time"] is None
+
+
+def cancelled_reason(flight: Flight) -> str:
+    """What the job with faults says of a cancelled flight."""
+    return f"flight {flight['carrier']} {flight['flight']} of row {flight['row']} was cancelled: it has no departure time"
+
+
 def _integer(text: str) -> int | None:
     return None if text == "NA" else int(text)

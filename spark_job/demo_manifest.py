@@ -15,18 +15,21 @@ if TYPE_CHECKING:
 STREAM = "flights"
 APPLICATION = "demo"
 ZOOKEEPER_ROOT = "kinesis-spout"
+RETRY_LIMIT = 2
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What was put: the CSV's first `records` rows, and what the answers said of each shard. What came of it besides:
 
-    `resumed_from`: each shard's checkpoint when the job was started again after it was killed.
+    `resumed_from`: each shard's checkpoint when the job was started again after it was killed. `faults`: whether its function
+    raised on cancelled flights.
     """
 
     records: int
     shards: dict[str, ShardPuts]
     resumed_from: dict[str, str | None] = {}
     killed: bool = False
+    faults: bool = False
     format: int = 1
 
 
@@ -36,6 +39,7 @@ class DemoDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
         self.output = self.path / "flights"
+        self.dead_letters = self.path / "dead-letters"
         self.spark_checkpoint = self.path / "spark-checkpoint"
         self.zookeeper = self.path / "zookeeper"
         self.carriers = self.path / "carriers.json"

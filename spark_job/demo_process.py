@@ -28,13 +28,14 @@ class JobProcess:
         self._log_start = log_start
 
     @classmethod
-    def start(cls, directory: DemoDirectory, *, endpoint_url: str, max_records_per_shard: int) -> Self:
+    def start(cls, directory: DemoDirectory, *, endpoint_url: str, max_records_per_shard: int, faults: bool) -> Self:
         with directory.job_log.open("ab") as log:
             start = log.tell()
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "spark_job.demo_job", str(directory.path)),
                     *("--endpoint-url", endpoint_url, "--max-records-per-shard", str(max_records_per_shard)),
+                    *(("--faults",) if faults else ()),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

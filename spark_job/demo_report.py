@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from spark_job.demo_flights import TOTAL
+from spark_job.demo_manifest import RETRY_LIMIT
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from spark_job.demo_check import CarrierRow, Verdict
+    from spark_job.demo_letters import LetterComparison
     from spark_job.demo_manifest import Manifest
 
 
@@ -24,10 +26,12 @@ def show(console: Console, verdict: Verdict, manifest: Manifest) -> None:
     console.print()
     found = verdict.records
     console.print(
-        f"[bold]put {found.put:,}   processed {found.processed:,}   "
+        f"[bold]put {manifest.records:,}   processed {found.processed:,}   "
         f"{_judged('missing', len(found.missing))}   processed twice {found.duplicates:,}[/]",
         highlight=False,
     )
+    if verdict.letters is not None:
+        console.print(f"[bold]{_faults(verdict.letters)}[/]", highlight=False)
     for problem in verdict.problems:
         console.print(f"[bold red]wrong:[/] {problem}", highlight=False, soft_wrap=True)
     if verdict.ok:
@@ -39,12 +43,13 @@ def as_json(verdict: Verdict, manifest: Manifest, *, seconds: float, directory: 
     found = verdict.records
     return {
         "ok": verdict.ok,
-        "put": found.put,
+        "put": manifest.records,
         "processed": found.processed,
         "missing": len(found.missing),
         "duplicates": found.duplicates,
         "altered": len(found.altered),
         "unknown": len(found.unknown),
+        **({} if verdict.letters is None else verdict.letters.counts),
         "killed": manifest.killed,
         "resumed_from": manifest.resumed_from,
         "shards": {
@@ -89,6 +94,14 @@ def _shards(verdict: Verdict, manifest: Manifest) -> Table:
             shard, f"{entry.put:,}", *resumed, f"[{color}]{entry.checkpoint or 'none'}[/]", f"{entry.last_sequence_number}"
         )
     return table
+
+
+def _faults(letters: LetterComparison) -> str:
+    right = "green" if letters.right else "red"
+    return (
+        f"cancelled in the CSV {letters.cancelled:,}   [{right}]failed {letters.failed:,}   "
+        f"dead-lettered {letters.dead_lettered:,}[/], each after {RETRY_LIMIT} retries, with its reason"
+    )
 
 
 def _minutes(mean: float | None) -> str:

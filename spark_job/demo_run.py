@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from kinesis_spout.cli_errors import CliError
 from spark_job.demo_check import Verdict, carrier_rows, compare, count_written, read_written, shard_verdicts
-from spark_job.demo_flights import SHARD_COUNT, carrier_figures, find_flights, read_flights, to_json
+from spark_job.demo_flights import SHARD_COUNT, carrier_figures, find_flights, is_cancelled, read_flights, to_json
 from spark_job.demo_kinesis import DemoKinesis, Put
+from spark_job.demo_letters import compare_letters, read_letters
 from spark_job.demo_manifest import APPLICATION, STREAM, ZOOKEEPER_ROOT, Manifest
 from spark_job.demo_process import JobProcess
 from state.embedded_zookeeper import ensure_running, stop
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
     from spark_job.demo_flights import Flight
     from spark_job.demo_kinesis import ShardPuts
+    from spark_job.demo_letters import LetterComparison
     from spark_job.demo_manifest import DemoDirectory
     from spark_job.demo_screen import DemoScreen
 
@@ -38,7 +43,7 @@ class Demo:
     directory: DemoDirectory
     screen: DemoScreen
 
-    def run(self, records: int, *, kill: bool) -> tuple[Manifest, Verdict]:
+    def run(self, records: int, *, kill: bool, faults: bool) -> tuple[Manifest, Verdict]:
         """Put, process, compare. Raises `CliError` when a step does not work, `Interrupted` on a signal."""
         flights = read_flights(find_flights(), records)
         with DemoKinesis.start(self.directory.server_log) as kinesis, running_zookeeper(self.directory.zookeeper) as address:
@@ -46,11 +51,12 @@ class Demo:
             self.screen.step("Kinesis", f"a local server (moto) on {kinesis.endpoint_url}, stream [cyan]{STREAM}[/]")
             self.screen.step("ZooKeeper", f"from the jars that PySpark ships, on {address}")
             shards = self._put(kinesis, flights)
-            manifest = Manifest(records=len(flights), shards=shards)
+            manifest = Manifest(records=len(flights), shards=shards, faults=faults)
             self.directory.write_manifest(manifest)
-            resumed = self._process(kinesis.endpoint_url, shards, len(flights), kill=kill)
+            total = sum(not (faults and is_cancelled(flight)) for flight in flights)
+            resumed = self._process(kinesis.endpoint_url, manifest, total, kill=kill)
             if resumed is not None:
-                manifest = Manifest(records=len(flights), shards=shards, resumed_from=resumed, killed=True)
+                manifest = replace(manifest, resumed_from=resumed, killed=True)
                 self.directory.write_manifest(manifest)
             return manifest, self._verdict(flights, manifest)
 
@@ -66,19 +72,23 @@ class Demo:
         with self.screen.bar("Put", len(records)) as show:
             return kinesis.put_all(STREAM, records, show)
 
-    def _process(
-        self, endpoint_url: str, shards: dict[str, ShardPuts], total: int, *, kill: bool
-    ) -> dict[str, str | None] | None:
-        """Run the job to its end, with a kill on the way; returns the checkpoints that it was started again from."""
-        per_batch = -(-max(entry.count for entry in shards.values()) // BATCHES)
+    def _process(self, endpoint_url: str, manifest: Manifest, total: int, *, kill: bool) -> dict[str, str | None] | None:
+        """Run the job until `total` flights are written, with a kill on the way; returns the checkpoints it resumed from."""
+        per_batch = -(-max(entry.count for entry in manifest.shards.values()) // BATCHES)
+        start = partial(
+            *(JobProcess.start, self.directory),
+            endpoint_url=endpoint_url,
+            max_records_per_shard=per_batch,
+            faults=manifest.faults,
+        )
         counted: dict[Path, int] = {}
-        with JobProcess.start(self.directory, endpoint_url=endpoint_url, max_records_per_shard=per_batch) as job:
+        with start() as job:
             if self._followed(job, "Spark job", counted, total, until=KILL_AT * total if kill else None):
                 return None
             processes = job.kill()
         resumed = self._checkpoints()
         self.screen.detail(f"[bold red]kill -9[/] on the job and its {processes - 1} processes, in the middle of its work")
-        with JobProcess.start(self.directory, endpoint_url=endpoint_url, max_records_per_shard=per_batch) as job:
+        with start() as job:
             self._followed(job, "Resumed", counted, total, until=None)
         return resumed
 
@@ -109,13 +119,18 @@ class Demo:
             return {shard: stored.state.checkpoint_text for shard, stored in sorted(store.load_states().items())}
 
     def _verdict(self, flights: Sequence[Flight], manifest: Manifest) -> Verdict:
-        records = compare(flights, read_written(self.directory.output))
+        wanted = [flight for flight in flights if not (manifest.faults and is_cancelled(flight))]
+        records = compare(wanted, read_written(self.directory.output))
         self.screen.step("Compared", f"{records.written:,} rows of parquet with the CSV, field by field")
         return Verdict(
             records=records,
+            letters=self._letters(flights, records.processed) if manifest.faults else None,
             shards=shard_verdicts(manifest.shards, self._checkpoints()),
             carriers=carrier_rows(self.directory.read_carriers(), carrier_figures(flights)),
         )
+
+    def _letters(self, flights: Sequence[Flight], processed: int) -> LetterComparison:
+        return compare_letters(flights, read_letters(self.directory.dead_letters), processed=processed)
 
 
 @contextmanager

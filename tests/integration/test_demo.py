@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from spark_job.demo_flights import find_flights, is_cancelled, read_flights
 from tests.support.command_line import command_line, environment, run_cli
 
 if TYPE_CHECKING:
@@ -65,6 +66,40 @@ def test_a_deleted_parquet_file_is_missed_and_a_copied_one_counted_twice(finishe
     assert found["processed"] == RECORDS - found["missing"]
     file.write_bytes(content)
     assert checked(folder)["missing"] == 0
+
+
+@pytest.fixture(scope="module")
+def with_faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A demo with faults that has run in a directory, and what it printed as JSON."""
+    folder = tmp_path_factory.mktemp("faults")
+    arguments = ("demo", "--faults", "--records", str(RECORDS), "--json", "--directory", str(folder / "run"))
+    ended = run_cli(*arguments, cwd=folder, timeout_s=550)
+    assert ended.returncode == 0, ended.stderr
+    return folder / "run", json.loads(ended.stdout)
+
+
+def test_cancelled_flights_end_in_the_dead_letter_and_all_others_are_processed(with_faults: tuple[Path, dict[str, Any]]) -> None:
+    folder, found = with_faults
+    cancelled = sum(is_cancelled(flight) for flight in read_flights(find_flights(), RECORDS))
+    assert cancelled > 10
+    assert found["ok"]
+    assert found["killed"]
+    assert (found["put"], found["processed"], found["missing"]) == (RECORDS, RECORDS - cancelled, 0)
+    assert (found["cancelled"], found["failed"], found["dead_lettered"]) == (cancelled, cancelled, cancelled)
+    for entry in found["shards"].values():
+        assert entry["checkpoint"] == entry["last_sequence_number"]
+    assert checked(folder)["dead_lettered"] == cancelled
+
+
+def test_a_deleted_dead_letter_is_missed(with_faults: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = with_faults
+    file = max((folder / "dead-letters").glob("plan=*/*.parquet"), key=lambda path: path.stat().st_size)
+    content = file.read_bytes()
+    file.unlink()
+    found = checked(folder, code=1)
+    assert found["dead_lettered"] < found["cancelled"]
+    file.write_bytes(content)
+    assert checked(folder)["ok"]
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
