@@ -1,0 +1,176 @@
+"""100,000 records with known outcomes through the real job: killed at every step of its reports, or through an outage.
+
+Each record says what is to become of it, so what came out is compared record by record with what was put.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from state.zookeeper_store import ZookeeperStateStore
+from tests.support.job_process import JobProcess
+from tests.support.source import APPLICATION, STREAM
+from tests.support.wheel import separate_executors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from state.shard_state import ShardState
+    from tests.support.source import StreamUnderTest
+
+RECORDS = 100_000
+STEPS = (
+    "report-opened",
+    "sink-written",
+    "dead-letters-written",
+    "report-done",
+    "plan-closed",
+    "shard-states-half-written",
+    "plan-settled",
+)
+WRITTEN_TWICE_AFTER = frozenset({"sink-written", "dead-letters-written", "report-done"})
+PER_SHARD = 2_500
+
+
+@dataclass
+class Expected:
+    """What was put: by number, with its kind and its shard and sequence number. Malformed records have no number."""
+
+    kinds: dict[int, str] = field(default_factory=dict)
+    ids: dict[int, str] = field(default_factory=dict)
+    malformed: set[str] = field(default_factory=set)
+
+    def of(self, kind: str) -> set[int]:
+        return {n for n, its in self.kinds.items() if its == kind}
+
+
+def kind_of(n: int) -> str:
+    """1 % fail always, 1 % fail twice, 0.1 % are malformed; spread over the whole stream."""
+    return {7: "always", 57: "twice"}.get(n % 100, "malformed" if n % 1_000 == 333 else "good")
+
+
+def put(stream: StreamUnderTest, count: int) -> Expected:
+    """Put `count` records, and remember each one's id."""
+    expected = Expected()
+    for start in range(0, count, 500):
+        kinds = {n: kind_of(n) for n in range(start, start + 500)}
+        payloads = [
+            b"{not json" if kind == "malformed" else json.dumps({"n": n, "kind": kind}).encode() for n, kind in kinds.items()
+        ]
+        entries = [{"Data": payload, "PartitionKey": f"key {n}"} for n, payload in zip(kinds, payloads, strict=True)]
+        for (n, kind), answer in zip(
+            kinds.items(), stream.client.put_records(StreamName=STREAM, Records=entries)["Records"], strict=True
+        ):
+            stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
+            record_id = f"{answer['ShardId']}:{answer['SequenceNumber']}"
+            if kind == "malformed":
+                expected.malformed.add(record_id)
+            else:
+                expected.kinds[n], expected.ids[n] = kind, record_id
+    return expected
+
+
+def rows_in(folder: Path, columns: list[str]) -> list[dict[str, Any]]:
+    return [row for file in sorted(folder.rglob("*.parquet")) for row in pq.ParquetFile(file).read(columns).to_pylist()]
+
+
+def check(stream: StreamUnderTest, expected: Expected, tmp_path: Path, *, most_duplicates: int) -> None:
+    """Every good record is in the output, every bad one in the dead letter as it should be, checkpoints are at the tips."""
+    written = Counter(row["n"] for row in rows_in(tmp_path / "out", ["n"]))
+    assert set(written) == expected.of("good") | expected.of("twice")
+    assert sum(written.values()) - len(written) <= most_duplicates
+
+    letters = rows_in(tmp_path / "dead", ["messageId", "attempts", "reason"])
+    found = {(row["messageId"], row["attempts"], row["reason"]) for row in letters}
+    poison = {(f"{expected.ids[n]}:4", 4, f"ValueError: record {n} is poison") for n in expected.of("always")}
+    malformed = {letter for letter in found if letter[1] == 1}
+    assert found - malformed == poison
+    assert {message_id.rpartition(":")[0] for message_id, _, _ in malformed} == expected.malformed
+    assert len({reason for _, _, reason in malformed}) == 1
+    # A dead letter's partition is its plan's, and a plan that comes again overwrites it: not even a kill makes two of one.
+    assert len(letters) == len(found)
+
+    assert stream.checkpoints() == stream.tips()
+    assert not any(state.unresolved for state in stream.states().values())
+
+
+def job_of(stream: StreamUnderTest, tmp_path: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "tracked": True,
+        "source": stream.fields(max_records_per_shard=PER_SHARD, states_per_write=1, idle_wait="200ms", max_tasks=2),
+        "out": str(tmp_path / "out"),
+        "dead": str(tmp_path / "dead"),
+        "checkpoint": str(tmp_path / "checkpoint"),
+        **changes,
+    }
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("separate", [False, True], ids=["local", "separate executors"])
+def test_outcomes_survive_a_kill_at_every_step(stream: StreamUnderTest, tmp_path: Path, wheel: Path, *, separate: bool) -> None:
+    """Killed with -9 at each step of the report and dead-letter path, one after the other, the job processes every good record,
+    dead-letters every bad one under its id with its attempts and reason, and repeats only batches killed behind their sink.
+    """
+    expected = put(stream, RECORDS)
+    place = separate_executors(wheel) if separate else {}
+    process = JobProcess(job_of(stream, tmp_path, **place), tmp_path, env={"PYTHONPATH": str(wheel)} if separate else {})
+    for name in STEPS:
+        process.stop_at = name
+        process.start()
+        process.wait_for_failpoint()
+        process.kill()
+    process.stop_at = None
+    process.start()
+    assert process.wait(600) == 0, process.tail()
+    repeated = len(WRITTEN_TWICE_AFTER.intersection(STEPS))
+    check(stream, expected, tmp_path, most_duplicates=repeated * 4 * PER_SHARD)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_an_outage_dead_letters_nothing_and_ends_by_itself(stream: StreamUnderTest, tmp_path: Path) -> None:
+    """While everything fails, attempts do not count, reading pauses, plans stay bounded; then all is as if nothing had been."""
+    expected = put(stream, RECORDS)
+    ends = tmp_path / "outage-ends"
+    job = job_of(stream, tmp_path, outageEnds=str(ends))
+    job["source"]["available_now_retry_wait"] = "300s"
+    process = JobProcess(job, tmp_path)
+    process.start()
+    try:
+        first = after_storms(process, stream, 2)
+        later = after_storms(process, stream, 4)
+        assert {shard: state.read_position for shard, state in later.items()} == {
+            shard: state.read_position for shard, state in first.items()
+        }
+        for state in later.values():
+            assert sum(record.count for record in state.unresolved) <= PER_SHARD
+            assert {record.attempts for record in state.unresolved} == {0}
+        assert {row["reason"] for row in rows_in(tmp_path / "dead", ["reason"])} == {"malformed"}
+        ends.touch()
+        assert process.wait(600) == 0, process.tail()
+    finally:
+        process.kill()
+    check(stream, expected, tmp_path, most_duplicates=0)
+
+
+def after_storms(process: JobProcess, stream: StreamUnderTest, count: int) -> dict[str, ShardState]:
+    """Wait until so many plans in a row were storms; the shard states then."""
+    store = ZookeeperStateStore(stream.zookeeper, root="kinesis-spout", application=APPLICATION, stream=STREAM)
+
+    def so_many() -> bool:
+        pointer = store.read_pointer()
+        plan = store.read_plan(pointer.id) if pointer else None
+        return plan is not None and plan.storms >= count
+
+    try:
+        process.wait_until(so_many, f"had {count} storms in a row")
+        return {shard: stored.state for shard, stored in store.load_states().items()}
+    finally:
+        store.close()
