@@ -76,7 +76,8 @@ class Demo:
         """Run the job until `total` flights are written, with a kill on the way; returns the checkpoints it resumed from."""
         per_batch = -(-max(entry.count for entry in manifest.shards.values()) // BATCHES)
         start = partial(
-            *(JobProcess.start, self.directory),
+            JobProcess.start,
+            self.directory,
             endpoint_url=endpoint_url,
             max_records_per_shard=per_batch,
             faults=manifest.faults,
