@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -119,6 +119,14 @@ def test_a_restart_finds_the_queue_with_its_attempts_and_due_times(one: Simulate
     plan = next_plan(second, start)
     assert one.clock.now_ms() >= failed_ms + 8_000
     assert [row["attempt"] for row in rows_of(one, second, plan)] == [2]
+
+
+def test_after_a_plan_of_retries_alone_an_idle_shard_is_as_idle_as_before(one: SimulatedJob) -> None:
+    """Its tip was not looked at, which is no reason to look at it with another batch."""
+    one.put(5)
+    outcomes = tracked(one, lambda row: row["attempt"] == 1 and row["data"] == b"record 2")
+    track_all(one, one.coordinator(), outcomes)
+    assert len(outcomes.done) == 2
 
 
 # how many new records -----------------------------------------------------------------------------------------
@@ -253,63 +261,3 @@ def test_gone_retries_of_an_application_that_acks_whole_batches_are_said(
         next_plan(second, plan)
     assert f"{shard(0)}: {put[2]}" in caplog.text
     assert unresolved(one) == 0
-
-
-# AvailableNow -------------------------------------------------------------------------------------------------
-def available_now(job: SimulatedJob, outcomes: PlayedOutcomes, start: str = "", **options: Any) -> tuple[str, list[Row]]:
-    coordinator = job.coordinator(**options)
-    coordinator.prepare_available_now()
-    try:
-        return track_all(job, coordinator, outcomes, start)
-    finally:
-        coordinator.close()
-
-
-def test_an_available_now_run_waits_for_all_retries_of_a_record_by_default(one: SimulatedJob) -> None:
-    one.put(10)
-    outcomes = tracked(one, numbered(3), policy(first_delay_ms=60_000, retry_limit=3))
-    _, rows = available_now(one, outcomes)
-    assert Counter(row["attempt"] for row in rows) == {1: 10, 2: 1, 3: 1, 4: 1}
-    assert len(outcomes.letters) == 1
-    assert 420 <= one.clock.monotonic_s() < 425
-    assert unresolved(one) == 0
-
-
-def test_an_available_now_run_ends_after_its_retry_wait_and_says_what_stays_queued(
-    one: SimulatedJob, caplog: pytest.LogCaptureFixture
-) -> None:
-    """At once, when nothing will be due within it."""
-    one.put(10)
-    outcomes = tracked(one, numbered(3, 4), policy(first_delay_ms=4_000, retry_limit=9))
-    with caplog.at_level(logging.WARNING, "kinesis_spout"):
-        _, rows = available_now(one, outcomes, available_now_retry_wait="10s")
-    assert Counter(row["attempt"] for row in rows) == {1: 10, 2: 2}
-    assert one.clock.monotonic_s() == pytest.approx(4, abs=0.1)
-    assert "2 records wait for their retry" in caplog.text
-    assert unresolved(one) == 2
-
-
-def test_an_available_now_run_that_waits_for_no_retry_takes_those_that_are_due_already(one: SimulatedJob) -> None:
-    """What yesterday's run has left is retried today."""
-    one.put(10)
-    outcomes = tracked(one, numbered(3), policy(first_delay_ms=60_000, retry_limit=9))
-    start, _ = available_now(one, outcomes, available_now_retry_wait="0s")
-    one.clock.advance(HOUR_S)
-    begun_s = one.clock.monotonic_s()
-    _, rows = available_now(one, outcomes, start, available_now_retry_wait="0s")
-    assert [row["attempt"] for row in rows] == [2]
-    assert one.clock.monotonic_s() == begun_s
-
-
-def test_an_available_now_run_in_an_outage_ends_and_says_what_it_has_not_read(
-    one: SimulatedJob, caplog: pytest.LogCaptureFixture
-) -> None:
-    one.put(1_000)
-    outcomes = tracked(one, lambda _: True)
-    with caplog.at_level(logging.WARNING, "kinesis_spout"):
-        _, rows = available_now(one, outcomes, max_records_per_shard=200)
-    assert {row["attempt"] for row in rows} == {1}
-    assert one.clock.monotonic_s() < 60
-    assert "200 records wait for their retry" in caplog.text
-    assert shard(0) in caplog.text
-    assert outcomes.letters == []

@@ -3,85 +3,31 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_job.settling import Settled, settle, storms_after, write_states
+from spark_job.settling import settle, write_states
 from state.errors import PlanClosedError, StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.plan import ChildShard, Plan, PlanStatus, ShardEnd, ShardSlice, TaskEnd, TaskPlan
+from state.plan import Plan, PlanStatus, ShardEnd, ShardSlice, TaskEnd, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position
-from state.report import OutcomePolicy, PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.state_store import OwnerInfo, StateChange, StoredState
+from state.shard_state import Lifecycle, ShardState
+from state.state_store import StateChange, StoredState
 from tests.support.breaking_tree import breaking_store
-
-if TYPE_CHECKING:
-    from state.state_store import StateStore
-
-PLAN = "3-ab"
-OWNER = OwnerInfo(host="host", pid=1, since_ms=0)
-PARENT, OTHER, UNREAD, CHILDREN = "shardId-0", "shardId-1", "shardId-2", ("shardId-3", "shardId-4")
-ENDS = (
-    TaskEnd(
-        token="one",
-        shards=(
-            ShardEnd(
-                shard_id=PARENT,
-                first=SequenceNumber(10),
-                last=SequenceNumber(19),
-                count=4,
-                shard_end=True,
-                tip_ms=700,
-                children=tuple(ChildShard(shard_id=child, parents=(PARENT,)) for child in CHILDREN),
-            ),
-            ShardEnd(shard_id=OTHER, first=SequenceNumber(20), last=SequenceNumber(29), count=2, last_arrival_ms=600),
-        ),
-    ),
-    TaskEnd(token="two", shards=(ShardEnd(shard_id=UNREAD, first=SequenceNumber(30), last=SequenceNumber(39), count=5),)),
+from tests.support.settled_plan import (
+    CHILDREN,
+    ENDS,
+    OTHER,
+    OWNER,
+    PARENT,
+    PLAN,
+    UNREAD,
+    backend_with_plan,
+    opened,
+    settled,
+    states_in,
 )
-
-
-def backend_with_plan(*published: int) -> MemoryBackend:
-    """Three shards, an open plan of two tasks over them, and the ends of some of the tasks."""
-    backend = MemoryBackend()
-    store = opened(backend)
-    store.save_states(
-        [StateChange(before=None, after=ShardState(shard_id=s, read_position=TRIM_HORIZON)) for s in (PARENT, OTHER, UNREAD)]
-    )
-    groups = ((PARENT, OTHER), (UNREAD,))
-    tasks = tuple(
-        TaskPlan(
-            shards=tuple(ShardSlice(shard_id=one, position=TRIM_HORIZON, max_records=100) for one in group),
-            max_bytes=1,
-            fetch_time_ms=1,
-            fetch_cap_ms=1,
-        )
-        for group in groups
-    )
-    store.create_plan(Plan(plan_id=PLAN, created_ms=1, tasks=tasks))
-    for task in published:
-        store.publish_end(PLAN, task, ENDS[task])
-    store.close()
-    return backend
-
-
-def opened(backend: MemoryBackend) -> MemoryStateStore:
-    store = MemoryStateStore(backend)
-    store.acquire(OWNER, timeout_s=1)
-    return store
-
-
-def states_in(store: StateStore) -> dict[str, ShardState]:
-    return {shard: stored.state for shard, stored in store.load_states().items()}
-
-
-def settled(backend: MemoryBackend) -> Settled:
-    """By a process that is gone afterwards."""
-    with closing(opened(backend)) as store:
-        return settle(store, PLAN, states_per_write=1)
 
 
 def test_what_was_read_is_in_the_states_and_the_plan_is_settled() -> None:
@@ -229,104 +175,3 @@ def test_an_end_that_is_published_until_the_plan_is_closed_is_settled() -> None:
         store.acquire(OWNER, timeout_s=1)
         result = settle(store, PLAN, states_per_write=500)
     assert result.states[UNREAD].state.read_position == Position.after(SequenceNumber(39))
-
-
-# tracked batches ----------------------------------------------------------------------------------------------
-FAILED = UnresolvedRecord(first=SequenceNumber(29), last=SequenceNumber(29), attempts=1, due_ms=9, reason="bad")
-REPORT = PlanReport(shards=(ShardOutcome(shard_id=OTHER, unresolved=(FAILED,)),), failed=1, retried=1)
-
-
-def with_report(backend: MemoryBackend, report: PlanReport | None = REPORT, *, mark: bool = True) -> MemoryBackend:
-    """A report of the plan (None: one that was only opened) and the mark of an application that tracks its records."""
-    with closing(MemoryStateStore(backend)) as store:
-        if mark:
-            store.mark_tracked(OutcomePolicy())
-        opened = store.open_report(PLAN, "token")
-        if report is not None:
-            store.finish_report(opened, report)
-    return backend
-
-
-def test_of_a_tracked_batch_all_is_acked_but_what_its_report_names() -> None:
-    result = settled(with_report(backend_with_plan(0, 1)))
-    states = {shard: stored.state for shard, stored in result.states.items()}
-    assert states[OTHER].unresolved == (FAILED,)
-    assert states[OTHER].read_position == Position.after(SequenceNumber(29))
-    assert states[UNREAD].unresolved == ()
-    assert set(CHILDREN) <= set(states)
-    assert (result.report, result.policy, result.redelivered) == (REPORT, OutcomePolicy(), False)
-
-
-@pytest.mark.parametrize("opened", [False, True], ids=["no-report", "open-report"])
-def test_where_records_are_tracked_a_batch_without_a_done_report_is_settled_without_a_trace(*, opened: bool) -> None:
-    """All of it comes again, the end of a shard included: its children are not created either."""
-    backend = backend_with_plan(0, 1)
-    if opened:
-        with_report(backend, None)
-    else:
-        MemoryStateStore(backend).mark_tracked(OutcomePolicy())
-    before = MemoryStateStore(backend).load_states()
-    result = settled(backend)
-    assert result.redelivered
-    assert result.states == before == MemoryStateStore(backend).load_states()
-    pointer = MemoryStateStore(backend).read_pointer()
-    assert pointer is not None
-    assert pointer.status is PlanStatus.SETTLED
-
-
-def test_a_batch_that_brought_no_record_needs_no_report() -> None:
-    """A tip was seen, and the end of a shard: nobody has anything to say of that."""
-    backend = backend_with_plan()
-    with closing(MemoryStateStore(backend)) as store:
-        store.mark_tracked(OutcomePolicy())
-        ends = (
-            ShardEnd(shard_id=PARENT, shard_end=True, children=ENDS[0].shards[0].children),
-            ShardEnd(shard_id=OTHER, at_tip=True),
-        )
-        store.publish_end(PLAN, 0, TaskEnd(token="t", shards=ends))
-    result = settled(backend)
-    assert not result.redelivered
-    assert result.states[PARENT].state.finished
-    assert set(CHILDREN) <= set(result.states)
-
-
-def test_a_done_report_counts_also_where_the_mark_was_taken_off_since() -> None:
-    """Else what failed would be acked because somebody asked for whole batches from now on."""
-    result = settled(with_report(backend_with_plan(0, 1), mark=False))
-    assert result.states[OTHER].state.unresolved == (FAILED,)
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before-the-write", "after-the-write"])
-def test_settling_a_report_can_be_stopped_at_any_write_too(*, after: bool) -> None:
-    backend = with_report(backend_with_plan(0, 1))
-    settled(backend)
-    wanted = states_in(MemoryStateStore(backend))
-    for write in range(5):
-        backend = with_report(backend_with_plan(0, 1))
-        store, tree = breaking_store(backend)
-        store.acquire(OWNER, timeout_s=1)
-        tree.break_at(write, after=after)
-        with pytest.raises(StoreUnavailableError):
-            settle(store, PLAN, states_per_write=2)
-        store.close()
-        settle(opened(backend), PLAN, states_per_write=2)
-        assert states_in(MemoryStateStore(backend)) == wanted
-
-
-STORM = PlanReport(storm=True)
-
-
-@pytest.mark.parametrize(
-    ("before", "report", "is_tracked", "storms"),
-    [
-        (0, STORM, True, 1),
-        (4, STORM, True, 5),
-        (4, PlanReport(), True, 0),
-        (4, None, True, 4),  # nobody knows
-        (4, None, False, 0),
-    ],
-)
-def test_storms_in_a_row_are_counted(before: int, report: PlanReport | None, storms: int, *, is_tracked: bool) -> None:
-    plan = Plan(plan_id=PLAN, created_ms=1, tasks=(), storms=before)
-    assert storms_after(plan, report, is_tracked=is_tracked) == storms
-    assert storms_after(None, report, is_tracked=is_tracked) == 0

@@ -1,0 +1,79 @@
+"""A plan of two tasks over three shards, published in part, in a memory store: for tests of settling it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from spark_job.settling import Settled, settle
+from state.memory_store import MemoryBackend, MemoryStateStore
+from state.plan import ChildShard, Plan, ShardEnd, ShardSlice, TaskEnd, TaskPlan
+from state.position import TRIM_HORIZON
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState
+from state.state_store import OwnerInfo, StateChange
+
+if TYPE_CHECKING:
+    from state.state_store import StateStore
+
+PLAN = "3-ab"
+OWNER = OwnerInfo(host="host", pid=1, since_ms=0)
+PARENT, OTHER, UNREAD, CHILDREN = "shardId-0", "shardId-1", "shardId-2", ("shardId-3", "shardId-4")
+ENDS = (
+    TaskEnd(
+        token="one",
+        shards=(
+            ShardEnd(
+                shard_id=PARENT,
+                first=SequenceNumber(10),
+                last=SequenceNumber(19),
+                count=4,
+                shard_end=True,
+                tip_ms=700,
+                children=tuple(ChildShard(shard_id=child, parents=(PARENT,)) for child in CHILDREN),
+            ),
+            ShardEnd(shard_id=OTHER, first=SequenceNumber(20), last=SequenceNumber(29), count=2, last_arrival_ms=600),
+        ),
+    ),
+    TaskEnd(token="two", shards=(ShardEnd(shard_id=UNREAD, first=SequenceNumber(30), last=SequenceNumber(39), count=5),)),
+)
+
+
+def backend_with_plan(*published: int) -> MemoryBackend:
+    """Three shards, an open plan of two tasks over them, and the ends of some of the tasks."""
+    backend = MemoryBackend()
+    store = opened(backend)
+    store.save_states(
+        [StateChange(before=None, after=ShardState(shard_id=s, read_position=TRIM_HORIZON)) for s in (PARENT, OTHER, UNREAD)]
+    )
+    groups = ((PARENT, OTHER), (UNREAD,))
+    tasks = tuple(
+        TaskPlan(
+            shards=tuple(ShardSlice(shard_id=one, position=TRIM_HORIZON, max_records=100) for one in group),
+            max_bytes=1,
+            fetch_time_ms=1,
+            fetch_cap_ms=1,
+        )
+        for group in groups
+    )
+    store.create_plan(Plan(plan_id=PLAN, created_ms=1, tasks=tasks))
+    for task in published:
+        store.publish_end(PLAN, task, ENDS[task])
+    store.close()
+    return backend
+
+
+def opened(backend: MemoryBackend) -> MemoryStateStore:
+    store = MemoryStateStore(backend)
+    store.acquire(OWNER, timeout_s=1)
+    return store
+
+
+def states_in(store: StateStore) -> dict[str, ShardState]:
+    return {shard: stored.state for shard, stored in store.load_states().items()}
+
+
+def settled(backend: MemoryBackend) -> Settled:
+    """By a process that is gone afterwards."""
+    with closing(opened(backend)) as store:
+        return settle(store, PLAN, states_per_write=1)
