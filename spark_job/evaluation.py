@@ -57,7 +57,8 @@ class Evaluation:
         """Call the function for every record, keep its output, and collect what failed (without payloads). Blocks."""
         self._kept = map_in_arrow(self._rows, self._mapper, self._schema).persist(StorageLevel.MEMORY_AND_DISK)
         note = F.col(NOTE)
-        notes = self._kept.where(note.isNotNull()).select(*(note[name].alias(name) for name in COLLECTED)).toArrow().to_pylist()
+        told = self._kept.where(note.isNotNull()).select(*(note[name].alias(name) for name in COLLECTED))
+        notes = [row.asDict() for row in told.collect()]  # toArrow would hide a task's error behind its socket's
         summaries = [row for row in notes if row["outcome"] == SUMMARY]
         self._runs = sorted({row["run"] for row in summaries})
         self.in_order = len({(row["run"], row["shardId"]) for row in summaries}) == len({row["shardId"] for row in summaries})

@@ -41,7 +41,7 @@ def failing_rows(df: DataFrame, predicate: Column | str | None, reason: str) -> 
         return FailingRows()
     verdicts = df.select("messageId", verdict.alias(_VERDICT)).where(F.col(_VERDICT).isNotNull()).distinct()
     found = FailingRows()
-    for row in verdicts.toArrow().to_pylist():
+    for row in verdicts.collect():
         _note(found, row["messageId"], row[_VERDICT], reason)
     for message_id in found.malformed:
         found.failed.pop(message_id, None)

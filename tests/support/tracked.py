@@ -48,9 +48,9 @@ class TrackedQuery:
         )
         assert query.awaitTermination(120)
 
-    def put_texts(self, texts: Sequence[str]) -> None:
+    def put_texts(self, texts: Sequence[str], *, keys: Callable[[int], str] = "key {}".format) -> None:
         """Put payloads of one's own on the stream, at most 500."""
-        entries = [{"Data": text.encode(), "PartitionKey": f"key {n}"} for n, text in enumerate(texts)]
+        entries = [{"Data": text.encode(), "PartitionKey": keys(n)} for n, text in enumerate(texts)]
         for answer in self.stream.client.put_records(StreamName=STREAM, Records=entries)["Records"]:
             self.stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
 

@@ -1,0 +1,115 @@
+"""A batch that fails as a whole, processed in parts: poison records are found, and an outage is not taken for poison."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.tracked import TrackedQuery
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from scheme.record import Record
+    from spark_job import TrackedBatch
+    from tests.support.source import StreamUnderTest
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def query(spark: SparkSession, stream: StreamUnderTest, tmp_path: Path) -> TrackedQuery:
+    return TrackedQuery(spark, stream, tmp_path / "checkpoint")
+
+
+def test_a_poison_record_is_found_retried_and_dead_lettered(query: TrackedQuery) -> None:
+    """The function kills its Python worker over it. Every other record is in exactly one successful part per delivery."""
+    query.stream.put(40)
+    done: list[int] = []
+    tokens: list[str] = []
+
+    def change(record: Record) -> dict[str, Any]:
+        if record.data == b"record 23":
+            os._exit(1)
+        return {"n": int(record.data.split()[1])}
+
+    def process(batch: TrackedBatch) -> None:
+        with pytest.raises(RuntimeError, match=r"batch\.token"):
+            _ = batch.id
+        rows = batch.map_records(change, "n int").collect()
+        tokens.append(batch.token)
+        done.extend(row.n for row in rows)
+
+    query.run(process, bisect=True, retry_limit=0)
+    assert sorted(done) == [n for n in range(40) if n != 23]
+    assert len(set(tokens)) == len(tokens) > 1
+    (letter,) = query.letters
+    assert (letter.data, letter.attempts) == (b"record 23", 1)
+    assert "worker" in letter.reason
+    assert query.unresolved() == {}
+    assert query.stream.checkpoints() == query.stream.tips()
+
+
+def test_what_a_part_says_before_it_raises_is_forgotten(query: TrackedQuery) -> None:
+    """What the parts that succeed say counts, as in a whole batch."""
+    query.stream.put(16)
+    done: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        rows = {int(bytes(row.data).split()[1]): row for row in batch.df.collect()}
+        batch.fail([row for n, row in rows.items() if n == 3 or (9 in rows and n != 3)], "said", retry=False)
+        if 9 in rows:
+            raise ValueError("nine")
+        done.extend(n for n in rows if n != 3)
+
+    query.run(process, bisect=True, retry_limit=0)
+    assert sorted(done) == [n for n in range(16) if n not in (3, 9)]
+    assert {letter.data: letter.reason for letter in query.letters} == {b"record 3": "said", b"record 9": "ValueError: nine"}
+
+
+def test_a_sink_that_is_down_is_not_taken_for_poison(query: TrackedQuery) -> None:
+    """Most quarters fail, so the batch fails with its own error, and nothing is acked."""
+    query.stream.put(20)
+    calls: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        calls.append(batch.df.count())
+        raise ConnectionError("the warehouse is down")
+
+    with pytest.raises(Exception, match="the warehouse is down"):
+        query.run(process, bisect=True, retry_limit=0)
+    assert calls == [20, 10, 10, 5, 5, 5, 5]
+    assert query.stream.checkpoints() == {}
+    done: list[int] = []
+    query.run(lambda batch: done.append(batch.df.count()), bisect=True, retry_limit=0)
+    assert sum(done) == 20
+    assert query.letters == []
+
+
+def test_a_small_batch_in_an_outage_costs_its_records_no_attempt(query: TrackedQuery) -> None:
+    """Two records, no success anywhere: they are queued as they were, and processed when the sink is back."""
+    query.stream.put(2)
+    attempts: list[int] = []
+    calls: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        calls.append(1)
+        if len(calls) <= 3:
+            raise ConnectionError("down")
+        attempts.extend(row.attempt for row in batch.df.collect())
+
+    query.run(process, bisect=True, retry_limit=0)
+    assert attempts == [1, 1]
+    assert query.letters == []
+
+
+def test_a_batch_that_does_not_fail_is_processed_as_one(query: TrackedQuery) -> None:
+    query.stream.put(10)
+    counts: list[int] = []
+    query.run(lambda batch: counts.append(batch.df.count()), bisect=True)
+    assert counts == [10]
+    assert query.stream.checkpoints() == query.stream.tips()
