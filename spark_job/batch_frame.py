@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from state.plan import TaskEnd
 
 INDEX = "_ks_index"
+ID = "_ks_id"
 SOURCE_COLUMNS = tuple(ARROW_SCHEMA.names)
 _SORTED_BY = ("messageId", "shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "attempt")
 _WORD = 2**64
@@ -220,18 +221,18 @@ def _content(row: Mapping[str, Any]) -> ShardContent:
     return ShardContent(shard_id=row["shardId"], new_count=row["count"], first=first, last=last)
 
 
-def id_frame(like: DataFrame, ids: Collection[str]) -> DataFrame:
-    """A small frame of message ids, made without touching them one by one."""
-    return like.sparkSession.createDataFrame(pa.table({"messageId": pa.array(sorted(ids), pa.string())}))
-
-
-def without(frame: DataFrame, ids: Sequence[str] | Collection[str]) -> DataFrame:
-    """The frame without rows of these message ids, in the same order."""
-    if not ids:
-        return frame
-    return frame.join(F.broadcast(id_frame(frame, ids)), "messageId", "left_anti")
+def without(frame: DataFrame, ids: Collection[str]) -> DataFrame:
+    """The frame without rows of these message ids, in the same order of rows and columns."""
+    return _joined(frame, ids, "left_anti") if ids else frame
 
 
 def only(frame: DataFrame, ids: Collection[str]) -> DataFrame:
     """The frame's rows of these message ids."""
-    return frame.join(F.broadcast(id_frame(frame, ids)), "messageId", "left_semi")
+    return _joined(frame, ids, "left_semi")
+
+
+def _joined(frame: DataFrame, ids: Collection[str], how: str) -> DataFrame:
+    """A join on an expression: one on a common name would put that column first."""
+    table = pa.table({ID: pa.array(sorted(ids), pa.string())})
+    id_frame = F.broadcast(frame.sparkSession.createDataFrame(table))
+    return frame.join(id_frame, F.col("messageId") == F.col(ID), how)

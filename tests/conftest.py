@@ -8,4 +8,5 @@ pytest_plugins = (
     "tests.support.source",
     "tests.support.simulated_job",
     "tests.support.wheel",
+    "tests.support.tracked",
 )

@@ -7,28 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.tracked import TrackedQuery
-
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
     from scheme.record import Record
     from spark_job import TrackedBatch
-    from tests.support.source import StreamUnderTest
+    from tests.support.tracked import TrackedQuery
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def query(spark: SparkSession, stream: StreamUnderTest, tmp_path: Path) -> TrackedQuery:
-    return TrackedQuery(spark, stream, tmp_path / "checkpoint")
-
-
-def test_a_poison_record_is_found_retried_and_dead_lettered(query: TrackedQuery) -> None:
+def test_a_poison_record_is_found_retried_and_dead_lettered(tracked_query: TrackedQuery) -> None:
     """The function kills its Python worker over it. Every other record is in exactly one successful part per delivery."""
-    query.stream.put(40)
+    tracked_query.stream.put(40)
     done: list[int] = []
     tokens: list[str] = []
 
@@ -44,19 +33,19 @@ def test_a_poison_record_is_found_retried_and_dead_lettered(query: TrackedQuery)
         tokens.append(batch.token)
         done.extend(row.n for row in rows)
 
-    query.run(process, bisect=True, retry_limit=0)
+    tracked_query.run(process, bisect=True, retry_limit=0)
     assert sorted(done) == [n for n in range(40) if n != 23]
     assert len(set(tokens)) == len(tokens) > 1
-    (letter,) = query.letters
+    (letter,) = tracked_query.letters
     assert (letter.data, letter.attempts) == (b"record 23", 1)
     assert "worker" in letter.reason
-    assert query.unresolved() == {}
-    assert query.stream.checkpoints() == query.stream.tips()
+    assert tracked_query.unresolved() == {}
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_what_a_part_says_before_it_raises_is_forgotten(query: TrackedQuery) -> None:
+def test_what_a_part_says_before_it_raises_is_forgotten(tracked_query: TrackedQuery) -> None:
     """What the parts that succeed say counts, as in a whole batch."""
-    query.stream.put(16)
+    tracked_query.stream.put(16)
     done: list[int] = []
 
     def process(batch: TrackedBatch) -> None:
@@ -66,14 +55,17 @@ def test_what_a_part_says_before_it_raises_is_forgotten(query: TrackedQuery) -> 
             raise ValueError("nine")
         done.extend(n for n in rows if n != 3)
 
-    query.run(process, bisect=True, retry_limit=0)
+    tracked_query.run(process, bisect=True, retry_limit=0)
     assert sorted(done) == [n for n in range(16) if n not in (3, 9)]
-    assert {letter.data: letter.reason for letter in query.letters} == {b"record 3": "said", b"record 9": "ValueError: nine"}
+    assert {letter.data: letter.reason for letter in tracked_query.letters} == {
+        b"record 3": "said",
+        b"record 9": "ValueError: nine",
+    }
 
 
-def test_a_sink_that_is_down_is_not_taken_for_poison(query: TrackedQuery) -> None:
+def test_a_sink_that_is_down_is_not_taken_for_poison(tracked_query: TrackedQuery) -> None:
     """Most quarters fail, so the batch fails with its own error, and nothing is acked."""
-    query.stream.put(20)
+    tracked_query.stream.put(20)
     calls: list[int] = []
 
     def process(batch: TrackedBatch) -> None:
@@ -81,18 +73,18 @@ def test_a_sink_that_is_down_is_not_taken_for_poison(query: TrackedQuery) -> Non
         raise ConnectionError("the warehouse is down")
 
     with pytest.raises(Exception, match="the warehouse is down"):
-        query.run(process, bisect=True, retry_limit=0)
+        tracked_query.run(process, bisect=True, retry_limit=0)
     assert calls == [20, 10, 10, 5, 5, 5, 5]
-    assert query.stream.checkpoints() == {}
+    assert tracked_query.stream.checkpoints() == {}
     done: list[int] = []
-    query.run(lambda batch: done.append(batch.df.count()), bisect=True, retry_limit=0)
+    tracked_query.run(lambda batch: done.append(batch.df.count()), bisect=True, retry_limit=0)
     assert sum(done) == 20
-    assert query.letters == []
+    assert tracked_query.letters == []
 
 
-def test_a_small_batch_in_an_outage_costs_its_records_no_attempt(query: TrackedQuery) -> None:
+def test_a_small_batch_in_an_outage_costs_its_records_no_attempt(tracked_query: TrackedQuery) -> None:
     """Two records, no success anywhere: they are queued as they were, and processed when the sink is back."""
-    query.stream.put(2)
+    tracked_query.stream.put(2)
     attempts: list[int] = []
     calls: list[int] = []
 
@@ -102,14 +94,14 @@ def test_a_small_batch_in_an_outage_costs_its_records_no_attempt(query: TrackedQ
             raise ConnectionError("down")
         attempts.extend(row.attempt for row in batch.df.collect())
 
-    query.run(process, bisect=True, retry_limit=0)
+    tracked_query.run(process, bisect=True, retry_limit=0)
     assert attempts == [1, 1]
-    assert query.letters == []
+    assert tracked_query.letters == []
 
 
-def test_a_batch_that_does_not_fail_is_processed_as_one(query: TrackedQuery) -> None:
-    query.stream.put(10)
+def test_a_batch_that_does_not_fail_is_processed_as_one(tracked_query: TrackedQuery) -> None:
+    tracked_query.stream.put(10)
     counts: list[int] = []
-    query.run(lambda batch: counts.append(batch.df.count()), bisect=True)
+    tracked_query.run(lambda batch: counts.append(batch.df.count()), bisect=True)
     assert counts == [10]
-    assert query.stream.checkpoints() == query.stream.tips()
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()

@@ -11,28 +11,20 @@ import pytest
 
 from spark_job import DeadLetter, Reject, Retry
 from tests.support.source import APPLICATION
-from tests.support.tracked import TrackedQuery
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
     from scheme.record import Record
     from spark_job import TrackedBatch
-    from tests.support.source import StreamUnderTest
+    from tests.support.tracked import TrackedQuery
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def query(spark: SparkSession, stream: StreamUnderTest, tmp_path: Path) -> TrackedQuery:
-    return TrackedQuery(spark, stream, tmp_path / "checkpoint")
-
-
-def test_one_bad_record_among_thousands_ends_in_the_dead_letter(query: TrackedQuery) -> None:
+def test_one_bad_record_among_thousands_ends_in_the_dead_letter(tracked_query: TrackedQuery) -> None:
     """It is retried, dead-lettered with payload, attempts and reason, and passed by the checkpoints; the others come once."""
-    query.stream.put(2000)
+    tracked_query.stream.put(2000)
     seen: list[str] = []
 
     def enrich(record: Record) -> dict[str, Any]:
@@ -43,18 +35,18 @@ def test_one_bad_record_among_thousands_ends_in_the_dead_letter(query: TrackedQu
     def process(batch: TrackedBatch) -> None:
         seen.extend(row.text for row in batch.map_records(enrich, "text string, attempt int").collect())
 
-    query.run(process, retry_limit=2)
+    tracked_query.run(process, retry_limit=2)
     assert sorted(seen) == sorted(f"record {n}" for n in range(2000) if n != 1234)
-    (letter,) = query.letters
+    (letter,) = tracked_query.letters
     assert (letter.data, letter.attempts, letter.reason) == (b"record 1234", 3, "ValueError: always bad")
-    assert query.unresolved() == {}
-    assert query.stream.checkpoints() == query.stream.tips()
+    assert tracked_query.unresolved() == {}
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_the_issues_first_sample_runs_as_written(query: TrackedQuery, tmp_path: Path) -> None:
+def test_the_issues_first_sample_runs_as_written(tracked_query: TrackedQuery, tmp_path: Path) -> None:
     """Rejected at once, retried until it is ready, with a function's own error, and all others written as parquet."""
     out, dead, ready = tmp_path / "out", tmp_path / "dead", tmp_path / "ready"
-    query.put_texts([json.dumps({"id": f"o{n}", "total": n - 1}) for n in range(50)] + ["no json"])
+    tracked_query.put_texts([json.dumps({"id": f"o{n}", "total": n - 1}) for n in range(50)] + ["no json"])
 
     def enrich(record: Record) -> dict[str, Any]:
         order = json.loads(record.data)
@@ -68,39 +60,41 @@ def test_the_issues_first_sample_runs_as_written(query: TrackedQuery, tmp_path: 
     def process(batch: TrackedBatch) -> None:
         batch.map_records(enrich, "id string, total double").write.mode("append").parquet(str(out))
 
-    query.run(process, retry_limit=1, dead_letter=DeadLetter("parquet", path=str(dead)))
-    written = query.spark.read.parquet(str(out)).collect()
+    tracked_query.run(process, retry_limit=1, dead_letter=DeadLetter("parquet", path=str(dead)))
+    written = tracked_query.spark.read.parquet(str(out)).collect()
     assert sorted((row.id, row.total) for row in written) == sorted((f"o{n}", n - 1.0) for n in range(1, 50))
-    letters = {bytes(row.data): row for row in query.spark.read.parquet(str(dead)).collect()}
+    letters = {bytes(row.data): row for row in tracked_query.spark.read.parquet(str(dead)).collect()}
     rejected, broken = letters[b'{"id": "o0", "total": -1}'], letters[b"no json"]
     assert (rejected.attempts, rejected.reason, rejected.application) == (1, "negative total", APPLICATION)
     assert (broken.attempts, broken.reason.split(":")[0]) == (2, "JSONDecodeError")
     assert rejected.messageId == f"{rejected.shardId}:{rejected.sequenceNumber}:1"
     assert broken.firstFailure < broken.lastFailure
     assert len(letters) == 2
-    assert query.stream.checkpoints() == query.stream.tips()
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_a_record_may_give_several_rows_or_none(query: TrackedQuery) -> None:
-    query.stream.put(30)
+def test_a_record_may_give_several_rows_or_none(tracked_query: TrackedQuery) -> None:
+    tracked_query.stream.put(30)
     rows: list[int] = []
 
     def explode(record: Record) -> object:
         number = int(record.data.split()[1])
         return None if number % 3 == 0 else ({"n": number} for _ in range(number % 3))
 
-    query.run(lambda batch: rows.extend(row.n for row in batch.map_records(explode, "n int").collect()))
+    tracked_query.run(lambda batch: rows.extend(row.n for row in batch.map_records(explode, "n int").collect()))
     assert sorted(rows) == sorted(n for n in range(30) for _ in range(n % 3))
-    assert query.unresolved() == {}
+    assert tracked_query.unresolved() == {}
 
 
 @pytest.mark.parametrize("lose", ["clearCache", "unpersist"])
-def test_kept_rows_that_are_lost_and_come_out_otherwise_fail_the_batch(query: TrackedQuery, tmp_path: Path, lose: str) -> None:
+def test_kept_rows_that_are_lost_and_come_out_otherwise_fail_the_batch(
+    tracked_query: TrackedQuery, tmp_path: Path, lose: str
+) -> None:
     """Record 3 fails in the second evaluation only: its row is missing, and it is among no failures, so nothing is acked.
 
     The condition that the function itself puts on the rows must not hide it.
     """
-    query.stream.put(20)
+    tracked_query.stream.put(20)
     second = tmp_path / "second"
     rows: list[int] = []
 
@@ -114,25 +108,25 @@ def test_kept_rows_that_are_lost_and_come_out_otherwise_fail_the_batch(query: Tr
         output = batch.map_records(change, "n int")
         second.touch()
         if lose == "clearCache":
-            query.spark.catalog.clearCache()
+            tracked_query.spark.catalog.clearCache()
         else:
             batch.evaluations[0]._kept_rows().unpersist(blocking=True)  # as if its executor had died
         rows.extend(row.n for row in output.where("n >= 0").collect())
 
     with pytest.raises(Exception, match="did not fail when its batch was evaluated first"):
-        query.run(process)
-    assert query.stream.checkpoints() == {}
+        tracked_query.run(process)
+    assert tracked_query.stream.checkpoints() == {}
     assert rows == []
     second.unlink()
-    query.run(
+    tracked_query.run(
         lambda batch: rows.extend(row.n for row in batch.map_records(lambda r: {"n": int(r.data.split()[1])}, "n int").collect())
     )
     assert sorted(rows) == list(range(20))
-    assert query.stream.checkpoints() == query.stream.tips()
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_kept_rows_that_are_lost_and_come_out_the_same_do_no_harm(query: TrackedQuery) -> None:
-    query.stream.put(20)
+def test_kept_rows_that_are_lost_and_come_out_the_same_do_no_harm(tracked_query: TrackedQuery) -> None:
+    tracked_query.stream.put(20)
     rows: list[int] = []
 
     def change(record: Record) -> dict[str, Any]:
@@ -142,16 +136,16 @@ def test_kept_rows_that_are_lost_and_come_out_the_same_do_no_harm(query: Tracked
 
     def process(batch: TrackedBatch) -> None:
         output = batch.map_records(change, "n int")
-        query.spark.catalog.clearCache()
+        tracked_query.spark.catalog.clearCache()
         rows.extend(row.n for row in output.collect())
 
-    query.run(process)
+    tracked_query.run(process)
     assert sorted(rows) == [n for n in range(20) if n != 5]
-    assert [letter.data for letter in query.letters] == [b"record 5"]
+    assert [letter.data for letter in tracked_query.letters] == [b"record 5"]
 
 
-def test_a_function_that_ends_its_worker_fails_the_batch(query: TrackedQuery) -> None:
-    query.stream.put(10)
+def test_a_function_that_ends_its_worker_fails_the_batch(tracked_query: TrackedQuery) -> None:
+    tracked_query.stream.put(10)
 
     def end(record: Record) -> object:
         if record.data == b"record 5":
@@ -159,26 +153,26 @@ def test_a_function_that_ends_its_worker_fails_the_batch(query: TrackedQuery) ->
         return {"n": 1}
 
     with pytest.raises(Exception, match=r"(?i)python worker"):
-        query.run(lambda batch: batch.map_records(end, "n int").collect())
-    assert query.stream.checkpoints() == {}
+        tracked_query.run(lambda batch: batch.map_records(end, "n int").collect())
+    assert tracked_query.stream.checkpoints() == {}
 
 
-def test_a_failed_map_records_that_is_swallowed_fails_the_batch(query: TrackedQuery) -> None:
+def test_a_failed_map_records_that_is_swallowed_fails_the_batch(tracked_query: TrackedQuery) -> None:
     """Else all of its records would count as done."""
-    query.stream.put(5)
+    tracked_query.stream.put(5)
 
     def process(batch: TrackedBatch) -> None:
         with contextlib.suppress(Exception):
             batch.map_records(lambda _: os._exit(1), "n int")
 
     with pytest.raises(Exception, match="let its error through"):
-        query.run(process)
-    assert query.stream.checkpoints() == {}
+        tracked_query.run(process)
+    assert tracked_query.stream.checkpoints() == {}
 
 
-def test_an_outage_is_a_storm_that_costs_no_attempt_and_passes(query: TrackedQuery, tmp_path: Path) -> None:
+def test_an_outage_is_a_storm_that_costs_no_attempt_and_passes(tracked_query: TrackedQuery, tmp_path: Path) -> None:
     """All fail, twice; none is dead-lettered though no retry is allowed; then all are processed."""
-    query.stream.put(400)
+    tracked_query.stream.put(400)
     calls = tmp_path / "calls"
     calls.mkdir()
     attempts: set[int] = set()
@@ -197,8 +191,8 @@ def test_an_outage_is_a_storm_that_costs_no_attempt_and_passes(query: TrackedQue
         rows.extend(row.n for row in found)
         attempts.update(row.attempt for row in found)
 
-    query.run(process, retry_limit=0)
+    tracked_query.run(process, retry_limit=0)
     assert sorted(rows) == list(range(400))
     assert attempts == {1}
-    assert query.letters == []
-    assert query.unresolved() == {}
+    assert tracked_query.letters == []
+    assert tracked_query.unresolved() == {}

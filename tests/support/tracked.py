@@ -5,20 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
+
 from spark_job import DeadLetter
-from tests.support.source import STREAM
+from state.zookeeper_store import ZookeeperStateStore
+from tests.support.source import APPLICATION, STREAM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from spark_job import TrackedBatch
     from spark_job.letter import Letter
     from tests.support.source import StreamUnderTest
 
-FAST = {"retry_first_delay": "10ms", "retry_max_delay": "20ms"}
+FAST: dict[str, Any] = {"retry_first_delay": "10ms", "retry_max_delay": "20ms"}
 
 
 @dataclass
@@ -54,7 +58,33 @@ class TrackedQuery:
         for answer in self.stream.client.put_records(StreamName=STREAM, Records=entries)["Records"]:
             self.stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
 
+    def run_quietly(self, rows: list[int], **tracking: Any) -> None:
+        """Run a query that fails nothing and adds the numbers of its records to `rows`."""
+        self.run(lambda batch: rows.extend(numbers(batch.df)), **tracking)
+
     def unresolved(self) -> dict[str, int]:
         """Unresolved records by shard, where there are any."""
         counts = {shard: sum(one.count for one in state.unresolved) for shard, state in self.stream.states().items()}
         return {shard: count for shard, count in counts.items() if count}
+
+
+@pytest.fixture
+def tracked_query(spark: SparkSession, stream: StreamUnderTest, tmp_path: Path) -> TrackedQuery:
+    return TrackedQuery(spark, stream, tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def store(stream: StreamUnderTest) -> Iterator[ZookeeperStateStore]:
+    """Another process's view of the application's state."""
+    store = ZookeeperStateStore(stream.zookeeper, root="kinesis-spout", application=APPLICATION, stream=STREAM)
+    yield store
+    store.close()
+
+
+def number() -> Column:
+    """N of a payload `record n`."""
+    return F.substring_index(F.col("data").cast("string"), " ", -1).cast("int")
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    return [row.n for row in frame.select(number().alias("n")).collect()]

@@ -68,8 +68,8 @@ def test_most_quarters_failing_is_a_failed_batch_after_six_calls() -> None:
 def test_three_bad_quarters_of_four_are_most_and_two_are_not() -> None:
     for bad in combinations(range(4), 3):
         assert search(40, {10 * quarter for quarter in bad})[0].failed
-    for bad in combinations(range(4), 2):
-        assert not search(40, {10 * quarter for quarter in bad})[0].failed
+    for two in combinations(range(4), 2):
+        assert not search(40, {10 * quarter for quarter in two})[0].failed
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

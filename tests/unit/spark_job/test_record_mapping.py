@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from scheme.record import Record
 
+VALUES: tuple[Any, ...] = ("a", 1.0)
 ARRIVAL = datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=UTC)
 COLUMNS = OutputColumns((OutputColumn("id", pa.string(), "string", required=True), OutputColumn("total", pa.float64(), "double")))
 
@@ -89,7 +90,7 @@ class Order:
         ({"id": "a", "total": 1}, 1),
         (("a", 1.0), 1),
         (Row(id="a", total=1.0), 1),
-        (Row("a", 1.0), 1),
+        (Row(*VALUES), 1),
         (Order("a", 1.0), 1),
         ([{"id": "a", "total": 1.0}, ("a", 1.0)], 2),
         (iter([Order("a", 1.0)]), 1),
@@ -143,7 +144,7 @@ def test_what_a_function_raises_is_its_records_outcome() -> None:
             case 3:
                 raise MalformedRecordError("not valid UTF-8", message_id=record.message_id)
             case 4:
-                return (one_row(record) if n == 0 else {}["key"] for n in range(2))
+                return (one_row(record) if n == 0 else {"a": 1}["key"] for n in range(2))
         return one_row(record)
 
     found = mapped(function, rows(1, 2, 3, 4, 5))
