@@ -156,8 +156,8 @@ def check_anchored(frame: DataFrame, place: str) -> None:
 
 
 def is_deterministic(frame: DataFrame) -> bool:
-    """Whether all of the frame's expressions give the same for the same input, as far as Spark knows."""
-    plan: Any = frame._jdf.queryExecution().analyzed()  # noqa: SLF001  # Spark tells it in the JVM only
+    """Whether the frame's expressions give the same each time, as far as Spark knows. What is kept already does."""
+    plan: Any = frame._jdf.queryExecution().withCachedData()  # noqa: SLF001  # Spark tells it in the JVM only
     return bool(plan.deterministic())
 
 
