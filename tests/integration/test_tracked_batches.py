@@ -13,13 +13,13 @@ from state.report import PlanReport
 from tests.support.tracked import FAST, TrackedQuery, number, numbers
 
 if TYPE_CHECKING:
-    from state.zookeeper_store import ZookeeperStateStore
     from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame
 
     from spark_job import TrackedBatch
+    from state.zookeeper_store import ZookeeperStateStore
 
 pytestmark = pytest.mark.spark
 
