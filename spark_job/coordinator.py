@@ -271,6 +271,7 @@ class Coordinator:
             until_ms=None if self._run is None else self._run.until_ms,
             turn=number,
             retries=retries,
+            in_order=self._outcomes.queue.in_order,
             storms=self._outcomes.storms,
         )
         self._store.create_plan(plan)

@@ -117,15 +117,19 @@ def make_plan(
     until_ms: int | None,
     turn: int,
     retries: Mapping[str, Sequence[DueRetry]] | None = None,
+    in_order: bool = False,
     storms: int = 0,
 ) -> Plan:
     """A plan over new records of `shards` and over `retries`, also of other shards, grouped to tasks, within the limits.
 
     `turn` rotates who comes first when a limit is small. In a task it is the order in which its shards may fill its bytes, so
     one that fills them alone starves no other. Retries that do not fit stay in the queue, as all of them do until they settle.
+    `in_order`: a shard's retries and its new records take turns, or these would overtake what a task had no room for.
     """
     due, records_left = _share_with_retries(shards, retries or {}, limits.max_records_per_trigger)
     new = _new_records(shards, states, replace(limits, max_records_per_trigger=records_left), turn)
+    if in_order:
+        due, new = _in_turn(due, new, turn)
     members = sorted({*new, *due})
     tasks: list[TaskPlan] = []
     for group in assign(members, max(limits.max_tasks, -(-len(members) // MOST_SHARDS_PER_TASK))):
@@ -167,6 +171,14 @@ def _share_with_retries(
         return due, most_records
     kept = most_urgent(due, entries=2 * most_records, records=max(1, most_records // 2 if shards else most_records))
     return kept, max(0, most_records - sum(one.retry.count for retries in kept.values() for one in retries))
+
+
+def _in_turn(
+    due: Mapping[str, Sequence[DueRetry]], new: dict[str, int], turn: int
+) -> tuple[Mapping[str, Sequence[DueRetry]], dict[str, int]]:
+    if turn % 2:
+        return due, {shard: records for shard, records in new.items() if shard not in due}
+    return {shard: retries for shard, retries in due.items() if shard not in new}, new
 
 
 def _new_records(shards: Sequence[str], states: Mapping[str, ShardState], limits: PlanLimits, turn: int) -> dict[str, int]:

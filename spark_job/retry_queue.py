@@ -37,6 +37,11 @@ class RetryQueue:
             shard: _queue_of(state.unresolved, policy, known.get(shard)) for shard, state in states.items() if state.unresolved
         }
 
+    @property
+    def in_order(self) -> bool:
+        """Whether later records wait for earlier ones that failed."""
+        return self.policy is not None and self.policy.on_failure is not OnFailure.CONTINUE
+
     def is_due(self, now_ms: int) -> bool:
         """Whether a retry may come now."""
         return any(shard.next_ms <= now_ms for shard in self._shards.values())

@@ -272,6 +272,26 @@ def _put(stream: StreamUnderTest, keys: list[str]) -> None:
         stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
 
 
+def test_with_block_key_no_new_record_overtakes_a_retry_for_which_a_task_has_no_room(
+    stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
+) -> None:
+    """A task holds some five records, and many wait at a time."""
+    keys = [f"key {number % 5}" for number in range(120)]
+    _put(stream, keys)
+    engine = start(
+        lambda row: "not yet" if row["attempt"] == 1 and not row["data"].endswith(b"7") else None,
+        policy=policy(OnFailure.BLOCK_KEY),
+        max_bytes_per_task=50,
+    )
+    processed: list[Row] = []
+    while engine.run_batch():
+        processed += engine.sink[engine.committed]
+    for key in set(keys):
+        numbers = [int(row["data"].split()[1]) for row in processed if row["partitionKey"] == key]
+        assert numbers == [number for number, one in enumerate(keys) if one == key]
+    assert unresolved(stream) == 0
+
+
 # shards that end ----------------------------------------------------------------------------------------------
 def test_queued_retries_of_a_drained_parent_hold_no_child_and_finish_it_when_they_succeed(
     stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]

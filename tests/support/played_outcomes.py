@@ -102,11 +102,12 @@ class _Batch:
         self.failed: dict[str, list[_Failed]] = {}
         self.blocked: dict[str, list[Row]] = {}
         self.letters: list[tuple[str, int, str]] = []
-        self.waiting: dict[str, set[str | None]] = {}
+        self.waiting: dict[str, dict[str | None, int]] = {}  # by shard and key, from which number on
         self.rows: Counter[str] = Counter()
         for shard, end in ends.items():
             done = {retry.first for retry in self.retries[shard].all[: end.retries_done]}
-            self.waiting[shard] = {one.key for one in self.stored[shard].all if one.first not in done}
+            left = [one for one in self.stored[shard].all if one.first not in done]
+            self.waiting[shard] = {one.key: one.first.sequence for one in reversed(left)}
             for first in end.retries_gone:
                 stored = self.stored[shard].of(str(first))
                 assert stored is not None
@@ -128,17 +129,22 @@ class _Batch:
         if reason is None:
             return True
         self.failed.setdefault(shard, []).append(_Failed(row, reason, self.rows[shard], retry))
-        self.waiting[shard].add(key_of(row))
+        self._let_wait(row)
         return False
 
     def _must_wait(self, row: Row) -> bool:
-        waiting = self.waiting[row["shardId"]]
+        """Whether an earlier record that it has to follow is not processed."""
+        waiting, number = self.waiting[row["shardId"]], int(row["sequenceNumber"])
         match self.played.policy.on_failure:
             case OnFailure.BLOCK_KEY:
-                return None in waiting or key_of(row) in waiting
+                return min(waiting.get(None, number), waiting.get(key_of(row), number)) < number
             case OnFailure.BLOCK_SHARD:
-                return bool(waiting)
+                return min(waiting.values(), default=number) < number
         return False
+
+    def _let_wait(self, row: Row) -> None:
+        waiting, number = self.waiting[row["shardId"]], int(row["sequenceNumber"])
+        waiting[key_of(row)] = min(number, waiting.get(key_of(row), number))
 
     def report(self, rows: int) -> PlanReport:
         failed = sum(map(len, self.failed.values()))

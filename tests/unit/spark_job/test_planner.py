@@ -252,6 +252,18 @@ def test_a_trigger_without_new_records_is_filled_with_retries() -> None:
     assert sum(len(one.retries) for one in plan_of([], queued("a", 1, 2, 3, 4), limits=limits)) == 3
 
 
+def test_where_order_matters_a_shards_retries_and_its_new_records_take_turns() -> None:
+    """In one plan, new ones would overtake the retries for which the task had no room. Other shards are not concerned."""
+    shards, states = ["a", "b"], (queued("a", 1), state("b"), queued("c", 2))
+    odd, even = ({one.shard_id: one for one in plan_of(shards, *states, turn=turn, in_order=True)} for turn in (7, 8))
+    assert {shard: (len(one.retries), one.max_records) for shard, one in odd.items()} == {"a": (1, 0), "b": (0, 100), "c": (1, 0)}
+    assert {shard: (len(one.retries), one.max_records) for shard, one in even.items()} == {
+        "a": (0, 100),
+        "b": (0, 100),
+        "c": (1, 0),
+    }
+
+
 def test_a_plan_tells_how_many_storms_came_before_it() -> None:
     assert (
         make_plan(
