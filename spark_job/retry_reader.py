@@ -2,7 +2,8 @@
 
 A page that starts at the first number that is wanted surely brings it. Whether to go on from there or to start anew at the next
 number is a matter of guessing: pages are read on as long as they bring something and the next number does not look far away.
-What was passed and not found is gone: nothing is ever put into a shard before its newest record.
+What was passed and not found is gone: nothing is ever put into a shard before its newest record. A page at the tip says so of
+what lies behind it only if it was asked for right there: emulators call the tip what is not.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class RetryReader:
         self._attempts = pa.array([one.attempts + 1 for one in retries], pa.int32())
         self._range: list[Delivery] = []  # what was found of a range whose end was not reached yet
         self._getter: KinesisShardGetter | None = None
+        self._began_at = 0  # the retry whose number the getter was asked for
         self._limit = 0
         self._full = False
 
@@ -85,6 +87,7 @@ class RetryReader:
     def _jump(self) -> KinesisShardGetter:
         retry = self._retries[self.done]
         services = self._services
+        self._began_at = self.done
         self._limit = FIRST_PAGE_RECORDS
         if retry.last is not None:
             self._limit = min(MOST_PAGE_RECORDS, max(FIRST_PAGE_RECORDS, retry.count))
@@ -117,6 +120,8 @@ class RetryReader:
 
     def _choose_next(self, page: Page, *, hit: bool, moved: bool) -> None:
         """Go on with the next page, a larger one, or start anew where the next number is."""
+        if self._getter is None:
+            return
         if not page.count or self._range or not moved:
             self._limit = max(self._limit, FIRST_PAGE_RECORDS)
         elif hit and self.done < len(self._retries) and self._is_near(page):
@@ -132,9 +137,10 @@ class RetryReader:
 
     # what a page brings ---------------------------------------------------------------------------------------
     def _take(self, page: Page, room: RetryRoom, *, at_least_one: bool) -> Iterator[Delivery]:
-        """Take what the page has of the retries that it has passed: at the tip or the end of the shard, all that are left."""
-        is_last = page.ended or page.at_tip
-        end = len(self._retries) if is_last else 0 if page.last is None else bisect_right(self._lasts, page.last.sequence)
+        """Take what the page has of the retries that it has passed: at the end of the shard, all that are left."""
+        passed = 0 if page.last is None else bisect_right(self._lasts, page.last.sequence)
+        at_tip = page.at_tip and self._began_at == max(self.done, passed)
+        end = len(self._retries) if page.ended or at_tip else passed
         while self.done < end and not self._full:
             anyway = at_least_one and not self.rows
             retry = self._retries[self.done]
@@ -144,7 +150,9 @@ class RetryReader:
             else:
                 self._extend_range(retry, page.records)
                 yield from self._finish_range(retry, room, anyway=anyway)
-        if self.done < len(self._retries) and not self._full:
+        if page.at_tip and self.done < len(self._retries):
+            self._getter, self._range = None, []
+        elif self.done < len(self._retries) and not self._full:
             self._extend_range(self._retries[self.done], page.records)
             fits = room.would_take([part.records for part in self._range])
             self._full = not fits and not (at_least_one and not self.rows)

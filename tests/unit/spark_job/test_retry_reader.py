@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.errors import RequestRefusedError
 from kinesis_spout.testing import expired_iterator, internal_failure, throttle
 from spark_job.retry_reader import RetryReader
 from spark_job.retry_room import BOUNDLESS, RetryRoom
@@ -114,14 +115,30 @@ def test_empty_pages_in_between_are_passed_over(one: SimulatedJob) -> None:
 
 
 def test_numbers_that_were_passed_and_not_found_are_gone(one: SimulatedJob) -> None:
-    """Older than the oldest record, in front of one that is there, and behind them all; also a range of which nothing is left."""
+    """Older than the oldest record, in front of one that is there; also a range of which nothing is left."""
     old = one.put(4)
     one.clock.advance(25 * HOUR_S)
     new = one.put(4)
-    found = Found(one, [single(old[0]), stretch(old[1], old[2]), single(new[1]), single(new[3] + 5), stretch(10**60, 10**60 + 9)])
+    found = Found(one, [single(old[0]), stretch(old[1], old[2]), single(new[1])])
     assert found.numbers == [new[1]]
-    assert found.gone == [old[0], old[1], new[3] + 5, 10**60]
-    assert found.done == 5
+    assert found.gone == [old[0], old[1]]
+    assert found.done == 3
+
+
+def test_at_a_tip_without_a_record_all_are_gone(one: SimulatedJob) -> None:
+    """One call says so, as it was asked for at the first of them."""
+    old = one.put(5)
+    one.clock.advance(25 * HOUR_S)
+    found = Found(one, [single(old[0]), stretch(old[1], old[3]), single(old[4])])
+    assert (found.numbers, found.gone, found.done) == ([], [old[0], old[1], old[4]], 3)
+    assert one.calls("GetRecords") == 1
+
+
+def test_a_number_that_was_never_given_out_is_an_error(one: SimulatedJob) -> None:
+    """A state that was restored for another stream, say: nothing is taken for gone by a guess."""
+    put = one.put(4)
+    with pytest.raises(RequestRefusedError, match="did not come from this stream"):
+        Found(one, [single(put[2]), single(put[3] + 5)])
 
 
 def test_a_range_that_is_left_in_part_gives_what_is_left(one: SimulatedJob) -> None:
