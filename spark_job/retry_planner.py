@@ -85,7 +85,7 @@ def _ready_ms(record: UnresolvedRecord, policy: OutcomePolicy | None) -> int:
     """When the record itself may come."""
     if policy is None:
         return record.due_ms
-    if policy.retry.exhausted(record.attempts, None, 0):
+    if record.rejected or policy.retry.exhausted(record.attempts, None, 0):
         return 0
     if policy.retry.max_age_ms is None or record.first_failure_ms is None:
         return record.due_ms
@@ -115,5 +115,6 @@ def _planned(record: UnresolvedRecord, policy: OutcomePolicy | None, now_ms: int
         last=None if record.last == record.first else record.last,
         count=record.count,
         attempts=record.attempts,
-        exhausted=policy is not None and policy.retry.exhausted(record.attempts, record.first_failure_ms, now_ms),
+        exhausted=policy is not None
+        and (record.rejected or policy.retry.exhausted(record.attempts, record.first_failure_ms, now_ms)),
     )

@@ -50,12 +50,14 @@ def exhausted(*records: UnresolvedRecord, of: OutcomePolicy | None) -> dict[int,
 
 
 def test_what_may_not_be_tried_again_comes_at_once_and_is_flagged() -> None:
-    """Too old, or with more attempts than a limit that was lowered since."""
+    """Too old, with more attempts than a limit that was lowered since, or rejected by somebody who could not write its letter."""
     old = record(1, first_failure_ms=0, due_ms=10**9)
     young = record(2, first_failure_ms=NOW_MS - 500, due_ms=10**9)
     tried = record(3, attempts=4, due_ms=10**9)
     waiting = record(4, attempts=3, first_failure_ms=NOW_MS, due_ms=0)
-    assert exhausted(old, young, tried, waiting, of=policy(retry_limit=3, max_age_ms=500)) == {1: True, 3: True, 4: False}
+    rejected = record(5, attempts=1, due_ms=10**9, rejected=True)
+    found = exhausted(old, young, tried, waiting, rejected, of=policy(retry_limit=3, max_age_ms=500))
+    assert found == {1: True, 3: True, 4: False, 5: True}
 
 
 def test_a_record_is_too_old_one_millisecond_after_its_age_not_before() -> None:
