@@ -98,8 +98,10 @@ def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: B
     try:
         with running(batch):
             process(batch)
+            batch.end(None)
         run.take(batch)
-    except BaseException:
+    except BaseException as exc:
+        batch.end(exc)
         batch.close()
         raise
 

@@ -45,6 +45,7 @@ class TrackedBatch:
         self._batch_id = batch_id
         self._failed: dict[str, FailedRecord] = {}
         self._evaluations: list[Evaluation] = []
+        self._at_end: list[Callable[[BaseException | None], None]] = []
         self._token: str | None = None
 
     @property
@@ -140,6 +141,15 @@ class TrackedBatch:
     def evaluations(self) -> Sequence[Evaluation]:
         """What `map_records` has kept."""
         return self._evaluations
+
+    def at_end(self, callback: Callable[[BaseException | None], None]) -> None:
+        """Have `callback` called when the function has ended: with its error, or with None (what it raises fails the batch)."""
+        self._at_end.append(callback)
+
+    def end(self, error: BaseException | None) -> None:
+        """The function has returned, or raised `error`. Raises what a callback raises."""
+        while self._at_end:
+            self._at_end.pop()(error)
 
     def close(self) -> None:
         """Let go of what `map_records` keeps. Idempotent."""
