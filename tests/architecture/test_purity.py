@@ -22,6 +22,10 @@ PURE = (
     "kinesis_spout/shard_assigner.py",
     "kinesis_spout/pacing.py",
     "spark_job/planner.py",
+    "spark_job/retry_planner.py",
+    "spark_job/batch_outcomes.py",
+    "spark_job/batch_rules.py",
+    "spark_job/bisect_batch.py",
 )
 # fmt: off
 IMPURE_MODULES = frozenset({
