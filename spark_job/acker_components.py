@@ -1,4 +1,4 @@
-"""Connected components of a graph, by windows only, in a handful of rounds whatever the components' diameters.
+"""Connected components of a graph, by joins only, in a handful of rounds whatever the components' diameters.
 
 The alternating large-star and small-star of Kiveris and others ("Connected Components in MapReduce and Beyond", 2014).
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 NODE, LABEL = "node", "label"
 
@@ -38,24 +37,15 @@ def component_labels(edges: DataFrame, cut: Callable[[DataFrame], DataFrame]) ->
 def _large_star(edges: DataFrame) -> DataFrame:
     """Every greater neighbour of a node is joined to the least of the node and its neighbours."""
     both = edges.select("a", "b").union(edges.select("b", "a"))
-    least = F.least(_least_neighbour(), F.col("a"))
-    return (
-        both.select(F.col("b").alias("a"), least.alias("b"), (F.col("b") > F.col("a")).alias("greater"))
-        .where("greater")
-        .drop("greater")
-        .distinct()
-    )
+    least = both.groupBy("a").agg(F.least(F.min("b"), F.col("a")).alias("least"))
+    return both.where("b > a").join(least, "a").select(F.col("b").alias("a"), F.col("least").alias("b")).distinct()
 
 
 def _small_star(edges: DataFrame) -> DataFrame:
     """A node and its lesser neighbours are joined to the least of them. Every edge leads from the greater to the lesser node."""
-    starred = edges.withColumn("least", _least_neighbour())
-    neighbours = starred.where("b != least").select(F.col("b").alias("a"), F.col("least").alias("b"))
-    return starred.select("a", F.col("least").alias("b")).union(neighbours).distinct()
-
-
-def _least_neighbour() -> Column:
-    return F.min("b").over(Window.partitionBy("a"))
+    least = edges.groupBy("a").agg(F.min("b").alias("least"))
+    neighbours = edges.join(least, "a").where("b != least").select(F.col("b").alias("a"), F.col("least").alias("b"))
+    return least.select("a", F.col("least").alias("b")).union(neighbours).distinct()
 
 
 def _fingerprint(edges: DataFrame) -> tuple[object, ...]:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from spark_job.acker_run import AckedBatch, AckerRun, Merge
 
-_NODE, _STATUS, _GROUP, _DOUBLES = "node", "status", "merged", "doubles"
-_MERGED_WITH, _MISSING, _DOUBLED, _FOREIGN = range(4)
+_NODE, _STATUS, _GROUP, _DOUBLES, _FOREIGN = "node", "status", "merged", "doubles", "foreign"
+_MERGED_WITH, _MISSING, _DOUBLED = range(3)
 REASONS = {
     _MERGED_WITH: "rows made of it were merged with those of a record that failed",
     _MISSING: "rows made of it are missing: an operator other than the acker's lost them, or a sink was not given to settle",
@@ -76,7 +76,9 @@ class _Graph:
         self._at_sinks = [anchors(frame) for frame in arrived]
         shares = [*self._at_sinks, *run.drops, *(links.drop(_GROUP) for links in self._links)]
         given = [self._sources.drop("messageId"), *(links.drop(ROOT).withColumnRenamed(_GROUP, ROOT) for links in self._links)]
-        self._at_fault = self._upwards(run.cut(_differing(_by_root(given), _by_root(shares))))
+        differing = run.cut(_differing(_rows(given), _rows(shares)))
+        _refuse_foreign(differing)
+        self._at_fault = self._upwards(run.cut(_judged(differing, _rows(shares))))
         self._labels = component_labels(self._edges(), run.cut) if self._links else None
 
     def failed_nodes(self, failed_ids: set[str]) -> DataFrame:
@@ -109,12 +111,6 @@ class _Graph:
 
     def _upwards(self, at_fault: DataFrame) -> DataFrame:
         """With the parts of what is at fault. A merge comes after those that made its parts, so one pass is enough."""
-        strange = at_fault.where(F.col(_STATUS) == _FOREIGN).count()
-        if strange:
-            raise AckerError(
-                f"the rows given to acker.settle carry {strange} anchors that are of no record of this batch: of a frame kept "
-                "from another batch, or of one with other rows each time it is computed: persist such a frame"
-            )
         for links in reversed(self._links):
             parts = links.join(at_fault, links[_GROUP] == at_fault[_NODE]).select(F.col(ROOT).alias(_NODE), _STATUS)
             at_fault = self._cut(_gravest(at_fault.unionByName(parts)))
@@ -138,20 +134,38 @@ def _links(merge: Merge) -> DataFrame:
     return rows.select(f"{ANCHOR}.*", group_anchor(merge.site)[ROOT].alias(_GROUP)).where(F.col(ROOT).isNotNull())
 
 
-def _by_root(shares: Sequence[DataFrame]) -> DataFrame:
-    """The combined shares of each root, and whether one of them is there more than once."""
-    rows = reduce(DataFrame.unionByName, shares).where(F.col(ROOT).isNotNull())
-    doubles = (F.count(F.lit(1)) > F.count_distinct(X, S)).alias(_DOUBLES)
-    summed = rows.groupBy(F.col(ROOT).alias(_NODE)).agg(*totals(X, S), doubles)
-    return summed.select(_NODE, total_x().alias(X), total_s().alias(S), _DOUBLES)
+def _by_root(shares: DataFrame) -> DataFrame:
+    """The combined shares of each root: columns node, x and s."""
+    return shares.groupBy(F.col(ROOT).alias(_NODE)).agg(*totals(X, S)).select(_NODE, total_x().alias(X), total_s().alias(S))
 
 
 def _differing(given: DataFrame, arrived: DataFrame) -> DataFrame:
-    """The roots of which not that arrived that was given out: columns node and status."""
-    given, arrived = given.alias("given"), arrived.alias("arrived")
+    """The roots of which not that arrived that was given out: columns node and foreign (nothing was given out)."""
+    given, arrived = _by_root(given).alias("given"), _by_root(arrived).alias("arrived")
     same = (F.col(f"given.{X}") == F.col(f"arrived.{X}")) & (F.col(f"given.{S}") == F.col(f"arrived.{S}"))
-    status = F.when(F.col(f"given.{X}").isNull(), _FOREIGN).when(F.col(f"arrived.{_DOUBLES}"), _DOUBLED).otherwise(_MISSING)
-    return given.join(arrived, _NODE, "full").where(~F.coalesce(same, F.lit(False))).select(_NODE, status.alias(_STATUS))  # noqa: FBT003  # Spark's
+    different = given.join(arrived, _NODE, "full").where(~F.coalesce(same, F.lit(False)))  # noqa: FBT003  # Spark's
+    return different.select(_NODE, F.col(f"given.{X}").isNull().alias(_FOREIGN))
+
+
+def _judged(differing: DataFrame, arrived: DataFrame) -> DataFrame:
+    """What is wrong with these roots: columns node and status. No share is there twice, unless its row is."""
+    doubled = F.count(F.lit(1)) > F.count_distinct(X, S)
+    shares = arrived.join(differing, arrived[ROOT] == differing[_NODE], "left_semi").groupBy(ROOT).agg(doubled.alias(_DOUBLES))
+    status = F.when(F.col(_DOUBLES), _DOUBLED).otherwise(_MISSING)
+    return differing.join(shares, differing[_NODE] == shares[ROOT], "left").select(_NODE, status.alias(_STATUS))
+
+
+def _rows(parts: Sequence[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, parts).where(F.col(ROOT).isNotNull())
+
+
+def _refuse_foreign(differing: DataFrame) -> None:
+    strange = differing.where(_FOREIGN).count()
+    if strange:
+        raise AckerError(
+            f"the rows given to acker.settle carry {strange} anchors that are of no record of this batch: of a frame kept "
+            "from another batch, or of one with other rows each time it is computed: persist such a frame"
+        )
 
 
 def _gravest(nodes: DataFrame) -> DataFrame:

@@ -69,11 +69,12 @@ def with_child_anchors(frame: DataFrame, site: int, place: Column, count: Column
     """The frame with the anchor of each row replaced by that of child number `place` (from 0) of `count`. NULL stays NULL."""
     parent = F.col(ANCHOR)
     first, last = place == 0, place + 1 == count
-    # The two numbers to be subtracted are columns of their own, as each is needed twice and Spark would hash twice.
+    # The hashes for s are those of another site, or an x that equals its s would have the same. The two numbers to be
+    # subtracted are columns of their own, as each is needed twice and Spark would hash twice.
     staged = frame.withColumns(
         {
-            _MINUEND: _end_or_hash(first, parent[S], parent[S], site, place),
-            _SUBTRAHEND: _end_or_hash(last, F.lit(0), parent[S], site, place + 1),
+            _MINUEND: _end_or_hash(first, parent[S], parent[S], -site, place),
+            _SUBTRAHEND: _end_or_hash(last, F.lit(0), parent[S], -site, place + 1),
         }
     )
     x = _end_or_hash(first, parent[X], parent[X], site, place).bitwiseXOR(
