@@ -7,6 +7,7 @@
     retry                                         queued: one attempt more, due after its backoff (or when it asked for)
     retry, in a storm                             queued: attempts as before, due after the storm's backoff
     failed with its whole batch (bisect)          queued: attempts as before, due after the first backoff
+    failed alone (bisect)                         the same; as a retry, if another record succeeded since it failed before
     blocked                                       queued: attempts as before, due at once, behind what it waits for
     flagged as exhausted by the plan              a letter with its last failure; it was not tried again
     planned, but gone from the stream             a letter without payload
@@ -58,6 +59,7 @@ class LetterNote:
 class BatchContext:
     """What a batch's outcomes are decided by: its policy, its plan's slices and ends, what its shards' states say, the time.
 
+    `succeeded_ms`: when a record of an earlier batch of this run has last succeeded, None if none has.
     `first_tries` counts the records that were tried and had no failure counted before. `random` is seeded by the plan, so that a
     repetition draws the same.
     """
@@ -68,6 +70,7 @@ class BatchContext:
     states: Mapping[str, ShardState]
     storms: int
     first_tries: int
+    succeeded_ms: int | None
     now_ms: int
     random: Random
 
@@ -121,7 +124,7 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
     report = PlanReport(
         shards=shards,
         storm=decider.storm,
-        failed=sum(record.outcome in (Outcome.RETRY, Outcome.REJECT, Outcome.UNCOUNTED) for record in records),
+        failed=sum(record.outcome not in (Outcome.BLOCKED, Outcome.EXHAUSTED) for record in records),
         retried=sum(len(rows) for rows in queued.values()) - sum(record.outcome is Outcome.BLOCKED for record in records),
         exhausted=exhausted,
         done_ms=context.now_ms,
@@ -152,7 +155,9 @@ class _Decider:
         match record.outcome:
             case Outcome.RETRY if not self.storm:
                 return self._retry(record, known)
-            case Outcome.RETRY | Outcome.UNCOUNTED:
+            case Outcome.ALONE if not self.storm and self._is_the_culprit(known):
+                return self._retry(record, known)
+            case Outcome.RETRY | Outcome.UNCOUNTED | Outcome.ALONE:
                 return self._uncounted(record, known)
             case Outcome.BLOCKED:
                 return self._blocked(record, known)
@@ -171,6 +176,12 @@ class _Decider:
         lasts = self._retries.get(record.shard_id, [])
         at = bisect_left(lasts, record.sequence)
         return at if at < len(lasts) else None
+
+    def _is_the_culprit(self, known: UnresolvedRecord | None) -> bool:
+        """Whether the sink has taken another record since this one failed before."""
+        succeeded_ms = self._context.succeeded_ms
+        failed_ms = known.last_failure_ms if known else None
+        return succeeded_ms is not None and failed_ms is not None and failed_ms < succeeded_ms
 
     def _retry(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote | UnresolvedRecord:
         context, policy = self._context, self._context.policy.retry

@@ -23,6 +23,9 @@ Number = tuple[int, int]
 """A sequence number and its sub-sequence number, as they compare."""
 
 
+_WAITING = (Outcome.RETRY, Outcome.ALONE, Outcome.UNCOUNTED, Outcome.BLOCKED)
+
+
 def number_of(sequence: SequenceNumber) -> Number:
     return sequence.sequence, sequence.sub
 
@@ -78,7 +81,7 @@ def failure_rules(failed: Iterable[FailedRecord], on_failure: OnFailure) -> dict
     """What must wait for records that have failed: the later ones of their keys, or of their shards."""
     first: dict[str, dict[str, Number]] = {}
     for record in failed:
-        if record.outcome not in (Outcome.RETRY, Outcome.UNCOUNTED, Outcome.BLOCKED) or on_failure is OnFailure.CONTINUE:
+        if record.outcome not in _WAITING or on_failure is OnFailure.CONTINUE:
             continue
         key = "" if on_failure is OnFailure.BLOCK_SHARD else record.key or ""
         keys, number = first.setdefault(record.shard_id, {}), number_of(record.sequence)

@@ -123,13 +123,15 @@ class _Bisecting:
             raise self._error
         for one in found.poison:
             self._note((one, one + 1), Outcome.RETRY, self._errors[one, one + 1])
+        for one in found.alone:
+            self._note((one, one + 1), Outcome.ALONE, self._errors[one, one + 1])
         for part in found.unresolved:
             self._note(part, Outcome.UNCOUNTED, self._errors.get(part, self._error))
         log.warning(
             "a batch of %d records failed (%s); run in parts, %d of its records fail by themselves and %d are queued again",
             count,
             _reason(self._error),
-            len(found.poison),
+            len(found.poison) + len(found.alone),
             sum(last - first for first, last in found.unresolved),
         )
 

@@ -5,7 +5,7 @@ fails is poison. A half that must fail, as the other one succeeded, is not run a
 only both together fail). The calls are bounded; what is not resolved then comes again with the next batches, smaller.
 
 A sink that is down is not taken for poison: when most quarters of the batch fail the batch fails, and where nothing at all
-succeeded (in a batch too small for quarters) nothing is held against the records.
+succeeded (in a batch too small for quarters) the records that failed by themselves are told apart from poison.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ Part = tuple[int, int]
 
 @dataclass(slots=True)
 class Bisection:
-    """What was found. `failed`: most of the batch fails, so nothing is known. `calls` counts the runs, without the first one."""
+    """What was found. `failed`: most of the batch fails, so nothing is known. `calls` counts the runs, without the first one.
+
+    `alone`: records that failed by themselves where nothing succeeded.
+    """
 
     poison: list[int] = field(default_factory=list)
+    alone: list[int] = field(default_factory=list)
     unresolved: list[Part] = field(default_factory=list)
     failed: bool = False
     calls: int = 0
@@ -78,8 +82,7 @@ class _Search:
     def result(self) -> Bisection:
         found = self.found
         if not found.failed and not self._any_success:
-            found.unresolved += [(one, one + 1) for one in found.poison]
-            found.poison = []
+            found.poison, found.alone = [], sorted(found.poison)
         found.poison.sort()
         found.unresolved.sort()
         return found

@@ -16,15 +16,17 @@ class Outcome(IntEnum):
 
     - `BLOCKED`: not tried, as an earlier record of its key or shard waits for its retry.
     - `UNCOUNTED`: failed with its whole batch; nothing is known against the record itself, so the attempt does not count.
+    - `ALONE`: failed by itself, in a batch of which nothing succeeded: it, or the sink, is bad.
     - `RETRY`: failed, and may be tried again. `REJECT`: can never be processed.
     - `EXHAUSTED`: not tried, as the plan says that it may not be any more.
     """
 
     BLOCKED = 1
     UNCOUNTED = 2
-    RETRY = 3
-    REJECT = 4
-    EXHAUSTED = 5
+    ALONE = 3
+    RETRY = 4
+    REJECT = 5
+    EXHAUSTED = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

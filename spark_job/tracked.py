@@ -66,6 +66,7 @@ class Tracked:
         self._options = options
         self._clock = clock or SystemClock()
         self._marked_run: str | None = None
+        self._succeeded_ms: int | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Process one batch and report it. Blocks on Spark, ZooKeeper and the sinks; on an error nothing is acked."""
@@ -147,6 +148,8 @@ class Tracked:
         self._write_letters(outcomes, opened, run)
         failpoint("dead-letters-written")
         store.finish_report(opened, self._counted(outcomes))
+        if len(failed) < sum(shard.new_count + shard.retry_rows for shard in content.values()):
+            self._succeeded_ms = context.now_ms
 
     def _context(
         self, plan: Plan, task_ends: Mapping[int, TaskEnd], states: Mapping[str, ShardState], failed: Sequence[FailedRecord]
@@ -160,6 +163,7 @@ class Tracked:
             states=states,
             storms=plan.storms,
             first_tries=first_tries(slices.values(), ends.values(), failed),
+            succeeded_ms=self._succeeded_ms,
             now_ms=self._clock.now_ms(),
             random=Random(plan.plan_id),  # noqa: S311  # spreads retries; a repetition is to draw the same
         )

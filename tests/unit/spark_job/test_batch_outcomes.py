@@ -54,6 +54,7 @@ def context(
         "states": {"s": ShardState(shard_id="s", read_position=position, unresolved=known)} if known else {},
         "storms": 0,
         "first_tries": 1_000,
+        "succeeded_ms": None,
         "now_ms": NOW_MS,
         "random": Random(1),  # noqa: S311  # a test draws the same
     }
@@ -148,6 +149,20 @@ def test_keys_are_stored_only_where_they_block() -> None:
 def test_an_attempt_that_says_nothing_of_the_record_does_not_count() -> None:
     (row,) = queued(decide([failed(7, Outcome.UNCOUNTED, attempt=1)], context(retry=RetryPolicy(retry_limit=0, jitter=0.0))))
     assert (row.attempts, row.due_ms, row.first_failure_ms) == (0, NOW_MS + 1_000, None)
+
+
+@pytest.mark.parametrize(
+    ("failed_ms", "succeeded_ms", "attempts"),
+    [(None, NOW_MS - 5, 0), (NOW_MS - 10, None, 0), (NOW_MS - 10, NOW_MS - 20, 0), (NOW_MS - 10, NOW_MS - 5, 1)],
+    ids=["first failure", "nothing succeeded in this run", "nothing succeeded since", "another one succeeded since"],
+)
+def test_a_record_that_fails_alone_is_held_to_be_bad_once_another_one_has_succeeded(
+    failed_ms: int | None, succeeded_ms: int | None, attempts: int
+) -> None:
+    """Before that it may be the sink that is down."""
+    known = [] if failed_ms is None else [unresolved(7, attempts=0, last_failure_ms=failed_ms)]
+    (row,) = queued(decide([failed(7, Outcome.ALONE)], context(*known, succeeded_ms=succeeded_ms)))
+    assert row.attempts == attempts
 
 
 @pytest.mark.parametrize(("count", "tried", "storm"), [(100, 199, True), (100, 200, False), (99, 99, False), (150, 200, True)])
