@@ -1,5 +1,6 @@
 """The acker on Spark: it fails the records whose rows an operator lost or doubled, whatever the operator, and no others."""
 
+# long: the table of operators belongs beside the tests that run through it
 from __future__ import annotations
 
 import secrets
