@@ -11,8 +11,8 @@ For a function given to `source.tracked(...)` that joins, splits and groups with
         acker.settle((counts, lambda frame: frame.write.mode("append").parquet(OUT)))
 
     def process(batch):                                   # enrichment: a left join with a table whose keys are unique
-        orders = acker.anchor(batch.parsed(JsonScheme("id BIGINT, customer BIGINT")))
-        rich = orders.join(customers, F.col("parsed.customer") == customers.customer, "left")
+        orders = acker.anchor(batch.parsed(JsonScheme("id BIGINT, customer BIGINT"))).select("parsed.*", "_anchor")
+        rich = orders.join(customers, "customer", "left")
         known = acker.filter(rich, "name IS NOT NULL")    # dropped on purpose; `where` would fail these records
         acker.settle((known, lambda frame: frame.write.mode("append").parquet(OUT)))
 

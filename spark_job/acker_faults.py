@@ -25,7 +25,8 @@ from spark_job.batch_frame import only
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_job.acker_run import AckedBatch, AckerRun, Merge
+    from spark_job.acker_run import AckerRun, Merge
+    from spark_job.tracked_batch import TrackedBatch
 
 _NODE, _STATUS, _GROUP, _DOUBLES, _FOREIGN = "node", "status", "merged", "doubles", "foreign"
 _MERGED_WITH, _MISSING, _DOUBLED = range(3)
@@ -46,7 +47,7 @@ class Faults(NamedTuple):
         return frame.join(self.roots, frame[ANCHOR][ROOT] == self.roots[_NODE], "left_anti")
 
 
-def find_faults(run: AckerRun, arrived: Sequence[DataFrame], batch: AckedBatch) -> Faults:
+def find_faults(run: AckerRun, arrived: Sequence[DataFrame], batch: TrackedBatch) -> Faults:
     """Fail the records at fault, and say what must not be written for them. Blocks on some jobs for each level of merges.
 
     Failing a record may make others wait (`block_key`); their rows are not written either. Raises `AckerError`
@@ -67,7 +68,7 @@ def find_faults(run: AckerRun, arrived: Sequence[DataFrame], batch: AckedBatch) 
 class _Graph:
     """Roots, and the links of those that were merged to the roots of the merged rows."""
 
-    def __init__(self, run: AckerRun, arrived: Sequence[DataFrame], batch: AckedBatch) -> None:
+    def __init__(self, run: AckerRun, arrived: Sequence[DataFrame], batch: TrackedBatch) -> None:
         self._cut = run.cut
         self._sources = reduce(DataFrame.unionByName, run.sources(batch)).select("messageId", f"{ANCHOR}.*")
         self._links = [_links(merge) for merge in run.merges]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
@@ -13,9 +13,11 @@ from spark_job.acker_shares import ANCHOR, source_anchor
 from spark_job.tracked_batch import current_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
+
+    from spark_job.tracked_batch import TrackedBatch
 
 
 class AckerError(KinesisError):
@@ -23,28 +25,6 @@ class AckerError(KinesisError):
 
     The batch fails: nothing of it is acked.
     """
-
-
-class AckedBatch(Protocol):
-    """What the acker needs of `spark_job.tracked_batch.TrackedBatch`."""
-
-    @property
-    def df(self) -> DataFrame:
-        """The records, with `messageId`."""
-        ...
-
-    @property
-    def failures(self) -> Mapping[str, Any]:
-        """What has failed by now, by message id; also records that have to wait for one that failed."""
-        ...
-
-    def fail(self, records: Iterable[str], reason: str) -> None:
-        """Fail records, named by message id."""
-        ...
-
-    def at_end(self, callback: Callable[[BaseException | None], None]) -> None:
-        """Have `callback` called once when the function has returned (with None; the batch fails if it raises) or raised."""
-        ...
 
 
 class Merge(NamedTuple):
@@ -79,7 +59,7 @@ class AckerRun:
             self.keep(frame)
         return frame
 
-    def sources(self, batch: AckedBatch) -> list[DataFrame]:
+    def sources(self, batch: TrackedBatch) -> list[DataFrame]:
         """The roots that must arrive: each record's `messageId` and whole tokens, once for each call of `anchor`."""
         return [
             batch.df.select("messageId", source_anchor(F.col("messageId"), self.seed, site).alias(ANCHOR))
@@ -115,17 +95,12 @@ class AckerRun:
             )
 
 
-_RUNS: WeakKeyDictionary[AckedBatch, AckerRun] = WeakKeyDictionary()
-
-
-def running_batch() -> AckedBatch:
-    """The batch whose function runs in this thread. Raises RuntimeError outside of one."""
-    return cast("AckedBatch", current_batch())
+_RUNS: WeakKeyDictionary[TrackedBatch, AckerRun] = WeakKeyDictionary()
 
 
 def current_run(*, operator: str) -> AckerRun:
     """What the acker knows of the batch that runs in this thread, of which something must have been anchored."""
-    run = _RUNS.get(running_batch())
+    run = _RUNS.get(current_batch())
     if run is None:
         raise AckerError(f"acker.{operator}(...) was called before acker.anchor(batch); anchor the batch's frame first")
     return _unsettled(run, operator)
@@ -133,7 +108,7 @@ def current_run(*, operator: str) -> AckerRun:
 
 def started_run() -> AckerRun:
     """The same, begun here if this is the first anchor of the batch."""
-    batch = running_batch()
+    batch = current_batch()
     if batch not in _RUNS:
         _RUNS[batch] = run = AckerRun()
         batch.at_end(run.at_end)

@@ -14,12 +14,15 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from spark_job.acker_faults import Faults, find_faults
-from spark_job.acker_run import AckedBatch, AckerError, AckerRun, check_anchored, current_run, running_batch
+from spark_job.acker_run import AckerError, AckerRun, check_anchored, current_run
 from spark_job.acker_shares import ANCHOR, NOTHING, Total, anchors, totals
 from spark_job.batch_frame import without
+from spark_job.tracked_batch import current_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from spark_job.tracked_batch import TrackedBatch
 
 Write = Callable[[DataFrame], object]
 _LISTENERS_WAIT_MS = 60_000
@@ -44,7 +47,7 @@ def settle(*sinks: tuple[DataFrame, Write]) -> None:
     anchors of another batch, or if a sink's function did not write what was checked; nothing is written in the first two cases.
     """
     run = current_run(operator="settle")
-    batch = running_batch()
+    batch = current_batch()
     named = _named(sinks)
     run.settled = True
     try:
@@ -70,7 +73,7 @@ def _named(sinks: Sequence[Any]) -> list[_Sink]:
     return named
 
 
-def _check(run: AckerRun, sinks: Sequence[_Sink], batch: AckedBatch) -> tuple[Faults | None, list[Total]]:
+def _check(run: AckerRun, sinks: Sequence[_Sink], batch: TrackedBatch) -> tuple[Faults | None, list[Total]]:
     """What must not be written (None: nothing), and what each sink holds. One job while nothing is amiss."""
     failed = list(batch.failures)
     given = [without(source, failed) for source in run.sources(batch)]

@@ -63,11 +63,7 @@ class AckedBatch(TrackedBatch):
     def __init__(self, frame: BatchFrame) -> None:
         super().__init__(frame, batch_id=0)
         self.frame = frame
-        self.ends: list[Callable[[BaseException | None], None]] = []
         self.fails = 0
-
-    def at_end(self, callback: Callable[[BaseException | None], None]) -> None:
-        self.ends.append(callback)
 
     def fail(
         self,
@@ -93,17 +89,13 @@ def run_batch(
 ) -> AckedBatch:
     """Run `process` on the records as `tracked` does: with the hooks at its end, and nothing kept after it."""
     batch = AckedBatch(BatchFrame(frame, on_failure=on_failure))
-    error: BaseException | None = None
     try:
         with running(batch):
             process(batch)
-    except BaseException as raised:
-        error = raised
+            batch.end(None)
+    except BaseException as error:
+        batch.end(error)
         raise
     finally:
-        try:
-            for callback in batch.ends:
-                callback(error)
-        finally:
-            batch.frame.close()
+        batch.frame.close()
     return batch
