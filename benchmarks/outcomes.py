@@ -24,8 +24,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
-from scheme import Record
 from spark_job import DeadLetter, KinesisSource, Reject
+from spark_job.record_mapping import records_of
+from spark_job.worker import WorkerServices
 from state import embedded_zookeeper
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from scheme import Record
     from spark_job import TrackedBatch
 
 STREAM, SHARDS = "benchmark", 4
@@ -69,30 +71,13 @@ def serve(records: int, failing: bool, pipe: Connection) -> None:  # noqa: FBT00
 def plain_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What one writes without map_records: the same record objects, the same function, rows as Arrow."""
     for batch in batches:
-        columns = [batch.column(name).to_pylist() for name in NEEDED]
         rows = []
-        for stream, shard, sequence, sub, key, data, arrival, attempt in zip(*columns, strict=True):
-            record = Record(
-                stream_name=stream,
-                shard_id=shard,
-                sequence_number=sequence,
-                sub_sequence_number=sub,
-                partition_key=key,
-                data=data,
-                approximate_arrival_ms=int(arrival.timestamp() * 1000),
-                attempt=attempt,
-            )
+        for record in records_of(batch):
             try:
                 rows.append(enrich(record))
             except Reject:
                 continue
         yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
-
-
-NEEDED = (
-    *("streamName", "shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "data"),
-    *("approximateArrivalTimestamp", "attempt"),
-)
 
 
 def plain(out: str) -> Callable[[DataFrame, int], None]:
@@ -152,6 +137,7 @@ def measure(records: int, rounds: int, directory: Path, *, failing: bool) -> dic
                 seconds[is_tracked] += spent_s if number else 0  # the first round warms up
         spark.stop()
     finally:
+        WorkerServices.forget_all()
         ours.close()
         server.join(10)
         embedded_zookeeper.stop(directory / "zookeeper")
