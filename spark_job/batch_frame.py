@@ -139,21 +139,9 @@ class BatchFrame:
         """The records to which some rule applies. Runs a job."""
         sorter = RowSorter(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
         found = map_in_arrow(self.rows().select(*_SORTED_BY), sorter, SORTED_DDL).toArrow().to_pylist()
-        records = []
-        for row in found:
-            shard_id, sequence, attempt = parse_message_id(row["messageId"])
-            records.append(
-                FailedRecord(
-                    message_id=row["messageId"],
-                    shard_id=shard_id,
-                    sequence=sequence,
-                    attempt=attempt,
-                    outcome=Outcome(row["outcome"]),
-                    key=row["key"],
-                    ordinal=row["ordinal"],
-                )
-            )
-        return records
+        return [
+            FailedRecord.of(row["messageId"], Outcome(row["outcome"]), key=row["key"], ordinal=row["ordinal"]) for row in found
+        ]
 
     def partition_keys(self, ids: Collection[str]) -> dict[str, str]:
         """Those of the message ids that the function was given, with their partition keys (hashed). Runs a job."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from spark_job.batch_frame import only
+from spark_job.guard import guarded
 from spark_job.letter import LETTER_COLUMNS, LETTER_DDL
 from spark_job.record_note import ORIGINAL
 
@@ -57,8 +58,7 @@ def letters_frame(
         originals = spark.createDataFrame([], ", ".join(f"{name} {ddl}" for name, (_, ddl) in ORIGINAL.items()))
     joined = notes.join(originals, notes["letterId"] == originals["messageId"], "left")
     is_found = F.col("messageId").isNotNull() | F.col("goneShard").isNotNull()
-    # never left out or moved by Spark: see spark_job.evaluation
-    safe = joined.where((F.spark_partition_id() >= 0) & F.when(is_found, F.lit(True)).otherwise(F.raise_error(F.lit(LOST))))  # noqa: FBT003  # a column's literal
+    safe = guarded(joined, F.when(is_found, F.lit(True)).otherwise(F.raise_error(F.lit(LOST))))  # noqa: FBT003  # a column's literal
     columns = {
         "messageId": F.col("letterId"),
         "streamName": F.lit(stream),

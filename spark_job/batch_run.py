@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from spark_job.bisect_batch import Part, bisect
-from spark_job.failed_record import FailedRecord, Outcome, parse_message_id
+from spark_job.failed_record import FailedRecord, Outcome
 from spark_job.outcomes import LONGEST_REASON
 from spark_job.query_failure import failure_sentence
 from spark_job.tracked_batch import TrackedBatch, running
@@ -148,15 +148,7 @@ class _Bisecting:
 
     def _note(self, part: Part, outcome: Outcome, error: Exception) -> None:
         for message_id in self._rows(part).message_ids():
-            shard_id, sequence, attempt = parse_message_id(message_id)
-            self._run.failures[message_id] = FailedRecord(
-                message_id=message_id,
-                shard_id=shard_id,
-                sequence=sequence,
-                attempt=attempt,
-                outcome=outcome,
-                reason=_reason(error),
-            )
+            self._run.failures[message_id] = FailedRecord.of(message_id, outcome, reason=_reason(error))
 
 
 def _reason(error: Exception) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from kinesis_spout.cli_errors import CliError
+from spark_job.demo_files import read_rows
 from spark_job.demo_flights import FIELDS, Flight
 
 if TYPE_CHECKING:
@@ -100,12 +100,7 @@ def written_files(output: Path) -> list[Path]:
 
 def read_written(output: Path) -> Iterator[dict[str, object]]:
     """The flights of all written files. Raises `CliError` for a file that cannot be read."""
-    for path in written_files(output):
-        try:
-            with pq.ParquetFile(path) as file:
-                yield from file.read(columns=list(FIELDS)).to_pylist()
-        except (OSError, ValueError, KeyError) as exc:
-            raise CliError(f"{path} cannot be read as the demo's parquet: {' '.join(str(exc).split())}") from exc
+    return read_rows(written_files(output), FIELDS, "the demo's parquet")
 
 
 def count_written(output: Path, counted: dict[Path, int]) -> int:

@@ -6,9 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-
-from kinesis_spout.cli_errors import CliError
+from spark_job.demo_files import read_rows
 from spark_job.demo_flights import Flight, cancelled_reason, is_cancelled
 from spark_job.demo_manifest import RETRY_LIMIT
 
@@ -79,12 +77,7 @@ def compare_letters(put: Sequence[Flight], letters: Iterable[Mapping[str, object
 
 def read_letters(folder: Path) -> Iterator[dict[str, object]]:
     """The dead letters of all plans. Raises `CliError` for a file that cannot be read."""
-    for path in sorted(folder.glob("plan=*/*.parquet")):
-        try:
-            with pq.ParquetFile(path) as file:
-                yield from file.read(columns=["data", "attempts", "reason"]).to_pylist()
-        except (OSError, ValueError, KeyError) as exc:
-            raise CliError(f"{path} cannot be read as the demo's dead letters: {' '.join(str(exc).split())}") from exc
+    return read_rows(sorted(folder.glob("plan=*/*.parquet")), ("data", "attempts", "reason"), "the demo's dead letters")
 
 
 def _flight(data: object) -> Flight:

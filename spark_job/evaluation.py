@@ -18,6 +18,7 @@ from pyspark.sql.types import StructField, StructType
 from kinesis_spout.errors import ConfigError
 from spark_job.arrow_map import map_in_arrow
 from spark_job.batch_content import ShardContent, merge_content
+from spark_job.guard import guarded
 from spark_job.record_note import COLLECTED, NOTE, NOTE_DDL, ORIGINAL, SUMMARY, failed_record
 from spark_job.row_output import OutputColumn, OutputColumns
 from state.sequence_number import SequenceNumber
@@ -72,9 +73,7 @@ class Evaluation:
         known = reduce(lambda one, other: one | other, self._known())
         failed = F.when(note["outcome"] == SUMMARY, F.lit(False)).when(known, F.lit(False))  # noqa: FBT003  # a column's literal
         stays = note.isNull() | failed.otherwise(F.raise_error(F.lit(CHANGED)).cast("boolean"))
-        # Spark may put a condition of the user's before this one, and then a failed row, all of its columns NULL, would be gone
-        # without a word. It moves no condition past one that is not deterministic, as the partition's number is said to be.
-        return self._kept_rows().where((F.spark_partition_id() >= 0) & stays).select(*map(_quoted, self._names))
+        return guarded(self._kept_rows(), stays).select(*map(_quoted, self._names))
 
     def originals(self) -> DataFrame:
         """The source's columns of the records that failed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Self
 
 from state.sequence_number import SequenceNumber
 
@@ -46,6 +47,31 @@ class FailedRecord:
     after_s: float | None = None
     key: str | None = None
     ordinal: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        message_id: str,
+        outcome: Outcome,
+        *,
+        reason: str | None = None,
+        after_s: float | None = None,
+        key: str | None = None,
+        ordinal: int | None = None,
+    ) -> Self:
+        """The record that a message id names. Raises ValueError for a text that is none."""
+        shard_id, sequence, attempt = parse_message_id(message_id)
+        return cls(
+            message_id=message_id,
+            shard_id=shard_id,
+            sequence=sequence,
+            attempt=attempt,
+            outcome=outcome,
+            reason=reason,
+            after_s=after_s,
+            key=key,
+            ordinal=ordinal,
+        )
 
 
 def key_hash(partition_key: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_job.failed_record import FailedRecord, Outcome, parse_message_id
+from spark_job.failed_record import FailedRecord, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,13 +113,9 @@ def _typed(values: Sequence[Any] | pa.Array, arrow: pa.DataType) -> pa.Array:
 
 def failed_record(row: Mapping[str, Any]) -> FailedRecord:
     """A collected note as a failed record."""
-    shard_id, sequence, attempt = parse_message_id(row["messageId"])
-    return FailedRecord(
-        message_id=row["messageId"],
-        shard_id=shard_id,
-        sequence=sequence,
-        attempt=attempt,
-        outcome=Outcome(row["outcome"]),
+    return FailedRecord.of(
+        row["messageId"],
+        Outcome(row["outcome"]),
         reason=row["reason"],
         after_s=row["afterS"],
         key=row["key"],

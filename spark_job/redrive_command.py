@@ -4,7 +4,6 @@ import json
 import sys
 from contextlib import ExitStack
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,11 +20,11 @@ from spark_job.quiet import Screen, quiet
 from spark_job.redrive import Redrive
 from spark_job.redrive_report import Report, show_found
 from spark_job.redrive_settings import connection_of, selection_of
-from spark_job.run_command import DEFAULT_LOG
 from spark_job.run_session import spark_session
 from spark_job.run_settings import parse_pairs
+from spark_job.spark_options import DEFAULT_LOG, Conf, LogFile, Master
 
-WHICH, WHERE, SPARK = "Which dead letters", "Where to", "Spark"
+WHICH, WHERE = "Which dead letters", "Where to"
 
 
 class LetterFormat(StrEnum):
@@ -71,13 +70,9 @@ def redrive(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them by reason, and put nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")] = False,
-    master: Annotated[
-        str | None, typer.Option(help="Spark master; else Spark's configuration's, else local[*].", rich_help_panel=SPARK)
-    ] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Spark configuration. Repeatable.", rich_help_panel=SPARK)
-    ] = None,
-    log_file: Annotated[Path, typer.Option(help="Where Spark's log goes.", rich_help_panel=SPARK)] = DEFAULT_LOG,
+    master: Master = None,
+    conf: Conf = None,
+    log_file: LogFile = DEFAULT_LOG,
 ) -> None:
     """Put dead letters back on the stream that they came from, each record once.
 

@@ -24,11 +24,6 @@ class RetryRoom:
         self._max_bytes = max_bytes
         self._held_bytes = 0
 
-    @property
-    def held_bytes(self) -> int:
-        with self._lock:
-            return self._held_bytes
-
     def take(self, records: pa.RecordBatch, *, at_least: int) -> int:
         """Hold as many of the first records as fit, `at_least` so many; returns how many."""
         with self._lock:

@@ -20,9 +20,9 @@ from spark_job.run_job import RunJob, Sink, follow
 from spark_job.run_progress import Progress, ProgressLine
 from spark_job.run_session import spark_session
 from spark_job.run_settings import load_process, parse_pairs, source_of
+from spark_job.spark_options import DEFAULT_LOG, PANEL, Conf, LogFile, Master
 
-DEFAULT_LOG = Path("kinesis-spout.log")
-STREAM, WRITE, SPARK = "The stream", "What is done with it", "Spark"
+STREAM, WRITE = "The stream", "What is done with it"
 
 
 # long: its parameters are the command's options, and typer takes the help from them
@@ -69,17 +69,13 @@ def run(
     checkpoint_location: Annotated[
         str | None, typer.Option(help="Spark's own log of the query (default: PATH/_checkpoint).", rich_help_panel=WRITE)
     ] = None,
-    trigger: Annotated[str | None, typer.Option(help='Time between batches, e.g. "5 seconds".', rich_help_panel=SPARK)] = None,
+    trigger: Annotated[str | None, typer.Option(help='Time between batches, e.g. "5 seconds".', rich_help_panel=PANEL)] = None,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Read what is there now, then end.", rich_help_panel=SPARK)
+        bool, typer.Option("--available-now", help="Read what is there now, then end.", rich_help_panel=PANEL)
     ] = False,
-    master: Annotated[
-        str | None, typer.Option(help="Spark master; else Spark's configuration's, else local[*].", rich_help_panel=SPARK)
-    ] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Spark configuration. Repeatable.", rich_help_panel=SPARK)
-    ] = None,
-    log_file: Annotated[Path, typer.Option(help="Where Spark's log goes.", rich_help_panel=SPARK)] = DEFAULT_LOG,
+    master: Master = None,
+    conf: Conf = None,
+    log_file: LogFile = DEFAULT_LOG,
 ) -> None:
     """Run a stream to parquet, json, the console or nowhere (noop), with checkpoints in ZooKeeper.
 

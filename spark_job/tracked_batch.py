@@ -14,7 +14,7 @@ from spark_job.batch_content import BatchContentError
 from spark_job.batch_frame import SOURCE_COLUMNS, without
 from spark_job.batch_rules import failure_rules
 from spark_job.evaluation import Evaluation, output_schema
-from spark_job.failed_record import FailedRecord, Outcome, parse_message_id
+from spark_job.failed_record import FailedRecord, Outcome
 from spark_job.failing_rows import failing_rows
 from spark_job.outcomes import LONGEST_REASON
 from spark_job.record_mapping import NOT_IN_ORDER, RecordMapper
@@ -216,14 +216,5 @@ def _id(record: str | Record | Row) -> str:
 
 
 def _failed(message_id: str, reason: str, outcome: Outcome, key: str, after_s: float | None) -> FailedRecord:
-    shard_id, sequence, attempt = parse_message_id(message_id)
-    return FailedRecord(
-        message_id=message_id,
-        shard_id=shard_id,
-        sequence=sequence,
-        attempt=attempt,
-        outcome=outcome,
-        reason=" ".join(reason.split())[:LONGEST_REASON],
-        after_s=after_s,
-        key=key,
-    )
+    shown = " ".join(reason.split())[:LONGEST_REASON]
+    return FailedRecord.of(message_id, outcome, reason=shown, after_s=after_s, key=key)

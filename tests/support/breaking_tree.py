@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 from state.errors import StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryTree
 from state.znode_state_store import ZnodeStateStore
-from state.znode_tree import Check, Operation, Znode
+from state.znode_tree import Check, Operation
 from state.zookeeper_paths import ZookeeperPaths
+from tests.support.forwarding_tree import ForwardingTree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class BreakingTree:
+class BreakingTree(ForwardingTree):
     """A `ZnodeTree` over a backend. `written` lists the paths of each transaction that was done, checks left out."""
 
     def __init__(self, backend: MemoryBackend) -> None:
-        self._tree = MemoryTree(backend)
+        super().__init__(MemoryTree(backend))
         self._writes_left: int | None = None
         self._after = False
         self.written: list[list[str]] = []
@@ -38,24 +39,6 @@ class BreakingTree:
         if breaks:
             raise StoreUnavailableError("the test's tree broke behind this write")
         return versions
-
-    def read(self, paths: Sequence[str]) -> list[Znode | None]:
-        return self._tree.read(paths)
-
-    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
-        return self._tree.children(paths)
-
-    def ensure(self, path: str) -> None:
-        self._tree.ensure(path)
-
-    def session_id(self) -> int:
-        return self._tree.session_id()
-
-    def wait_gone(self, path: str, timeout_s: float) -> bool:
-        return self._tree.wait_gone(path, timeout_s)
-
-    def close(self) -> None:
-        self._tree.close()
 
 
 def breaking_store(

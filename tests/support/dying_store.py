@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from state.connect_string import ConnectString
 from state.znode_state_store import ZnodeStateStore
-from state.znode_tree import Create, Delete, Operation, Set, Znode
+from state.znode_tree import Create, Delete, Operation, Set
 from state.zookeeper_paths import ZookeeperPaths
 from state.zookeeper_store import DEFAULT_ROOT, ZookeeperTree
+from tests.support.forwarding_tree import ForwardingTree
 from tests.support.micro_batch_engine import Crash
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ def paths_of(address: str, application: str, stream: str) -> ZookeeperPaths:
     return ZookeeperPaths(chroot=ConnectString.parse(address).chroot, root=DEFAULT_ROOT, application=application, stream=stream)
 
 
-class DyingTree:
+class DyingTree(ForwardingTree):
     """A `ZnodeTree` over ZooKeeper: the transaction after `writes` others raises `Crash`, before it is done or after."""
 
     def __init__(self, address: str, writes: int, *, after: bool) -> None:
-        self._tree = zookeeper_tree(address)
+        super().__init__(zookeeper_tree(address))
         self._writes_left = writes
         self._after = after
 
@@ -41,24 +42,6 @@ class DyingTree:
         if self._writes_left < 0:
             raise Crash("after a write")
         return versions
-
-    def read(self, paths: Sequence[str]) -> list[Znode | None]:
-        return self._tree.read(paths)
-
-    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
-        return self._tree.children(paths)
-
-    def ensure(self, path: str) -> None:
-        self._tree.ensure(path)
-
-    def session_id(self) -> int:
-        return self._tree.session_id()
-
-    def wait_gone(self, path: str, timeout_s: float) -> bool:
-        return self._tree.wait_gone(path, timeout_s)
-
-    def close(self) -> None:
-        self._tree.close()
 
 
 def dying_store(address: str, application: str, stream: str, writes: int, *, after: bool) -> ZnodeStateStore:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from state.znode_state_store import ZnodeStateStore
-from state.znode_tree import Operation, TransactionRefusedError, Znode, ZnodeTree
+from state.znode_tree import Operation, TransactionRefusedError, ZnodeTree
+from tests.support.forwarding_tree import ForwardingTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-class InterposedTree:
+class InterposedTree(ForwardingTree):
     """A `ZnodeTree` over another. It loses the answer of every write, or lets somebody else act before one.
 
     - `loses_answers`: each transaction is done, and then tried again by one who has not heard of it.
@@ -19,7 +20,7 @@ class InterposedTree:
     """
 
     def __init__(self, tree: ZnodeTree) -> None:
-        self._tree = tree
+        super().__init__(tree)
         self.loses_answers = False
         self._path = ""
         self._act: Callable[[], object] | None = None
@@ -39,24 +40,6 @@ class InterposedTree:
             return self._tree.commit(operations)
         except TransactionRefusedError as refused:
             raise TransactionRefusedError(refused.index, refused.refusal, refused.path, uncertain=True) from refused
-
-    def read(self, paths: Sequence[str]) -> list[Znode | None]:
-        return self._tree.read(paths)
-
-    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
-        return self._tree.children(paths)
-
-    def ensure(self, path: str) -> None:
-        self._tree.ensure(path)
-
-    def session_id(self) -> int:
-        return self._tree.session_id()
-
-    def wait_gone(self, path: str, timeout_s: float) -> bool:
-        return self._tree.wait_gone(path, timeout_s)
-
-    def close(self) -> None:
-        self._tree.close()
 
 
 def interposed(store: ZnodeStateStore) -> tuple[ZnodeStateStore, InterposedTree]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from state.plan import Plan, ShardEnd
     from state.shard_state import ShardState
     from state.state_store import StateStore
+    from tests.support.simulated_job import SimulatedJob
 
 Row = dict[str, Any]
 Retry = TypeVar("Retry", PlannedRetry, UnresolvedRecord)
@@ -38,6 +39,11 @@ STORM_RECORDS = 100
 def policy(on_failure: OnFailure = OnFailure.CONTINUE, **retry: Any) -> OutcomePolicy:
     """Without jitter, and with retries that are due at once, unless told otherwise."""
     return OutcomePolicy(retry=RetryPolicy(**({"first_delay_ms": 0, "jitter": 0.0} | retry)), on_failure=on_failure)
+
+
+def numbered(*numbers: int) -> Callable[[Row], bool]:
+    """Whether a row is one of the stream's records of these numbers."""
+    return lambda row: row["data"] in {f"record {number}".encode() for number in numbers}
 
 
 def key_of(row: Row) -> str:
@@ -220,3 +226,8 @@ class _Numbers(Generic[Retry]):
 
 def _last(one: PlannedRetry | UnresolvedRecord) -> int:
     return one.first.sequence if one.last is None else one.last.sequence
+
+
+def tracked(job: SimulatedJob, fails: Callable[[Row], bool], of: OutcomePolicy | None = None) -> PlayedOutcomes:
+    """The part played for a simulated job, in its time."""
+    return PlayedOutcomes(job.store, job.clock.now_ms, lambda row: "as told" if fails(row) else None, of or policy())

@@ -115,6 +115,13 @@ class SimulatedJob:
 
 
 @pytest.fixture
+def one() -> Iterator[SimulatedJob]:
+    """A job on a stream of one shard."""
+    with simulated(shards=1) as made:
+        yield made
+
+
+@pytest.fixture
 def job() -> Iterator[SimulatedJob]:
     """A job on a stream of two shards."""
     with simulated(shards=2) as made:

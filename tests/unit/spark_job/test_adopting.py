@@ -14,19 +14,12 @@ from spark_job.rows import AggregatedRecordError
 from state.plan import PlannedRetry, ShardEnd, ShardSlice, TaskEnd, TaskPlan
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
-from tests.support.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 HOUR_S = 3_600.0
-
-
-@pytest.fixture
-def one() -> Iterator[SimulatedJob]:
-    """A job on a stream of one shard."""
-    with simulated(shards=1) as job:
-        yield job
 
 
 def end_of(sequences: Sequence[int], *, count: int | None = None, index: int = 0) -> ShardEnd:

@@ -4,38 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from spark_job.available_now import retry_wait_ms
 from state.report import OnFailure
 from state.retry_policy import RetryPolicy
-from tests.support.played_outcomes import PlayedOutcomes, Row, policy
+from tests.support.played_outcomes import PlayedOutcomes, Row, numbered, policy, tracked
 from tests.support.simulated_driver import track_all
-from tests.support.simulated_job import SimulatedJob, shard, simulated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from state.report import OutcomePolicy
+from tests.support.simulated_job import SimulatedJob, shard
 
 HOUR_S = 3_600.0
-
-
-@pytest.fixture
-def one() -> Iterator[SimulatedJob]:
-    """A job on a stream of one shard."""
-    with simulated(shards=1) as job:
-        yield job
-
-
-def tracked(job: SimulatedJob, fails: Callable[[Row], bool], of: OutcomePolicy | None = None) -> PlayedOutcomes:
-    return PlayedOutcomes(job.store, job.clock.now_ms, lambda row: "as told" if fails(row) else None, of or policy())
-
-
-def numbered(*numbers: int) -> Callable[[Row], bool]:
-    return lambda row: row["data"] in {f"record {number}".encode() for number in numbers}
 
 
 def unresolved(job: SimulatedJob) -> int:

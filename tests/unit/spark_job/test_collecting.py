@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,16 +12,6 @@ from state.plan import ChildShard, PlannedRetry, ShardEnd, ShardSlice, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from tests.support.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard, simulated
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def one() -> Iterator[SimulatedJob]:
-    """A job on a stream of one shard."""
-    with simulated(shards=1) as job:
-        yield job
 
 
 def task(*slices: ShardSlice, **limits: int) -> TaskPlan:

@@ -6,35 +6,17 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import pytest
-
 from state.report import OnFailure
-from tests.support.played_outcomes import PlayedOutcomes, Row, policy
+from tests.support.played_outcomes import Row, numbered, policy, tracked
 from tests.support.simulated_driver import next_plan, rows_of, run_tracked, track_all
-from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated_job import STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import pytest
 
     from state.plan import Plan
-    from state.report import OutcomePolicy
 
 HOUR_S = 3_600.0
-
-
-@pytest.fixture
-def one() -> Iterator[SimulatedJob]:
-    """A job on a stream of one shard."""
-    with simulated(shards=1) as job:
-        yield job
-
-
-def tracked(job: SimulatedJob, fails: Callable[[Row], bool], of: OutcomePolicy | None = None) -> PlayedOutcomes:
-    return PlayedOutcomes(job.store, job.clock.now_ms, lambda row: "as told" if fails(row) else None, of or policy())
-
-
-def numbered(*numbers: int) -> Callable[[Row], bool]:
-    return lambda row: row["data"] in {f"record {number}".encode() for number in numbers}
 
 
 def plan_of(job: SimulatedJob, plan_id: str) -> Plan:

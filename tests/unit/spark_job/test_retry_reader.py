@@ -13,19 +13,12 @@ from spark_job.retry_reader import RetryReader
 from spark_job.retry_room import BOUNDLESS, RetryRoom
 from state.plan import PlannedRetry
 from state.sequence_number import SequenceNumber
-from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated_job import STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 HOUR_S = 3_600.0
-
-
-@pytest.fixture
-def one() -> Iterator[SimulatedJob]:
-    """A job on a stream of one shard."""
-    with simulated(shards=1) as job:
-        yield job
 
 
 def single(sequence: int, attempts: int = 1) -> PlannedRetry:

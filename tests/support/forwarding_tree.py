@@ -1,0 +1,38 @@
+"""A znode tree that does what another one does: the base of those that interfere with its writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from state.znode_tree import Operation, Znode, ZnodeTree
+
+
+class ForwardingTree:
+    """A `ZnodeTree` over another."""
+
+    def __init__(self, tree: ZnodeTree) -> None:
+        self._tree = tree
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        return self._tree.commit(operations)
+
+    def read(self, paths: Sequence[str]) -> list[Znode | None]:
+        return self._tree.read(paths)
+
+    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
+        return self._tree.children(paths)
+
+    def ensure(self, path: str) -> None:
+        self._tree.ensure(path)
+
+    def session_id(self) -> int:
+        return self._tree.session_id()
+
+    def wait_gone(self, path: str, timeout_s: float) -> bool:
+        return self._tree.wait_gone(path, timeout_s)
+
+    def close(self) -> None:
+        self._tree.close()
