@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from spark_job.batch_frame import only
 from spark_job.guard import guarded
-from spark_job.letter import LETTER_COLUMNS, LETTER_DDL
+from spark_job.letter import LETTER_DDL
 from spark_job.record_note import ORIGINAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from spark_job.batch_frame import BatchFrame
     from spark_job.batch_outcomes import LetterNote
@@ -33,6 +32,7 @@ _NOTES = pa.schema(
         ("goneSequence", pa.string()),
     ]
 )
+_GONE_SUB = "IF(contains(goneSequence, '.'), CAST(substring_index(goneSequence, '.', -1) AS BIGINT), NULL)"
 NO_REASON = "not known"
 LOST = (
     "a failed record cannot be found again for its dead letter: the kept rows were lost, and the function gives something else "
@@ -57,22 +57,24 @@ def letters_frame(
     if originals is None:
         originals = spark.createDataFrame([], ", ".join(f"{name} {ddl}" for name, (_, ddl) in ORIGINAL.items()))
     joined = notes.join(originals, notes["letterId"] == originals["messageId"], "left")
-    is_found = F.col("messageId").isNotNull() | F.col("goneShard").isNotNull()
-    safe = guarded(joined, F.when(is_found, F.lit(True)).otherwise(F.raise_error(F.lit(LOST))))  # noqa: FBT003  # a column's literal
+    found = "messageId IS NOT NULL OR goneShard IS NOT NULL"
+    safe = guarded(joined, f"CASE WHEN {found} THEN true ELSE CAST(raise_error('{LOST}') AS BOOLEAN) END")
     columns = {
-        "messageId": F.col("letterId"),
-        "streamName": F.lit(stream),
-        "shardId": F.coalesce("shardId", "goneShard"),
-        "sequenceNumber": F.coalesce("sequenceNumber", F.substring_index("goneSequence", ".", 1)),
-        "subSequenceNumber": F.coalesce("subSequenceNumber", _sub_number(), F.lit(0)),
-        "application": F.lit(application),
+        "messageId": "letterId",
+        "streamName": _literal(stream),
+        "shardId": "coalesce(shardId, goneShard)",
+        "sequenceNumber": "coalesce(sequenceNumber, substring_index(goneSequence, '.', 1))",
+        "subSequenceNumber": f"coalesce(subSequenceNumber, {_GONE_SUB}, 0)",
+        "application": _literal(application),
     }
-    types = {column.split()[0]: column.split()[1] for column in LETTER_DDL.split(", ")}
-    return safe.select(*(columns.get(name, F.col(name)).cast(types[name]).alias(name) for name in LETTER_COLUMNS))
+    typed = (column.split() for column in LETTER_DDL.split(", "))
+    shown = ", ".join(f"CAST({columns.get(name, name)} AS {ddl}) AS {name}" for name, ddl in typed)
+    return safe.selectExpr(f"struct({shown}) AS letter").select("letter.*")
 
 
-def _sub_number() -> Column:
-    return F.when(F.contains(F.col("goneSequence"), F.lit(".")), F.substring_index("goneSequence", ".", -1)).cast("bigint")
+def _literal(text: str) -> str:
+    """In hexadecimal digits nothing needs an escape."""
+    return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
 def _originals(letters: Sequence[LetterNote], frame: BatchFrame, evaluations: Sequence[Evaluation]) -> DataFrame | None:
@@ -81,6 +83,8 @@ def _originals(letters: Sequence[LetterNote], frame: BatchFrame, evaluations: Se
     parts: list[DataFrame] = []
     for evaluation in evaluations:
         here = wanted & {record.message_id for record in evaluation.failures}
+        if here == wanted and not parts:
+            return evaluation.originals()  # the join with the notes leaves out what is not wanted
         if here:
             parts.append(only(evaluation.originals(), here))
             wanted -= here

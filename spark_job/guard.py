@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
-
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 
-def guarded(frame: DataFrame, condition: Column) -> DataFrame:
+def guarded(frame: DataFrame, condition: str) -> DataFrame:
     """The rows that meet a condition which may raise, looked at before any later condition.
 
     Spark may put a condition of the user's before this one, and then a row that should raise, all of its columns NULL, would be
     gone without a word. It moves no condition past one that is not deterministic, as the partition's number is said to be.
     """
-    return frame.where((F.spark_partition_id() >= 0) & condition)
+    return frame.where(f"spark_partition_id() >= 0 AND ({condition})")

@@ -7,19 +7,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from state.embedded_zookeeper import Running, answers, ensure_running, read_running, stop
+from state.embedded_zookeeper import answers, ensure_running, stop
 from state.embedded_zookeeper_supervisor import connections
 from state.errors import EmbeddedZookeeperError
 from state.ownership import process_start
+from tests.support.zookeeper import running_in, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STARTER = (
@@ -33,22 +33,6 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     directory = tmp_path / "with space and \u00e9"
     yield directory
     stop(directory)
-
-
-def running_in(directory: Path) -> Running:
-    running = read_running(directory)
-    assert running is not None
-    return running
-
-
-def wait_until(fact: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    """For what another process does, and tells nobody."""
-    tick = threading.Event()
-    for _ in range(int(timeout_s / 0.05)):
-        if fact():
-            return
-        tick.wait(0.05)
-    pytest.fail("it did not happen in time")
 
 
 def test_several_processes_that_start_at_once_share_one_server(directory: Path) -> None:

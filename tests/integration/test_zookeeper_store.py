@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -17,12 +16,13 @@ import pytest
 from kazoo.client import KazooClient
 
 from state.connect_string import ConnectString
-from state.embedded_zookeeper import ensure_running, read_running, stop
+from state.embedded_zookeeper import ensure_running, stop
 from state.errors import InvalidStoreSettingError, OwnedByAnotherError, StateError, StoreUnavailableError
 from state.ownership import this_process
 from state.state_store import OwnerInfo, StateChange
 from state.zookeeper_store import ZookeeperStateStore
 from tests.support.state_stores import OWNER, end, end_session, plan, state_at
+from tests.support.zookeeper import kill_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,9 +120,7 @@ def test_a_server_killed_under_load_loses_nothing(tmp_path: Path) -> None:
         known = store.save_states([StateChange(None, state_at(0))])[0]
         for number in range(1, 301):
             if number % 100 == 50:
-                running = read_running(directory)
-                assert running is not None
-                os.kill(running.server_pid, signal.SIGKILL)
+                kill_server(directory)
             known = store.save_states([StateChange(known, state_at(number))])[0]
         assert known.version == 300
         assert store.load_states() == {known.state.shard_id: known}
@@ -142,9 +140,7 @@ def test_an_end_published_while_the_server_dies_is_one_end(tmp_path: Path) -> No
         store.create_plan(plan(1, tasks=200))
         for task in range(200):
             if task == 100:
-                running = read_running(directory)
-                assert running is not None
-                os.kill(running.server_pid, signal.SIGKILL)
+                kill_server(directory)
             assert store.publish_end("1-aa", task, end(f"token-{task}")).token == f"token-{task}"
         store.close_plan("1-aa")
         assert {task: each.token for task, each in store.read_ends("1-aa").items()} == {
