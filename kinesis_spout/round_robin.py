@@ -6,10 +6,11 @@ is the first to get some when there is some again, so that none starves.
 
 from __future__ import annotations
 
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ThrottledError
+from kinesis_spout.thread_pools import NewPool, thread_pool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,19 +30,20 @@ class RoundRobinReader:
     Leaving the context waits for the fetches under way; their pages are in the buffers then.
     """
 
-    def __init__(self, getters: Sequence[BufferedGetter], *, max_concurrent: int, clock: Clock) -> None:
+    def __init__(self, getters: Sequence[BufferedGetter], *, max_concurrent: int, clock: Clock, new_pool: NewPool = thread_pool) -> None:
         if max_concurrent < 1:
             raise ValueError(f"{max_concurrent} concurrent fetches read nothing; use one or more")
         self._getters = list(getters)
         self._max_concurrent = max_concurrent
         self._clock = clock
+        self._new_pool = new_pool
         self._next = 0
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Executor | None = None
         self._under_way: dict[Future[Page], BufferedGetter] = {}
 
     def __enter__(self) -> Self:
         threads = max(1, min(self._max_concurrent, len(self._getters)))
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="kinesis-fetch")
+        self._pool = self._new_pool(threads, "kinesis-fetch")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:

@@ -83,7 +83,12 @@ def _pages(
 ) -> Iterator[pa.RecordBatch]:
     """Pages from `first` on, the last one cut behind `last`; ends early where the shard's records do."""
     getter = KinesisShardGetter(
-        services.client, shard_id, Position.at(first), iterator=None, pacer=services.pacer(shard_id), clock=services.clock
+        services.client,
+        shard_id,
+        Position.at(first),
+        pacer=services.pacer(shard_id),
+        clock=services.clock,
+        random=services.random,
     )
     left = count
     while left > 0:

@@ -78,7 +78,7 @@ def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) 
 def _read(getters: Sequence[BufferedGetter], plan: TaskPlan, services: WorkerServices) -> None:
     clock = services.clock
     started_s = clock.monotonic_s()
-    with RoundRobinReader(getters, max_concurrent=MOST_CONCURRENT, clock=clock) as reader:
+    with RoundRobinReader(getters, max_concurrent=MOST_CONCURRENT, clock=clock, new_pool=services.new_pool) as reader:
         while not reader.idle:
             for getter in reader.step(STEP_S):
                 if getter.at_tip:
@@ -98,6 +98,7 @@ def _getter(shard: ShardSlice, services: WorkerServices) -> _PlannedShard:
         pacer=services.pacer(shard.shard_id),
         clock=services.clock,
         ending_sequence=shard.ending_sequence,
+        random=services.random,
     )
 
 

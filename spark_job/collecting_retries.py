@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,5 +57,5 @@ def collect_retries(plan: TaskPlan, services: WorkerServices, settings: SourceSe
                 refuse_aggregates(delivery.records, shard.shard_id)
         return FoundRetries(deliveries, reader.done, reader.rows, tuple(reader.gone))
 
-    with ThreadPoolExecutor(min(MOST_CONCURRENT, len(shards)), thread_name_prefix="kinesis-retry") as pool:
+    with services.new_pool(min(MOST_CONCURRENT, len(shards)), "kinesis-retry") as pool:
         return {shard.shard_id: found for shard, found in zip(shards, pool.map(find, shards), strict=True)}

@@ -45,7 +45,7 @@ class Coordinator:
         self._store = services.store
         self._client = services.client
         self._clock = services.clock
-        self._prober = Prober(services.client)
+        self._prober = Prober(services.client, services.new_pool)
         self._watch = ShardWatch()
         self._catalog = ShardCatalog(settings, services.store, services.client, services.clock, self._watch)
         self._outcomes = OutcomeWatch(settings, services.store)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ExpiredIteratorError, ShardNotFoundError, ThrottledError
+from kinesis_spout.thread_pools import NewPool, thread_pool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Executor
 
     from kinesis_spout.kinesis_client import KinesisClient
     from state.position import Position
@@ -44,15 +45,16 @@ class Answer:
 class Prober:
     """Asks for one record of each shard, a bounded number of shards at a time. Blocks until all have answered."""
 
-    def __init__(self, client: KinesisClient) -> None:
+    def __init__(self, client: KinesisClient, new_pool: NewPool = thread_pool) -> None:
         self._client = client
-        self._pool: ThreadPoolExecutor | None = None
+        self._new_pool = new_pool
+        self._pool: Executor | None = None
 
     def ask(self, probes: Sequence[Probe]) -> list[Answer]:
         if len(probes) <= 1:
             return [self._ask(probe) for probe in probes]
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(MOST_CONCURRENT, thread_name_prefix="kinesis-probe")
+            self._pool = self._new_pool(MOST_CONCURRENT, "kinesis-probe")
         return list(self._pool.map(self._ask, probes))
 
     def close(self) -> None:

@@ -99,6 +99,7 @@ class RetryReader:
             Position.at(retry.first),
             pacer=services.retry_pacer(self._shard_id),
             clock=services.clock,
+            random=services.random,
         )
         return self._getter
 

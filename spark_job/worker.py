@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.kinesis_client import KinesisClient
 from kinesis_spout.pacing import Pacer
+from kinesis_spout.thread_pools import NewPool, thread_pool
 from spark_job.retry_pacer import RetryPacer
 from state.embedded_zookeeper import resolve_connect_string
 from state.zookeeper_store import ZookeeperStateStore
@@ -28,12 +30,17 @@ _lock = threading.Lock()
 
 @dataclass(slots=True)
 class WorkerServices:
-    """The connections of one process. `store` is bound to the application and stream; both connect at their first use."""
+    """The connections of one process. `store` is bound to the application and stream; both connect at their first use.
+
+    `new_pool` and `random` (jitter) are arguments so that a simulation can be repeated.
+    """
 
     client: KinesisClient
     store: StateStore
     clock: Clock
     settings: SourceSettings
+    new_pool: NewPool = thread_pool
+    random: Random = field(default_factory=Random)
     pacers: dict[str, Pacer] = field(default_factory=dict)
     retry_pacers: dict[str, RetryPacer] = field(default_factory=dict)
 
