@@ -74,6 +74,7 @@ class ShardCatalog:
         summary = self.describe()
         self._listing = self._client.list_shards()
         self._listed_s = now_s
+        self._check_never_seen(pin)
         fresh = new_shards(self._listing, self.shard_states(), pin, self.service_now_ms())
         self._save([StateChange(before=None, after=state) for state in fresh])
         if fresh:
@@ -149,6 +150,18 @@ class ShardCatalog:
         self._data_loss(gone, "the service does not list any more, before they were read to their ends")
         self._save([StateChange(before=self.states[shard], after=_given_up(self.states[shard].state)) for shard in gone])
 
+    def _check_never_seen(self, pin: StartPin) -> None:
+        """Shards that were there at the pin, and are gone before the application has looked for the first time.
+
+        A shard that was open at the pin stays for the retention at least, so before that is over nothing is asked.
+        """
+        if self.states or self._retention_ms is None or self.service_now_ms() - pin.time_ms <= self._retention_ms:
+            return
+        listed = {shard.shard_id for shard in self._listing}
+        gone = [shard for shard in pin.shards if shard not in listed and not self._is_there(shard)]
+        if gone:
+            self._say_lost("the service does not list any more, before anything of them was read", ", ".join(gone))
+
     def _is_there(self, shard_id: str) -> bool:
         try:
             self._client.shard_iterator(shard_id, TRIM_HORIZON)
@@ -157,7 +170,9 @@ class ShardCatalog:
         return True
 
     def _data_loss(self, shards: Sequence[str], what: str) -> None:
-        named = ", ".join(f"{shard} (read up to {self.states[shard].state.read_position})" for shard in shards)
+        self._say_lost(what, ", ".join(f"{shard} (read up to {self.states[shard].state.read_position})" for shard in shards))
+
+    def _say_lost(self, what: str, named: str) -> None:
         sentence = f"records may be lost: stream {self._settings.stream.name} has shards that {what}: {named}"
         if self._settings.fail_on_data_loss:
             raise DataLossError(f"{sentence}; set option failOnDataLoss to false to go on with what is left")

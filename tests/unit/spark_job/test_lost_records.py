@@ -51,6 +51,20 @@ def test_a_shard_that_was_idle_beside_a_busy_one_for_days_is_no_loss_after_a_res
         assert len(read_all(job, again, plan)[1]) == 2
 
 
+def test_a_shard_that_was_there_at_the_pin_and_has_vanished_before_the_first_listing_is_loss(one: SimulatedJob) -> None:
+    """Pinned, put, split, and away for days: its children know nothing of what was in it."""
+    one.coordinator().pin_start()
+    one.put(5)
+    one.fake.split(STREAM, shard(0))
+    one.clock.advance(2 * DAY_S)
+    strict = one.coordinator()
+    with pytest.raises(DataLossError, match=f"before anything of them was read: {shard(0)}; set option failOnDataLoss"):
+        next_plan(strict)
+    strict.close()
+    assert next_plan(one.coordinator(fail_on_data_loss=False)) == ""
+    assert set(one.states()) == {shard(1), shard(2)}
+
+
 def test_records_that_expired_between_the_pin_and_the_first_listing_are_loss(job: SimulatedJob) -> None:
     """The start was pinned; the job died, and came back days later."""
     job.coordinator().pin_start()
