@@ -13,7 +13,7 @@ COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS = --extra spark --extra local --extra dev pyproject.toml
 
-.PHONY: help setup setup-test demo test test-lowest check format bench lock clean clean-all python
+.PHONY: help setup setup-test demo test test-lowest simulate mutants check format bench lock clean clean-all python
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 20
@@ -34,6 +34,12 @@ test-lowest: python ## unit, property and Spark tests on the oldest supported pa
 	@"$(PYTHON)" -m scripts.set_up --lowest
 	@JAVA_HOME="$$(cat .venv-lowest/java-home)" .venv-lowest/bin/python -m pytest tests/unit tests/property \
 		tests/integration/test_spark_source.py $(ARGS)
+
+simulate: setup ## N random histories from SEED in simulated time, all promises checked (SEED and N=1 replay one)
+	@$(IN_VENV)/python -m tests.simulation --histories $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+mutants: setup ## known faults put back into a copy of the code, one by one: each must be caught (ARGS=<part of a name>)
+	@$(IN_VENV)/python -m tests.simulation.run_mutants $(ARGS)
 
 check: setup ## lint, format and types, over code and tests
 	@.venv/bin/ruff check --quiet --output-format=concise $(CODE)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from state.connect_string import ConnectString
 from state.znode_state_store import ZnodeStateStore
-from state.znode_tree import Create, Delete, Operation, Set
+from state.znode_tree import Create, Delete, Operation, Set, ZnodeTree
 from state.zookeeper_paths import ZookeeperPaths
 from state.zookeeper_store import DEFAULT_ROOT, ZookeeperTree
 from tests.support.forwarding_tree import ForwardingTree
@@ -27,10 +27,10 @@ def paths_of(address: str, application: str, stream: str) -> ZookeeperPaths:
 
 
 class DyingTree(ForwardingTree):
-    """A `ZnodeTree` over ZooKeeper: the transaction after `writes` others raises `Crash`, before it is done or after."""
+    """A `ZnodeTree` over another: the transaction after `writes` others raises `Crash`, before it is done or after."""
 
-    def __init__(self, address: str, writes: int, *, after: bool) -> None:
-        super().__init__(zookeeper_tree(address))
+    def __init__(self, tree: ZnodeTree, writes: int, *, after: bool) -> None:
+        super().__init__(tree)
         self._writes_left = writes
         self._after = after
 
@@ -46,7 +46,7 @@ class DyingTree(ForwardingTree):
 
 def dying_store(address: str, application: str, stream: str, writes: int, *, after: bool) -> ZnodeStateStore:
     return ZnodeStateStore(
-        DyingTree(address, writes, after=after), paths_of(address, application, stream), reset_command="kinesis-spout reset"
+        DyingTree(zookeeper_tree(address), writes, after=after), paths_of(address, application, stream), reset_command="kinesis-spout reset"
     )
 
 

@@ -54,7 +54,7 @@ def key_of(row: Row) -> str:
 class PlayedOutcomes:
     """`fails` says of a row why its record fails, or None. `calls` are the message ids the function saw, `letters` the dead ones.
 
-    `reports` false: the batch runs as if it were not tracked any more.
+    `gone` are retries of which nothing is left: shard, first and last number. `reports` false: the batch runs as if it were not tracked any more.
     """
 
     open_store: Callable[[], StateStore]
@@ -64,6 +64,7 @@ class PlayedOutcomes:
     reports: bool = True
     calls: list[str] = field(default_factory=list)
     letters: list[tuple[str, int, str]] = field(default_factory=list)
+    gone: list[tuple[str, int, int]] = field(default_factory=list)
     done: list[PlanReport] = field(default_factory=list)
     _tokens: Any = field(default_factory=count)
 
@@ -118,6 +119,7 @@ class _Batch:
                 stored = self.stored[shard].of(str(first))
                 assert stored is not None
                 self.letters.append((f"{shard}:{first}", stored.attempts, "past the stream's retention"))
+                self.played.gone.append((shard, stored.first.sequence, stored.last.sequence))
 
     def accept(self, row: Row) -> bool:
         """Whether the function has processed it."""

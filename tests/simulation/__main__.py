@@ -1,0 +1,75 @@
+"""Plays random histories: `python -m tests.simulation --histories 1000 --seed 1` (`make simulate N=1000 SEED=1`).
+
+History number n has the seed SEED + n - 1, so `--histories 1 --seed <its seed>` replays it. Ends with 1 when a promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from random import SystemRandom
+
+from tests.simulation.history import BrokenPromiseError, play
+
+CHUNK = 20
+PROGRESS_S = 10.0
+
+
+def play_some(seeds: range) -> tuple[int, Counter[str], list[str]]:
+    """Play histories; how many, what happened in them, and what was broken."""
+    counts: Counter[str] = Counter()
+    broken: list[str] = []
+    for seed in seeds:
+        try:
+            counts.update(play(seed))
+        except BrokenPromiseError as error:
+            broken.append(str(error))
+    return len(seeds), counts, broken
+
+
+def play_all(first: int, histories: int, jobs: int, most_broken: int) -> tuple[Counter[str], list[str], float]:
+    """Play them in so many processes, telling of the progress; stops early when `most_broken` are broken."""
+    counts: Counter[str] = Counter()
+    broken: list[str] = []
+    played, begun_s = 0, time.monotonic()
+    told_s = begun_s
+    chunks = [range(at, min(at + CHUNK, first + histories)) for at in range(first, first + histories, CHUNK)]
+    with ProcessPoolExecutor(min(jobs, len(chunks))) as pool:
+        for done in as_completed([pool.submit(play_some, chunk) for chunk in chunks]):
+            number, counted, wrong = done.result()
+            played += number
+            counts.update(counted)
+            broken += wrong
+            if time.monotonic() - told_s >= PROGRESS_S:
+                told_s = time.monotonic()
+                print(f"{played} of {histories} histories, {played / (told_s - begun_s):.1f}/s, {len(broken)} broken", file=sys.stderr)
+            if len(broken) >= most_broken:
+                pool.shutdown(wait=True, cancel_futures=True)
+                break
+    return counts, broken, time.monotonic() - begun_s
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--histories", type=int, default=1000, help="how many")
+    parser.add_argument("--seed", type=int, default=None, help="the first one's; drawn and told without it")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--most-broken", type=int, default=5, help="stop when so many are broken")
+    given = parser.parse_args()
+    first = SystemRandom().getrandbits(32) if given.seed is None else given.seed
+    print(f"{given.histories} histories from seed {first}")
+    counts, broken, took_s = play_all(first, given.histories, given.jobs, given.most_broken)
+    for what, times in sorted(counts.items()):
+        print(f"{times:10}  {what}")
+    print(f"{took_s:.1f} s, {given.histories / took_s:.1f} histories/s, {len(broken)} broken")
+    for told in broken:
+        print(f"\n{told}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""What must hold after every step, and at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from state.position import PositionKind
+from state.report import OnFailure
+from state.shard_state import Lifecycle
+from tests.simulation.past import Past
+from tests.simulation.world import STREAM
+
+if TYPE_CHECKING:
+    from state.shard_state import ShardState
+
+
+class Checks(Past):
+    def check(self) -> None:
+        """No checkpoint moves back; none, and no read position, passes a record that no finished batch has, and that does not wait."""
+        resolved = self.resolved()
+        for shard, stored in self.world.store().load_states().items():
+            mark = (stored.version, repr(stored.state.settled_plan).encode())
+            if self.seen.get(shard) != mark:
+                self.seen[shard] = mark
+                self._check_shard(stored.state, resolved)
+
+    def _check_shard(self, state: ShardState, resolved: set[str]) -> None:
+        shard = state.shard_id
+        checkpoint = -1 if state.checkpoint is None else state.checkpoint.sequence
+        assert checkpoint >= self.checkpoints.get(shard, -1), f"the checkpoint of {shard} has moved back"
+        self.checkpoints[shard] = checkpoint
+        ranges = [(one.first.sequence, one.last.sequence) for one in state.unresolved]
+        assert all(first > checkpoint for first, _ in ranges), f"the checkpoint of {shard} has passed a queued one"
+        read_to = self._read_to(state)
+        numbers = self.world.records.get(shard, [])
+        unread = [
+            number
+            for number in numbers
+            if number <= read_to
+            and f"{shard}:{number}" not in resolved
+            and not any(first <= number <= last for first, last in ranges)
+        ]
+        if unread and self.days_passed:
+            unread = self._unexplained(shard, unread)
+        assert not unread, f"{shard} at {state.read_position} has passed {len(unread)} records that nobody has read: {unread[:3]}"
+
+    def _read_to(self, state: ShardState) -> int:
+        """The number up to which the state says that the shard was read."""
+        if state.end_was_read:
+            return 1 << 200
+        position = state.read_position
+        if position.sequence is None:
+            return -1
+        return position.sequence.sequence - (position.kind is PositionKind.AT)
+
+    def _unexplained(self, shard: str, numbers: list[int]) -> list[int]:
+        """Those that are there, or of a shard of which nothing was said."""
+        kept = self.world.kept()
+        return [number for number in numbers if f"{shard}:{number}" in kept or not self._was_told_of(shard)]
+
+    def _was_told_of(self, shard: str) -> bool:
+        """Whether the product said that records of the shard may be lost, or of one that it continues: then it never knew it."""
+        return shard in self.lost_in or any(self._was_told_of(parent) for parent in self.world.parents.get(shard, ()))
+
+    # the end --------------------------------------------------------------------------------------------------
+    def check_end(self) -> None:
+        missing = self.missing()
+        assert not missing, f"{len(missing)} records were lost: {sorted(missing)[:5]}"
+        lost = self.world.ids() - self.resolved()
+        self.count("records lost to retention, and told of", len(lost))
+        stuck = self.stuck()
+        assert not stuck, f"these shards are stuck: {stuck}"
+        self._check_order()
+        if not self.thrown_away:
+            self._check_sink(lost)
+        if self.outcomes is not None:
+            self._check_letters()
+
+    def missing(self) -> list[str]:
+        """Records that are neither resolved nor told to be lost."""
+        missing = sorted(self.world.ids() - self.resolved())
+        if not self.days_passed:
+            return missing
+        kept = self.world.kept() if missing else set()
+        return [one for one in missing if one in kept or not self._was_told_of(one.partition(":")[0])]
+
+    def stuck(self) -> list[str]:
+        """Shards that are not where they should be once all is read: the closed ones finished, the others at their tips.
+
+        The number that a finished shard shows beside SHARD_END is a lower bound only: what was acked behind a failure is not kept.
+        """
+        found = []
+        states = {shard: stored.state for shard, stored in self.world.store().load_states().items()}
+        for shard in self.world.fake.shards(STREAM):
+            state = states.get(shard.shard_id)
+            if state is None:
+                found.append(f"{shard.shard_id} has no state")
+                continue
+            put = self.world.records.get(shard.shard_id, [])
+            checkpoint = None if state.checkpoint is None else state.checkpoint.sequence
+            if (state.lifecycle is Lifecycle.FINISHED) != (not shard.is_open):
+                found.append(f"{shard.shard_id} is {state.lifecycle} at {state.read_position}, closed: {not shard.is_open}")
+            elif shard.is_open and put and checkpoint != put[-1] and f"{shard.shard_id}:{put[-1]}" in self.resolved():
+                found.append(f"{shard.shard_id} has its checkpoint at {checkpoint}, not at {put[-1]}")
+        return found
+
+    def _check_order(self) -> None:
+        """No child's first record was first delivered before the last of its parents'."""
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        rows = ((row["shardId"], row["sequenceNumber"]) for row in self.job.delivered)
+        for place, (shard, _) in enumerate(dict.fromkeys(rows)):
+            first.setdefault(shard, place)
+            last[shard] = place
+        for child, place in first.items():
+            for parent in self.world.parents[child]:
+                assert last.get(parent, -1) < place, f"{child} was delivered before the end of {parent}"
+
+    def _check_sink(self, lost: set[str]) -> None:
+        found = [f"{row['shardId']}:{row['sequenceNumber']}" for rows in self.job.sink.values() for row in rows]
+        assert len(found) == len(set(found)), "an idempotent sink has records twice"
+        assert set(found) | self.letters() == self.world.ids() - lost
+        again = set() if self.failing is None else self.failing.failed_in_outage
+        assert not set(found) & self.letters() - again, "records were processed that had been dead-lettered, or the other way round"
+        if self.outcomes is not None and self.outcomes.policy.on_failure is OnFailure.BLOCK_SHARD:
+            processed: dict[str, list[int]] = {}
+            for _, rows in sorted(self.job.sink.items()):
+                for row in rows:
+                    processed.setdefault(row["shardId"], []).append(int(row["sequenceNumber"]))
+            for shard, numbers in processed.items():
+                assert numbers == sorted(numbers), f"the records of {shard} were not processed in their order"
+
+    def _check_letters(self) -> None:
+        """Dead are those that failed always; nothing is tried more often than the policy says."""
+        assert self.outcomes is not None
+        assert self.failing is not None
+        limit = self.outcomes.policy.retry.retry_limit
+        letters = [(message.rpartition(":")[0], attempts) for message, attempts, reason in self.outcomes.letters if "past" not in reason]
+        dead = {record for record, _ in letters}
+        self.count("dead letters", len(dead))
+        assert {attempts for _, attempts in letters} <= {limit + 1}, "a record was dead-lettered before, or after, its last attempt"
+        tried = max((int(message.rpartition(":")[2]) for message in self.outcomes.calls), default=0)
+        assert tried <= limit + 1, f"a record was tried {tried} times, the limit is {limit} retries"
+        assert dead <= self.failing.may_be_dead(limit), "a record was dead-lettered that had not failed in its last attempt"
+        alive = self.failing.must_be_dead(limit) - self.letters() - {one for one in self.world.ids() if self.days_passed}
+        assert not alive, f"records that always fail are not dead-lettered: {sorted(alive)[:3]}"

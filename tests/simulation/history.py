@@ -1,0 +1,138 @@
+"""A random history from its seed: drawn, played, and looked at as a whole."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from state.report import OnFailure
+from tests.simulation.checks import Checks
+from tests.simulation.failing import Failing
+from tests.simulation.job import SimulatedJob
+from tests.simulation.query_steps import QuerySteps
+from tests.simulation.stream_steps import StreamSteps
+from tests.simulation.world import LOGGER, World
+from tests.support.played_outcomes import PlayedOutcomes, policy
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+STEPS = 30
+MOST_BATCHES = 1_500
+WIDE = {
+    "max_records_per_trigger": None,
+    "max_records_per_shard": 1000,
+    "max_bytes_per_task": 64 << 20,
+    "max_unresolved_per_shard": 100_000,
+    "probe_max_shards": 100,
+}
+SETTLES_S = 15.0  # by then a reshard that is under way is done, and listed
+WEIGHTS: dict[str, int] = {
+    "put": 20,
+    "batch": 20,
+    "crash": 8,
+    "crash_at_write": 7,
+    "split": 5,
+    "merge": 5,
+    "update_shard_count": 3,
+    "generations": 2,
+    "restart": 3,
+    "zombie": 4,
+    "stale_driver": 3,
+    "lose_session": 2,
+    "lose_answers": 2,
+    "available_now": 2,
+    "empty_pages": 2,
+    "iterators_expire": 1,
+    "time": 3,
+    "skew": 2,
+    "fault": 8,
+}
+BACKUPS = {"new_location": 2, "back_up_location": 3, "restore_location": 2, "back_up_zookeeper": 3, "restore_zookeeper": 2}
+DAYS = {"retention": 4}
+OUTAGES = {"outage": 3}
+
+
+class BrokenPromiseError(AssertionError):
+    """A history has ended as none may. The message has the seed, what was drawn, and the log."""
+
+
+class History(StreamSteps, QuerySteps, Checks):
+    def play(self, weights: dict[str, int]) -> None:
+        for _ in range(STEPS):
+            name = self.random.choices(list(weights), weights=list(weights.values()))[0]
+            self.log.append(name)
+            getattr(self, f"do_{name}")()
+            self.check()
+        self.log.append("drain")
+        self.drain()
+        self.check()
+        self.check_end()
+
+    def drain(self) -> None:
+        """Let what is on its way happen, and nothing more go wrong, until there is nothing to read and nothing waits."""
+        self.world.fake.faults.clear()
+        self.job.stop()
+        self.world.change(**WIDE)
+        if self.failing is not None:
+            self.failing.outage_until_s = 0.0
+        self.world.clock.advance(SETTLES_S)
+        self.world.note_shards()
+        for _ in range(MOST_BATCHES):
+            ran = self.run_batch()
+            if not self.missing() and not self.stuck():
+                return
+            if not ran:
+                self.world.clock.advance(10.0)
+
+
+def drawn(seed: int) -> tuple[History, dict[str, int]]:
+    """A history that has not begun, and how often which step happens in it."""
+    random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
+    world = World.drawn(random)
+    job = SimulatedJob(world.settings, world=world)
+    history = History(world, random, job)
+    weights = dict(WEIGHTS)
+    kind = random.choice(("plain", "plain", "backups", "days"))
+    history.days_pass = kind == "days"
+    weights |= {"plain": {}, "backups": BACKUPS, "days": DAYS}[kind]
+    if random.random() < 0.5:
+        weights |= OUTAGES
+        history.failing = Failing(world, random, random.choice(((20, 1, 1, 1), (8, 2, 2, 1), (3, 1, 1, 1))))
+        outcomes = policy(
+            random.choice(list(OnFailure)), retry_limit=random.choice((0, 1, 2, 3)), first_delay_ms=random.choice((0, 500, 5_000))
+        )
+        job.tracked = PlayedOutcomes(world.store, world.skewed.now_ms, history.failing, outcomes)
+    history.log.append(f"{kind}, {'tracked ' + str(job.tracked.policy) if job.tracked else 'not tracked'}")
+    if kind == "days" or "LATEST" in world.settings.starting_position.text:  # what expires before the start is no loss
+        history.log.append("pin")
+        job.start()
+        assert job.reader is not None
+        job.reader.initialOffset()
+        world.clock.advance(10)  # what is put from here on has arrived after the pin, however late
+    return history, weights
+
+
+def play(seed: int) -> Counter[str]:
+    """Play a history; what happened in it, counted. Raises `BrokenPromiseError`."""
+    history, weights = drawn(seed)
+    world = history.world
+    propagates, LOGGER.propagate = LOGGER.propagate, False
+    LOGGER.addHandler(world.warnings)
+    try:
+        history.play(weights)
+    except Exception as exc:
+        told = "\n".join(f"{number:3} {line}" for number, line in enumerate(history.log))
+        raise BrokenPromiseError(
+            f"seed {seed}\n{world.fake.settings}\n{world.settings}\n{told}\n{type(exc).__name__}: {exc}"
+        ) from exc
+    finally:
+        LOGGER.removeHandler(world.warnings)
+        LOGGER.propagate = propagates
+        history.job.stop()
+    for operation, fault in world.fake.faults.struck:
+        world.counts[f"fault: {operation} {fault.code or fault.kind.value}"] += 1
+    if history.outcomes is not None:
+        world.counts["storms"] += sum(report.storm for report in history.outcomes.done)
+    world.counts["records put"] += world.count
+    return world.counts

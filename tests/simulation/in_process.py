@@ -1,0 +1,106 @@
+"""The product's own client on a FakeKinesis in this process: botocore's place is taken, nothing above it.
+
+Requests and answers go through the fake's JSON protocol with its plan of faults, and errors come as botocore's, so that the
+product's translation of them is in the history too. Calls on several shards are made one after the other.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from datetime import UTC, datetime
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Any
+
+import botocore.exceptions as vendor
+import msgspec
+
+from kinesis_spout.kinesis_client import KinesisClient
+from kinesis_spout.kinesis_connection import RAW_BODY, KinesisConnection
+from kinesis_spout.testing import FakeKinesisProtocol, TransportFaultError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.testing import FakeKinesis
+    from spark_job.settings import SourceSettings
+
+
+class Service:
+    """What a botocore client is to `KinesisConnection`: the operations that the source calls."""
+
+    def __init__(self, fake: FakeKinesis) -> None:
+        self._protocol = FakeKinesisProtocol(fake)
+        self._clock = fake.clock
+
+    def describe_stream_summary(self, **arguments: Any) -> dict[str, Any]:
+        answer = self._parsed("DescribeStreamSummary", arguments)
+        summary = answer["StreamDescriptionSummary"]
+        summary["StreamCreationTimestamp"] = datetime.fromtimestamp(summary["StreamCreationTimestamp"], UTC)
+        return answer
+
+    def list_shards(self, **arguments: Any) -> dict[str, Any]:
+        return self._parsed("ListShards", arguments)
+
+    def get_shard_iterator(self, **arguments: Any) -> dict[str, Any]:
+        if (moment := arguments.get("Timestamp")) is not None:
+            arguments["Timestamp"] = moment.timestamp()
+        return self._parsed("GetShardIterator", arguments)
+
+    def get_records(self, **arguments: Any) -> dict[str, Any]:
+        return self._told({RAW_BODY: self._body("GetRecords", arguments)})
+
+    def _parsed(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        return self._told(msgspec.json.decode(self._body(operation, arguments)))
+
+    def _told(self, answer: dict[str, Any]) -> dict[str, Any]:
+        date = formatdate(self._clock.now_ms() / 1000, usegmt=True)
+        return answer | {"ResponseMetadata": {"HTTPHeaders": {"date": date}}}
+
+    def _body(self, operation: str, arguments: dict[str, Any]) -> bytes:
+        try:
+            answer = self._protocol.answer(f"Kinesis_20131202.{operation}", msgspec.json.encode(arguments), authorization=None)
+        except TransportFaultError as exc:
+            raise vendor.ConnectionClosedError(endpoint_url="in this process") from exc
+        if answer.status < 300:
+            return answer.body
+        told = msgspec.json.decode(answer.body)
+        error = {"Code": told["__type"], "Message": told["message"]}
+        raise vendor.ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": answer.status}}, operation)
+
+
+class _Connection(KinesisConnection):
+    def __init__(self, service: Service, settings: SourceSettings, clock: Clock, random: Random) -> None:
+        super().__init__(settings.aws, settings.stream, clock=clock, random=random)
+        self._service = service
+
+    def _vendor_client(self) -> Service:
+        return self._service
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class InProcessClient(KinesisClient):
+    """The product's client, connected to a fake in this process."""
+
+    def __init__(self, service: Service, settings: SourceSettings, clock: Clock, random: Random) -> None:
+        super().__init__(settings.aws, settings.stream, clock=clock)
+        self._connection = _Connection(service, settings, clock, random)
+
+
+class InlinePool(Executor):
+    """Runs each call at once, in the thread of the caller."""
+
+    def __init__(self, most: int = 1, name: str = "") -> None:
+        del most, name
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as exc:  # noqa: BLE001  # as a pool's threads do: whoever asks for the result gets it
+            future.set_exception(exc)
+        return future

@@ -1,0 +1,102 @@
+"""Spark's loop over the product's reader, in a world: its driver may die at a write, its tasks may die and come again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spark_job.coordinator import Coordinator
+from spark_job.source import KinesisStreamReader, TaskPartition
+from spark_job.task_reader import read_task
+from tests.support.micro_batch_engine import Crash, MicroBatchEngine, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from spark_job.worker import WorkerServices
+    from tests.simulation.world import World
+
+COLUMNS = ["shardId", "sequenceNumber", "partitionKey", "data", "attempt", "messageId"]
+
+
+class SimulatedReader(KinesisStreamReader):
+    """The product's reader, but for where its driver's and its executors' connections come from."""
+
+    def __init__(self, world: World, services: WorkerServices) -> None:
+        super().__init__(world.settings)
+        self._world = world
+        self._coordinator = Coordinator(world.settings, services)
+
+    def read(self, partition: Any, services: WorkerServices | None = None) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, TaskPartition)
+        services = services or self._world.executor()
+        return read_task(partition.plan_id, partition.task, partition.plan, services=services, settings=self._settings)
+
+    @property
+    def session(self) -> int:
+        """The driver's session at the store."""
+        return int(self.coordinator._store._tree.session_id())  # type: ignore[attr-defined]  # the simulated store's
+
+
+@dataclass
+class SimulatedJob(MicroBatchEngine):
+    """An engine whose sinks read a batch in part, or twice. `dies_at`: the driver's last write, and whether it is done."""
+
+    world: World | None = None
+    dies_at: tuple[int, bool] | None = None
+    kept: list[Any] = field(default_factory=list)
+    choices: dict[tuple[str, int], bool] = field(default_factory=dict)
+
+    @property
+    def there(self) -> World:
+        assert self.world is not None
+        return self.world
+
+    def start(self) -> None:
+        store = None if self.dies_at is None else self.there.dying_store(self.dies_at[0], after=self.dies_at[1])
+        self.reader = SimulatedReader(self.there, self.there.services(store))
+        if self.available_now:
+            self.reader.prepareForTriggerAvailableNow()
+
+    def read(self, partitions: Sequence[Any]) -> list[Row]:
+        """What this batch's sink wants: the same whenever the batch is replayed. One that has sunk it may skip its reads."""
+        random = self.there.random
+        if self.tracked is None and self.committed + 1 in self.sink and random.random() < 0.3:
+            self.there.counts["replays that skip their reads"] += 1
+            return self.sink[self.committed + 1]
+        wanted = [one for one in partitions if self._wants(one)]
+        self.there.counts["tasks that nobody reads"] += len(partitions) - len(wanted)
+        self.kept.extend(wanted)
+        rows = {one.task: self._attempts(one) for one in wanted}
+        self.delivered.extend(row for one in wanted for row in rows[one.task])
+        if random.random() < 0.15:
+            self.there.counts["second actions"] += 1
+            for one in wanted:
+                assert self._attempt(one) == rows[one.task], "a second action has read other rows than the first"
+        return [row for one in wanted for row in rows[one.task]]
+
+    def _wants(self, partition: Any) -> bool:
+        return self.choices.setdefault((partition.plan_id, partition.task), self.there.random.random() < 0.9)
+
+    def _attempts(self, partition: Any) -> list[Row]:
+        """The rows of a task, some of whose attempts die: before or after they publish, or while they hand over."""
+        random = self.there.random
+        if random.random() < 0.1:
+            self.there.counts["task attempts that died"] += 1
+            services = self.there.services(self.there.dying_store(0, after=random.random() < 0.5))
+            try:
+                for _ in self._reader().read(partition, services):
+                    break
+            except Crash:
+                pass
+        return self._attempt(partition)
+
+    def _attempt(self, partition: Any) -> list[Row]:
+        batches = self._reader().read(partition)
+        return [row for batch in batches for row in batch.select(COLUMNS).to_pylist()]
+
+    def _reader(self) -> SimulatedReader:
+        assert isinstance(self.reader, SimulatedReader)
+        return self.reader

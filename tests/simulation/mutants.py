@@ -1,0 +1,213 @@
+"""Faults to put back into the product, each a replacement in one of its files, and the test that has to catch it.
+
+The first two groups are the known faults of the ancestor and of KafkaSpout's PartitionManager; the last are of our own making.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SIMULATION = "the simulation"
+TRACKER = "tests/property/test_inflight_record_tracker.py"
+CONTRACT = "tests/contract/test_state_store"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`old` stands exactly once in `file`. `catcher`: the simulation, or what pytest is to run."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    catcher: str = SIMULATION
+
+
+ANCESTOR = (
+    Mutant(
+        "a late ack after a failure leaves a ghost in the retry queue",
+        "state/tracker_core.py",
+        "        self._retries.discard(node.first)\n        self._deadlines.discard(node.first)\n        self._exhausted.drop",
+        "        self._deadlines.discard(node.first)\n        self._exhausted.drop",
+        TRACKER,
+    ),
+    Mutant(
+        "an acked record is emitted again",
+        "state/tracker_snapshot.py",
+        "        if node.state is not NodeState.ACKED:\n            unresolved.append",
+        "        if node.state is not NodeState.NONE:\n            unresolved.append",
+        TRACKER,
+    ),
+    Mutant(
+        "a double failure burns two retries",
+        "state/inflight_record_tracker.py",
+        "        if not _is_pending_in(node, attempt):\n            return Effect.IGNORED\n        record =",
+        "        if node.state is not NodeState.PENDING:\n            return Effect.IGNORED\n        record =",
+        TRACKER,
+    ),
+    Mutant(
+        "a retry limit of 0 stops the checkpoint for ever",
+        "state/retry_policy.py",
+        "        if attempts > self.retry_limit:\n",
+        "        if self.retry_limit and attempts > self.retry_limit:\n",
+    ),
+    Mutant(
+        "a checkpoint that cannot be read is taken for none",
+        "state/shard_state_codec.py",
+        "    stored = decode(data, _StoredShardState, path, newest_format=STATE_FORMAT)\n",
+        "    try:\n"
+        "        stored = decode(data, _StoredShardState, path, newest_format=STATE_FORMAT)\n"
+        "    except StoredDataError:\n"
+        "        return ShardState(shard_id=shard_id, read_position=TRIM_HORIZON)\n",
+        f"{CONTRACT}_shards.py -k memory",
+    ),
+    Mutant(
+        "a stale owner writes",
+        "state/fence.py",
+        "                self._tree.commit([*fence, *operations])\n",
+        "                self._tree.commit(operations)\n",
+    ),
+    Mutant(
+        "a checkpoint may move back",
+        "state/shard_znodes.py",
+        "    if went_back or (before.finished and not after.finished):\n",
+        "    if False:\n",
+        f"{CONTRACT}_shards.py -k memory",
+    ),
+    Mutant(
+        "retries come without backoff",
+        "state/retry_policy.py",
+        "        return now_ms + round(delay - delay * self.jitter * random.random())\n",
+        "        return now_ms\n",
+        TRACKER,
+    ),
+    Mutant(
+        "attempts are forgotten in a restart",
+        "state/tracker_snapshot.py",
+        "        nodes.append(Node(record.first, record.last, record.count, node_state, record, detached=True))\n",
+        "        forgotten = replace(record, attempts=0)\n"
+        "        nodes.append(Node(record.first, record.last, record.count, node_state, forgotten, detached=True))\n",
+        TRACKER,
+    ),
+    Mutant(
+        "an ack that comes before the emission is registered is lost",
+        "state/inflight_record_tracker.py",
+        "        self._append(sequence, sequence, 1)\n",
+        "        late, self._late = getattr(self, '_late', None), sequence\n"
+        "        if late is not None:\n"
+        "            self._append(late, late, 1)\n",
+        TRACKER,
+    ),
+)
+PARTITION_MANAGER = (
+    Mutant(
+        "failed records that are too far behind are dropped",
+        "state/tracker_snapshot.py",
+        "unresolved=tuple(unresolved), lifecycle=lifecycle)\n",
+        "unresolved=tuple(unresolved[-3:]), lifecycle=lifecycle)\n",
+    ),
+    Mutant(
+        "nothing new is read while failures wait",
+        "spark_job/retry_queue.py",
+        "        return in_order or shard.records >= most_unresolved\n",
+        "        return True\n",
+        "tests/unit/spark_job/test_planned_retries.py",
+    ),
+    Mutant(
+        "a read from a stored position jumps to the newest data",
+        "kinesis_spout/service_shapes.py",
+        'kind = "AFTER_SEQUENCE_NUMBER" if past else',
+        'kind = "LATEST" if past else',
+    ),
+    Mutant(
+        "what has expired unread is passed over in silence",
+        "spark_job/shard_catalog.py",
+        "        new = [shard for shard in lapsed if shard not in self._reported]\n",
+        "        new: list[str] = []\n",
+    ),
+    Mutant(
+        "state of another stream is picked up",
+        "state/znode_state_store.py",
+        "        if (known.arn, known.created_ms) == (identity.arn, identity.created_ms):\n",
+        "        if known:\n",
+        f"{CONTRACT}.py -k memory",
+    ),
+)
+OURS = (
+    Mutant(
+        "a child is read before its parent is settled",
+        "spark_job/planner.py",
+        "    if parent in states:\n        return states[parent].end_was_read\n",
+        "    if parent in states:\n        return True\n",
+    ),
+    Mutant(
+        "an adopted end is one record short",
+        "spark_job/adopting.py",
+        "        return page.records.slice(0, index + 1)\n",
+        "        return page.records.slice(0, index)\n",
+    ),
+    Mutant(
+        "another attempt reads on where the first has ended",
+        "spark_job/task_reader.py",
+        "        if published.token == end.token:\n",
+        "        if published:\n",
+    ),
+    Mutant(
+        "a task that was read before is read again to the tip",
+        "spark_job/task_reader.py",
+        "    published = services.store.read_end(plan_id, task)\n    if published is None:\n",
+        "    published = None\n    if published is None:\n",
+        "tests/unit/spark_job/test_replayed_plans.py",
+    ),
+    Mutant(
+        "a zombie publishes into a closed plan",
+        "state/plan_znodes.py",
+        "            self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), Create(path, encode(end, path))])\n",
+        "            self._tree.commit([Create(path, encode(end, path))])\n",
+        f"{CONTRACT}_plans.py -k memory",
+    ),
+    Mutant(
+        "what failed is acked with its batch",
+        "state/settle.py",
+        "    tracker.ack_except(emission.sequence, emission.attempt, left)\n",
+        "    tracker.ack(emission.sequence, emission.attempt)\n",
+    ),
+    Mutant(
+        "a plan is settled twice",
+        "state/settle.py",
+        "    if _has_settled(state, plan_id):\n        return state\n",
+        "",
+    ),
+    Mutant(
+        "an empty page is taken for the end",
+        "kinesis_spout/shard_getter.py",
+        "        ended = decoded.next_iterator is None or self._is_beyond_the_end()\n",
+        "        ended = decoded.next_iterator is None or not decoded.count\n",
+    ),
+    Mutant(
+        "the last record of a span is read again",
+        "kinesis_spout/shard_getter.py",
+        "            self._position = Position.after(decoded.last)\n",
+        "            self._position = Position.at(decoded.last)\n",
+        "tests/unit/kinesis_spout/test_shard_getter.py",
+    ),
+    Mutant(
+        "a cut page is told as if it were whole",
+        "spark_job/collecting.py",
+        '            "last": SequenceNumber.parse(pages[-1].column("sequenceNumber")[-1].as_py()),\n',
+        '            "last": last.last if last and last.last else SequenceNumber.parse("0"),\n',
+    ),
+    Mutant(
+        "what never had a state is not missed",
+        "spark_job/shard_catalog.py",
+        "        gone = [shard for shard in pin.shards if shard not in listed and not self._is_there(shard)]\n",
+        "        gone: list[str] = []\n",
+    ),
+    Mutant(
+        "a retry that was not looked for is acked",
+        "state/settle.py",
+        "planned.retries[: end.retries_done]\n",
+        "planned.retries\n",
+    ),
+)
+MUTANTS = (*ANCESTOR, *PARTITION_MANAGER, *OURS)

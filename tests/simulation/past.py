@@ -1,0 +1,116 @@
+"""What has happened in a history so far, and the batches that make it go on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kinesis_spout.errors import DataLossError
+from tests.support.micro_batch_engine import Crash
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from state.znode_tree import Znode
+    from tests.simulation.failing import Failing
+    from tests.simulation.job import SimulatedJob
+    from tests.simulation.world import World
+    from tests.support.played_outcomes import PlayedOutcomes, Row
+
+SHARD = re.compile(r"shardId-\d{12}")
+
+
+@dataclass
+class Past:
+    """Steps are noted in `log`. `lost_in`: the shards of which the product has said that records may be lost.
+
+    `thrown_away`: the checkpoint location or ZooKeeper was replaced, so records come twice. `days_passed`: retention has.
+    `days_pass`: it may. `left_unread`: the product has said that an AvailableNow run has ended with unread shards.
+    """
+
+    world: World
+    random: Random
+    job: SimulatedJob
+    failing: Failing | None = None
+    log: list[str] = field(default_factory=list)
+    committed: list[str] = field(default_factory=list)
+    done: set[str] = field(default_factory=set)
+    checkpoints: dict[str, int] = field(default_factory=dict)
+    walked: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    location: tuple[list[dict[str, object]], int, dict[int, list[Row]]] | None = None
+    backup: dict[str, Znode] | None = None
+    lost_in: set[str] = field(default_factory=set)
+    thrown_away: bool = False
+    days_passed: bool = False
+    days_pass: bool = False
+    left_unread: bool = False
+
+    @property
+    def outcomes(self) -> PlayedOutcomes | None:
+        return self.job.tracked
+
+    def note(self, text: object) -> None:
+        self.log[-1] += f" {text}"
+
+    def count(self, what: str, times: int = 1) -> None:
+        self.world.counts[what] += times
+
+    def letters(self) -> set[str]:
+        if self.outcomes is None:
+            return set()
+        gone = {
+            f"{shard}:{number}"
+            for shard, first, last in self.outcomes.gone
+            for number in self.world.records[shard]
+            if first <= number <= last
+        }
+        return gone | {message.rpartition(":")[0] for message, _, _ in self.outcomes.letters if message.count(":") > 1}
+
+    def resolved(self) -> set[str]:
+        """Records that need not come again: a finished batch has them, or the dead letter."""
+        return self.done | self.letters()
+
+    def run_batch(self, crash_at: str | None = None) -> bool | str:
+        before = self.job.committed
+        try:
+            ran = self.job.run_batch(crash_at)
+        except Crash as crash:
+            self.count(f"crash: {crash}")
+            self.job.stop()
+            return f"died {crash}"
+        except DataLossError as error:
+            return self.go_on_after(error)
+        finally:
+            if self.job.committed > before:
+                self._on_committed(self.job.sink[self.job.committed])
+            self._hear()
+        self.count("batches" if ran else "polls that find nothing")
+        return ran
+
+    def _on_committed(self, rows: list[Row]) -> None:
+        ids = [f"{row['shardId']}:{row['sequenceNumber']}" for row in rows]
+        self.committed.extend(ids)
+        self.done.update(ids)
+        self.count("records in finished batches", len(ids))
+        self.count("retries in finished batches", sum(row["attempt"] > 1 for row in rows))
+        self.count("empty batches", not rows)
+
+    def go_on_after(self, error: DataLossError) -> str:
+        """The query has ended; its user lets it go on without what is lost."""
+        assert self.days_passed, f"a loss was told of though nothing can have expired: {error}"
+        self.count("losses that ended the query")
+        self.lost_in.update(SHARD.findall(str(error)))
+        self.job.stop()
+        self.world.change(fail_on_data_loss=False)
+        return "ended by a loss"
+
+    def _hear(self) -> None:
+        said, self.world.warnings.said = self.world.warnings.said, []
+        for sentence in said:
+            self.left_unread = self.left_unread or sentence.startswith("the run ends, though these shards")
+            if "lost" in sentence or "past the stream's retention" in sentence:
+                assert self.days_passed, f"a loss was told of though nothing can have expired: {sentence}"
+                self.count("losses that were told of")
+                self.lost_in.update(SHARD.findall(sentence))

@@ -1,0 +1,172 @@
+"""What happens to the query: batches, crashes, restarts, zombies, backups put back."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+from kinesis_spout.errors import DataLossError
+from state.errors import PlanClosedError, StaleOwnerError
+from state.report import OnFailure
+from tests.simulation.job import SimulatedReader
+from tests.simulation.past import Past
+from tests.support.micro_batch_engine import CRASHES, TRACKED_CRASHES
+
+if TYPE_CHECKING:
+    from state.znode_tree import Znode
+
+MOST_WRITES = 14
+OUTAGE_S = 30.0
+STORM_RECORDS = 150
+MOST_BATCHES = 600
+
+
+class QuerySteps(Past):
+    def do_batch(self) -> None:
+        self.note(self.run_batch())
+
+    def do_crash(self) -> None:
+        where = self.random.choice(CRASHES if self.outcomes is None else TRACKED_CRASHES)
+        self.note(where)
+        self.note(self.run_batch(where))
+
+    def do_crash_at_write(self) -> None:
+        self.job.stop()
+        self.job.dies_at = (self.random.randrange(MOST_WRITES), self.random.random() < 0.5)
+        self.note(self.job.dies_at)
+        try:
+            for _ in range(3):
+                self.note(self.run_batch())
+        finally:
+            self.job.dies_at = None
+            self.job.stop()
+
+    def do_restart(self) -> None:
+        self.job.stop()
+
+    def do_available_now(self) -> None:
+        """A run that ends, having read at least all that was there at its start."""
+        self.job.stop()
+        there = self.world.ids()
+        is_out = self.failing is not None and self.failing.outage_until_s > self.world.clock.monotonic_s()
+        self.job.available_now = True
+        self.left_unread = False
+        self.count("AvailableNow runs")
+        try:
+            for _ in range(MOST_BATCHES):
+                if not self.run_batch():
+                    break
+            else:
+                raise AssertionError(f"an AvailableNow run has not ended after {MOST_BATCHES} batches")
+        finally:
+            self.job.available_now = False
+            self.job.stop()
+        missing = there - self.resolved() - self.queued()
+        if self.days_passed:
+            missing &= self.world.kept()
+        # In an outage nothing new is read, and behind a failure nothing where order matters; the run waits only so long, and says so.
+        in_order = self.outcomes is not None and self.outcomes.policy.on_failure is not OnFailure.CONTINUE
+        assert is_out or (in_order and self.left_unread) or not missing, f"an AvailableNow run ended early: {sorted(missing)[:5]} and {len(missing)} in all"
+
+    def do_zombie(self) -> None:
+        """A task that nobody waits for any more reads on."""
+        if not self.job.kept:
+            return
+        partition = self.random.choice(self.job.kept)
+        self.note((partition.plan_id, partition.task))
+        reader = self._reader()
+        try:
+            rows = [row for batch in reader.read(partition) for row in batch.to_pylist()]
+        except PlanClosedError:
+            self.count("zombie tasks that were refused")
+            return
+        except DataLossError as error:
+            self.go_on_after(error)
+            return
+        self.count("zombie tasks that read what was read")
+        assert {f"{row['shardId']}:{row['sequenceNumber']}" for row in rows} <= self.world.ids()
+
+    def do_stale_driver(self) -> None:
+        """A driver whose session has lapsed does not know yet that another one has taken over, and goes on."""
+        stale = self._reader()
+        start = self.job.offsets[self.job.committed] if self.job.committed >= 0 else stale.initialOffset()
+        self.note(self.run_batch())
+        if self.job.reader is not stale:
+            return
+        self.job.reader = None
+        self.world.backend.expire(stale.session)
+        self.note(self.run_batch())
+        before = self._written()
+        try:
+            stale.latestOffset(self.random.choice([start, *self.job.offsets]), stale.getDefaultReadLimit())
+        except StaleOwnerError:
+            self.count("stale drivers that were refused")
+        except DataLossError as error:
+            self.go_on_after(error)
+        finally:
+            stale.stop()
+        assert self._written() == before, "a stale driver has written"
+
+    def do_lose_session(self) -> None:
+        self.world.backend.expire(self._reader().session)
+        self.count("sessions that were lost")
+
+    def do_lose_answers(self) -> None:
+        self.world.backend.lose_next_answers(self.random.choice((1, 2)))
+        self.count("answers of the store that were lost")
+
+    def do_outage(self) -> None:
+        """For a while, every record fails."""
+        if self.failing is not None:
+            self.failing.outage_until_s = self.world.clock.monotonic_s() + OUTAGE_S
+            self.world.put(3 if self.world.is_narrow else STORM_RECORDS)
+            self.note(self.run_batch())
+
+    # backups --------------------------------------------------------------------------------------------------
+    def do_new_location(self) -> None:
+        self.job.forget_checkpoint_location()
+        self.job.sink = {}
+        self.thrown_away = True
+        self.count("new checkpoint locations")
+
+    def do_back_up_location(self) -> None:
+        self.location = copy.copy(self.job.offsets), self.job.committed, copy.copy(self.job.sink)
+
+    def do_restore_location(self) -> None:
+        if self.location is not None:
+            self.job.stop()
+            offsets, self.job.committed, sink = self.location
+            self.job.offsets, self.job.sink = copy.copy(offsets), copy.copy(sink)
+            self.thrown_away = True
+            self.count("old checkpoint locations restored")
+
+    def do_back_up_zookeeper(self) -> None:
+        self.backup = self.world.znodes()
+
+    def do_restore_zookeeper(self) -> None:
+        if self.backup:
+            self.job.stop()
+            self.world.restore(self.backup)
+            self.thrown_away = True
+            self.checkpoints = {}
+            self.seen = {}
+            self.count("old ZooKeepers restored")
+
+    def queued(self) -> set[str]:
+        """Records that wait for their retry."""
+        found = set()
+        for shard, stored in self.world.store().load_states().items():
+            for one in stored.state.unresolved:
+                numbers = self.world.records.get(shard, [])
+                found |= {f"{shard}:{n}" for n in numbers if one.first.sequence <= n <= one.last.sequence}
+        return found
+
+    def _written(self) -> dict[str, Znode]:
+        """The application's nodes, but for those that only hold others."""
+        return {path: node for path, node in self.world.znodes().items() if node.data}
+
+    def _reader(self) -> SimulatedReader:
+        if self.job.reader is None:
+            self.job.start()
+        assert isinstance(self.job.reader, SimulatedReader)
+        return self.job.reader

@@ -1,0 +1,116 @@
+"""What happens on the stream's side: puts, resharding, faults of the service, time."""
+
+from __future__ import annotations
+
+from kinesis_spout.testing import (
+    ServiceError,
+    drop,
+    duplicate_listing,
+    end_without_children,
+    expired_iterator,
+    internal_failure,
+    requests,
+    slow,
+    throttle,
+)
+from tests.simulation.past import Past
+from tests.simulation.world import STREAM
+
+ITERATOR_LIFE_S = 301.0
+MOST_SHARDS = 6
+DAY_S = 86_400.0
+ANSWERED = ("GetRecords", "GetRecords", "GetShardIterator", "DescribeStreamSummary", "ListShards")
+
+
+class StreamSteps(Past):
+    def do_put(self) -> None:
+        self.world.clock.advance(self.random.choice((0, 0.01, 1)))
+        count = self.random.choice((1, 3, 7) if self.world.is_narrow else (1, 3, 7, 40))
+        self.note(count)
+        self.world.put(count)
+
+    def do_split(self) -> None:
+        opened = self._open()
+        if len(opened) < MOST_SHARDS:
+            self._reshard("splits", lambda: self.world.fake.split(STREAM, self.random.choice(opened)))
+
+    def do_merge(self) -> None:
+        opened = self._open()
+        if len(opened) > 1:
+            low = self.random.randrange(len(opened) - 1)
+            self._reshard("merges", lambda: self.world.fake.merge(STREAM, opened[low], opened[low + 1]))
+
+    def do_update_shard_count(self) -> None:
+        count = len(self._open())
+        target = self.random.randint(-(-count // 2), min(2 * count, MOST_SHARDS))
+        if target != count:
+            request = requests.UpdateShardCount(stream_name=STREAM, target_shard_count=target, scaling_type="UNIFORM_SCALING")
+            self._reshard("updates of the shard count", lambda: self.world.fake.update_shard_count(request))
+
+    def do_generations(self) -> None:
+        """Several reshards, with records in between, that the job does not see."""
+        self.job.stop()
+        for _ in range(self.random.choice((2, 3))):
+            self.do_put()
+            self.random.choice((self.do_split, self.do_merge, self.do_update_shard_count))()
+            self.world.clock.advance(self.random.choice((0, 4)))
+        self.count("several generations while the job was down")
+
+    def do_empty_pages(self) -> None:
+        shard = self.random.choice(self.world.fake.shards(STREAM)).shard_id
+        self.note(shard)
+        self.count("runs of empty pages")
+        self.world.fake.insert_empty_pages(STREAM, shard, self.random.choice((1, 3, 12)))
+
+    def do_iterators_expire(self) -> None:
+        self.count("times that all iterators expired")
+        self.world.clock.advance(ITERATOR_LIFE_S)
+
+    def do_time(self) -> None:
+        self.world.clock.advance(self.random.choice((0.5, 5, 60)))
+
+    def do_skew(self) -> None:
+        self.world.skewed.ahead_ms = self.random.choice((0, 0, -1_500, 1_500, -20_000, 20_000))
+        self.note(self.world.skewed.ahead_ms)
+        self.count("new settings of the clock")
+
+    def do_fault(self) -> None:
+        """What passes by itself befalls some of the next requests; so little at a time that the product's patience is enough.
+
+        An end without children is left out where days pass: shards of which no listing and no end has ever told may then vanish.
+        """
+        self.world.fake.faults.clear()
+        operation = self.random.choice(ANSWERED)
+        kinds = [internal_failure(), drop(), drop(processed=True), throttle(), slow(2.0)]
+        if operation == "GetRecords":
+            kinds += [expired_iterator(), expired_iterator()]
+            kinds += [] if self.days_pass else [end_without_children(), end_without_children()]
+        if operation == "ListShards":
+            kinds += [duplicate_listing(), duplicate_listing()]
+        fault = self.random.choice(kinds)
+        self.note((operation, fault.kind.value, fault.code))
+        self.world.fake.faults.add(fault, operation=operation, times=self.random.choice((1, 2)))
+
+    def do_retention(self) -> None:
+        """The job is down for longer than the retention. Before that, it may have seen the tip."""
+        self.days_passed = True
+        self.job.stop()
+        self.world.change(fail_on_data_loss=self.random.random() < 0.5)
+        self.world.clock.advance(DAY_S * self.random.choice((0.6, 1.1, 2.5)))
+        self.count("days that passed")
+
+    def _open(self) -> list[str]:
+        """Open shards in the order of their hash keys."""
+        opened = (shard for shard in self.world.fake.shards(STREAM) if shard.is_open)
+        return [shard.shard_id for shard in sorted(opened, key=lambda shard: shard.hash_keys.start)]
+
+    def _reshard(self, what: str, change: object) -> None:
+        assert callable(change)
+        try:
+            change()
+        except ServiceError as error:
+            self.note(error.code)  # another one is under way
+            return
+        self.note(what)
+        self.count(what)
+        self.world.note_shards()

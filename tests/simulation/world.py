@@ -1,0 +1,213 @@
+"""What a simulated application lives in: a stream, time, ZooKeeper's place in memory, and the book of what was put."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
+from spark_job.kinesis_source import KinesisSource
+from spark_job.worker import WorkerServices
+from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
+from state.znode_state_store import ZnodeStateStore
+from state.znode_tree import Znode
+from state.zookeeper_paths import ZookeeperPaths
+from state.zookeeper_store import DEFAULT_ROOT
+from tests.simulation.in_process import InlinePool, InProcessClient, Service
+from tests.support.dying_store import OWNER_NODES, DyingTree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from random import Random
+
+    from spark_job.settings import SourceSettings
+    from state.state_store import StateStore
+
+STREAM, APPLICATION = "orders", "orders-etl"
+PATHS = ZookeeperPaths(root=DEFAULT_ROOT, application=APPLICATION, stream=STREAM)
+SHORTEST_SLEEP_S = 0.001
+LOGGER = logging.getLogger("kinesis_spout")
+
+
+class SkewedClock:
+    """The application's machines: their time of day is not the service's. Time passes for both alike."""
+
+    def __init__(self, service: ManualClock) -> None:
+        self._service = service
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return self._service.now_ms() + self.ahead_ms
+
+    def monotonic_s(self) -> float:
+        return self._service.monotonic_s()
+
+    def sleep(self, seconds: float) -> None:
+        """No sleep is so short that time stands still: what is left of a float's sum may be too little to move the clock."""
+        if seconds > 0:
+            self._service.sleep(max(seconds, SHORTEST_SLEEP_S))
+
+
+class Warnings(logging.Handler):
+    """What the product has warned of."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+@cache
+def base_settings() -> SourceSettings:
+    """As a user would give them."""
+    return KinesisSource(
+        stream=STREAM,
+        application=APPLICATION,
+        zookeeper="in-memory:2181",
+        region="us-east-1",
+        starting_position="TRIM_HORIZON",
+        owner_wait="0s",
+        probe_interval="200ms",
+        shard_refresh_interval="100ms",
+    ).settings()
+
+
+@cache
+def latest() -> Any:
+    """The wish to start at the newest record."""
+    return KinesisSource(stream=STREAM, application=APPLICATION, zookeeper="in-memory:2181", region="us-east-1").settings()
+
+
+@dataclass
+class World:
+    """`records` and `parents` are the book of what was put and of who continues whom: by shard, in order."""
+
+    random: Random
+    settings: SourceSettings
+    fake: FakeKinesis
+    clock: ManualClock
+    skewed: SkewedClock
+    service: Service
+    backend: MemoryBackend = field(default_factory=MemoryBackend)
+    records: dict[str, list[int]] = field(default_factory=dict)
+    parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    warnings: Warnings = field(default_factory=Warnings)
+    count: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    _executors: list[WorkerServices] = field(default_factory=list)
+
+    @classmethod
+    def drawn(cls, random: Random) -> World:
+        """A stream and an application, drawn at random."""
+        clock = ManualClock()
+        settings = FakeKinesisSettings(
+            end_with_last_records=random.random() < 0.5,
+            listing_delay_ms=random.choice((0, 0, 0, 300, 5_000)),
+            reshard_ms=random.choice((0, 0, 500, 3_000)),
+            limits=random.random() < 0.15,
+        )
+        fake = FakeKinesis(settings=settings, clock=clock)
+        fake.create(STREAM, shards=random.choice((1, 1, 2, 3)))
+        clock.advance(10)  # the first shards are listed by now
+        world = cls(random, drawn_settings(random), fake, clock, SkewedClock(clock), Service(fake))
+        world.note_shards()
+        return world
+
+    # the stream -----------------------------------------------------------------------------------------------
+    def put(self, count: int) -> None:
+        late = self.random.random() < 0.2
+        for _ in range(count):
+            arrival_ms = self.clock.now_ms() - self.random.randrange(5_000) if late else None
+            key = f"key {self.random.randrange(50)}"
+            shard, _, number = self.fake.put(STREAM, key, b"record %d" % self.count, arrival_ms=arrival_ms).partition(":")
+            self.records.setdefault(shard, []).append(int(number))
+            self.count += 1
+
+    def note_shards(self) -> None:
+        self.parents |= {shard.shard_id: shard.parents for shard in self.fake.shards(STREAM)}
+
+    def ids(self) -> set[str]:
+        return {f"{shard}:{number}" for shard, numbers in self.records.items() for number in numbers}
+
+    def kept(self) -> set[str]:
+        """What retention has left."""
+        return {f"{shard.shard_id}:{one.sequence}" for shard in self.fake.shards(STREAM) for one in shard.records}
+
+    # processes ------------------------------------------------------------------------------------------------
+    def store(self) -> MemoryStateStore:
+        """Another process's store."""
+        return MemoryStateStore(self.backend, application=APPLICATION, stream=STREAM, root=DEFAULT_ROOT)
+
+    def dying_store(self, writes: int, *, after: bool) -> ZnodeStateStore:
+        """One whose process dies at the write after so many others."""
+        tree = DyingTree(MemoryTree(self.backend), writes, after=after)
+        return ZnodeStateStore(tree, PATHS, reset_command="kinesis-spout reset")
+
+    def services(self, store: StateStore | None = None) -> WorkerServices:
+        return WorkerServices(
+            client=InProcessClient(self.service, self.settings, self.skewed, self.random),
+            store=store or self.store(),
+            clock=self.skewed,
+            settings=self.settings,
+            new_pool=InlinePool,
+            random=self.random,
+        )
+
+    def executor(self) -> WorkerServices:
+        """One of two worker processes, which live long."""
+        if len(self._executors) < 2:
+            self._executors.append(self.services())
+            return self._executors[-1]
+        return self.random.choice(self._executors)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a batch holds a few records only."""
+        most = self.settings.max_records_per_trigger or self.settings.max_records_per_shard
+        settings = self.settings
+        return min(most, settings.max_records_per_shard, settings.max_bytes_per_task, settings.max_unresolved_per_shard) < 100
+
+    def change(self, **settings: Any) -> None:
+        """Settings of drivers and executors that start from here on."""
+        self.settings = dataclasses.replace(self.settings, **settings)
+        self._executors.clear()
+
+    # backups --------------------------------------------------------------------------------------------------
+    def znodes(self) -> dict[str, Znode]:
+        """A copy of the application's nodes but for its owner's."""
+        return dict(self._own_znodes())
+
+    def restore(self, nodes: dict[str, Znode]) -> None:
+        for path in [path for path, _ in self._own_znodes()]:
+            del self.backend._nodes[path]
+        self.backend._nodes |= nodes
+
+    def _own_znodes(self) -> Iterator[tuple[str, Znode]]:
+        base = f"{PATHS.base}/"
+        owned = {f"{base}{name}" for name in OWNER_NODES}
+        return ((path, node) for path, node in self.backend._nodes.items() if path.startswith(base) and path not in owned)
+
+
+def drawn_settings(random: Random) -> SourceSettings:
+    """A source's, of all that makes its plans, reads and writes small or large."""
+    return dataclasses.replace(
+        base_settings(),
+        rate=dataclasses.replace(base_settings().rate, reads_per_second=random.choice((5, 1000, 1000))),
+        idle_wait_ms=250,
+        max_records_per_shard=random.choice((3, 20, 1000, 1000)),
+        max_records_per_trigger=random.choice((None, None, None, 2, 25)),
+        max_bytes_per_task=random.choice((30, 64 << 20, 64 << 20)),
+        max_tasks=random.choice((1, 2, 64)),
+        probe_max_shards=random.choice((0, 100, 100)),
+        idle_interval_ms=400,
+        states_per_write=random.choice((1, 2, 500)),
+        max_unresolved_per_shard=random.choice((1, 6, 100_000)),
+        fail_on_data_loss=random.random() < 0.5,
+        starting_position=random.choice((base_settings(), base_settings(), latest())).starting_position,
+    )
