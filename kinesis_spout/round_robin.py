@@ -30,7 +30,9 @@ class RoundRobinReader:
     Leaving the context waits for the fetches under way; their pages are in the buffers then.
     """
 
-    def __init__(self, getters: Sequence[BufferedGetter], *, max_concurrent: int, clock: Clock, new_pool: NewPool = thread_pool) -> None:
+    def __init__(
+        self, getters: Sequence[BufferedGetter], *, max_concurrent: int, clock: Clock, new_pool: NewPool = thread_pool
+    ) -> None:
         if max_concurrent < 1:
             raise ValueError(f"{max_concurrent} concurrent fetches read nothing; use one or more")
         self._getters = list(getters)

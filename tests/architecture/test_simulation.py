@@ -57,7 +57,15 @@ def called_in(seeds: range) -> set[tuple[str, str]]:
 
 def own_rules(files: list[Source]) -> list[str]:
     """Functions of the simulation that have a name of the product's planning, reading or settling."""
-    names = {name for functions in DRIVEN.values() for name in functions} - {"read", "ask", "commit", "close", "get_records", "list_shards", "retry"}
+    names = {name for functions in DRIVEN.values() for name in functions} - {
+        "read",
+        "ask",
+        "commit",
+        "close",
+        "get_records",
+        "list_shards",
+        "retry",
+    }
     return [
         f"{file.name} has {node.name}"
         for file in files

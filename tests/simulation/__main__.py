@@ -1,6 +1,6 @@
 """Plays random histories: `python -m tests.simulation --histories 1000 --seed 1` (`make simulate N=1000 SEED=1`).
 
-History number n has the seed SEED + n - 1, so `--histories 1 --seed <its seed>` replays it. Ends with 1 when a promise was broken.
+History number n has the seed SEED + n - 1, so `--histories 1 --seed <its seed>` replays it. Ends with 1 if a promise is broken.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def play_all(first: int, histories: int, jobs: int, most_broken: int) -> tuple[C
             broken += wrong
             if time.monotonic() - told_s >= PROGRESS_S:
                 told_s = time.monotonic()
-                print(f"{played} of {histories} histories, {played / (told_s - begun_s):.1f}/s, {len(broken)} broken", file=sys.stderr)
+                print(
+                    f"{played} of {histories} histories, {played / (told_s - begun_s):.1f}/s, {len(broken)} broken",
+                    file=sys.stderr,
+                )
             if len(broken) >= most_broken:
                 pool.shutdown(wait=True, cancel_futures=True)
                 break

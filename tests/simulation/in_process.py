@@ -66,8 +66,11 @@ class Service:
         if answer.status < 300:
             return answer.body
         told = msgspec.json.decode(answer.body)
-        error = {"Code": told["__type"], "Message": told["message"]}
-        raise vendor.ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": answer.status}}, operation)
+        response: Any = {
+            "Error": {"Code": told["__type"], "Message": told["message"]},
+            "ResponseMetadata": {"HTTPStatusCode": answer.status},
+        }
+        raise vendor.ClientError(response, operation)
 
 
 class _Connection(KinesisConnection):

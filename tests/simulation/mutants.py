@@ -153,13 +153,6 @@ OURS = (
         "        if published:\n",
     ),
     Mutant(
-        "a task that was read before is read again to the tip",
-        "spark_job/task_reader.py",
-        "    published = services.store.read_end(plan_id, task)\n    if published is None:\n",
-        "    published = None\n    if published is None:\n",
-        "tests/unit/spark_job/test_replayed_plans.py",
-    ),
-    Mutant(
         "a zombie publishes into a closed plan",
         "state/plan_znodes.py",
         "            self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), Create(path, encode(end, path))])\n",

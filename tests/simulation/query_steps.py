@@ -64,9 +64,11 @@ class QuerySteps(Past):
         missing = there - self.resolved() - self.queued()
         if self.days_passed:
             missing &= self.world.kept()
-        # In an outage nothing new is read, and behind a failure nothing where order matters; the run waits only so long, and says so.
+        # In an outage nothing new is read, and behind a failure nothing where order matters; the run waits only so long.
         in_order = self.outcomes is not None and self.outcomes.policy.on_failure is not OnFailure.CONTINUE
-        assert is_out or (in_order and self.left_unread) or not missing, f"an AvailableNow run ended early: {sorted(missing)[:5]} and {len(missing)} in all"
+        assert is_out or (in_order and self.left_unread) or not missing, (
+            f"an AvailableNow run ended early: {sorted(missing)[:5]} and {len(missing)} in all"
+        )
 
     def do_zombie(self) -> None:
         """A task that nobody waits for any more reads on."""

@@ -14,7 +14,6 @@ from spark_job.kinesis_source import KinesisSource
 from spark_job.worker import WorkerServices
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.znode_state_store import ZnodeStateStore
-from state.znode_tree import Znode
 from state.zookeeper_paths import ZookeeperPaths
 from state.zookeeper_store import DEFAULT_ROOT
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from spark_job.settings import SourceSettings
     from state.state_store import StateStore
+    from state.znode_tree import Znode
 
 STREAM, APPLICATION = "orders", "orders-etl"
 PATHS = ZookeeperPaths(root=DEFAULT_ROOT, application=APPLICATION, stream=STREAM)

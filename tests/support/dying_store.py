@@ -46,7 +46,9 @@ class DyingTree(ForwardingTree):
 
 def dying_store(address: str, application: str, stream: str, writes: int, *, after: bool) -> ZnodeStateStore:
     return ZnodeStateStore(
-        DyingTree(zookeeper_tree(address), writes, after=after), paths_of(address, application, stream), reset_command="kinesis-spout reset"
+        DyingTree(zookeeper_tree(address), writes, after=after),
+        paths_of(address, application, stream),
+        reset_command="kinesis-spout reset",
     )
 
 

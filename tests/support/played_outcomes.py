@@ -54,7 +54,8 @@ def key_of(row: Row) -> str:
 class PlayedOutcomes:
     """`fails` says of a row why its record fails, or None. `calls` are the message ids the function saw, `letters` the dead ones.
 
-    `gone` are retries of which nothing is left: shard, first and last number. `reports` false: the batch runs as if it were not tracked any more.
+    `gone` are retries of which nothing is left: shard, first and last number.
+    `reports` false: the batch runs as if it were not tracked any more.
     """
 
     open_store: Callable[[], StateStore]
