@@ -94,7 +94,7 @@ class StreamSteps(Past):
     def do_retention(self) -> None:
         """The job is down for longer than the retention. Before that, it may have seen the tip.
 
-        Not between the log of a batch and its commit: what expires of a planned range before its first read is told by nobody yet.
+        Not between the log of a batch and its commit: what expires of a planned range before its first read is told by nobody.
         """
         if len(self.job.offsets) > self.job.committed + 1:
             return
