@@ -9,6 +9,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 CODE := $(wildcard kinesis_spout state scheme spark_job tests scripts benchmarks localstack)
 IN_VENV = JAVA_HOME="$$(cat .venv/java-home)" .venv/bin
+# A process a core, each with servers and a Spark of its own: more than four would want more memory than a laptop has.
+PARALLEL = --numprocesses=logical --maxprocesses=4 --dist=worksteal
 COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS = --extra spark --extra local --extra dev pyproject.toml
@@ -28,12 +30,12 @@ demo: setup ## the main job on a day's worth of real input: read, killed, resume
 	@$(IN_VENV)/kinesis-spout demo $(ARGS)
 
 test: setup-test ## all tests, in random order, with coverage
-	@$(IN_VENV)/python -m pytest --cov --cov-report=term:skip-covered --durations=10 $(if $(ARGS),,--cov-fail-under=85) $(ARGS)
+	@$(IN_VENV)/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered --durations=10 $(if $(ARGS),,--cov-fail-under=85) $(ARGS)
 
 test-lowest: python ## unit, property and Spark tests on the oldest supported packages (.venv-lowest)
 	@"$(PYTHON)" -m scripts.set_up --lowest
 	@JAVA_HOME="$$(cat .venv-lowest/java-home)" .venv-lowest/bin/python -m pytest tests/unit tests/property \
-		tests/integration/test_spark_source.py $(ARGS)
+		tests/integration/test_spark_source.py $(PARALLEL) $(ARGS)
 
 check: setup ## lint, format and types, over code and tests
 	@.venv/bin/ruff check --quiet --output-format=concise $(CODE)
