@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from kinesis_spout.testing.altered_answers import (
+    duplicate_listing,
+    early_end,
+    end_with_null_iterator,
+    end_with_wrong_parents,
+    end_without_children,
+    late_listing,
+)
 from kinesis_spout.testing.errors import FakeKinesisError, ServiceError, TransportFaultError
 from kinesis_spout.testing.fake_kinesis import FakeKinesis
 from kinesis_spout.testing.faults import (
@@ -10,13 +18,15 @@ from kinesis_spout.testing.faults import (
     FaultPlan,
     alter,
     drop,
-    duplicate_listing,
-    end_without_children,
     error,
     expired_iterator,
+    expired_token,
     internal_failure,
+    limit_exceeded,
+    service_unavailable,
     slow,
     throttle,
+    timeout,
 )
 from kinesis_spout.testing.manual_clock import ManualClock
 from kinesis_spout.testing.protocol import FakeKinesisProtocol
@@ -38,10 +48,18 @@ __all__ = [
     "alter",
     "drop",
     "duplicate_listing",
+    "early_end",
+    "end_with_null_iterator",
+    "end_with_wrong_parents",
     "end_without_children",
     "error",
     "expired_iterator",
+    "expired_token",
     "internal_failure",
+    "late_listing",
+    "limit_exceeded",
+    "service_unavailable",
     "slow",
     "throttle",
+    "timeout",
 ]
