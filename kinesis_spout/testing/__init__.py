@@ -32,6 +32,7 @@ from kinesis_spout.testing.manual_clock import ManualClock
 from kinesis_spout.testing.protocol import FakeKinesisProtocol
 from kinesis_spout.testing.server import FakeKinesisServer
 from kinesis_spout.testing.settings import FakeKinesisSettings
+from kinesis_spout.testing.subscription import Subscription
 
 __all__ = [
     "FakeKinesis",
@@ -44,6 +45,7 @@ __all__ = [
     "FaultPlan",
     "ManualClock",
     "ServiceError",
+    "Subscription",
     "TransportFaultError",
     "alter",
     "drop",

@@ -9,6 +9,7 @@ from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Self
 
+from kinesis_spout.testing import event_stream
 from kinesis_spout.testing.errors import TransportFaultError
 from kinesis_spout.testing.protocol import FakeKinesisProtocol
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kinesis_spout.testing.fake_kinesis import FakeKinesis
+    from kinesis_spout.testing.subscription import Subscription
 
 _CONTENT_TYPE = "application/x-amz-json-1.1"
+_PUSH_INTERVAL_S = 0.02  # how often a subscription is asked for an event; the service takes some 70 ms to push one
 
 
 class FakeKinesisServer:
@@ -109,20 +112,40 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             _cut(self.connection)
             return
-        self._send(answer.status, answer.body)
+        if answer.subscription is None:
+            self._send(answer.status, answer.body)
+        else:
+            self._push(answer.subscription)
 
     def do_GET(self) -> None:
         """Tells that the server is up."""
         self._send(200, b"")
 
     def _send(self, status: int, body: bytes) -> None:
+        self._send_headers(status, _CONTENT_TYPE, ("Content-Length", str(len(body))))
+        self.wfile.write(body)
+
+    def _push(self, subscription: Subscription) -> None:
+        """Deliver a subscription's events as they come, until it ends, the client is gone, or the server ends."""
+        self._send_headers(200, event_stream.CONTENT_TYPE, ("Transfer-Encoding", "chunked"))
+        message: bytes | None = event_stream.initial_response()
+        while message is not None or not subscription.ended:
+            if message is not None:
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(message), message))
+                self.wfile.flush()
+            elif self.server.ending.wait(_PUSH_INTERVAL_S):
+                self.close_connection = True
+                return
+            message = event_stream.next_message(subscription)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _send_headers(self, status: int, content_type: str, framing: tuple[str, str]) -> None:
         self.send_response_only(status)
         self.send_header("Date", formatdate(self.server.clock.now_ms() / 1000, usegmt=True))
-        self.send_header("Content-Type", _CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", content_type)
+        self.send_header(*framing)
         self.send_header("x-amzn-RequestId", str(uuid.uuid4()))
         self.end_headers()
-        self.wfile.write(body)
 
 
 def _cut(connection: socket.socket) -> None:
