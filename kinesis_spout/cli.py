@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from kinesis_spout import __version__
 from kinesis_spout.cli_console import errors, root_options
 from kinesis_spout.cli_errors import CliError, one_sentence
+from kinesis_spout.cli_local import local
 from kinesis_spout.cli_reset import reset
 
 COMMAND_GROUP = "kinesis_spout.commands"
@@ -66,6 +67,7 @@ def kinesis_spout(
     root_options(ctx).debug = debug
 
 
+app.command()(local)
 app.command()(reset)
 
 

@@ -7,6 +7,7 @@ import threading
 import uuid
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import TYPE_CHECKING, Self
 
 from kinesis_spout.testing import event_stream
@@ -44,12 +45,18 @@ class FakeKinesisServer:
             raise RuntimeError("the server is not started; use it in a with statement")
         return f"http://{self._address[0]}:{self._http.server_port}"
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Bind the port and serve, unless that is done already; raises OSError when the address cannot be had."""
+        if self._http is not None:
+            return
         self._http = _HttpServer(self._address, self.fake)
         self._thread = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, name="fake-kinesis", daemon=True
         )
         self._thread.start()
+
+    def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
@@ -74,6 +81,11 @@ class _HttpServer(ThreadingHTTPServer):
         self._connections: set[socket.socket] = set()
         self._connections_lock = threading.Lock()
         super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Without asking the name service what this host is called, which may take long."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         if isinstance(request, socket.socket):
