@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kinesis_spout.testing.errors import ServiceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesis_spout.testing.subscription import Subscription
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
@@ -28,8 +30,11 @@ def initial_response() -> bytes:
     return _message({":message-type": "event", ":event-type": "initial-response", ":content-type": _PAYLOAD_TYPE}, b"{}")
 
 
-def next_message(subscription: Subscription) -> bytes | None:
-    """What the subscription has to push now: an event, or the error that it ends with; None when there is nothing."""
+def next_message(subscription: Subscription, alter: Callable[[Any], object] | None = None) -> bytes | None:
+    """What the subscription has to push now: an event, or the error that it ends with; None when there is nothing.
+
+    `alter`: what a fault makes of an event.
+    """
     try:
         event = subscription.next_event()
     except ServiceError as exc:
@@ -37,7 +42,7 @@ def next_message(subscription: Subscription) -> bytes | None:
     if event is None:
         return None
     headers = {":message-type": "event", ":event-type": "SubscribeToShardEvent", ":content-type": _PAYLOAD_TYPE}
-    return _message(headers, msgspec.json.encode(event))
+    return _message(headers, msgspec.json.encode(event if alter is None else alter(event)))
 
 
 def _exception(error: ServiceError) -> bytes:

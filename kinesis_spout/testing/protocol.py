@@ -30,11 +30,15 @@ _SIGNATURE = "AWS4-HMAC-SHA256 "
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP status and the body that goes with it; or, of SubscribeToShard, the subscription whose events are the body."""
+    """An HTTP status and the body that goes with it; or, of SubscribeToShard, the subscription whose events are the body.
+
+    `alter`: what a fault makes of each of its events.
+    """
 
     status: int
     body: bytes
     subscription: Subscription | None = None
+    alter: Callable[[Any], object] | None = None
 
 
 class FakeKinesisProtocol:
@@ -73,10 +77,11 @@ class FakeKinesisProtocol:
             answer = method(request)
         if fault is not None and fault.kind is FaultKind.DROP_ANSWER:
             raise TransportFaultError(processed=True)
-        if fault is not None and fault.alter is not None:
-            answer = fault.alter(answer)
+        alter = None if fault is None else fault.alter
         if isinstance(answer, Subscription):
-            return Answer(200, b"", answer)
+            return Answer(200, b"", answer, alter)
+        if alter is not None:
+            answer = alter(answer)
         return Answer(200, b"" if answer is None else msgspec.json.encode(answer))
 
     def _strike(self, fault: Fault) -> None:

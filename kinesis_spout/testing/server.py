@@ -8,13 +8,14 @@ import uuid
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kinesis_spout.testing import event_stream
 from kinesis_spout.testing.errors import TransportFaultError
 from kinesis_spout.testing.protocol import FakeKinesisProtocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from kinesis_spout.testing.fake_kinesis import FakeKinesis
@@ -127,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.subscription is None:
             self._send(answer.status, answer.body)
         else:
-            self._push(answer.subscription)
+            self._push(answer.subscription, answer.alter)
 
     def do_GET(self) -> None:
         """Tells that the server is up."""
@@ -137,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_headers(status, _CONTENT_TYPE, ("Content-Length", str(len(body))))
         self.wfile.write(body)
 
-    def _push(self, subscription: Subscription) -> None:
+    def _push(self, subscription: Subscription, alter: Callable[[Any], object] | None) -> None:
         """Deliver a subscription's events as they come, until it ends, the client is gone, or the server ends."""
         self._send_headers(200, event_stream.CONTENT_TYPE, ("Transfer-Encoding", "chunked"))
         message: bytes | None = event_stream.initial_response()
@@ -148,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif self.server.ending.wait(_PUSH_INTERVAL_S):
                 self.close_connection = True
                 return
-            message = event_stream.next_message(subscription)
+            message = event_stream.next_message(subscription, alter)
         self.wfile.write(b"0\r\n\r\n")
 
     def _send_headers(self, status: int, content_type: str, framing: tuple[str, str]) -> None:

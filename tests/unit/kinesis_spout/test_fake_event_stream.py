@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, EventStreamError
 
-from kinesis_spout.testing import ManualClock, drop, internal_failure
+from kinesis_spout.testing import ManualClock, drop, end_without_children, internal_failure
 from kinesis_spout.testing.event_stream import initial_response
 from tests.support.fake_calls import SHARD, STREAM
 from tests.support.kinesis import ServedFake, kinesis_client, serve
@@ -113,6 +113,15 @@ def test_faults_strike_subscriptions_by_their_shard(fake: ServedFake, client: An
     assert failed.value.response["ResponseMetadata"]["HTTPStatusCode"] == 500
     with pytest.raises(ConnectionClosedError):
         subscribe(client, consumer_arn)
+
+
+def test_a_fault_can_alter_what_is_pushed(fake: ServedFake, client: Any, consumer_arn: str) -> None:
+    """The end of a shard without the children, say."""
+    fake.model.split(STREAM, SHARD)
+    fake.model.faults.add(end_without_children(), operation="SubscribeToShard")
+    with subscribe(client, consumer_arn) as pushes:
+        (end,) = (push["SubscribeToShardEvent"] for push in pushes)
+    assert end == {"Records": [], "MillisBehindLatest": 0}
 
 
 def test_leaving_the_server_ends_open_subscriptions(clock: ManualClock) -> None:
