@@ -12,7 +12,7 @@ from kinesis_spout.cli_console import errors, root_options
 from kinesis_spout.cli_errors import CliError, StopSignals, one_sentence
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings, ServiceError
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK = ("127.0.0.1", "localhost")
 DEFAULT_PORT = 4567
 _EXAMPLE_STREAM = "orders"
 _REGION = re.compile(r"[a-z0-9-]+", re.ASCII)
@@ -28,7 +28,7 @@ def local(
     ctx: typer.Context,
     *,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")] = DEFAULT_PORT,
-    host: Annotated[str, typer.Option(help="Address to listen on. Whoever reaches it can read and write.")] = LOOPBACK,
+    host: Annotated[str, typer.Option(help="Address to listen on. Whoever reaches it can read and write.")] = LOOPBACK[0],
     stream: Annotated[
         list[str] | None, typer.Option(metavar="NAME[:SHARDS]", help="Create a stream at the start. May be repeated.")
     ] = None,
@@ -49,7 +49,7 @@ def local(
         _create(fake, wanted)
     console = Console()
     with StopSignals() as stop, one_sentence(errors(), debug=root_options(ctx).debug), stop.deferred():
-        if host != LOOPBACK:
+        if host not in LOOPBACK:
             errors().print(
                 f"[bold yellow]warning:[/] whoever can reach {escape(host)} can read and write here: credentials are not checked",
                 highlight=False,
