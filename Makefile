@@ -48,7 +48,7 @@ format: setup ## put all code into its format
 
 bench: setup ## the benchmarks, one after the other (ARGS=--json for machines)
 	@for file in $$(grep --files-with-matches -- '"--json"' benchmarks/*.py); do \
-		echo "$$file" >&2; $(IN_VENV)/python "$$file" $(ARGS); done
+		echo "$$file" >&2; PYTHONPATH=. $(IN_VENV)/python "$$file" $(ARGS); done
 
 lock: setup ## compile the lock files from pyproject.toml (ARGS=--upgrade for newer packages)
 	@.venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/lock-tool.txt

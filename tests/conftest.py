@@ -5,6 +5,7 @@ pytest_plugins = (
     "tests.support.kinesis",
     "tests.support.stub_kinesis",
     "tests.support.spark",
+    "tests.support.spark_cluster",
     "tests.support.source",
     "tests.support.simulated_job",
     "tests.support.wheel",
