@@ -21,8 +21,8 @@ help: ## list the targets
 setup: python ## .venv with the locked packages, and Java
 	@"$(PYTHON)" -m scripts.set_up
 
-setup-test: python ## the same and Node, which the tests' Kinesis emulator needs
-	@"$(PYTHON)" -m scripts.set_up --node
+setup-test: python ## the same, LocalStack (.tools/localstack), and Node for its Kinesis emulator
+	@"$(PYTHON)" -m scripts.set_up --localstack
 
 demo: setup ## the main job on a day's worth of real input: read, killed, resumed, compared with the input
 	@$(IN_VENV)/kinesis-spout demo $(ARGS)
@@ -52,6 +52,7 @@ lock: setup ## compile the lock files from pyproject.toml (ARGS=--upgrade for ne
 	@.venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/lock-tool.txt
 	@$(COMPILE) requirements/lock-tool.in --output-file requirements/lock-tool.txt
 	@$(COMPILE) requirements/build.in --output-file requirements/build.txt
+	@$(COMPILE) requirements/localstack.in --output-file requirements/localstack.txt
 	@$(COMPILE) $(EXTRAS) --output-file requirements/lock.txt
 	@$(COMPILE) $(EXTRAS) --resolution lowest-direct --output-file requirements/lowest.txt
 
