@@ -13,7 +13,7 @@ COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS = --extra spark --extra local --extra dev pyproject.toml
 
-.PHONY: help setup setup-test demo test test-lowest check format bench lock clean clean-all python
+.PHONY: help setup setup-test demo localstack test integration test-lowest check format bench lock clean clean-all python
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 20
@@ -29,6 +29,12 @@ demo: setup ## the main job on a day's worth of real input: read, killed, resume
 
 test: setup-test ## all tests, in random order, with coverage
 	@$(IN_VENV)/python -m pytest --cov --cov-report=term:skip-covered --durations=10 $(if $(ARGS),,--cov-fail-under=85) $(ARGS)
+
+integration: setup-test ## the tests with Spark, ZooKeeper and a local Kinesis alone
+	@$(IN_VENV)/python -m pytest tests/integration $(ARGS)
+
+localstack: setup ## a local Kinesis until Ctrl-C: LocalStack and ZooKeeper in Docker, or LocalStack's pip runtime
+	@$(IN_VENV)/python -m localstack.start $(ARGS)
 
 test-lowest: python ## unit, property and Spark tests on the oldest supported packages (.venv-lowest)
 	@"$(PYTHON)" -m scripts.set_up --lowest
