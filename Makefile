@@ -15,7 +15,7 @@ COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS = --extra spark --extra local --extra dev pyproject.toml
 
-.PHONY: help setup setup-test demo test test-lowest check format bench lock clean clean-all python
+.PHONY: help setup setup-test demo localstack test integration test-lowest check format bench lock clean clean-all python
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 20
@@ -23,14 +23,20 @@ help: ## list the targets
 setup: python ## .venv with the locked packages, and Java
 	@"$(PYTHON)" -m scripts.set_up
 
-setup-test: python ## the same and Node, which the tests' Kinesis emulator needs
-	@"$(PYTHON)" -m scripts.set_up --node
+setup-test: python ## the same, LocalStack (.tools/localstack), and Node for its Kinesis emulator
+	@"$(PYTHON)" -m scripts.set_up --localstack
 
 demo: setup ## the main job on a day's worth of real input: read, killed, resumed, compared with the input
 	@$(IN_VENV)/kinesis-spout demo $(ARGS)
 
 test: setup-test ## all tests, in random order, with coverage
 	@$(IN_VENV)/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered --durations=10 $(if $(ARGS),,--cov-fail-under=85) $(ARGS)
+
+integration: setup-test ## the tests with Spark, ZooKeeper and a local Kinesis alone
+	@$(IN_VENV)/python -m pytest tests/integration $(PARALLEL) $(ARGS)
+
+localstack: setup ## a local Kinesis until Ctrl-C: LocalStack and ZooKeeper in Docker, or LocalStack's pip runtime
+	@$(IN_VENV)/python -m localstack.start $(ARGS)
 
 test-lowest: python ## unit, property and Spark tests on the oldest supported packages (.venv-lowest)
 	@"$(PYTHON)" -m scripts.set_up --lowest
@@ -46,7 +52,7 @@ format: setup ## put all code into its format
 	@.venv/bin/ruff check --quiet --fix-only $(CODE)
 	@.venv/bin/ruff format $(CODE)
 
-bench: setup ## the benchmarks, one after the other (ARGS=--json for machines)
+bench: setup-test ## the benchmarks, one after the other (ARGS=--json for machines)
 	@for file in $$(grep --files-with-matches -- '"--json"' benchmarks/*.py); do \
 		echo "$$file" >&2; PYTHONPATH=. $(IN_VENV)/python "$$file" $(ARGS); done
 
@@ -54,6 +60,7 @@ lock: setup ## compile the lock files from pyproject.toml (ARGS=--upgrade for ne
 	@.venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/lock-tool.txt
 	@$(COMPILE) requirements/lock-tool.in --output-file requirements/lock-tool.txt
 	@$(COMPILE) requirements/build.in --output-file requirements/build.txt
+	@$(COMPILE) requirements/localstack.in --output-file requirements/localstack.txt
 	@$(COMPILE) $(EXTRAS) --output-file requirements/lock.txt
 	@$(COMPILE) $(EXTRAS) --resolution lowest-direct --output-file requirements/lowest.txt
 

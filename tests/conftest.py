@@ -3,6 +3,7 @@
 pytest_plugins = (
     "tests.support.zookeeper",
     "tests.support.kinesis",
+    "tests.support.localstack",
     "tests.support.stub_kinesis",
     "tests.support.spark",
     "tests.support.spark_cluster",

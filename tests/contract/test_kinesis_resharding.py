@@ -1,4 +1,4 @@
-"""Split, merge, scaling and the listing of shards: held against FakeKinesis and against the emulator inside LocalStack alike.
+"""Split, merge, scaling and the listing of shards: held against FakeKinesis and against LocalStack alike.
 
 Whether a shard's end comes with its last records or after them is the service's choice, so these tests take either.
 """
