@@ -109,7 +109,7 @@ def load(client: Any, query: StreamingQuery, per_second: int, seen: Seen) -> tup
         producer.join()
     end_s = time.monotonic()
     while seen.count < put[0] and time.monotonic() - end_s < CATCH_UP_S:
-        query.awaitTermination(0.2)
+        query.awaitTermination(1)
     if seen.count != put[0]:
         raise SystemExit(f"{seen.count} records came of {put[0]}")
     return put[0], split_s, end_s

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.clock import SystemClock
-from tests.support.kinesis import create_stream, kinesis_client, wait_until_active
+from kinesis_spout.testing import FakeKinesisSettings, throttle
+from tests.support.kinesis import create_stream, kinesis_client, serve, wait_until_active
 from tests.support.source import APPLICATION, STREAM, ShiftedClock, StreamUnderTest, ids_of
 from tests.support.spark_cluster import QueryFailedError, SparkCluster, rows_in
 from tests.support.zookeeper import wait_until
@@ -167,16 +168,13 @@ def test_closed_parents_that_lag_are_drained_over_restarts(job: Job) -> None:
 
 def test_a_merge_waits_for_the_parent_that_is_behind(job: Job) -> None:
     """One parent is at its end long before the other."""
-    keys = {"shardId-000000000000": "0", "shardId-000000000001": str(2**127)}
-    for shard, count in (("shardId-000000000000", 100), ("shardId-000000000001", 3)):
-        for number in range(count):
-            answer = job.stream.client.put_record(
-                StreamName=STREAM, Data=b"x", PartitionKey=f"{number}", ExplicitHashKey=keys[shard]
-            )
+    for hash_key, count in ((0, 40), (2**127, 3)):
+        entries = [{"Data": b"x", "PartitionKey": f"{n}", "ExplicitHashKey": str(hash_key)} for n in range(count)]
+        for answer in job.stream.client.put_records(StreamName=STREAM, Records=entries)["Records"]:
             job.stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
     job.read(batches=1, max_records_per_shard=10)
     resharded(job.stream, "merge")
-    job.read(max_records_per_shard=10)
+    job.read(max_records_per_shard=20)
     job.check()
 
 
@@ -221,3 +219,14 @@ def test_an_iterator_that_expires_before_the_first_record_of_a_latest_start_lose
         (job.folder / APPLICATION / "out" / "stop").touch()
         job.cluster.end()
     assert sorted(ids_of(job.rows())) == sorted(stream.ids())
+
+
+def test_throttled_reads_lose_nothing(zookeeper_chroot: str, spark_cluster: SparkCluster, tmp_path: Path) -> None:
+    """Against FakeKinesis with the service's read limits, at a pace that ignores them: LocalStack never throttles a read."""
+    with serve(settings=FakeKinesisSettings(limits=True)) as fake, kinesis_client(fake.endpoint_url) as client:
+        create_stream(client, STREAM, shards=2)
+        stream = StreamUnderTest(client, fake.endpoint_url, zookeeper_chroot, ShiftedClock())
+        stream.put(60)
+        fake.model.faults.add(throttle(), operation="GetRecords", times=8)
+        assert sorted(Job(spark_cluster, stream, tmp_path).read(max_records_per_shard=10)) == sorted(stream.ids())
+        assert len(fake.model.faults.struck) == 8
