@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
-from spark_job.planner import lapsed_shards, new_shards, readable_shards, vanished_shards
+from kinesis_spout.shard_lineage import ShardLineage
+from spark_job.planner import lapsed_shards, new_shards
 from spark_job.settling import write_states
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StartPin, StateChange, StateStore, StoredState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.kinesis_client import KinesisClient
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from spark_job.shard_watch import ShardWatch
     from state.sequence_number import SequenceNumber
 
+_T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")
 VERIFIED_SAVES_PER_RETENTION = 24
 NEVER_S = float("-inf")
@@ -85,8 +87,11 @@ class ShardCatalog:
     def shard_states(self) -> dict[str, ShardState]:
         return {shard: stored.state for shard, stored in self.states.items()}
 
+    def lineage(self) -> ShardLineage:
+        return ShardLineage.of(self._listing, self.shard_states())
+
     def readable(self) -> list[str]:
-        return readable_shards(self._listing, self.shard_states())
+        return self.lineage().readable()
 
     def endings(self) -> dict[str, SequenceNumber]:
         """Where closed shards end. A number below the shard's own start, as an emulator writes it, is no place in it."""
@@ -133,17 +138,24 @@ class ShardCatalog:
         known = [ms for ms in (state.verified_until_ms, self._watch.verified_ms(state.shard_id)) if ms is not None]
         return msgspec.structs.replace(state, verified_until_ms=max(known, default=None))
 
+    def _since(self, before: Mapping[_T, float], found: Iterable[_T]) -> dict[_T, float]:
+        """When each of what this listing shows was first shown, without a break."""
+        return {one: before.get(one, self._listed_s) for one in found}
+
+    def _lasting(self, since_s: Mapping[_T, float]) -> list[_T]:
+        """What has been so in two listings at least `shardRefreshInterval` apart, and in all between them."""
+        patience_s = self._settings.shard_refresh_interval_ms / 1000
+        return [one for one, first_s in since_s.items() if self._listed_s - first_s >= patience_s]
+
     def _check_vanished(self, summary: StreamSummary) -> None:
         """A shard that two complete listings of an active stream do not name is gone, with what was unread in it.
 
         The two are at least `shardRefreshInterval` apart, and the service is asked for the shard itself: its list may show a new
         one late, long after its parent's last page has named it.
         """
-        missing = vanished_shards(self._listing, self.shard_states()) if summary.status == "ACTIVE" else []
-        self._missing_since_s = {shard: self._missing_since_s.get(shard, self._listed_s) for shard in missing}
-        patience_s = self._settings.shard_refresh_interval_ms / 1000
-        gone = [shard for shard, since_s in self._missing_since_s.items() if self._listed_s - since_s >= patience_s]
-        gone = [shard for shard in gone if not self._is_there(shard)]
+        missing = self.lineage().vanished() if summary.status == "ACTIVE" else []
+        self._missing_since_s = self._since(self._missing_since_s, missing)
+        gone = [shard for shard in self._lasting(self._missing_since_s) if not self._is_there(shard)]
         if not gone:
             return
         self._data_loss(gone, "the service does not list any more, before they were read to their ends")
