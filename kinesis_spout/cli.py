@@ -17,6 +17,7 @@ from kinesis_spout import __version__
 from kinesis_spout.cli_console import errors, root_options
 from kinesis_spout.cli_errors import CliError, one_sentence
 from kinesis_spout.cli_reset import reset
+from kinesis_spout.cli_shards import shards
 
 COMMAND_GROUP = "kinesis_spout.commands"
 # Modules that only an extra brings: the package's name, and the extras of the commands that import it.
@@ -66,6 +67,7 @@ def kinesis_spout(
     root_options(ctx).debug = debug
 
 
+app.command()(shards)
 app.command()(reset)
 
 
