@@ -109,10 +109,12 @@ class ShardLineage:
         than `horizon_ms` (service time less retention): were they listed again by mistake, there would be nothing to deliver.
         """
         gone = {shard for shard, state in self.states.items() if _is_over(state, horizon_ms) and shard not in self.listed}
+        if not gone:
+            return []
         named = {parent for shard in (*self.states, *self.listed) for parent in self.parents(shard)}
         needed = {parent for shard in self.listed if shard not in self.states for parent in self.parents(shard)}
         gone &= named - needed
-        return [shard for shard in self.oldest_first() if shard in gone] if gone else []
+        return [shard for shard in self.oldest_first() if shard in gone]
 
     def oldest_first(self) -> list[str]:
         """Every shard that is listed, has a state or is named as a parent: parents before children, else by id."""

@@ -85,8 +85,8 @@ class ShardCatalog:
             self._store.save_shard_list([shard.shard_id for shard in self._listing])
         self._watch.keep_only(self.states)
         self._check_holes(summary)
-        self._check_vanished(summary)
         self._remove_tombstones(summary)
+        self._check_vanished(summary)
 
     # views ----------------------------------------------------------------------------------------------------
     def shard_states(self) -> dict[str, ShardState]:
