@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from kinesis_spout import __version__
 from kinesis_spout.cli_console import errors, root_options
 from kinesis_spout.cli_errors import CliError, one_sentence
+from kinesis_spout.cli_local import local
 from kinesis_spout.cli_reset import reset
 from kinesis_spout.cli_shards import shards
 
@@ -68,6 +69,7 @@ def kinesis_spout(
 
 
 app.command()(shards)
+app.command()(local)
 app.command()(reset)
 
 
