@@ -18,6 +18,7 @@ from kinesis_spout.cli_console import errors, root_options
 from kinesis_spout.cli_errors import CliError, one_sentence
 from kinesis_spout.cli_local import local
 from kinesis_spout.cli_reset import reset
+from kinesis_spout.cli_shards import shards
 
 COMMAND_GROUP = "kinesis_spout.commands"
 # Modules that only an extra brings: the package's name, and the extras of the commands that import it.
@@ -67,6 +68,7 @@ def kinesis_spout(
     root_options(ctx).debug = debug
 
 
+app.command()(shards)
 app.command()(local)
 app.command()(reset)
 

@@ -15,7 +15,7 @@ from state.position import TRIM_HORIZON, Position
 from state.shard_state import ShardState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kinesis_spout.shard_info import ShardInfo
     from state.sequence_number import SequenceNumber
@@ -39,28 +39,6 @@ class PlanLimits:
     max_search_time_ms: int
     max_tasks: int
     max_unresolved_per_shard: int = 100_000
-
-
-def readable_shards(listing: Sequence[ShardInfo], states: Mapping[str, ShardState]) -> list[str]:
-    """Shards with something left to read whose parents were read to their ends, in the order of their ids.
-
-    A parent holds its children until its end was read and that plan is settled. A parent that the
-    service no longer lists and that has no state is past retention: nothing is waited for.
-    """
-    listed = {shard.shard_id: shard for shard in listing}
-    return sorted(
-        shard_id
-        for shard_id, state in states.items()
-        if not state.end_was_read
-        and shard_id in listed
-        and all(_parent_is_done(parent, listed, states) for parent in _parents(listed[shard_id], state))
-    )
-
-
-def vanished_shards(listing: Sequence[ShardInfo], states: Mapping[str, ShardState]) -> list[str]:
-    """Shards whose end was never read and that the service no longer lists: what was unread there is gone."""
-    listed = {shard.shard_id for shard in listing}
-    return sorted(shard_id for shard_id, state in states.items() if not state.end_was_read and shard_id not in listed)
 
 
 def new_shards(
@@ -201,13 +179,3 @@ def share_records(shards: Sequence[str], limits: PlanLimits, turn: int) -> tuple
 def _rotated(shards: Sequence[str], by: int) -> list[str]:
     first = by % len(shards)
     return [*shards[first:], *shards[:first]]
-
-
-def _parents(shard: ShardInfo, state: ShardState) -> set[str]:
-    return {*shard.parents, *state.parents}
-
-
-def _parent_is_done(parent: str, listed: Collection[str], states: Mapping[str, ShardState]) -> bool:
-    if parent in states:
-        return states[parent].end_was_read
-    return parent not in listed
