@@ -9,11 +9,14 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 CODE := $(wildcard kinesis_spout state scheme spark_job tests scripts benchmarks localstack)
 IN_VENV = JAVA_HOME="$$(cat .venv/java-home)" .venv/bin
+# A process a core, each with servers and a Spark of its own: more than four would want more memory than a laptop has.
+PARALLEL = --numprocesses=logical --maxprocesses=4 --dist=worksteal
 COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS = --extra spark --extra local --extra dev pyproject.toml
 
-.PHONY: help setup setup-test demo test test-lowest simulate mutants check format bench lock clean clean-all python
+.PHONY: help setup setup-test demo localstack test integration test-lowest simulate mutants check format bench lock clean clean-all \
+	python
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 20
@@ -21,19 +24,25 @@ help: ## list the targets
 setup: python ## .venv with the locked packages, and Java
 	@"$(PYTHON)" -m scripts.set_up
 
-setup-test: python ## the same and Node, which the tests' Kinesis emulator needs
-	@"$(PYTHON)" -m scripts.set_up --node
+setup-test: python ## the same, LocalStack (.tools/localstack), and Node for its Kinesis emulator
+	@"$(PYTHON)" -m scripts.set_up --localstack
 
 demo: setup ## the main job on a day's worth of real input: read, killed, resumed, compared with the input
 	@$(IN_VENV)/kinesis-spout demo $(ARGS)
 
 test: setup-test ## all tests, in random order, with coverage
-	@$(IN_VENV)/python -m pytest --cov --cov-report=term:skip-covered --durations=10 $(if $(ARGS),,--cov-fail-under=85) $(ARGS)
+	@$(IN_VENV)/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered --durations=10 $(if $(ARGS),,--cov-fail-under=85) $(ARGS)
+
+integration: setup-test ## the tests with Spark, ZooKeeper and a local Kinesis alone
+	@$(IN_VENV)/python -m pytest tests/integration $(PARALLEL) $(ARGS)
+
+localstack: setup ## a local Kinesis until Ctrl-C: LocalStack and ZooKeeper in Docker, or LocalStack's pip runtime
+	@$(IN_VENV)/python -m localstack.start $(ARGS)
 
 test-lowest: python ## unit, property and Spark tests on the oldest supported packages (.venv-lowest)
 	@"$(PYTHON)" -m scripts.set_up --lowest
 	@JAVA_HOME="$$(cat .venv-lowest/java-home)" .venv-lowest/bin/python -m pytest tests/unit tests/property \
-		tests/integration/test_spark_source.py $(ARGS)
+		tests/integration/test_spark_source.py $(PARALLEL) $(ARGS)
 
 simulate: setup ## N random histories from SEED in simulated time, all promises checked (SEED and N=1 replay one)
 	@$(IN_VENV)/python -m tests.simulation --histories $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(ARGS)
@@ -50,14 +59,15 @@ format: setup ## put all code into its format
 	@.venv/bin/ruff check --quiet --fix-only $(CODE)
 	@.venv/bin/ruff format $(CODE)
 
-bench: setup ## the benchmarks, one after the other (ARGS=--json for machines)
+bench: setup-test ## the benchmarks, one after the other (ARGS=--json for machines)
 	@for file in $$(grep --files-with-matches -- '"--json"' benchmarks/*.py); do \
-		echo "$$file" >&2; $(IN_VENV)/python "$$file" $(ARGS); done
+		echo "$$file" >&2; PYTHONPATH=. $(IN_VENV)/python "$$file" $(ARGS); done
 
 lock: setup ## compile the lock files from pyproject.toml (ARGS=--upgrade for newer packages)
 	@.venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/lock-tool.txt
 	@$(COMPILE) requirements/lock-tool.in --output-file requirements/lock-tool.txt
 	@$(COMPILE) requirements/build.in --output-file requirements/build.txt
+	@$(COMPILE) requirements/localstack.in --output-file requirements/localstack.txt
 	@$(COMPILE) $(EXTRAS) --output-file requirements/lock.txt
 	@$(COMPILE) $(EXTRAS) --resolution lowest-direct --output-file requirements/lowest.txt
 

@@ -16,7 +16,9 @@ from typer.core import TyperGroup
 from kinesis_spout import __version__
 from kinesis_spout.cli_console import errors, root_options
 from kinesis_spout.cli_errors import CliError, one_sentence
+from kinesis_spout.cli_local import local
 from kinesis_spout.cli_reset import reset
+from kinesis_spout.cli_shards import shards
 
 COMMAND_GROUP = "kinesis_spout.commands"
 # Modules that only an extra brings: the package's name, and the extras of the commands that import it.
@@ -66,6 +68,8 @@ def kinesis_spout(
     root_options(ctx).debug = debug
 
 
+app.command()(shards)
+app.command()(local)
 app.command()(reset)
 
 

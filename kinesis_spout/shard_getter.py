@@ -8,6 +8,7 @@ before the first at the start position.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 _FRESH_ITERATORS_PER_FETCH = 3
 _THROTTLED_FOR_S = 120.0
-_NOTHING = decode_get_records(b'{"Records":[]}')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ class KinesisShardGetter:
             raise ValueError(f"a fetch of {limit} records from shard {self._shard_id} makes no sense; ask for one or more")
         if self._is_beyond_the_end():
             self._position, self._iterator = SHARD_END, None
-            return self._page(_NOTHING, None, ended=True, limit=limit)
+            return self._page(_nothing(), None, ended=True, limit=limit)
         limit = min(limit, MAX_RECORDS_PER_CALL)
         try:
             fetched = self._fetch(limit)
@@ -255,3 +255,9 @@ class KinesisShardGetter:
                 f"shard {self._shard_id} of {self._client.where} has been throttled for {now_s - self._throttled_since_s:.0f} s; "
                 "lower the read rate, or move other consumers of the shard to enhanced fan-out"
             ) from exc
+
+
+@cache
+def _nothing() -> DecodedPage:
+    """Made when it is first asked for: pyarrow imports pandas for it, which takes a third of a second in every process."""
+    return decode_get_records(b'{"Records":[]}')

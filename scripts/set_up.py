@@ -1,4 +1,4 @@
-"""Brings a machine with Python, make and git to where the project runs: `python3 -m scripts.set_up [--node] [--lowest]`.
+"""Brings a machine with Python, make and git to where the project runs: `python3 -m scripts.set_up [--localstack] [--lowest]`.
 
 Packages go into a virtual environment in the checkout; Java (and Node for the tests) are found, or installed with apt
 where the user may. A run that finds all in place takes well under a second. Two runs at once wait for each other.
@@ -28,7 +28,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def main(arguments: Sequence[str]) -> int:
     """Run the set-up; 1 and one sentence when it can't be done, 130 when it is interrupted."""
     parser = argparse.ArgumentParser(prog="set_up", description="Set up this checkout.")
-    parser.add_argument("--node", action="store_true", help="also what the tests' Kinesis emulator needs")
+    parser.add_argument(
+        "--localstack", action="store_true", help="also LocalStack's pip runtime, and Node for its Kinesis emulator"
+    )
     parser.add_argument("--lowest", action="store_true", help="the oldest supported packages, in .venv-lowest")
     options = parser.parse_args(arguments)
     name = "lowest" if options.lowest else "lock"
@@ -39,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         log=ROOT / "set-up.log",
     )
     try:
-        with_lock(environment, with_node=options.node)
+        with_lock(environment, localstack=localstack_environment(ROOT) if options.localstack else None)
     except SetUpError as error:
         sys.stderr.write(f"set-up: {error}.\n")
         return 1
@@ -49,21 +51,35 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def with_lock(environment: Environment, *, with_node: bool) -> None:
+def localstack_environment(root: Path) -> Environment:
+    """LocalStack's packages are kept from the project's: it pins an older boto3."""
+    return Environment(
+        root=root,
+        folder=root / ".tools" / "localstack" / "venv",
+        lock=root / "requirements" / "localstack.txt",
+        log=root / "set-up.log",
+        with_project=False,
+        size="200 MB for LocalStack",
+    )
+
+
+def with_lock(environment: Environment, *, localstack: Environment | None = None) -> None:
     """Set up while holding the lock on the checkout: a second make started meanwhile waits and finds all done."""
     folder = os.open(environment.root, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        set_up(environment, with_node=with_node)
+        set_up(environment, localstack=localstack)
     finally:
         os.close(folder)
 
 
-def set_up(environment: Environment, *, with_node: bool) -> None:
+def set_up(environment: Environment, *, localstack: Environment | None = None) -> None:
     """Everything that is missing, and nothing else."""
     started_s = time.monotonic()
+    with_node = localstack is not None
     needs = missing(environment, with_node=with_node)
-    if needs or not environment.is_ready():
+    unmade = [one for one in (environment, localstack) if one is not None and not one.is_ready()]
+    if needs or unmade:
         environment.log.write_bytes(b"")
     if needs:
         debian_packages.install(needs, log=environment.log)
@@ -71,8 +87,9 @@ def set_up(environment: Environment, *, with_node: bool) -> None:
             raise SetUpError(
                 f"apt-get brought no {' and no '.join(need.what for need in still)}: install it by hand and run make again"
             )
-    if not environment.is_ready():
-        environment.make()
+    for one in unmade:
+        one.make()
+    if unmade:
         say(f"done in {time.monotonic() - started_s:.0f} s")
     java = find_java(os.environ)
     if java is not None:

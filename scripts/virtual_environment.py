@@ -29,12 +29,17 @@ PIP_SETTINGS = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Where the environment is and what it is made from. The project is installed editable, so its code may change freely."""
+    """Where the environment is and what it is made from. The project is installed editable, so its code may change freely.
+
+    `with_project` False: only the lock file's packages, for a tool that runs beside the project. `size`: what to expect.
+    """
 
     root: Path
     folder: Path
     lock: Path
     log: Path
+    with_project: bool = True
+    size: str = "Spark is 450 MB: takes minutes"
 
     @property
     def python(self) -> Path:
@@ -49,7 +54,8 @@ class Environment:
         # not sys.version: a security update of Python needs no new packages, and must not remove them under a run
         interpreter = f"{sysconfig.get_config_var('SOABI')} {sys.base_prefix} {self.folder}".encode()
         packages = _digest(interpreter, self._build_lock.read_bytes(), self.lock.read_bytes())
-        return {"packages": packages, "project": _digest((self.root / "pyproject.toml").read_bytes())}
+        project = {"project": _digest((self.root / "pyproject.toml").read_bytes())} if self.with_project else {}
+        return {"packages": packages, **project}
 
     def stamped(self) -> dict[str, str]:
         """What it was made from; nothing when it was not finished."""
@@ -75,13 +81,15 @@ class Environment:
         if self.needs_new_packages():
             self._install_packages()
             self.write_stamp({"packages": wanted["packages"]})
-        say("kinesis-spout itself, editable")
-        self._pip("--no-deps", "--no-build-isolation", "--editable", str(self.root), what="installing the project")
+        if self.with_project:
+            say("kinesis-spout itself, editable")
+            self._pip("--no-deps", "--no-build-isolation", "--editable", str(self.root), what="installing the project")
         self.write_stamp(wanted)
 
     def _install_packages(self) -> None:
         version = ".".join(map(str, sys.version_info[:3]))
-        say(f"{self.folder.name} with Python {version}")
+        say(f"{self.folder.relative_to(self.root)} with Python {version}")
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
         venv = [sys.executable, "-m", "venv", "--clear", "--without-pip", str(self.folder)]
         run_logged(venv, what="making the virtual environment", log=self.log)
         if has_ensurepip():
@@ -91,7 +99,7 @@ class Environment:
             run_logged([*command, str(self._build_lock)], what="installing pip", log=self.log, env=PIP_SETTINGS)
         self._pip("--no-deps", "--require-hashes", "--requirement", str(self._build_lock), what="installing the build tools")
         count = len(re.findall(r"^[a-z0-9].*==", self.lock.read_text(), re.MULTILINE))
-        say(f"{count} packages of {self.lock.relative_to(self.root)} (Spark is 450 MB: takes minutes)")
+        say(f"{count} packages of {self.lock.relative_to(self.root)} ({self.size})")
         options = ["--no-deps", "--no-build-isolation", "--require-hashes", "--requirement", str(self.lock)]
         self._pip(*options, what="installing the packages")
         run_logged([str(self.python), "-m", "pip", "check"], what="the check of the packages", log=self.log, env=PIP_SETTINGS)

@@ -15,7 +15,7 @@ from state.position import TRIM_HORIZON, Position
 from state.shard_state import ShardState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kinesis_spout.shard_info import ShardInfo
     from state.sequence_number import SequenceNumber
@@ -41,50 +41,24 @@ class PlanLimits:
     max_unresolved_per_shard: int = 100_000
 
 
-def readable_shards(listing: Sequence[ShardInfo], states: Mapping[str, ShardState]) -> list[str]:
-    """Shards with something left to read whose parents were read to their ends, in the order of their ids.
-
-    A parent holds its children until its end was read and that plan is settled. A parent that the
-    service no longer lists and that has no state is past retention: nothing is waited for.
-    """
-    listed = {shard.shard_id: shard for shard in listing}
-    return sorted(
-        shard_id
-        for shard_id, state in states.items()
-        if not state.end_was_read
-        and shard_id in listed
-        and all(_parent_is_done(parent, listed, states) for parent in _parents(listed[shard_id], state))
-    )
-
-
-def vanished_shards(listing: Sequence[ShardInfo], states: Mapping[str, ShardState]) -> list[str]:
-    """Shards whose end was never read and that the service no longer lists: what was unread there is gone."""
-    listed = {shard.shard_id for shard in listing}
-    return sorted(shard_id for shard_id, state in states.items() if not state.end_was_read and shard_id not in listed)
-
-
 def new_shards(
-    listing: Sequence[ShardInfo], states: Mapping[str, ShardState], pin: StartPin, service_now_ms: int
+    listing: Sequence[ShardInfo], states: Mapping[str, ShardState], pin: StartPin, *, seen_ms: int
 ) -> list[ShardState]:
     """First states for listed shards that have none: at the pinned start for those listed then, else at TRIM_HORIZON.
 
-    Nothing of a new shard can have been missed before now; of one that was there at the pin, or whose parents were finished
-    long ago, only before that.
+    `seen_ms`: the service's time at which all shards had a state. Nothing of a new one can have been missed before that; of one
+    that was there at the pin, or whose parents were finished before, only before these.
     """
     return [
         ShardState(
             shard_id=shard.shard_id,
             read_position=start_position(shard.shard_id, pin),
             parents=shard.parents,
-            verified_until_ms=min([_known_ms(shard.shard_id, pin, service_now_ms), *_ends_ms(shard.parents, states)]),
+            verified_until_ms=min([pin.time_ms if shard.shard_id in pin.shards else seen_ms, *_ends_ms(shard.parents, states)]),
         )
         for shard in listing
         if shard.shard_id not in states
     ]
-
-
-def _known_ms(shard_id: str, pin: StartPin, service_now_ms: int) -> int:
-    return pin.time_ms if shard_id in pin.shards else service_now_ms
 
 
 def _ends_ms(parents: Sequence[str], states: Mapping[str, ShardState]) -> list[int]:
@@ -201,13 +175,3 @@ def share_records(shards: Sequence[str], limits: PlanLimits, turn: int) -> tuple
 def _rotated(shards: Sequence[str], by: int) -> list[str]:
     first = by % len(shards)
     return [*shards[first:], *shards[:first]]
-
-
-def _parents(shard: ShardInfo, state: ShardState) -> set[str]:
-    return {*shard.parents, *state.parents}
-
-
-def _parent_is_done(parent: str, listed: Collection[str], states: Mapping[str, ShardState]) -> bool:
-    if parent in states:
-        return states[parent].end_was_read
-    return parent not in listed

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
-from spark_job.planner import lapsed_shards, new_shards, readable_shards, vanished_shards
+from kinesis_spout.shard_lineage import ShardLineage, open_range_holes
+from spark_job.planner import lapsed_shards, new_shards
 from spark_job.settling import write_states
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
+from state.shard_znodes import MAX_STATES_PER_WRITE
 from state.state_store import StartPin, StateChange, StateStore, StoredState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.kinesis_client import KinesisClient
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
     from spark_job.shard_watch import ShardWatch
     from state.sequence_number import SequenceNumber
 
+_T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")
 VERIFIED_SAVES_PER_RETENTION = 24
 NEVER_S = float("-inf")
+LISTED_LATE_MS = 60_000  # a new shard may be missing from the list for so long
 
 
 class ShardCatalog:
@@ -43,10 +47,13 @@ class ShardCatalog:
         self._watch = watch
         self._listing: tuple[ShardInfo, ...] = ()
         self._listed_s = NEVER_S
+        self._listed_ms = 0
         self._retention_ms: int | None = None
         self._service_ahead_ms = 0
         self._missing_since_s: dict[str, float] = {}
         self._reported: set[str] = set()
+        self._holes_since_s: dict[tuple[int, int], float] = {}
+        self._reported_holes: set[tuple[int, int]] = set()
 
     # the service's side ---------------------------------------------------------------------------------------
     def describe(self) -> StreamSummary:
@@ -75,19 +82,33 @@ class ShardCatalog:
         self._listing = self._client.list_shards()
         self._listed_s = now_s
         self._check_never_seen(pin)
-        fresh = new_shards(self._listing, self.shard_states(), pin, self.service_now_ms())
+        fresh = new_shards(self._listing, self.shard_states(), pin, seen_ms=self._seen_ms(pin))
+        self._listed_ms = self.service_now_ms()
         self._save([StateChange(before=None, after=state) for state in fresh])
         if fresh:
             self._store.save_shard_list([shard.shard_id for shard in self._listing])
         self._watch.keep_only(self.states)
+        self._check_holes(summary)
+        self._remove_tombstones(summary)
         self._check_vanished(summary)
+
+    def _seen_ms(self, pin: StartPin) -> int:
+        """When every shard that the service had is known to have had a state: at the last listing, which was not long after
+        the last read of any shard. A shard that is new now may be as old as that, and its records too.
+        """
+        read_ms = [stored.state.verified_until_ms for stored in self.states.values()]
+        known_ms = max([pin.time_ms, self._listed_ms, *(ms for ms in read_ms if ms is not None)])
+        return min(known_ms - LISTED_LATE_MS, self.service_now_ms())
 
     # views ----------------------------------------------------------------------------------------------------
     def shard_states(self) -> dict[str, ShardState]:
         return {shard: stored.state for shard, stored in self.states.items()}
 
+    def lineage(self) -> ShardLineage:
+        return ShardLineage.of(self._listing, self.shard_states())
+
     def readable(self) -> list[str]:
-        return readable_shards(self._listing, self.shard_states())
+        return self.lineage().readable()
 
     def endings(self) -> dict[str, SequenceNumber]:
         """Where closed shards end. A number below the shard's own start, as an emulator writes it, is no place in it."""
@@ -134,33 +155,79 @@ class ShardCatalog:
         known = [ms for ms in (state.verified_until_ms, self._watch.verified_ms(state.shard_id)) if ms is not None]
         return msgspec.structs.replace(state, verified_until_ms=max(known, default=None))
 
+    def _check_holes(self, summary: StreamSummary) -> None:
+        """Say once of each range of hash keys that no open shard takes in two complete listings of an active stream.
+
+        Nothing is lost by it: the service takes no record there. But a shard that the list leaves out would not be read.
+        """
+        if summary.status != "ACTIVE":
+            self._holes_since_s = {}
+            return
+        holes = open_range_holes(self._listing)
+        self._holes_since_s = self._since(self._holes_since_s, holes)
+        self._reported_holes.intersection_update(holes)
+        for first, last in self._lasting(self._holes_since_s):
+            if (first, last) not in self._reported_holes:
+                log.warning(
+                    "stream %s has no open shard for the hash keys %d to %d, in every listing for %.0f s: should the list leave "
+                    "a shard out, its records are not read; compare it with the AWS console",
+                    self._settings.stream.name,
+                    first,
+                    last,
+                    self._listed_s - self._holes_since_s[first, last],
+                )
+                self._reported_holes.add((first, last))
+
+    def _since(self, before: Mapping[_T, float], found: Iterable[_T]) -> dict[_T, float]:
+        """When each of what this listing shows was first shown, without a break."""
+        return {one: before.get(one, self._listed_s) for one in found}
+
+    def _lasting(self, since_s: Mapping[_T, float]) -> list[_T]:
+        """What has been so in two listings at least `shardRefreshInterval` apart, and in all between them."""
+        patience_s = self._settings.shard_refresh_interval_ms / 1000
+        return [one for one, first_s in since_s.items() if self._listed_s - first_s >= patience_s]
+
     def _check_vanished(self, summary: StreamSummary) -> None:
         """A shard that two complete listings of an active stream do not name is gone, with what was unread in it.
 
         The two are at least `shardRefreshInterval` apart, and the service is asked for the shard itself: its list may show a new
         one late, long after its parent's last page has named it.
         """
-        missing = vanished_shards(self._listing, self.shard_states()) if summary.status == "ACTIVE" else []
-        self._missing_since_s = {shard: self._missing_since_s.get(shard, self._listed_s) for shard in missing}
-        patience_s = self._settings.shard_refresh_interval_ms / 1000
-        gone = [shard for shard, since_s in self._missing_since_s.items() if self._listed_s - since_s >= patience_s]
-        gone = [shard for shard in gone if not self._is_there(shard)]
+        missing = self.lineage().vanished() if summary.status == "ACTIVE" else []
+        self._missing_since_s = self._since(self._missing_since_s, missing)
+        gone = [shard for shard in self._lasting(self._missing_since_s) if not self._is_there(shard)]
         if not gone:
             return
         self._data_loss(gone, "the service does not list any more, before they were read to their ends")
         self._save([StateChange(before=self.states[shard], after=_given_up(self.states[shard].state)) for shard in gone])
 
     def _check_never_seen(self, pin: StartPin) -> None:
-        """Shards that were there at the pin, and are gone before the application has looked for the first time.
-
-        A shard that was open at the pin stays for the retention at least, so before that is over nothing is asked.
-        """
-        if self.states or self._retention_ms is None or self.service_now_ms() - pin.time_ms <= self._retention_ms:
-            return
-        listed = {shard.shard_id for shard in self._listing}
-        gone = [shard for shard in pin.shards if shard not in listed and not self._is_there(shard)]
+        """Shards of which nothing was read, and that are gone: open at the pin, or since then between two listings."""
+        gone = [shard for shard in [*self._lost_since_pin(pin), *self._lost_between(pin)] if not self._is_there(shard)]
         if gone:
             self._say_lost("the service does not list any more, before anything of them was read", ", ".join(gone))
+
+    def _lost_since_pin(self, pin: StartPin) -> list[str]:
+        """At the first listing. A shard that was open at the pin stays for the retention at least: none is asked for before."""
+        if self.states or self._retention_ms is None or self.service_now_ms() - pin.time_ms <= self._retention_ms:
+            return []
+        listed = {shard.shard_id for shard in self._listing}
+        return [shard for shard in pin.shards if shard not in listed]
+
+    def _lost_between(self, pin: StartPin) -> list[str]:
+        """Parents of shards that are new since the pin, which were never listed here: they came and went while nobody looked."""
+        known = {shard.shard_id for shard in self._listing} | self.states.keys() | set(pin.shards)
+        fresh = [shard for shard in self._listing if shard.shard_id not in self.states and shard.shard_id not in pin.shards]
+        return sorted({parent for shard in fresh for parent in shard.parents} - known)
+
+    def _remove_tombstones(self, summary: StreamSummary) -> None:
+        """Finished shards that the service has forgotten are forgotten here, or their states would pile up for ever."""
+        if summary.status != "ACTIVE":
+            return
+        removable = self.lineage().removable(self.service_now_ms() - summary.retention_ms)[:MAX_STATES_PER_WRITE]
+        self._store.remove_states([self.states[shard] for shard in removable])
+        for shard in removable:
+            del self.states[shard]
 
     def _is_there(self, shard_id: str) -> bool:
         try:

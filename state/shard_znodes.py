@@ -9,7 +9,7 @@ from state.codec import MAX_VALUE_BYTES, ShardList, decode, encode
 from state.errors import CheckpointRegressionError, ConflictError, StateTooLargeError
 from state.shard_state_codec import decode_shard_state, encode_shard_state
 from state.state_store import StateChange, StoredState
-from state.znode_tree import Create, Operation, Refusal, Set, TransactionRefusedError, ZnodeTree
+from state.znode_tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, ZnodeTree
 from state.zookeeper_paths import ZookeeperPaths, is_shard
 
 if TYPE_CHECKING:
@@ -66,6 +66,26 @@ class ShardZnodes:
         except TransactionRefusedError as refused:
             raise _conflict(refused) from refused
         return [StoredState(write.state, write.version) for write in writes]
+
+    def remove(self, states: Sequence[StoredState]) -> None:
+        if len(states) > MAX_STATES_PER_WRITE:
+            raise StateTooLargeError(
+                f"{len(states)} shard states under {self._paths.base} are more than one transaction removes "
+                f"({MAX_STATES_PER_WRITE}); remove them in parts"
+            )
+        folders = [self._paths.shard(stored.state.shard_id) for stored in states]
+        operations: list[Operation] = []
+        for stored, folder, children in zip(states, folders, self._tree.children(folders), strict=True):
+            path = self._paths.shard_state(stored.state.shard_id)
+            operations += [Check(path, stored.version), Delete(path)]
+            if children is not None and len(children) == 1:
+                operations.append(Delete(folder))  # else something of another program's is in it
+        if not operations:
+            return
+        try:
+            self._fence.commit(operations)
+        except TransactionRefusedError as refused:
+            raise _conflict(refused) from refused
 
     def save_list(self, shard_ids: Sequence[str]) -> None:
         path = self._paths.shard_list

@@ -185,6 +185,13 @@ class StateStore(OutcomeStore, Protocol):
         """
         ...
 
+    def remove_states(self, states: Sequence[StoredState]) -> None:
+        """Remove the states of shards that are over, at most some 500, in one transaction, each in the version that was read.
+
+        Raises `StaleOwnerError`, `ConflictError` (one has changed since), `StateTooLargeError`; nothing was removed then.
+        """
+        ...
+
     def save_shard_list(self, shard_ids: Sequence[str]) -> None: ...
 
     # plans ----------------------------------------------------------------------------------------------------

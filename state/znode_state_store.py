@@ -106,6 +106,9 @@ class ZnodeStateStore:
     def save_states(self, changes: Sequence[StateChange]) -> list[StoredState]:
         return self._shards.save(changes)
 
+    def remove_states(self, states: Sequence[StoredState]) -> None:
+        self._shards.remove(states)
+
     def save_shard_list(self, shard_ids: Sequence[str]) -> None:
         self._shards.save_list(shard_ids)
 

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from kinesis_spout.testing.altered_answers import (
+    duplicate_listing,
+    early_end,
+    end_with_null_iterator,
+    end_with_wrong_parents,
+    end_without_children,
+    late_listing,
+)
 from kinesis_spout.testing.errors import FakeKinesisError, ServiceError, TransportFaultError
 from kinesis_spout.testing.fake_kinesis import FakeKinesis
 from kinesis_spout.testing.faults import (
@@ -10,18 +18,21 @@ from kinesis_spout.testing.faults import (
     FaultPlan,
     alter,
     drop,
-    duplicate_listing,
-    end_without_children,
     error,
     expired_iterator,
+    expired_token,
     internal_failure,
+    limit_exceeded,
+    service_unavailable,
     slow,
     throttle,
+    timeout,
 )
 from kinesis_spout.testing.manual_clock import ManualClock
 from kinesis_spout.testing.protocol import FakeKinesisProtocol
 from kinesis_spout.testing.server import FakeKinesisServer
 from kinesis_spout.testing.settings import FakeKinesisSettings
+from kinesis_spout.testing.subscription import Subscription
 
 __all__ = [
     "FakeKinesis",
@@ -34,14 +45,23 @@ __all__ = [
     "FaultPlan",
     "ManualClock",
     "ServiceError",
+    "Subscription",
     "TransportFaultError",
     "alter",
     "drop",
     "duplicate_listing",
+    "early_end",
+    "end_with_null_iterator",
+    "end_with_wrong_parents",
     "end_without_children",
     "error",
     "expired_iterator",
+    "expired_token",
     "internal_failure",
+    "late_listing",
+    "limit_exceeded",
+    "service_unavailable",
     "slow",
     "throttle",
+    "timeout",
 ]

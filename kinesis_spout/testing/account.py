@@ -7,7 +7,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.testing import constraints
+from kinesis_spout.testing import constraints, tokens
+from kinesis_spout.testing.control_limits import ControlLimits
 from kinesis_spout.testing.errors import invalid_argument
 from kinesis_spout.testing.settings import FakeKinesisSettings
 
@@ -27,6 +28,15 @@ class Account:
         self.lock = threading.RLock()
         self._streams: dict[str, Stream] = {}
         self._newest_stream_ms = 0
+        self._control_limits = ControlLimits(self.settings.account_id)
+
+    def count_call(self, operation: str, request: object) -> None:
+        """Hold a call against the limits of its operation, if these are set; raises LimitExceededException.
+
+        For those who bring requests from outside. The short forms of `FakeKinesis` do not count.
+        """
+        if self.settings.control_limits:
+            self._control_limits.count(operation, _stream_named(request), self.clock.now_ms())
 
     def stream(self, stream_name: str) -> Stream:
         """The stream of that name, brought up to the clock's time; raises ResourceNotFoundException."""
@@ -71,3 +81,12 @@ class Account:
         for stream in list(self._streams.values()):
             if stream.deleted_ms is not None and stream.deleted_ms + self.settings.delete_ms <= now_ms:
                 del self._streams[stream.name]
+
+
+def _stream_named(request: object) -> str | None:
+    """The name of the stream that a request is about, as far as it says so; nothing is looked up or checked."""
+    arn = getattr(request, "stream_arn", None) or getattr(request, "consumer_arn", None)
+    if arn is not None:
+        return str(arn).partition(":stream/")[2].partition("/")[0]
+    token = tokens.decode(getattr(request, "next_token", None) or "", tokens.ListToken)
+    return getattr(request, "stream_name", None) if token is None else token.stream

@@ -125,3 +125,42 @@ class UpdateShardCountAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="
     current_shard_count: int
     target_shard_count: int
     stream_arn: str = msgspec.field(name="StreamARN")
+
+
+class DescribeLimitsAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    shard_limit: int
+    open_shard_count: int
+    on_demand_stream_count: int
+    on_demand_stream_count_limit: int
+
+
+class ConsumerAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
+    """A consumer; which stream it is of is told by DescribeStreamConsumer only."""
+
+    consumer_name: str
+    consumer_arn: str = msgspec.field(name="ConsumerARN")
+    consumer_status: str
+    consumer_creation_timestamp: float
+    stream_arn: str | None = msgspec.field(default=None, name="StreamARN")
+
+
+class RegisterStreamConsumerAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    consumer: ConsumerAnswer
+
+
+class DescribeStreamConsumerAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    consumer_description: ConsumerAnswer
+
+
+class ListStreamConsumersAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
+    consumers: list[ConsumerAnswer]
+    next_token: str | None = None
+
+
+class SubscribeToShardEvent(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
+    """One push of a subscription. At the shard's end `child_shards` go on and there is no `continuation_sequence_number`."""
+
+    records: list[RecordAnswer]
+    millis_behind_latest: int
+    continuation_sequence_number: str | None = None
+    child_shards: list[ChildShardAnswer] | None = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.testing import constraints
 from kinesis_spout.testing.account import Account
 from kinesis_spout.testing.answers import (
+    DescribeLimitsAnswer,
     DescribeStreamAnswer,
     DescribeStreamSummaryAnswer,
     ListStreamsAnswer,
@@ -15,6 +16,7 @@ from kinesis_spout.testing.answers import (
     StreamModeAnswer,
     UpdateShardCountAnswer,
 )
+from kinesis_spout.testing.control_limits import CHANGES_UNDER_WAY, DAY_MS, SCALINGS_PER_DAY
 from kinesis_spout.testing.errors import in_use, invalid_argument, limit_exceeded
 from kinesis_spout.testing.shard_listing import shard_answer
 from kinesis_spout.testing.stream import Stream
@@ -22,6 +24,7 @@ from kinesis_spout.testing.stream import Stream
 if TYPE_CHECKING:
     from kinesis_spout.testing import requests
 
+ON_DEMAND_STREAMS = 50
 _NO_MONITORING: list[dict[str, list[str]]] = [{"ShardLevelMetrics": []}]
 
 
@@ -38,6 +41,7 @@ class ControlPlane(Account):
         self._forget_deleted(now_ms)
         if name in self._streams:
             raise in_use(f"Stream {name} under account {self.settings.account_id} already exists.")
+        self._check_changes(now_ms)
         self._check_shard_limit(count)
         self._streams[name] = Stream(
             name=name,
@@ -50,9 +54,16 @@ class ControlPlane(Account):
         )
 
     def delete_stream(self, request: requests.DeleteStream) -> None:
+        """Together with its consumers, if `EnforceConsumerDeletion` says so; otherwise it may have none."""
         stream = self._stream_of(request)
         now_ms = self.clock.now_ms()
+        if stream.consumers and not request.enforce_consumer_deletion:
+            raise in_use(
+                f"Stream {stream.name} under account {self.settings.account_id} has {len(stream.consumers)} registered "
+                "consumers; deregister them, or delete with EnforceConsumerDeletion."
+            )
         if stream.deleted_ms is None:
+            self._check_changes(now_ms)
             stream.deleted_ms = now_ms
         self._forget_deleted(now_ms)
 
@@ -94,16 +105,26 @@ class ControlPlane(Account):
                 stream_creation_timestamp=stream.created_ms / 1000,
                 enhanced_monitoring=_NO_MONITORING,
                 open_shard_count=len(stream.open_shards()),
+                consumer_count=len(stream.consumers),
                 max_record_size_kib=stream.max_record_bytes // 1024,
             )
+        )
+
+    def describe_limits(self, _: requests.DescribeLimits) -> DescribeLimitsAnswer:
+        return DescribeLimitsAnswer(
+            shard_limit=self.settings.shard_limit,
+            open_shard_count=self._open_shard_count(),
+            on_demand_stream_count=0,
+            on_demand_stream_count_limit=ON_DEMAND_STREAMS,
         )
 
     def split_shard(self, request: requests.SplitShard) -> None:
         stream = self._active_stream(request)
         shard_id = constraints.name("shardToSplit", request.shard_to_split)
         new_start = constraints.hash_key_text("NewStartingHashKey", request.new_starting_hash_key)
-        self._check_shard_limit(1)
         now_ms = self.clock.now_ms()
+        self._check_changes(now_ms)
+        self._check_shard_limit(1)
         stream.split(shard_id, new_start, now_ms=now_ms, due_ms=now_ms + self.settings.reshard_ms)
 
     def merge_shards(self, request: requests.MergeShards) -> None:
@@ -111,6 +132,7 @@ class ControlPlane(Account):
         shard_id = constraints.name("shardToMerge", request.shard_to_merge)
         adjacent_id = constraints.name("adjacentShardToMerge", request.adjacent_shard_to_merge)
         now_ms = self.clock.now_ms()
+        self._check_changes(now_ms)
         stream.merge(shard_id, adjacent_id, now_ms=now_ms, due_ms=now_ms + self.settings.reshard_ms)
 
     def update_shard_count(self, request: requests.UpdateShardCount) -> UpdateShardCountAnswer:
@@ -120,7 +142,9 @@ class ControlPlane(Account):
         current = len(stream.open_shards())
         self._check_shard_limit(max(0, target - current))
         now_ms = self.clock.now_ms()
+        self._check_scalings(stream, now_ms)
         stream.scale(target, now_ms=now_ms, due_ms=now_ms + self.settings.reshard_ms)
+        stream.scaled_ms.append(now_ms)
         return UpdateShardCountAnswer(
             stream_name=stream.name, current_shard_count=current, target_shard_count=target, stream_arn=stream.arn
         )
@@ -159,10 +183,32 @@ class ControlPlane(Account):
         return stream
 
     def _check_shard_limit(self, more: int) -> None:
-        opened = sum(len(stream.open_shards()) for stream in self._streams.values())
+        opened = self._open_shard_count()
         if opened + more > self.settings.shard_limit:
             raise limit_exceeded(
                 f"This request would exceed the shard limit for the account {self.settings.account_id} in "
                 f"{self.settings.region}. Current shard count for the account: {opened}. Limit: {self.settings.shard_limit}. "
                 f"Number of additional shards that would have resulted from this request: {more}."
+            )
+
+    def _open_shard_count(self) -> int:
+        return sum(len(stream.open_shards()) for stream in self._streams.values())
+
+    def _check_changes(self, now_ms: int) -> None:
+        """The API reference tells how many streams may be CREATING, and of the other changes only that there may be too many."""
+        for stream in self._streams.values():
+            stream.settle(now_ms)
+        changing = [stream.name for stream in self._streams.values() if stream.status(now_ms) != "ACTIVE"]
+        if self.settings.control_limits and len(changing) >= CHANGES_UNDER_WAY:
+            raise limit_exceeded(
+                f"Account {self.settings.account_id} has {len(changing)} streams with a change under way, "
+                f"which is as many as it may have at a time: {', '.join(changing)}."
+            )
+
+    def _check_scalings(self, stream: Stream, now_ms: int) -> None:
+        stream.scaled_ms = [at_ms for at_ms in stream.scaled_ms if at_ms > now_ms - DAY_MS]
+        if self.settings.control_limits and len(stream.scaled_ms) >= SCALINGS_PER_DAY:
+            raise limit_exceeded(
+                f"Stream {stream.name} under account {self.settings.account_id} was scaled {SCALINGS_PER_DAY} times within "
+                "24 hours, which is as often as UpdateShardCount allows."
             )

@@ -7,30 +7,27 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesis_spout.testing import constraints
 from kinesis_spout.testing.account import Account
 from kinesis_spout.testing.answers import (
-    ChildShardAnswer,
     GetRecordsAnswer,
     GetShardIteratorAnswer,
     PutRecordAnswer,
     PutRecordsAnswer,
     PutRecordsEntryAnswer,
-    RecordAnswer,
 )
 from kinesis_spout.testing.errors import ServiceError, invalid_argument, throughput_exceeded, validation
+from kinesis_spout.testing.handed_over import behind_ms, child_answers, is_at_end, record_answers
 from kinesis_spout.testing.hash_keys import hash_key
-from kinesis_spout.testing.sequence import SequenceParts
-from kinesis_spout.testing.shard_listing import range_answer
+from kinesis_spout.testing.positions import POSITION_TYPES, Start, position_of
 from kinesis_spout.testing.tokens import LIFETIME_MS, ShardIterator, decode, encode
 
 if TYPE_CHECKING:
     from kinesis_spout.testing import requests
-    from kinesis_spout.testing.shard import Shard, StoredRecord
+    from kinesis_spout.testing.shard import Shard
     from kinesis_spout.testing.stream import Stream
 
 _PAGE_BYTES = 10 * 1024 * 1024
 _PAGE_RECORDS = 10_000
 _REQUEST_BYTES = 10 * 1024 * 1024
 _REQUEST_RECORDS = 500
-_ITERATOR_TYPES = ("TRIM_HORIZON", "LATEST", "AT_TIMESTAMP", "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER")
 
 
 class DataPlane(Account):
@@ -56,14 +53,15 @@ class DataPlane(Account):
         return PutRecordsAnswer(sum(answer.error_code is not None for answer in answers), answers)
 
     def get_shard_iterator(self, request: requests.GetShardIterator) -> GetShardIteratorAnswer:
-        kind = constraints.one_of("shardIteratorType", request.shard_iterator_type, _ITERATOR_TYPES)
+        kind = constraints.one_of("shardIteratorType", request.shard_iterator_type, POSITION_TYPES)
         shard_id = constraints.name("shardId", request.shard_id)
         stream = self._data_stream(request)
         shard = stream.shard(shard_id)
         now_ms = self.clock.now_ms()
         if self.settings.limits and not shard.reads.allows_iterator(now_ms):
             raise self._rate_exceeded(stream, shard)
-        position = _position(kind, request, stream, shard, now_ms)
+        start = Start(kind, request.starting_sequence_number, request.timestamp_s)
+        position = position_of(start, stream, shard, now_ms)
         return GetShardIteratorAnswer(_iterator(stream, shard, position, now_ms))
 
     def get_records(self, request: requests.GetRecords) -> GetRecordsAnswer:
@@ -84,19 +82,19 @@ class DataPlane(Account):
         run = _empty_run(shard, token)
         if run == position:
             following = shard.first_from(position)
-            behind_ms = 1 if following is None else max(1, now_ms - following.arrival_ms)
+            late_ms = max(1, behind_ms([], following, now_ms))
             again = _iterator(stream, shard, position, now_ms, empty_pages=token.empty_pages + 1)
-            return GetRecordsAnswer(records=[], millis_behind_latest=behind_ms, next_shard_iterator=again)
+            return GetRecordsAnswer(records=[], millis_behind_latest=late_ms, next_shard_iterator=again)
         records = shard.page(position, before=run, max_records=limit, max_bytes=_PAGE_BYTES)
         shard.reads.page_was_read(now_ms, sum(record.size_bytes for record in records))
         after = records[-1].sequence + 1 if records else run or position
         rest = shard.first_from(after)
-        ended = not shard.is_open and rest is None and (self.settings.end_with_last_records or not records)
+        ended = is_at_end(shard, records, rest, end_with_last_records=self.settings.end_with_last_records)
         return GetRecordsAnswer(
-            records=[_record(record) for record in records],
-            millis_behind_latest=_behind_ms(records, rest, now_ms),
+            records=record_answers(records),
+            millis_behind_latest=behind_ms(records, rest, now_ms),
             next_shard_iterator=None if ended else _iterator(stream, shard, after, now_ms),
-            child_shards=_children(stream, shard) if ended else None,
+            child_shards=child_answers(stream, shard) if ended else None,
         )
 
     def _valid_iterator(self, request: requests.GetRecords) -> ShardIterator:
@@ -146,48 +144,6 @@ class _Entry(NamedTuple):
     size_bytes: int
 
 
-def _position(kind: str, request: requests.GetShardIterator, stream: Stream, shard: Shard, now_ms: int) -> int:
-    """The sequence number that an iterator of this type begins with."""
-    if kind == "TRIM_HORIZON":
-        return shard.starting_sequence
-    if kind == "LATEST":
-        return shard.tip
-    if kind == "AT_TIMESTAMP":
-        return _position_of_time(request, shard, now_ms)
-    if request.starting_sequence_number is None:
-        raise invalid_argument(f"Must either specify timestampInMillis or startingSequenceNumber with iterator type {kind}.")
-    sequence = constraints.sequence_number_text("startingSequenceNumber", request.starting_sequence_number)
-    _check_sequence(sequence, stream, shard)
-    return sequence + (kind == "AFTER_SEQUENCE_NUMBER")
-
-
-def _position_of_time(request: requests.GetShardIterator, shard: Shard, now_ms: int) -> int:
-    if request.timestamp_s is None:
-        raise invalid_argument(
-            "Must specify timestampInMillis parameter for iterator of type AT_TIMESTAMP. Current request has no timestamp."
-        )
-    timestamp_ms = round(request.timestamp_s * 1000)
-    if timestamp_ms > now_ms:
-        raise invalid_argument(
-            "The timestampInMillis parameter cannot be greater than the currentTimestampInMillis. "
-            f"timestampInMillis: {timestamp_ms}, currentTimestampInMillis: {now_ms}"
-        )
-    return shard.position_of_time(timestamp_ms)
-
-
-def _check_sequence(sequence: int, stream: Stream, shard: Shard) -> None:
-    """A number is good if it is of this shard; whether there is, or ever was, such a record, does not matter."""
-    parts = SequenceParts.of(sequence)
-    used = f"StartingSequenceNumber {sequence} used in GetShardIterator on shard {shard.shard_id} in stream {stream.name}"
-    if parts is None or parts.shard_created_s < stream.created_ms // 1000:
-        raise invalid_argument(f"{used} is invalid because it did not come from this stream.")
-    if parts.shard_index != shard.index or parts.shard_created_s != shard.created_s:
-        raise invalid_argument(
-            f"Invalid StartingSequenceNumber. It encodes shardId-{parts.shard_index:012d}, "
-            f"while it was used in a call to a shard with {shard.shard_id}"
-        )
-
-
 def _empty_run(shard: Shard, token: ShardIterator) -> int | None:
     """Where the next run of empty pages is that this reader has not had yet; a run at the tip waits for what follows it."""
     position = int(token.sequence)
@@ -200,19 +156,3 @@ def _empty_run(shard: Shard, token: ShardIterator) -> int | None:
 
 def _iterator(stream: Stream, shard: Shard, position: int, now_ms: int, *, empty_pages: int = 0) -> str:
     return encode(ShardIterator(stream.name, stream.created_ms, shard.shard_id, str(position), now_ms, empty_pages))
-
-
-def _behind_ms(page: list[StoredRecord], rest: StoredRecord | None, now_ms: int) -> int:
-    """0 at the tip; else how long ago the last record of the page arrived, or of an empty page the next one."""
-    if rest is None:
-        return 0
-    return max(1, now_ms - (page[-1] if page else rest).arrival_ms)
-
-
-def _record(record: StoredRecord) -> RecordAnswer:
-    return RecordAnswer(str(record.sequence), record.arrival_ms / 1000, record.data, record.partition_key)
-
-
-def _children(stream: Stream, shard: Shard) -> list[ChildShardAnswer]:
-    children = (stream.shards[child] for child in shard.children if child in stream.shards)
-    return [ChildShardAnswer(child.shard_id, list(child.parents), range_answer(child.hash_keys)) for child in children]

@@ -21,6 +21,7 @@ from kinesis_spout.testing.data_plane import DataPlane
 from kinesis_spout.testing.faults import FaultPlan
 from kinesis_spout.testing.hash_keys import hash_key
 from kinesis_spout.testing.shard_listing import ShardListing
+from kinesis_spout.testing.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from kinesis_spout.testing.shard import Shard, StoredRecord
 
 
-class FakeKinesis(ControlPlane, ShardListing, DataPlane):
+class FakeKinesis(ControlPlane, ShardListing, DataPlane, Subscriptions):
     """One account in one region. Does no I/O and starts no thread; time passes only as the injected clock says.
 
     The operations (`put_record`, `get_records`, ...) take the typed requests of `kinesis_spout.testing.requests`;

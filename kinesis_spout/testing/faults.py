@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from kinesis_spout.testing.errors import ServiceError
 
 if TYPE_CHECKING:
@@ -60,8 +58,23 @@ def internal_failure() -> Fault:
     return error("InternalFailure", "The request processing has failed because of an unknown error.", status=500)
 
 
+def service_unavailable() -> Fault:
+    """An HTTP 503."""
+    return error("ServiceUnavailable", "The request has failed due to a temporary failure of the server.", status=503)
+
+
 def expired_iterator() -> Fault:
     return error("ExpiredIteratorException", "Iterator expired.")
+
+
+def expired_token() -> Fault:
+    """Of a listing's page token."""
+    return error("ExpiredNextTokenException", "The NextToken has expired.")
+
+
+def limit_exceeded() -> Fault:
+    """The throttling of the operations on streams, ListShards among them."""
+    return error("LimitExceededException", "Rate exceeded.")
 
 
 def slow(delay_s: float) -> Fault:
@@ -74,19 +87,17 @@ def drop(*, processed: bool = False, delay_s: float = 0.0) -> Fault:
     return Fault(kind=FaultKind.DROP_ANSWER if processed else FaultKind.DROP, delay_s=delay_s)
 
 
+def timeout(delay_s: float, *, processed: bool = False) -> Fault:
+    """No answer for `delay_s` seconds, which should be more than the caller waits, and then the connection breaks."""
+    return drop(processed=processed, delay_s=delay_s)
+
+
 def alter(change: Callable[[Any], object]) -> Fault:
-    """The answer is what `change` makes of it (it gets, and usually returns, one of `kinesis_spout.testing.answers`)."""
+    """The answer is what `change` makes of it (it gets, and usually returns, one of `kinesis_spout.testing.answers`).
+
+    Of a subscription, it gets the events one by one.
+    """
     return Fault(kind=FaultKind.ALTER, alter=change)
-
-
-def duplicate_listing() -> Fault:
-    """ListShards names each shard of the page twice."""
-    return alter(lambda answer: msgspec.structs.replace(answer, shards=answer.shards * 2))
-
-
-def end_without_children() -> Fault:
-    """GetRecords tells the end of a closed shard, but not which shards go on."""
-    return alter(lambda answer: msgspec.structs.replace(answer, child_shards=None))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,6 +15,7 @@ import msgspec
 from kinesis_spout.testing import requests, tokens
 from kinesis_spout.testing.errors import ServiceError, TransportFaultError
 from kinesis_spout.testing.faults import FaultKind
+from kinesis_spout.testing.subscription import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,10 +30,15 @@ _SIGNATURE = "AWS4-HMAC-SHA256 "
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP status and the body that goes with it."""
+    """An HTTP status and the body that goes with it; or, of SubscribeToShard, the subscription whose events are the body.
+
+    `alter`: what a fault makes of each of its events.
+    """
 
     status: int
     body: bytes
+    subscription: Subscription | None = None
+    alter: Callable[[Any], object] | None = None
 
 
 class FakeKinesisProtocol:
@@ -67,11 +73,15 @@ class FakeKinesisProtocol:
         if fault is not None:
             self._strike(fault)
         with self._fake.lock:
+            self._fake.count_call(operation, request)
             answer = method(request)
         if fault is not None and fault.kind is FaultKind.DROP_ANSWER:
             raise TransportFaultError(processed=True)
-        if fault is not None and fault.alter is not None:
-            answer = fault.alter(answer)
+        alter = None if fault is None else fault.alter
+        if isinstance(answer, Subscription):
+            return Answer(200, b"", answer, alter)
+        if alter is not None:
+            answer = alter(answer)
         return Answer(200, b"" if answer is None else msgspec.json.encode(answer))
 
     def _strike(self, fault: Fault) -> None:
@@ -108,6 +118,12 @@ def _operations(fake: FakeKinesis) -> list[tuple[str, type[msgspec.Struct], Call
         ("UpdateShardCount", requests.UpdateShardCount, fake.update_shard_count),
         ("IncreaseStreamRetentionPeriod", requests.ChangeRetention, fake.increase_stream_retention_period),
         ("DecreaseStreamRetentionPeriod", requests.ChangeRetention, fake.decrease_stream_retention_period),
+        ("DescribeLimits", requests.DescribeLimits, fake.describe_limits),
+        ("RegisterStreamConsumer", requests.RegisterStreamConsumer, fake.register_stream_consumer),
+        ("DescribeStreamConsumer", requests.StreamConsumer, fake.describe_stream_consumer),
+        ("DeregisterStreamConsumer", requests.StreamConsumer, fake.deregister_stream_consumer),
+        ("ListStreamConsumers", requests.ListStreamConsumers, fake.list_stream_consumers),
+        ("SubscribeToShard", requests.SubscribeToShard, fake.subscribe_to_shard),
         ("PutRecord", requests.PutRecord, fake.put_record),
         ("PutRecords", requests.PutRecords, fake.put_records),
         ("GetShardIterator", requests.GetShardIterator, fake.get_shard_iterator),
@@ -117,7 +133,7 @@ def _operations(fake: FakeKinesis) -> list[tuple[str, type[msgspec.Struct], Call
 
 def _shard_of(request: object) -> str | None:
     """The shard that a request for one shard is about."""
-    if isinstance(request, requests.GetShardIterator):
+    if isinstance(request, requests.GetShardIterator | requests.SubscribeToShard):
         return request.shard_id
     if isinstance(request, requests.GetRecords):
         token = tokens.decode(request.shard_iterator or "", tokens.ShardIterator)

@@ -22,6 +22,10 @@ class CreateStream(Request, frozen=True, kw_only=True, rename="pascal"):
 
 
 class DeleteStream(Request, frozen=True, kw_only=True, rename="pascal"):
+    enforce_consumer_deletion: bool | None = None
+
+
+class DescribeLimits(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     pass
 
 
@@ -100,3 +104,33 @@ class GetShardIterator(Request, frozen=True, kw_only=True, rename="pascal"):
 class GetRecords(Request, frozen=True, kw_only=True, rename="pascal"):
     shard_iterator: str | None = None
     limit: int | None = None
+
+
+class StreamConsumer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """DescribeStreamConsumer and DeregisterStreamConsumer: a consumer by its ARN, or by the stream's ARN and its name."""
+
+    stream_arn: str | None = msgspec.field(default=None, name="StreamARN")
+    consumer_name: str | None = None
+    consumer_arn: str | None = msgspec.field(default=None, name="ConsumerARN")
+
+
+class RegisterStreamConsumer(Request, frozen=True, kw_only=True, rename="pascal"):
+    consumer_name: str | None = None
+
+
+class ListStreamConsumers(Request, frozen=True, kw_only=True, rename="pascal"):
+    next_token: str | None = None
+    max_results: int | None = None
+    stream_creation_timestamp_s: float | None = msgspec.field(default=None, name="StreamCreationTimestamp")
+
+
+class StartingPosition(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    type: str | None = None
+    sequence_number: str | None = None
+    timestamp_s: float | None = msgspec.field(default=None, name="Timestamp")
+
+
+class SubscribeToShard(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    consumer_arn: str | None = msgspec.field(default=None, name="ConsumerARN")
+    shard_id: str | None = None
+    starting_position: StartingPosition | None = None

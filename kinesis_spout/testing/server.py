@@ -7,17 +7,22 @@ import threading
 import uuid
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Self
+from socketserver import TCPServer
+from typing import TYPE_CHECKING, Any, Self
 
+from kinesis_spout.testing import event_stream
 from kinesis_spout.testing.errors import TransportFaultError
 from kinesis_spout.testing.protocol import FakeKinesisProtocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from kinesis_spout.testing.fake_kinesis import FakeKinesis
+    from kinesis_spout.testing.subscription import Subscription
 
 _CONTENT_TYPE = "application/x-amz-json-1.1"
+_PUSH_INTERVAL_S = 0.02  # how often a subscription is asked for an event; the service takes some 70 ms to push one
 
 
 class FakeKinesisServer:
@@ -41,12 +46,18 @@ class FakeKinesisServer:
             raise RuntimeError("the server is not started; use it in a with statement")
         return f"http://{self._address[0]}:{self._http.server_port}"
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Bind the port and serve, unless that is done already; raises OSError when the address cannot be had."""
+        if self._http is not None:
+            return
         self._http = _HttpServer(self._address, self.fake)
         self._thread = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, name="fake-kinesis", daemon=True
         )
         self._thread.start()
+
+    def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
@@ -71,6 +82,11 @@ class _HttpServer(ThreadingHTTPServer):
         self._connections: set[socket.socket] = set()
         self._connections_lock = threading.Lock()
         super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Without asking the name service what this host is called, which may take long."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         if isinstance(request, socket.socket):
@@ -109,20 +125,40 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             _cut(self.connection)
             return
-        self._send(answer.status, answer.body)
+        if answer.subscription is None:
+            self._send(answer.status, answer.body)
+        else:
+            self._push(answer.subscription, answer.alter)
 
     def do_GET(self) -> None:
         """Tells that the server is up."""
         self._send(200, b"")
 
     def _send(self, status: int, body: bytes) -> None:
+        self._send_headers(status, _CONTENT_TYPE, ("Content-Length", str(len(body))))
+        self.wfile.write(body)
+
+    def _push(self, subscription: Subscription, alter: Callable[[Any], object] | None) -> None:
+        """Deliver a subscription's events as they come, until it ends, the client is gone, or the server ends."""
+        self._send_headers(200, event_stream.CONTENT_TYPE, ("Transfer-Encoding", "chunked"))
+        message: bytes | None = event_stream.initial_response()
+        while message is not None or not subscription.ended:
+            if message is not None:
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(message), message))
+                self.wfile.flush()
+            elif self.server.ending.wait(_PUSH_INTERVAL_S):
+                self.close_connection = True
+                return
+            message = event_stream.next_message(subscription, alter)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _send_headers(self, status: int, content_type: str, framing: tuple[str, str]) -> None:
         self.send_response_only(status)
         self.send_header("Date", formatdate(self.server.clock.now_ms() / 1000, usegmt=True))
-        self.send_header("Content-Type", _CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", content_type)
+        self.send_header(*framing)
         self.send_header("x-amzn-RequestId", str(uuid.uuid4()))
         self.end_headers()
-        self.wfile.write(body)
 
 
 def _cut(connection: socket.socket) -> None:

@@ -103,6 +103,13 @@ class Shard:
         at = bisect_left(self._sequences, position)
         return self._records[at] if at < len(self._records) else None
 
+    def last_before(self, position: int) -> int:
+        """The greatest number below `position` that reading can go on after: a record's, or the one that the shard began with."""
+        if position > self._last_sequence:
+            return self._last_sequence
+        at = bisect_left(self._sequences, position)
+        return self._sequences[at - 1] if at else self.starting_sequence
+
     def page(self, position: int, *, before: int | None, max_records: int, max_bytes: int) -> list[StoredRecord]:
         """Records from `position` on (and below `before`), within the limits, yet always one if there is one."""
         start = bisect_left(self._sequences, position)

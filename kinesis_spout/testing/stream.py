@@ -18,6 +18,8 @@ from kinesis_spout.testing.shard import Shard
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesis_spout.testing.consumer import Consumer
+
 _HOUR_MS = 3_600_000
 
 
@@ -33,6 +35,8 @@ class Stream:
         self.max_record_bytes = max_record_bytes
         self.retention_hours = 24
         self.shards: dict[str, Shard] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self.scaled_ms: list[int] = []
         self.deleted_ms: int | None = None
         self._ready_ms = ready_ms
         self._next_index = 0
@@ -54,6 +58,7 @@ class Stream:
         while self._steps and self._steps[0][0] <= now_ms:
             due_ms, step = self._steps.popleft()
             step(due_ms)
+        self.consumers = {name: consumer for name, consumer in self.consumers.items() if not consumer.is_gone(now_ms)}
         horizon_ms = self.horizon_ms(now_ms)
         for shard in list(self.shards.values()):
             shard.trim(horizon_ms)

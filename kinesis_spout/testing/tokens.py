@@ -46,10 +46,22 @@ class ListToken(msgspec.Struct, frozen=True, array_like=True):
         return now_ms - self.issued_ms > LIFETIME_MS
 
 
-Token = TypeVar("Token", ShardIterator, ListToken)
+class ConsumerListToken(msgspec.Struct, frozen=True, array_like=True):
+    """Where a listing of a stream's consumers goes on."""
+
+    stream: str
+    created_ms: int
+    after_name: str
+    issued_ms: int
+
+    def expired(self, now_ms: int) -> bool:
+        return now_ms - self.issued_ms > LIFETIME_MS
 
 
-def encode(token: ShardIterator | ListToken) -> str:
+Token = TypeVar("Token", ShardIterator, ListToken, ConsumerListToken)
+
+
+def encode(token: ShardIterator | ListToken | ConsumerListToken) -> str:
     body = msgspec.json.encode(token)
     return base64.b64encode(zlib.crc32(body).to_bytes(4, "big") + body).decode()
 

@@ -21,6 +21,7 @@ PURE = (
     "state/settle.py",
     "kinesis_spout/shard_assigner.py",
     "kinesis_spout/pacing.py",
+    "kinesis_spout/shard_lineage.py",
     "spark_job/planner.py",
     "spark_job/retry_planner.py",
     "spark_job/batch_outcomes.py",

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from tests.architecture.source_tree import ROOT
 
-LOCKS = ("build.txt", "lock.txt", "lock-tool.txt", "lowest.txt")
+LOCKS = ("build.txt", "localstack.txt", "lock.txt", "lock-tool.txt", "lowest.txt")
 ENTRY = re.compile(r"^([a-z0-9][a-z0-9._-]*)==(\S+)((?:.*\\\n)(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
 
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 DRIVEN = {
     "spark_job.coordinator": ("next_plan", "tasks", "pin_start", "prepare_available_now"),
-    "spark_job.planner": ("make_plan", "readable_shards", "new_shards", "vanished_shards", "lapsed_shards"),
+    "spark_job.planner": ("make_plan", "new_shards", "lapsed_shards"),
+    "kinesis_spout.shard_lineage": ("readable", "vanished"),
     "spark_job.shard_catalog": ("refresh", "check_retention"),
     "spark_job.task_reader": ("read_task",),
     "spark_job.collecting": ("collect",),

@@ -1,10 +1,11 @@
-"""Split, merge, scaling and the listing of shards: held against FakeKinesis and against the emulator inside LocalStack alike.
+"""Split, merge, scaling and the listing of shards: held against FakeKinesis and against LocalStack alike.
 
 Whether a shard's end comes with its last records or after them is the service's choice, so these tests take either.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
@@ -135,6 +136,18 @@ class TestListings:
         assert len(shards_of(one_shard)) == 3
         assert all(is_open(shard) for shard in shards_of(one_shard, ShardFilter={"Type": "AT_LATEST"}))
         assert len(shards_of(one_shard, ShardFilter={"Type": "AT_LATEST"})) == 2
+
+    @pytest.mark.parametrize(
+        ("kind", "shown"),
+        [("AFTER_SHARD_ID", "12"), ("FROM_TRIM_HORIZON", "012"), ("FROM_TIMESTAMP", "012")],
+    )
+    def test_filters_choose_by_id_and_by_when_a_shard_was_open(self, one_shard: Service, kind: str, shown: str) -> None:
+        """Those behind an id; those that were open later. (AT_TRIM_HORIZON and AT_TIMESTAMP show all in the emulator.)"""
+        members = {"AFTER_SHARD_ID": {"ShardId": "shardId-000000000000"}, "FROM_TRIM_HORIZON": {}}
+        before = {"Timestamp": datetime.now(UTC)}
+        split(one_shard, shards_of(one_shard)[0])
+        listed = shards_of(one_shard, ShardFilter={"Type": kind, **members.get(kind, before)})
+        assert [shard["ShardId"][-1] for shard in listed] == list(shown)
 
     def test_a_token_beside_a_stream_name_is_refused(self, service: Service) -> None:
         """The token says which stream is meant, so both together are an error."""

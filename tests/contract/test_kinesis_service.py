@@ -1,4 +1,4 @@
-"""Records, iterators, the life of a stream: held against FakeKinesis and against the emulator inside LocalStack alike.
+"""Records, iterators, the life of a stream: held against FakeKinesis and against LocalStack alike.
 
 Where the service leaves a choice, or one of the two is known to be wrong, the test asserts what the service's contract allows
 and says so.

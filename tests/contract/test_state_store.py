@@ -70,6 +70,7 @@ def test_a_stale_owner_writes_nothing_at_all(store_world: StoreWorld) -> None:
     new = owned(store_world, OTHER)
     writes: list[Callable[[], object]] = [
         lambda: old.save_states([StateChange(known, state_at(2))]),
+        lambda: old.remove_states([known]),
         lambda: old.save_states([StateChange(None, state_at(2, "shardId-000000000007"))]),
         lambda: old.save_shard_list(["shardId-000000000000"]),
         lambda: old.bind_stream(IDENTITY),

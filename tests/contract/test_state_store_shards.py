@@ -20,7 +20,7 @@ from state.shard_state import Lifecycle, ShardState
 from state.shard_znodes import split_changes
 from state.state_store import StateChange
 from tests.support import state_values
-from tests.support.state_stores import owned, sequence, state_at
+from tests.support.state_stores import OWNER, owned, sequence, state_at
 
 if TYPE_CHECKING:
     from tests.support.state_stores import StoreWorld
@@ -141,6 +141,39 @@ def test_a_shard_cannot_hide_another_node(store_world: StoreWorld) -> None:
     for name in ("plan", "epoch", "a/b", "..", ""):
         with pytest.raises(InvalidStoreSettingError):
             store.save_states([StateChange(None, state_at(1, name))])
+
+
+def test_states_are_removed_in_the_version_that_was_read(store_world: StoreWorld) -> None:
+    """With their folders. One that has changed since keeps all of them."""
+    store = owned(store_world)
+    first, other = store.save_states([StateChange(None, state_at(1, name)) for name in ("a", "b")])
+    newer = store.save_states([StateChange(other, state_at(2, "b"))])[0]
+    with pytest.raises(ConflictError, match="b/state was changed by somebody else"):
+        store.remove_states([first, other])
+    assert store.load_states() == {"a": first, "b": newer}
+    store.remove_states([])
+    store.remove_states([first])
+    assert store.load_states() == {"b": newer}
+    assert store.reset(OWNER, timeout_s=10) == 1  # shards that had anything left
+
+
+def test_what_else_is_below_a_shard_stays_when_its_state_is_removed(store_world: StoreWorld) -> None:
+    """It is another program's."""
+    store = owned(store_world)
+    store_world.put("a/notes", b"mine")
+    stored = store.save_states([StateChange(None, state_at(1, "a"))])
+    store.remove_states(stored)
+    assert store.load_states() == {}
+    assert store_world.children("a") == ["notes"]
+
+
+def test_too_many_removals_at_a_time_are_refused(store_world: StoreWorld) -> None:
+    """As many as one transaction holds."""
+    store = owned(store_world)
+    stored = store.save_states([StateChange(None, state_at(1))])
+    with pytest.raises(StateTooLargeError, match="501 shard states"):
+        store.remove_states(stored * 501)
+    assert len(store.load_states()) == 1
 
 
 def test_the_list_of_shards_is_stored_as_the_ancestor_did(store_world: StoreWorld) -> None:

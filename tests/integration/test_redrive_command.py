@@ -23,6 +23,7 @@ from spark_job.redrive import CHUNK_LETTERS
 from tests.support.command_line import command_line, environment, run_cli
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, serve
 from tests.support.letters import Story, frame_of, gone
+from tests.support.spark import COMMAND_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-SPARK = ("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1")
 LIMIT_S = 120.0
 LETTERS = Story().letters(CHUNK_LETTERS + 1)
 
@@ -59,7 +59,7 @@ class Dead:
     @property
     def arguments(self) -> tuple[str, ...]:
         keys = ("--option", f"awsAccessKeyId={ACCESS_KEY}", "--option", f"awsSecretAccessKey={SECRET_KEY}")
-        return ("redrive", "dead", "--region", REGION, "--endpoint-url", self.fake.endpoint_url, *keys, *SPARK)
+        return ("redrive", "dead", "--region", REGION, "--endpoint-url", self.fake.endpoint_url, *keys, *COMMAND_OPTIONS)
 
     def run(self, *more: str) -> subprocess.CompletedProcess[str]:
         return run_cli(*self.arguments, *more, cwd=self.cwd)

@@ -15,13 +15,13 @@ import pytest
 
 from tests.support.command_line import command_line, environment, run_cli
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, create_stream, kinesis_client
+from tests.support.spark import COMMAND_OPTIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.spark
 COUNT = 60
-SPARK = ("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def orders(moto_endpoint: str, zookeeper_chroot: str) -> Orders:
     named = ("--stream", stream, "--application", "etl", "--zookeeper", zookeeper_chroot, "--from", "TRIM_HORIZON")
     where = ("--region", REGION, "--endpoint-url", moto_endpoint)
     keys = ("--option", f"awsAccessKeyId={ACCESS_KEY}", "--option", f"awsSecretAccessKey={SECRET_KEY}")
-    return Orders(stream, (*named, *where, *keys, *SPARK))
+    return Orders(stream, (*named, *where, *keys, *COMMAND_OPTIONS))
 
 
 def ids_in(path: Path) -> list[int]:

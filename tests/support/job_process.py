@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from state import failpoint
+from tests.support.spark import QUICK_JVM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ class JobProcess:
         return self.directory / f"stopped-at-{self.stop_at}"
 
     def start(self) -> None:
-        env = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable} | self.env
+        env = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "JAVA_TOOL_OPTIONS": QUICK_JVM} | self.env
         env.pop(failpoint.VARIABLE, None)
         if self.stop_at:
             env[failpoint.VARIABLE] = f"{self.stop_at}@{self.marker}"

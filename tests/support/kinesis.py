@@ -121,13 +121,13 @@ def serve(*, settings: FakeKinesisSettings | None = None, clock: Clock | None = 
         yield ServedFake(server.endpoint_url, fake)
 
 
-@pytest.fixture(params=["fake", pytest.param("emulator", marks=pytest.mark.emulator)])
+@pytest.fixture(params=["fake", pytest.param("localstack", marks=[pytest.mark.emulator, pytest.mark.localstack])])
 def kinesis_service(request: pytest.FixtureRequest) -> str:
-    """The endpoint of a service that the contract suite holds for: our fake, and the emulator inside LocalStack."""
+    """The endpoint of a service that the contract suite holds for: our fake, and LocalStack with the emulator inside it."""
     if request.param == "fake":
         fake: ServedFake = request.getfixturevalue("fake_kinesis")
         return fake.endpoint_url
-    endpoint: str = request.getfixturevalue("emulator_endpoint")
+    endpoint: str = request.getfixturevalue("localstack_endpoint")
     return endpoint
 
 

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For JVMs that live for seconds: the second compiler and parallel collectors cost more than they gain."""
+_CONF = ("spark.ui.enabled=false", "spark.driver.host=127.0.0.1", f"spark.driver.extraJavaOptions={QUICK_JVM}")
+COMMAND_OPTIONS = ("--master", "local[2]", *(word for conf in _CONF for word in ("--conf", conf)))
+"""For commands of ours that start a Spark of their own."""
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Shared by all tests of a run: a test that needs another setting sets it and puts it back."""
@@ -32,7 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home}")
+        .config("spark.driver.extraJavaOptions", f"{QUICK_JVM} -Dderby.system.home={home}")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.default.parallelism", "2")
         .config("spark.sql.session.timeZone", "UTC")

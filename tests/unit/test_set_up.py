@@ -10,6 +10,7 @@ import pytest
 
 from scripts.debian_packages import JAVA, NODE, Need, sentence_for
 from scripts.runtimes import Java, find_java, find_node
+from scripts.set_up import localstack_environment
 from scripts.steps import SetUpError, reason_in, run_logged
 from scripts.virtual_environment import Environment, pip_version
 
@@ -120,6 +121,22 @@ def test_an_environment_is_ready_only_for_what_it_was_made_from(tmp_path: Path) 
     assert not environment.is_ready()
     assert not environment.needs_new_packages()
     lock.write_text("two")
+    assert environment.needs_new_packages()
+
+
+def test_a_tools_environment_is_not_made_anew_for_the_project(tmp_path: Path) -> None:
+    """LocalStack's holds its lock's packages and nothing of the project, so pyproject.toml is none of its business."""
+    requirements = tmp_path / "requirements"
+    requirements.mkdir()
+    for path in (requirements / "localstack.txt", requirements / "build.txt", tmp_path / "pyproject.toml"):
+        path.write_text("one")
+    environment = localstack_environment(tmp_path)
+    assert environment.folder == tmp_path / ".tools" / "localstack" / "venv"
+    environment.folder.mkdir(parents=True)
+    environment.write_stamp(environment.wanted())
+    (tmp_path / "pyproject.toml").write_text("two")
+    assert environment.is_ready()
+    (requirements / "localstack.txt").write_text("two")
     assert environment.needs_new_packages()
 
 

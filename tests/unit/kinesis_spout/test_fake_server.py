@@ -124,7 +124,7 @@ def test_a_member_of_the_wrong_type_is_a_serialization_error() -> None:
 
 def test_an_unknown_operation_is_named() -> None:
     """What is not built is refused, not ignored."""
-    assert call(FakeKinesisProtocol(new_fake()[0]), "SubscribeToShard")[1]["__type"] == "UnknownOperationException"
+    assert call(FakeKinesisProtocol(new_fake()[0]), "StartStreamEncryption")[1]["__type"] == "UnknownOperationException"
 
 
 def test_made_up_tokens_are_invalid_arguments() -> None:

@@ -179,6 +179,13 @@ def test_filters_by_time(filter_type: str, expected: list[str]) -> None:
     assert [shard.shard_id[-1] for shard in listed(fake, shard_filter=wanted)] == expected
 
 
+def test_a_filter_by_id_shows_what_came_after() -> None:
+    """AFTER_SHARD_ID needs no time; the shard itself need not be listed any more."""
+    fake, _ = two_generations()
+    wanted = requests.ShardFilter(type="AFTER_SHARD_ID", shard_id="shardId-000000000004")
+    assert [shard.shard_id[-1] for shard in listed(fake, shard_filter=wanted)] == ["5", "6"]
+
+
 def two_generations() -> tuple[FakeKinesis, float]:
     """Shard 0 was split an hour after its start, its children 1 and 2 an hour later; with the time now, in seconds."""
     fake, clock = new_fake()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kinesis_spout.errors import DataLossError
+from kinesis_spout.testing import end_without_children
 from tests.support.simulated_driver import next_plan, read_all, run
 from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
 
@@ -65,6 +66,44 @@ def test_a_shard_that_was_there_at_the_pin_and_has_vanished_before_the_first_lis
     assert set(one.states()) == {shard(1), shard(2)}
 
 
+def test_a_shard_that_came_and_went_while_nobody_looked_is_loss() -> None:
+    """Its parent's end was read, but neither told who goes on nor did the list; later only its own children are listed."""
+    with simulated(shards=1, listing_delay_ms=120_000) as job:
+        job.clock.advance(121)
+        job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
+        put = job.put(1)
+        job.fake.split(STREAM, shard(0))
+        driver = job.coordinator()
+        plan = next_plan(driver)
+        assert run(job, driver, plan) == put
+        assert next_plan(driver, plan) == plan
+        assert set(job.states()) == {shard(0)}
+        driver.close()
+        job.put(9)
+        job.fake.split(STREAM, shard(1))
+        job.clock.advance(2 * DAY_S)
+        with pytest.raises(DataLossError, match=f"before anything of them was read: {shard(1)};"):
+            next_plan(job.coordinator(), plan)
+
+
+def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_last_listing(one: SimulatedJob) -> None:
+    """Down for most of the retention twice: what came in the first of these times has expired in the second."""
+    read_all(one, driver := one.coordinator())
+    driver.close()
+    one.fake.split(STREAM, shard(0))
+    one.put(9)
+    one.clock.advance(0.7 * DAY_S)
+    driver = one.coordinator()
+    plan = next_plan(driver)
+    assert run(one, driver, plan) == []
+    plan = next_plan(driver, plan)
+    assert one.states()[shard(0)].end_was_read
+    driver.close()
+    one.clock.advance(0.7 * DAY_S)
+    with pytest.raises(DataLossError, match=f"longer than the retention.*{shard(1)}"):
+        next_plan(one.coordinator(), plan)
+
+
 def test_records_that_expired_between_the_pin_and_the_first_listing_are_loss(job: SimulatedJob) -> None:
     """The start was pinned; the job died, and came back days later."""
     job.coordinator().pin_start()
@@ -113,7 +152,7 @@ def test_a_shard_that_vanishes_after_its_plan_was_logged_does_not_fail_its_batch
         found += read_all(job, lenient, plan)[1]
     assert set(found) == set(put)
     assert f"{shard(0)} (read up to TRIM_HORIZON)" in caplog.text
-    assert job.states()[shard(0)].end_was_read
+    assert shard(0) not in job.states()  # given up, and then forgotten: its retention is over and its children have states
 
 
 def test_a_shard_that_vanishes_in_the_listings_interval_makes_no_row_of_empty_batches(job: SimulatedJob) -> None:

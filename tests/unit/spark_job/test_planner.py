@@ -16,10 +16,8 @@ from spark_job.planner import (
     lapsed_shards,
     make_plan,
     new_shards,
-    readable_shards,
     share_records,
     start_position,
-    vanished_shards,
 )
 from spark_job.retry_planner import DueRetry, due_retries, queued_retries
 from state.codec import MAX_VALUE_BYTES, encode
@@ -63,49 +61,18 @@ def by_id(*states: ShardState) -> dict[str, ShardState]:
     return {one.shard_id: one for one in states}
 
 
-def test_a_child_waits_until_its_parent_was_read_to_its_end() -> None:
-    listing = [shard("p"), shard("c", "p")]
-    assert readable_shards(listing, by_id(state("p"), state("c", "p"))) == ["p"]
-    assert readable_shards(listing, by_id(state("p", ended=True), state("c", "p"))) == ["c"]
-
-
-def test_a_merged_child_waits_for_both_parents() -> None:
-    listing = [shard("p"), shard("q"), shard("c", "p", "q")]
-    assert readable_shards(listing, by_id(state("p", ended=True), state("q"), state("c", "p", "q"))) == ["q"]
-    assert readable_shards(listing, by_id(state("p", ended=True), state("q", ended=True), state("c", "p", "q"))) == ["c"]
-
-
-def test_queued_retries_of_a_drained_parent_do_not_hold_its_children() -> None:
-    drained = msgspec.structs.replace(state("p", ended=True), lifecycle=Lifecycle.DRAINED)
-    assert readable_shards([shard("p"), shard("c", "p")], by_id(drained, state("c", "p"))) == ["c"]
-
-
-def test_a_parent_past_retention_that_has_no_state_is_not_waited_for() -> None:
-    assert readable_shards([shard("c", "p")], by_id(state("c", "p"))) == ["c"]
-
-
-def test_a_listed_parent_without_a_state_holds_its_child() -> None:
-    assert readable_shards([shard("p"), shard("c", "p")], by_id(state("c", "p"))) == []
-
-
-def test_a_shard_that_is_no_longer_listed_is_not_read_but_reported() -> None:
-    states = by_id(state("a"), state("b", ended=True))
-    assert readable_shards([], states) == []
-    assert vanished_shards([], states) == ["a"]
-
-
 def test_shards_listed_at_the_pin_start_there_and_later_ones_at_trim_horizon() -> None:
     assert [start_position(one, PIN) for one in ("a", "b", "c")] == [LATER, TRIM_HORIZON, TRIM_HORIZON]
 
 
 def test_only_listed_shards_without_a_state_get_one_with_their_parents_kept() -> None:
-    fresh = new_shards([shard("a"), shard("c", "a")], by_id(state("a")), PIN, 5)
+    fresh = new_shards([shard("a"), shard("c", "a")], by_id(state("a")), PIN, seen_ms=5)
     assert fresh == [ShardState(shard_id="c", read_position=TRIM_HORIZON, parents=("a",), verified_until_ms=5)]
 
 
 def test_a_child_of_a_parent_that_was_finished_long_ago_is_verified_up_to_then() -> None:
     """Found late, after a long downtime: what it held in between may have expired."""
-    (child,) = new_shards([shard("c", "a")], by_id(state("a", ended=True, verified_until_ms=3)), PIN, 5)
+    (child,) = new_shards([shard("c", "a")], by_id(state("a", ended=True, verified_until_ms=3)), PIN, seen_ms=5)
     assert child.verified_until_ms == 3
 
 

@@ -1,0 +1,69 @@
+"""How often the operations on streams may be called (API reference, each operation; Developer Guide, "Quotas and limits").
+
+Too many calls are LimitExceededException. What the service's windows look like exactly is not documented; these slide over one
+second. Some quotas are of the account, some of each stream. How often a stream may be scaled a day, and how many streams may be
+changing at a time, is told by what has been done, not by calls: the control plane looks after these.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from kinesis_spout.testing.errors import ServiceError, limit_exceeded
+
+WINDOW_MS = 1_000
+CHANGES_UNDER_WAY = 5
+SCALINGS_PER_DAY = 10
+DAY_MS = 86_400_000
+
+
+class Quota(NamedTuple):
+    """Calls a second: of each stream, or of the account."""
+
+    calls: int
+    of_each_stream: bool = False
+
+
+QUOTAS = {
+    "CreateStream": Quota(5),
+    "DeleteStream": Quota(5),
+    "ListStreams": Quota(5),
+    "DescribeLimits": Quota(1),
+    "DescribeStream": Quota(10),
+    "DescribeStreamSummary": Quota(20),
+    "ListShards": Quota(1_000, of_each_stream=True),
+    "SplitShard": Quota(5),
+    "MergeShards": Quota(5),
+    "UpdateShardCount": Quota(5),
+    "IncreaseStreamRetentionPeriod": Quota(5, of_each_stream=True),
+    "DecreaseStreamRetentionPeriod": Quota(5, of_each_stream=True),
+    "RegisterStreamConsumer": Quota(5, of_each_stream=True),
+    "DeregisterStreamConsumer": Quota(5, of_each_stream=True),
+    "DescribeStreamConsumer": Quota(20, of_each_stream=True),
+    "ListStreamConsumers": Quota(5, of_each_stream=True),
+}
+
+
+class ControlLimits:
+    """The calls of the last second. Calls that are refused for another reason count too; those refused here do not."""
+
+    def __init__(self, account_id: str) -> None:
+        self._account_id = account_id
+        self._calls_ms: dict[tuple[str, str | None], deque[int]] = {}
+
+    def count(self, operation: str, stream_name: str | None, now_ms: int) -> None:
+        """Count a call of `operation` for a stream (None: for none); raises LimitExceededException when it is one too many."""
+        quota = QUOTAS.get(operation)
+        if quota is None:
+            return
+        calls_ms = self._calls_ms.setdefault((operation, stream_name if quota.of_each_stream else None), deque())
+        while calls_ms and calls_ms[0] <= now_ms - WINDOW_MS:
+            calls_ms.popleft()
+        if len(calls_ms) >= quota.calls:
+            raise self._too_many(operation, stream_name, quota)
+        calls_ms.append(now_ms)
+
+    def _too_many(self, operation: str, stream_name: str | None, quota: Quota) -> ServiceError:
+        of = f"stream {stream_name} under account" if quota.of_each_stream else "account"
+        return limit_exceeded(f"Rate exceeded for {operation} of {of} {self._account_id}: {quota.calls} calls a second.")

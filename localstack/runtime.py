@@ -1,0 +1,177 @@
+"""LocalStack without Docker: its pip runtime, serving Kinesis alone, in a virtual environment of its own.
+
+    make localstack                             # sets it up, starts it (or the container, where Docker is), prints its endpoint
+
+`scripts/set_up.py --localstack` makes the environment in .tools/localstack from requirements/localstack.txt. The emulator that
+LocalStack runs is the one that emulator.py installs, as package-lock.json pins it. After the first start nothing needs a network,
+and nothing may use it (loopback_runtime.py). It accepts any credentials and forgets everything at its end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localstack import emulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+HERE = Path(__file__).resolve().parent
+DEFAULT_DIRECTORY = HERE.parent / ".tools" / "localstack"
+_START_LIMIT_S = 90.0
+_STOP_LIMIT_S = 20.0
+_CREDENTIAL = "any/20260101/us-east-1/kinesis/aws4_request"  # by it the gateway knows the service; nothing is checked
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ")
+
+
+class LocalStackError(Exception):
+    """LocalStack cannot be started. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStack:
+    """A running LocalStack: where it answers, its process id, and the file that it and its emulator log to."""
+
+    endpoint_url: str
+    pid: int
+    log: Path
+
+
+@contextmanager
+def running(log: Path, *, directory: Path = DEFAULT_DIRECTORY, port: int = 0, change_ms: int = 10) -> Iterator[LocalStack]:
+    """Serve Kinesis on a loopback port (0: a free one) and end the processes at the end, also when this process is killed.
+
+    `change_ms`: how long a stream stays CREATING, UPDATING or DELETING. Blocks until Kinesis answers, at most 90 s.
+    """
+    python = _environment_python(directory)
+    package = emulator.install()
+    port = port or _free_port()
+    _check_free(port)
+    with tempfile.TemporaryDirectory(prefix="localstack-", dir=log.parent) as root, log.open("wb") as out:
+        place_emulator(Path(root), package)
+        process = subprocess.Popen(
+            # -I: this folder is called like LocalStack's own package and must not be found in its place
+            [python, "-I", "-u", str(HERE / "loopback_runtime.py")],
+            cwd=root,
+            env=environment(os.environ, root=Path(root), port=port, change_ms=change_ms),
+            stdin=subprocess.PIPE,  # its end tells LocalStack that its starter is gone
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            _wait_until_answering(port, process, log)
+            yield LocalStack(f"http://127.0.0.1:{port}", process.pid, log)
+        finally:
+            _end(process)
+
+
+def environment(inherited: Mapping[str, str], *, root: Path, port: int, change_ms: int) -> dict[str, str]:
+    """What LocalStack is told. Nothing else is handed down: its own variables in a user's shell would change what tests see."""
+    preloads = " ".join(f'--require "{HERE / name}"' for name in ("loopback_only.cjs", "ends_with_parent.cjs"))
+    return {name: inherited[name] for name in _INHERITED if name in inherited} | {
+        "SERVICES": "kinesis",
+        "EAGER_SERVICE_LOADING": "1",
+        "STRICT_SERVICE_LOADING": "1",
+        "GATEWAY_LISTEN": f"127.0.0.1:{port}",
+        "LOCALSTACK_HOST": f"127.0.0.1:{port}",
+        "DISABLE_EVENTS": "1",
+        "SKIP_SSL_CERT_DOWNLOAD": "1",
+        "DNS_ADDRESS": "0",  # no name server
+        "OVERRIDE_IN_DOCKER": "0",  # in a container it would take itself for its own image and write to /var/lib
+        "FILESYSTEM_ROOT": str(root),
+        "CONFIG_DIR": str(root / "config"),
+        "HOME": str(root),
+        "KINESIS_MOCK_VERSION": emulator_version(),
+        "KINESIS_MOCK_LOG_LEVEL": "WARN",
+        "KINESIS_PERSISTENCE": "0",
+        "KINESIS_LATENCY": str(change_ms),
+        "KINESIS_SHARD_LIMIT": "5000",
+        "NODE_OPTIONS": preloads,
+    }
+
+
+def emulator_version() -> str:
+    """The pinned version. LocalStack 4.9.2 would take 0.4.13, which reads a shard's first record again and again."""
+    version: str = json.loads((HERE / "package.json").read_text())["dependencies"]["kinesis-local"]
+    return version
+
+
+def place_emulator(root: Path, package: Path) -> None:
+    """Put the installed emulator where LocalStack looks for it before it asks npm."""
+    versions = root / "var" / "lib" / "localstack" / "lib" / "kinesis-local"
+    versions.mkdir(parents=True)
+    (versions / emulator_version()).symlink_to(package.parent.parent, target_is_directory=True)
+
+
+def _environment_python(directory: Path) -> str:
+    python = directory / "venv" / "bin" / "python"
+    if not python.exists():
+        raise LocalStackError(f"LocalStack is not set up in {directory}: run make setup-test")
+    return str(python)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _check_free(port: int) -> None:
+    """Another LocalStack on the port would answer in place of the new one."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what a server of a minute ago has left is no obstacle
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as exc:
+            raise LocalStackError(
+                f"port {port} on 127.0.0.1 cannot be had ({exc.strerror}): end what has it, or name another"
+            ) from exc
+
+
+def _wait_until_answering(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _START_LIMIT_S
+    while not _lists_streams(port):
+        if process.poll() is not None:
+            raise LocalStackError(f"LocalStack ended with code {process.returncode} at its start; see {log}")
+        if time.monotonic() > deadline:
+            raise LocalStackError(f"LocalStack does not answer on port {port} after {_START_LIMIT_S:.0f} s; see {log}")
+        time.sleep(0.1)  # noqa: TID251  # a starting process announces nothing
+
+
+def _lists_streams(port: int) -> bool:
+    """Whether Kinesis itself answers: the gateway's health page calls it running before its emulator was started."""
+    headers = {
+        "Content-Type": "application/x-amz-json-1.1",
+        "X-Amz-Target": "Kinesis_20131202.ListStreams",
+        "Authorization": f"AWS4-HMAC-SHA256 Credential={_CREDENTIAL}, SignedHeaders=host, Signature=0",
+    }
+    with closing(HTTPConnection("127.0.0.1", port, timeout=_START_LIMIT_S)) as connection:
+        try:
+            connection.request("POST", "/", body="{}", headers=headers)
+            answer = connection.getresponse()
+            return answer.status == 200 and "StreamNames" in json.loads(answer.read())
+        except (OSError, HTTPException, ValueError):
+            return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=_STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()  # the emulator then ends by itself: ends_with_parent.cjs
+        process.wait(timeout=_STOP_LIMIT_S)
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()

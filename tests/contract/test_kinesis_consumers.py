@@ -1,0 +1,96 @@
+"""Registered consumers and the limits of the account: held against FakeKinesis and against the emulator inside LocalStack alike.
+
+What is pushed to a subscription is not: the emulator's event stream lacks the initial response that boto3 waits for. Nor are
+pages of consumers: the emulator cuts them and gives no token.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.support.kinesis_calls import LIMIT_S, refusal, shards_of, split
+
+if TYPE_CHECKING:
+    from tests.support.kinesis import Service
+
+TICK_S = 0.02
+
+
+def arn_of(service: Service) -> str:
+    arn: str = service.client.describe_stream_summary(StreamName=service.name)["StreamDescriptionSummary"]["StreamARN"]
+    return arn
+
+
+def register(service: Service, name: str) -> dict[str, Any]:
+    """Register a consumer, and wait until it is ACTIVE."""
+    consumer: dict[str, Any] = service.client.register_stream_consumer(StreamARN=arn_of(service), ConsumerName=name)["Consumer"]
+    deadline = time.monotonic() + LIMIT_S
+    while described(service, ConsumerARN=consumer["ConsumerARN"])["ConsumerStatus"] != "ACTIVE":
+        assert time.monotonic() < deadline, f"consumer {name} does not become ACTIVE"
+        time.sleep(TICK_S)  # noqa: TID251  # the service announces nothing: its status can only be asked for
+    return consumer
+
+
+def described(service: Service, **named: str) -> dict[str, Any]:
+    description: dict[str, Any] = service.client.describe_stream_consumer(**named)["ConsumerDescription"]
+    return description
+
+
+class TestConsumers:
+    def test_a_registered_consumer_is_described_by_its_arn_and_by_its_name(self, one_shard: Service) -> None:
+        """Both ways tell the same; the answer to the registration says CREATING."""
+        consumer = register(one_shard, "reader")
+        assert consumer["ConsumerStatus"] == "CREATING"
+        by_arn = described(one_shard, ConsumerARN=consumer["ConsumerARN"])
+        assert by_arn == described(one_shard, StreamARN=arn_of(one_shard), ConsumerName="reader")
+        assert (by_arn["ConsumerName"], by_arn["StreamARN"]) == ("reader", arn_of(one_shard))
+        assert by_arn["ConsumerARN"].startswith(f"{arn_of(one_shard)}/consumer/reader:")
+
+    def test_consumers_are_listed_and_counted(self, one_shard: Service) -> None:
+        """Without the ARN of the stream, which is known."""
+        for name in ("a", "b"):
+            register(one_shard, name)
+        listed = one_shard.client.list_stream_consumers(StreamARN=arn_of(one_shard))["Consumers"]
+        assert [consumer["ConsumerName"] for consumer in listed] == ["a", "b"]
+        summary = one_shard.client.describe_stream_summary(StreamName=one_shard.name)["StreamDescriptionSummary"]
+        assert summary["ConsumerCount"] == 2
+
+    def test_a_name_in_use_is_refused(self, one_shard: Service) -> None:
+        """ResourceInUseException, as for streams."""
+        register(one_shard, "reader")
+        with pytest.raises(ClientError) as error:
+            one_shard.client.register_stream_consumer(StreamARN=arn_of(one_shard), ConsumerName="reader")
+        assert refusal(error) == "ResourceInUseException"
+
+    def test_a_deregistered_consumer_is_on_its_way_out(self, one_shard: Service) -> None:
+        """It is DELETING, or gone already (and the emulator leaves some DELETING for ever)."""
+        consumer = register(one_shard, "reader")
+        one_shard.client.deregister_stream_consumer(ConsumerARN=consumer["ConsumerARN"])
+        listed = one_shard.client.list_stream_consumers(StreamARN=arn_of(one_shard))["Consumers"]
+        assert [consumer["ConsumerStatus"] for consumer in listed] in ([], ["DELETING"])
+
+    def test_an_unknown_consumer_is_not_found(self, one_shard: Service) -> None:
+        """By its name."""
+        with pytest.raises(ClientError) as error:
+            described(one_shard, StreamARN=arn_of(one_shard), ConsumerName="nobody")
+        assert refusal(error) == "ResourceNotFoundException"
+
+    def test_a_stream_with_consumers_is_not_deleted_by_accident(self, one_shard: Service) -> None:
+        """ResourceInUseException without `EnforceConsumerDeletion`."""
+        register(one_shard, "reader")
+        with pytest.raises(ClientError) as error:
+            one_shard.client.delete_stream(StreamName=one_shard.name)
+        assert refusal(error) == "ResourceInUseException"
+
+
+def test_the_open_shards_of_the_account_are_counted(one_shard: Service) -> None:
+    """A split adds one to them; the account is shared with other tests, so only the difference is known."""
+    before = one_shard.client.describe_limits()
+    split(one_shard, shards_of(one_shard)[0])
+    after = one_shard.client.describe_limits()
+    assert after["OpenShardCount"] == before["OpenShardCount"] + 1
+    assert after["ShardLimit"] == before["ShardLimit"] >= after["OpenShardCount"]

@@ -1,0 +1,101 @@
+"""What the fault plan of a FakeKinesis can do to errors, listings and ends, one by one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kinesis_spout.testing import (
+    FakeKinesis,
+    FakeKinesisProtocol,
+    Fault,
+    TransportFaultError,
+    early_end,
+    end_with_null_iterator,
+    end_with_wrong_parents,
+    expired_token,
+    late_listing,
+    limit_exceeded,
+    service_unavailable,
+    timeout,
+)
+from tests.support.fake_calls import SHARD, STREAM, iterator, new_fake
+
+TARGET = "Kinesis_20131202."
+
+
+def call(fake: FakeKinesis, operation: str, **members: Any) -> tuple[int, dict[str, Any]]:
+    answer = FakeKinesisProtocol(fake).answer(TARGET + operation, json.dumps(members).encode(), authorization=None)
+    return answer.status, json.loads(answer.body or b"{}")
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "code"),
+    [
+        (service_unavailable(), 503, "ServiceUnavailable"),
+        (expired_token(), 400, "ExpiredNextTokenException"),
+        (limit_exceeded(), 400, "LimitExceededException"),
+    ],
+)
+def test_an_error_has_its_code_and_status(fault: Fault, status: int, code: str) -> None:
+    """Once, as planned."""
+    fake, _ = new_fake()
+    fake.faults.add(fault, operation="ListShards")
+    answer = call(fake, "ListShards", StreamName=STREAM)
+    assert (answer[0], answer[1]["__type"]) == (status, code)
+    assert call(fake, "ListShards", StreamName=STREAM)[0] == 200
+
+
+@pytest.mark.parametrize("processed", [True, False])
+def test_a_timeout_takes_its_time_and_gives_no_answer(processed: bool) -> None:  # noqa: FBT001  # pytest's way
+    """Whether the put was done is as planned."""
+    fake, clock = new_fake()
+    fake.faults.add(timeout(30, processed=processed), operation="PutRecord")
+    with pytest.raises(TransportFaultError):
+        call(fake, "PutRecord", StreamName=STREAM, PartitionKey="key", Data="eA==")
+    assert clock.monotonic_s() == 30
+    assert len(fake.records(STREAM, SHARD)) == int(processed)
+
+
+def test_a_listing_can_lack_shards() -> None:
+    """The children of a split are not yet listed, once; the service itself has them."""
+    fake, _ = new_fake()
+    fake.split(STREAM, SHARD)
+    fake.faults.add(late_listing("shardId-000000000001", "shardId-000000000002"), operation="ListShards")
+    listings = [[shard["ShardId"] for shard in call(fake, "ListShards", StreamName=STREAM)[1]["Shards"]] for _ in range(2)]
+    assert listings == [[SHARD], [SHARD, "shardId-000000000001", "shardId-000000000002"]]
+
+
+def test_an_end_can_have_a_null_iterator() -> None:
+    """The member is there and null, beside records and children; a page that is no end keeps its iterator."""
+    fake, _ = new_fake()
+    fake.put(STREAM, "key", b"x")
+    start = iterator(fake)
+    fake.faults.add(end_with_null_iterator(), operation="GetRecords", times=2)
+    assert call(fake, "GetRecords", ShardIterator=start)[1]["NextShardIterator"]
+    fake.split(STREAM, SHARD)
+    end = call(fake, "GetRecords", ShardIterator=start)[1]
+    assert end["NextShardIterator"] is None
+    assert [record["Data"] for record in end["Records"]] == ["eA=="]
+    assert len(end["ChildShards"]) == 2
+
+
+def test_an_end_can_name_children_of_another_shard() -> None:
+    """The children are the right ones, their parents are not."""
+    fake, _ = new_fake()
+    fake.split(STREAM, SHARD)
+    fake.faults.add(end_with_wrong_parents(), operation="GetRecords")
+    children = call(fake, "GetRecords", ShardIterator=iterator(fake))[1]["ChildShards"]
+    assert [child["ShardId"] for child in children] == ["shardId-000000000001", "shardId-000000000002"]
+    assert not any(SHARD in child["ParentShards"] for child in children)
+
+
+def test_an_open_shard_can_seem_to_end() -> None:
+    """No iterator and no children, although there is more to come."""
+    fake, _ = new_fake()
+    fake.put(STREAM, "key", b"x")
+    fake.faults.add(early_end(), operation="GetRecords")
+    end = call(fake, "GetRecords", ShardIterator=iterator(fake))[1]
+    assert end.keys() == {"Records", "MillisBehindLatest"}
