@@ -25,7 +25,7 @@ from state.plan import PlanStatus, ShardEnd, TaskPlan, make_plan_id, plan_number
 from state.state_store import StartPin, StreamIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from spark_job.settings import SourceSettings
     from spark_job.worker import WorkerServices
@@ -113,11 +113,20 @@ class Coordinator:
             )
             return {}
         tasks = dict(enumerate(plan.tasks))
-        if pointer is not None and pointer.id == plan_id and pointer.status is PlanStatus.OPEN:
+        is_open = pointer is not None and pointer.id == plan_id and pointer.status is PlanStatus.OPEN
+        if is_open and plan_id == self._own_plan:
             return tasks
         ends = self._store.read_ends(plan_id)
+        if is_open:
+            self._check_replayed(tasks[task] for task in tasks if task not in ends)
+            return tasks
         log.warning("plan %s is closed: its batch reads again what %d of its %d tasks had read", plan_id, len(ends), len(tasks))
         return {task: tasks[task] for task in tasks if task in ends}
+
+    def _check_replayed(self, unread: Iterable[TaskPlan]) -> None:
+        """A plan that was made long ago may find less than was there: once it is settled, nobody could tell any more."""
+        shards = [one.shard_id for task in unread for one in task.shards if one.max_records]
+        self._catalog.check_retention([shard for shard in shards if shard in self._catalog.states])
 
     def report(self) -> dict[str, Any]:
         """For Spark's progress report: the newest plan, the lag in ms of arrival time, the outcomes. No I/O."""

@@ -133,7 +133,7 @@ def test_a_child_that_the_list_shows_late_is_not_given_up() -> None:
 def test_a_shard_that_vanishes_after_its_plan_was_logged_does_not_fail_its_batch_for_ever(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The batch reads what is left, and the driver says what was lost."""
+    """Its user is asked first; then the batch reads what is left, and the driver says what was lost."""
     job.put(5, key=job.key_of(0))
     before = job.coordinator()
     plan = next_plan(before)
@@ -142,9 +142,8 @@ def test_a_shard_that_vanishes_after_its_plan_was_logged_does_not_fail_its_batch
     job.clock.advance(2 * DAY_S)
     put = job.put(5, key=job.key_of(1))
     strict = job.coordinator()
-    run(job, strict, plan)
     with pytest.raises(DataLossError, match="failOnDataLoss"):
-        read_all(job, strict, plan)
+        run(job, strict, plan)
     strict.close()
     lenient = job.coordinator(fail_on_data_loss=False, idle_wait="30s")
     found = run(job, lenient, plan)
@@ -153,6 +152,26 @@ def test_a_shard_that_vanishes_after_its_plan_was_logged_does_not_fail_its_batch
     assert set(found) == set(put)
     assert f"{shard(0)} (read up to TRIM_HORIZON)" in caplog.text
     assert shard(0) not in job.states()  # given up, and then forgotten: its retention is over and its children have states
+
+
+def test_a_logged_batch_that_comes_back_after_the_retention_tells_what_it_cannot_read_any_more(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Read and settled, the shard would look as if nothing had ever been missed."""
+    job.put(5, key=job.key_of(0))
+    before = job.coordinator()
+    plan = next_plan(before)
+    before.close()
+    job.clock.advance(2 * DAY_S)
+    put = job.put(1, key=job.key_of(0))
+    strict = job.coordinator()
+    with pytest.raises(DataLossError, match=f"longer than the retention.*{shard(0)}"):
+        run(job, strict, plan)
+    strict.close()
+    lenient = job.coordinator(fail_on_data_loss=False)
+    with caplog.at_level("WARNING", "kinesis_spout"):
+        assert run(job, lenient, plan) == put
+    assert f"{shard(0)} (read up to TRIM_HORIZON)" in caplog.text
 
 
 def test_a_shard_that_vanishes_in_the_listings_interval_makes_no_row_of_empty_batches(job: SimulatedJob) -> None:
