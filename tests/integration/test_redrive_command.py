@@ -7,7 +7,6 @@ import os
 import pty
 import signal
 import subprocess
-import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from kinesis_spout.clock import SystemClock
 from kinesis_spout.testing import Fault, drop, slow
 from spark_job.dead_letter import DeadLetter, Letter
 from spark_job.redrive import CHUNK_LETTERS
@@ -33,19 +31,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 LIMIT_S = 120.0
+HELD_S = 10.0  # a request has no answer for so long: time enough to see that it has come, and to end who sent it
 LETTERS = Story().letters(CHUNK_LETTERS + 1)
-
-
-class HeldClock(SystemClock):
-    """The fake's clock; what waits by it waits until the test says so."""
-
-    __slots__ = ("released",)
-
-    def __init__(self) -> None:
-        self.released = threading.Event()
-
-    def sleep(self, seconds: float) -> None:
-        self.released.wait(LIMIT_S if seconds else 0)
 
 
 @dataclass(frozen=True)
@@ -53,7 +40,6 @@ class Dead:
     """Dead letters in `dead` of the working directory, the command to put them back, and the service."""
 
     fake: ServedFake
-    clock: HeldClock
     cwd: Path
 
     @property
@@ -83,7 +69,6 @@ class Dead:
                     time.sleep(0.05)  # noqa: TID251  # another process announces nothing
                 yield process
             finally:
-                self.clock.released.set()
                 if process.poll() is None:
                     _kill(process)
 
@@ -96,11 +81,9 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 @pytest.fixture
 def dead(tmp_path: Path) -> Iterator[Dead]:
-    clock = HeldClock()
-    with serve(clock=clock) as fake:
+    with serve() as fake:
         fake.model.create("orders")
-        yield Dead(fake, clock, tmp_path)
-        clock.released.set()
+        yield Dead(fake, tmp_path)
 
 
 def write(spark: SparkSession, dead: Dead, letters: list[Letter]) -> None:
@@ -196,7 +179,7 @@ def test_a_stream_that_is_not_there_is_one_sentence_and_nothing_is_remembered(sp
 def test_kill_9_between_a_put_and_its_ledger_brings_it_again_and_loses_nothing(spark: SparkSession, dead: Dead) -> None:
     """The service has the second request's record; the killed command never heard of it."""
     write(spark, dead, LETTERS)
-    with dead.held_at_second_request(drop(processed=True, delay_s=LIMIT_S)) as process:
+    with dead.held_at_second_request(drop(processed=True, delay_s=HELD_S)) as process:
         _kill(process)
     deadline = time.monotonic() + LIMIT_S
     while len(dead.on()) < len(LETTERS):
@@ -213,9 +196,8 @@ def test_kill_9_between_a_put_and_its_ledger_brings_it_again_and_loses_nothing(s
 def test_a_signal_lets_it_remember_what_it_has_put(spark: SparkSession, dead: Dead, number: signal.Signals, code: int) -> None:
     """It ends after the request that is under way, by a shell's exit code."""
     write(spark, dead, Story().letters(2 * CHUNK_LETTERS + 1))
-    with dead.held_at_second_request(slow(LIMIT_S)) as process:
+    with dead.held_at_second_request(slow(HELD_S)) as process:
         os.kill(process.pid, number)
-        dead.clock.released.set()
         assert process.stderr is not None
         rest = process.stderr.read()
         assert process.wait(LIMIT_S) == code

@@ -136,9 +136,9 @@ PARTITION_MANAGER = (
 OURS = (
     Mutant(
         "a child is read before its parent is settled",
-        "spark_job/planner.py",
-        "    if parent in states:\n        return states[parent].end_was_read\n",
-        "    if parent in states:\n        return True\n",
+        "kinesis_spout/shard_lineage.py",
+        "        return parent in self.listed if state is None else not state.end_was_read\n",
+        "        return parent in self.listed and state is None\n",
     ),
     Mutant(
         "an adopted end is one record short",
@@ -193,8 +193,22 @@ OURS = (
     Mutant(
         "what never had a state is not missed",
         "spark_job/shard_catalog.py",
-        "        gone = [shard for shard in pin.shards if shard not in listed and not self._is_there(shard)]\n",
-        "        gone: list[str] = []\n",
+        "[*self._lost_since_pin(pin), *self._lost_between(pin)]",
+        "list[str]()",
+    ),
+    Mutant(
+        "a new shard is taken to be complete up to now",
+        "spark_job/shard_catalog.py",
+        "        return min(known_ms - LISTED_LATE_MS, self.service_now_ms())\n",
+        "        return self.service_now_ms()\n",
+        "tests/unit/spark_job/test_lost_records.py",
+    ),
+    Mutant(
+        "what a replayed batch cannot read any more is passed over in silence",
+        "spark_job/coordinator.py",
+        "            self._check_replayed(tasks[task] for task in tasks if task not in ends)\n",
+        "",
+        "tests/unit/spark_job/test_lost_records.py",
     ),
     Mutant(
         "a retry that was not looked for is acked",
