@@ -38,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
+        .config("spark.driver.memory", "2g")
         .config("spark.driver.extraJavaOptions", f"{QUICK_JVM} -Dderby.system.home={home}")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.default.parallelism", "2")
@@ -46,6 +46,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.local.dir", str(home / "local"))
         .config("spark.log.level", "ERROR")
+        .config("spark.sql.maxPlanStringLength", "20000")  # the listeners keep plans, which are large in some tests
+        .config("spark.sql.ui.retainedExecutions", "5")
+        .config("spark.ui.retainedJobs", "20")
+        .config("spark.ui.retainedStages", "20")
         .getOrCreate()
     )
     yield session
