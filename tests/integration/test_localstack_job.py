@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +20,6 @@ from tests.support.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.spark, pytest.mark.emulator]
 MIB = 1024 * 1024
@@ -36,8 +38,20 @@ class Job:
         batches, trigger = changes.pop("batches", None), changes.pop("trigger", None)
         fields = self.stream.fields(**({"idle_wait": "1s", "shard_refresh_interval": "200ms"} | changes))
         place = self.folder / fields["application"]
+        place.mkdir(exist_ok=True)
         job = {"source": fields, "out": str(place / "out"), "checkpoint": str(place / "checkpoint")}
-        return job | {"batches": batches, "trigger": trigger}
+        return job | {"batches": batches, "trigger": trigger, "stop": str(place / f"stop-{uuid.uuid4().hex}")}
+
+    @contextmanager
+    def running(self, **changes: Any) -> Iterator[None]:
+        """Let it run at a trigger of a second, until the end of the with statement."""
+        order = self.order(trigger="1 second", **changes)
+        self.cluster.begin(order)
+        try:
+            yield
+        finally:
+            Path(order["stop"]).touch()
+            self.cluster.end()
 
     def read(self, **changes: Any) -> list[str]:
         """Run it until it is caught up, or for some `batches`; all that it has read by then."""
@@ -144,13 +158,9 @@ def test_a_reshard_while_it_is_down_is_followed(job: Job, changes: tuple[str, ..
 def test_reshards_while_it_runs_are_followed(job: Job) -> None:
     """Split, merge and both directions of UpdateShardCount, at a trigger of a second, with records in between."""
     job.stream.put(40)
-    job.cluster.begin(job.order(trigger="1 second"))
-    try:
+    with job.running():
         resharded(job.stream, "split", "merge", "4", "2")
         wait_until(lambda: len(job.rows()) >= len(job.stream.ids()), timeout_s=60)
-    finally:
-        (job.folder / APPLICATION / "out" / "stop").touch()
-        job.cluster.end()
     job.read()
     job.check()
 
@@ -209,15 +219,11 @@ def test_an_iterator_that_expires_before_the_first_record_of_a_latest_start_lose
 ) -> None:
     """Against FakeKinesis, whose clock a test can put forward: iterators live for five minutes."""
     job = Job(spark_cluster, stream, tmp_path)
-    job.cluster.begin(job.order(starting_position="LATEST", trigger="1 second"))
-    try:
+    with job.running(starting_position="LATEST"):
         wait_until(lambda: len(stream.states()) == 4, timeout_s=60)
         stream.clock.advance(600)
         stream.put(40)
         wait_until(lambda: len(job.rows()) == 40, timeout_s=60)
-    finally:
-        (job.folder / APPLICATION / "out" / "stop").touch()
-        job.cluster.end()
     assert sorted(ids_of(job.rows())) == sorted(stream.ids())
 
 

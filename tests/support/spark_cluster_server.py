@@ -2,9 +2,10 @@
 
     PYTHONPATH=<wheel> python tests/support/spark_cluster_server.py <wheel>
 
-In: `{"source": {...}, "out": dir, "checkpoint": dir, "batches": n or null}` runs a query until it is caught up (AvailableNow), or
-stops it after n batches. With `"trigger": "1 second"` it goes on until the file `<out>/stop` is there. Out: `{"ok": true}`, or
-`{"error": text}`. Each batch is a directory of its own, so a batch that is repeated overwrites what it has written.
+In: `{"source": {...}, "out": dir, "checkpoint": dir, "stop": file, "batches": n or null}` runs a query until it is caught up
+(AvailableNow), or stops it after n batches, or when the file `stop` is there; with `"trigger": "1 second"` it goes on until then.
+Out: `{"ok": true}`, or `{"error": text}`. Each batch is a directory of its own, so one that is repeated overwrites what it
+has written.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def run(spark: SparkSession, job: dict[str, Any]) -> None:
     query = triggered(writer(spark, job, write), job.get("trigger")).start()
     try:
         while not query.awaitTermination(POLL_S):
-            if (out / "stop").exists() or (most is not None and len(written) >= most):
+            if Path(job["stop"]).exists() or (most is not None and len(written) >= most):
                 break
     finally:
         query.stop()
