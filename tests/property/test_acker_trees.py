@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 RECORDS = 60
-MOST_UNIONS = 2  # each doubles or triples the plan of all that came before it
+COPIES = {"double": 2, "triple": 3, "merge": 2}  # so many times does the plan hold that of what came before
+MOST_COPIES = 8
 FEW_LARGE_RUNS = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -43,7 +45,7 @@ steps = st.lists(
     st.builds(Step, st.one_of(legal, legal, faults), st.integers(0, 999), st.integers(20, 60)),
     min_size=2,
     max_size=6,
-).filter(lambda trees: sum(step.kind in ("double", "triple") for step in trees) <= MOST_UNIONS)
+).filter(lambda trees: prod(COPIES.get(step.kind, 1) for step in trees) <= MOST_COPIES)
 
 
 def checksum(name: str, step: Step) -> int:
