@@ -124,10 +124,6 @@ def make_plan(
     return Plan(plan_id=plan_id, created_ms=now_ms, tasks=tuple(tasks), until_ms=until_ms, storms=storms)
 
 
-def unresolved_records(state: ShardState) -> int:
-    return sum(record.count for record in state.unresolved)
-
-
 def _task(slices: tuple[ShardSlice, ...], limits: PlanLimits) -> TaskPlan:
     return TaskPlan(
         shards=slices,
@@ -158,7 +154,7 @@ def _in_turn(
 def _new_records(shards: Sequence[str], states: Mapping[str, ShardState], limits: PlanLimits, turn: int) -> dict[str, int]:
     """How many new records of which shards are read at most: what is left of their allowance of unresolved records counts too."""
     chosen, per_shard = share_records(shards, limits, turn)
-    room = {shard: min(per_shard, limits.max_unresolved_per_shard - unresolved_records(states[shard])) for shard in chosen}
+    room = {shard: min(per_shard, limits.max_unresolved_per_shard - states[shard].unresolved_count) for shard in chosen}
     return {shard: records for shard, records in room.items() if records > 0}
 
 
