@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.kinesis_client import KinesisClient
 from kinesis_spout.pacing import Pacer
+from kinesis_spout.retry_pacer import RetryPacer
 from kinesis_spout.thread_pools import NewPool, thread_pool
-from spark_job.retry_pacer import RetryPacer
 from state.embedded_zookeeper import resolve_connect_string
 from state.zookeeper_store import ZookeeperStateStore
 

@@ -22,6 +22,7 @@ PURE = (
     "kinesis_spout/shard_assigner.py",
     "kinesis_spout/pacing.py",
     "kinesis_spout/shard_lineage.py",
+    "kinesis_spout/shard_start.py",
     "spark_job/planner.py",
     "spark_job/retry_planner.py",
     "spark_job/batch_outcomes.py",

@@ -10,14 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_job.planner import (
-    PlanLimits,
-    lapsed_shards,
-    make_plan,
-    new_shards,
-    share_records,
-    start_position,
-)
+from kinesis_spout.shard_start import lapsed_shards, new_shards, start_position
+from spark_job.planner import PlanLimits, make_plan, share_records
 from spark_job.retry_planner import DueRetry, due_retries, queued_retries
 from state.codec import MAX_VALUE_BYTES, encode
 from state.position import SHARD_END, TRIM_HORIZON, Position

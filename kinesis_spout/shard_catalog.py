@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
 from kinesis_spout.shard_lineage import ShardLineage, open_range_holes
-from spark_job.planner import lapsed_shards, new_shards
-from spark_job.settling import write_states
+from kinesis_spout.shard_start import lapsed_shards, new_shards
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
 from state.shard_znodes import MAX_STATES_PER_WRITE
 from state.state_store import StartPin, StateChange, StateStore, StoredState
+from state.state_writing import write_states
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from kinesis_spout.clock import Clock
+    from kinesis_spout.config import StreamRef
     from kinesis_spout.kinesis_client import KinesisClient
     from kinesis_spout.shard_info import ShardInfo, StreamSummary
-    from spark_job.settings import SourceSettings
-    from spark_job.shard_watch import ShardWatch
     from state.sequence_number import SequenceNumber
 
 _T = TypeVar("_T")
@@ -33,11 +32,42 @@ NEVER_S = float("-inf")
 LISTED_LATE_MS = 60_000  # a new shard may be missing from the list for so long
 
 
+class CatalogSettings(Protocol):
+    """What of its owner's settings a catalog goes by. Durations in milliseconds."""
+
+    @property
+    def stream(self) -> StreamRef: ...
+    @property
+    def shard_refresh_interval_ms(self) -> int: ...
+    @property
+    def fail_on_data_loss(self) -> bool: ...
+    @property
+    def states_per_write(self) -> int: ...
+
+
+class TipWatch(Protocol):
+    """What is known of each shard beside its stored state. A memory that may be lost."""
+
+    def keep_only(self, shard_ids: Collection[str]) -> None: ...
+
+    def is_idle(self, shard_id: str) -> bool:
+        """At its tip when it was last looked at."""
+        ...
+
+    def is_behind(self, shard_id: str) -> bool:
+        """Known to have more to read."""
+        ...
+
+    def verified_ms(self, shard_id: str) -> int | None:
+        """Service time of the last tip that was seen since the state was stored; None without one."""
+        ...
+
+
 class ShardCatalog:
     """One per query. `states` is a cache of what the store has, always replaced or updated with what a write returned."""
 
     def __init__(
-        self, settings: SourceSettings, store: StateStore, client: KinesisClient, clock: Clock, watch: ShardWatch
+        self, settings: CatalogSettings, store: StateStore, client: KinesisClient, clock: Clock, watch: TipWatch
     ) -> None:
         self.states: dict[str, StoredState] = {}
         self._settings = settings
