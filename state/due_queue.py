@@ -50,12 +50,17 @@ class DueQueue:
         self._skip_leftovers()
         return self._heap[0][0] if self._heap else None
 
+    def first_due(self, now_ms: int) -> SequenceNumber | None:
+        """The first whose time is `now_ms` or earlier, or None. It stays in."""
+        due_ms = self.next_ms()
+        return None if due_ms is None or due_ms > now_ms else self._heap[0][1]
+
     def pop_due(self, now_ms: int) -> SequenceNumber | None:
         """Take out the first whose time is `now_ms` or earlier, or None."""
-        due_ms = self.next_ms()
-        if due_ms is None or due_ms > now_ms:
+        sequence = self.first_due(now_ms)
+        if sequence is None:
             return None
-        _, sequence = heappop(self._heap)
+        heappop(self._heap)
         self._due_ms.drop(sequence)
         self._shed()
         return sequence
