@@ -13,6 +13,7 @@ from kinesis_spout.shard_getter import KinesisShardGetter, Page
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesis_spout.spout_context import SpoutContext
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
 
@@ -65,9 +66,7 @@ class Prefetched:
 class SpoutFetching:
     """One per open spout. `step` is called by one thread; the rest from any, with the spout's lock held."""
 
-    def __init__(
-        self,
-        context: SpoutContext, wake: Callable[[], None]) -> None:
+    def __init__(self, context: SpoutContext, wake: Callable[[], None]) -> None:
         self._config = config = context.config
         self._services = services = context.services
         self._core = context.core
