@@ -61,13 +61,13 @@ class Outcome(NamedTuple, Generic[M]):
 class _Root(Generic[M]):
     """What is known of a root between its issue and its end."""
 
-    __slots__ = ("deadline_ms", "extended", "failed", "init", "reason", "value")
+    __slots__ = ("asked", "deadline_ms", "failed", "init", "reason", "value")
 
     def __init__(self, deadline_ms: int | None) -> None:
         self.value = 0
         self.init: tuple[M] | None = None  # the message, in a tuple because it may be anything, None included
         self.deadline_ms = deadline_ms
-        self.extended = False
+        self.asked: tuple[int | None] | None = None  # the latest deadline that was asked for before the init
         self.failed = False
         self.reason: str | None = None
 
@@ -98,6 +98,11 @@ class AckerCore(Generic[M]):
     def __contains__(self, root: int) -> bool:
         return root in self._roots
 
+    def message_of(self, root: int) -> M | None:
+        """What a root between init and end stands for; None for any other."""
+        entry = self._roots.get(root)
+        return None if entry is None or entry.init is None else entry.init[0]
+
     def issue(self, *, deadline_ms: int | None = None) -> int:
         """A root that was never used before. Without an init by `deadline_ms` it is forgotten (None: never)."""
         root = self._next_root
@@ -127,8 +132,9 @@ class AckerCore(Generic[M]):
                 f"root {root} was given an init, but has had one already or has ended; issue a root of its own for each message"
             )
         entry.init = (message_id,)
-        if not (entry.extended and _later(entry.deadline_ms, deadline_ms)):
-            self._move(root, entry, deadline_ms)
+        if entry.asked is not None and _later(entry.asked[0], deadline_ms):
+            deadline_ms = entry.asked[0]
+        self._move(root, entry, deadline_ms)
         entry.value ^= edges
         if entry.failed:
             return self._end(root, entry, entry.init, Ending.FAILED)
@@ -174,7 +180,8 @@ class AckerCore(Generic[M]):
             return False
         if _later(deadline_ms, entry.deadline_ms):
             self._move(root, entry, deadline_ms)
-        entry.extended = True
+        if entry.init is None and (entry.asked is None or _later(deadline_ms, entry.asked[0])):
+            entry.asked = (deadline_ms,)
         return True
 
     def withdraw(self, root: int) -> bool:
@@ -213,10 +220,10 @@ class AckerCore(Generic[M]):
 
     def _move(self, root: int, entry: _Root[M], deadline_ms: int | None) -> None:
         entry.deadline_ms = deadline_ms
-        if deadline_ms is None:
-            self._deadlines.discard(root)
-        else:
+        if deadline_ms is not None:
             self._deadlines.put(root, deadline_ms)
+        else:
+            self._deadlines.discard(root)
 
     def _late(self, root: int) -> None:
         self._check_issued(root)

@@ -106,10 +106,14 @@ def test_a_deadline_can_be_put_off(acker: Acker[str]) -> None:
 
 
 @pytest.mark.parametrize(("asked_ms", "deadline_ms"), [(30, 30), (5, 10), (None, None)])
-def test_an_extension_before_the_init_counts(acker: Acker[str], asked_ms: int | None, deadline_ms: int | None) -> None:
-    """Messages may overtake each other; the later of the two deadlines is the root's."""
-    root = acker.issue(deadline_ms=3)
+@pytest.mark.parametrize("issued_ms", [3, None])
+def test_an_extension_before_the_init_counts(
+    acker: Acker[str], issued_ms: int | None, asked_ms: int | None, deadline_ms: int | None
+) -> None:
+    """Messages may overtake each other; the latest of the init's and the asked deadlines is the root's."""
+    root = acker.issue(deadline_ms=issued_ms)
     assert acker.extend(root, asked_ms)
+    assert acker.extend(root, 4)
     acker.init(root, "m", acker.new_edge(), deadline_ms=10)
     assert acker.next_deadline_ms() == deadline_ms
 
