@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from random import Random
-from threading import Lock
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kinesis_spout.acker import Acker, Ending, Outcome
-from kinesis_spout.tuple_tree import TrackedTuple, TupleTree, anchored_to, fail_timed_out
+from kinesis_spout.errors import IllegalAckerEventError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +22,6 @@ PATIENCE_MS = st.none() | st.integers(0, 60)
 MANY = st.integers(0, 2**16)
 
 
-# messages between threads --------------------------------------------------------------------------------------------
 @dataclass
 class ModelRoot:
     """One root as a list of everything would have it: edges are told of by name, and kept in a set."""
@@ -89,12 +85,15 @@ class AckerMachine(RuleBasedStateMachine):
         self.late += root.ended
         return root.ended
 
-    @rule(tuples=st.integers(0, 3), patience_ms=PATIENCE_MS)
-    def begin(self, tuples: int, patience_ms: int | None) -> None:
-        """A message becomes tuples, which may be answered before the acker hears of the message."""
-        number = self.acker.issue()
+    def at(self, patience_ms: int | None) -> int | None:
+        return None if patience_ms is None else self.now_ms + patience_ms
+
+    @rule(tuples=st.integers(0, 3), init_by=PATIENCE_MS, patience_ms=PATIENCE_MS)
+    def begin(self, tuples: int, init_by: int | None, patience_ms: int | None) -> None:
+        """A message becomes tuples, which may be answered before the acker hears of the message; that may come too late."""
+        number = self.acker.issue(deadline_ms=self.at(init_by))
         assert number not in self.roots
-        root = self.roots[number] = ModelRoot(number, None)
+        root = self.roots[number] = ModelRoot(number, self.at(init_by))
         edges = [self.edge() for _ in range(tuples)]
         self.tuples += [ModelTuple({number: edge}, {}) for edge in edges]
 
@@ -104,7 +103,11 @@ class AckerMachine(RuleBasedStateMachine):
             for name, edge in edges:
                 names ^= name
                 xor ^= edge
-            deadline_ms = None if patience_ms is None else self.now_ms + patience_ms
+            deadline_ms = self.at(patience_ms)
+            if root.ended:
+                with pytest.raises(IllegalAckerEventError):
+                    self.acker.init(number, "late", xor, deadline_ms=deadline_ms)
+                return
             got = self.acker.init(number, f"m{number}", xor, deadline_ms=deadline_ms)
             root.begun = True
             root.put_off(deadline_ms, *root.extended)
@@ -168,30 +171,28 @@ class AckerMachine(RuleBasedStateMachine):
     def extend(self, which: int, patience_ms: int | None) -> None:
         """Somebody asks for more time."""
         root = list(self.roots.values())[which % len(self.roots)]
-        deadline_ms = None if patience_ms is None else self.now_ms + patience_ms
+        deadline_ms = self.at(patience_ms)
         assert self.acker.extend(root.number, deadline_ms) is not root.ended
         if not self.note_late(root):
             root.extended.append(deadline_ms)
-            if root.begun:
-                root.put_off(root.deadline_ms, deadline_ms)
+            root.put_off(root.deadline_ms, deadline_ms)
 
     @rule(passed_ms=st.integers(0, 40))
     def expire(self, passed_ms: int) -> None:
         """Time passes; what is due ends in the order of the deadlines."""
         self.now_ms += passed_ms
         due = sorted((ms, root.number) for root in self.live() if (ms := root.deadline_ms) is not None and ms <= self.now_ms)
-        got = self.acker.expire(self.now_ms)
-        assert got == [Outcome(number, f"m{number}", Ending.TIMED_OUT) for _, number in due]
+        begun = [number for _, number in due if self.roots[number].begun]
+        assert self.acker.expire(self.now_ms) == [Outcome(number, f"m{number}", Ending.TIMED_OUT) for number in begun]
         for _, number in due:
             self.roots[number].ended = True
-            self.outcomes[number] += 1
+        self.outcomes.update(begun)
 
-    @precondition(lambda self: any(root.begun for root in self.roots.values()))
+    @precondition(lambda self: self.roots)
     @rule(which=MANY)
     def withdraw(self, which: int) -> None:
         """Somebody has answered the message in another way."""
-        begun = [root for root in self.roots.values() if root.begun]
-        root = begun[which % len(begun)]
+        root = list(self.roots.values())[which % len(self.roots)]
         assert self.acker.withdraw(root.number) is not root.ended
         root.ended = True
 
@@ -219,149 +220,3 @@ class AckerMachine(RuleBasedStateMachine):
 
 TestAcker = AckerMachine.TestCase
 TestAcker.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-
-
-# handles -------------------------------------------------------------------------------------------------------------
-class Told:
-    """A spout that counts what it is told."""
-
-    def __init__(self) -> None:
-        self.outcomes: Counter[tuple[str, str]] = Counter()
-        self.lock = Lock()
-
-    def ack(self, message_id: str) -> None:
-        with self.lock:
-            self.outcomes[message_id, "acked"] += 1
-
-    def fail(self, message_id: str, *, reason: str | None = None) -> None:
-        with self.lock:
-            self.outcomes[message_id, str(reason)] += 1
-
-
-class TreeMachine(RuleBasedStateMachine):
-    """Handles of several trees: a tree is acked when the last handle of it is, and failed by the first that fails."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told = Told()
-        self.acker: Acker[TupleTree] = Acker()
-        self.handles: list[tuple[TrackedTuple, frozenset[str]]] = []
-        self.open: dict[str, int] = {}
-        self.expected: Counter[tuple[str, str]] = Counter()
-        self.trees = 0
-
-    def add(self, handle: TrackedTuple, trees: frozenset[str]) -> None:
-        self.handles.append((handle, trees))
-        for name in trees & self.open.keys():
-            self.open[name] += 1
-
-    def end(self, name: str, outcome: str) -> None:
-        del self.open[name]
-        self.expected[name, outcome] += 1
-
-    @rule(patience_ms=PATIENCE_MS)
-    def begin(self, patience_ms: int | None) -> None:
-        self.trees += 1
-        name = f"m{self.trees}"
-        self.open[name] = 0
-        self.add(TupleTree(self.acker, name, self.told, deadline_ms=patience_ms), frozenset({name}))
-
-    @precondition(lambda self: self.handles)
-    @rule(parents=st.lists(MANY, min_size=1, max_size=3))
-    def derive(self, parents: list[int]) -> None:
-        chosen = [self.handles[index % len(self.handles)] for index in parents]
-        if len(chosen) == 1:
-            self.add(chosen[0][0].child(), chosen[0][1])
-        else:
-            self.add(anchored_to(*(handle for handle, _ in chosen)), frozenset().union(*(trees for _, trees in chosen)))
-
-    @precondition(lambda self: self.handles)
-    @rule(which=MANY, failing=st.sampled_from([False, False, False, True]))
-    def answer(self, which: int, failing: bool) -> None:  # noqa: FBT001  # Hypothesis passes by name
-        handle, trees = self.handles.pop(which % len(self.handles))
-        assert handle.ended is not bool(trees & self.open.keys())
-        if failing:
-            handle.fail("bad")
-        else:
-            handle.ack()
-        for name in trees & self.open.keys():
-            self.open[name] -= 1
-            if failing or not self.open[name]:
-                self.end(name, "bad" if failing else "acked")
-
-    @rule(now_ms=st.integers(0, 60))
-    def expire(self, now_ms: int) -> None:
-        before = Counter(self.told.outcomes)
-        count = fail_timed_out(self.acker, now_ms)
-        for name, outcome in (self.told.outcomes - before).elements():
-            assert "deadline" in outcome
-            self.end(name, outcome)
-            count -= 1
-        assert count == 0
-
-    @invariant()
-    def agrees(self) -> None:
-        assert self.told.outcomes == self.expected
-        assert len(self.acker) == len(self.open)
-
-    def teardown(self) -> None:
-        while self.handles:
-            self.answer(len(self.handles) // 2, failing=False)
-        self.agrees()
-        assert len(self.acker) == 0
-
-
-TestTrees = TreeMachine.TestCase
-TestTrees.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
-
-
-# threads -------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("seed", range(3))
-def test_threads_that_pass_handles_around_agree_with_the_trees(seed: int) -> None:
-    """Each takes a handle, makes others of it and answers it, while time-outs run: each tree ends once, as its parts say."""
-    workers, trees = 6, 300
-    told, acker, lock = Told(), Acker[TupleTree](), Lock()
-    work: SimpleQueue[tuple[TrackedTuple, frozenset[str], int]] = SimpleQueue()
-    failed: set[str] = set()
-    left = [trees]
-
-    def one(handle: TrackedTuple, names: frozenset[str], depth: int, random: Random) -> None:
-        children = [(handle.child(), names, depth + 1) for _ in range(random.randrange(3) if depth < 5 else 0)]
-        if children and random.random() < 0.2:
-            other = TupleTree(acker, f"{next(iter(names))}/{random.getrandbits(64)}", told, deadline_ms=10)
-            children.append((anchored_to(handle, other, children[0][0]), names | {other.message_id}, depth + 1))
-            other.ack()
-        with lock:
-            left[0] += len(children)
-        for child in children:
-            work.put(child)
-        if random.random() < 0.02:
-            with lock:
-                failed.update(names)
-            handle.fail("bad")
-        else:
-            handle.ack()
-
-    def run(number: int) -> None:
-        random = Random(f"{seed}/{number}")  # noqa: S311  # a test's choices
-        while left[0]:
-            try:
-                handle, names, depth = work.get(timeout=0.01)
-            except Empty:
-                continue
-            one(handle, names, depth, random)
-            assert fail_timed_out(acker, random.randrange(10)) == 0
-            with lock:
-                left[0] -= 1
-
-    for number in range(trees):
-        work.put((TupleTree(acker, f"m{number}", told, deadline_ms=10), frozenset({f"m{number}"}), 0))
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(run, range(workers), timeout=120))
-    assert len(acker) == 0
-    assert acker.next_deadline_ms() is None
-    ended = list(told.outcomes)
-    assert set(told.outcomes.values()) == {1}
-    assert {name for name, outcome in ended if outcome == "bad"} == failed
-    assert {name for name, outcome in ended if outcome == "acked"} | failed == {name for name, _ in ended}
-    assert len(ended) == len({name for name, _ in ended}) >= trees

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Barrier, Lock
+from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,31 +9,10 @@ import pytest
 from kinesis_spout.acker import Acker
 from kinesis_spout.errors import IllegalAckerEventError
 from kinesis_spout.tuple_tree import TrackedTuple, TupleTree, anchored_to, fail_timed_out
+from tests.support.tuple_trees import TIMED_OUT, Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-TIMED_OUT = "its tuple tree was not complete by the deadline"
-
-
-class Told:
-    """A spout that writes down what it is told, and says so when it is told while the acker's lock is held."""
-
-    def __init__(self, acker: Acker[TupleTree]) -> None:
-        self.acker = acker
-        self.outcomes: list[tuple[str, str | None]] = []
-        self.lock = Lock()
-
-    def ack(self, message_id: str) -> None:
-        self.tell(message_id, "acked")
-
-    def fail(self, message_id: str, *, reason: str | None = None) -> None:
-        self.tell(message_id, reason)
-
-    def tell(self, message_id: str, outcome: str | None) -> None:
-        len(self.acker)  # waits for the lock
-        with self.lock:
-            self.outcomes.append((message_id, outcome))
 
 
 class Deaf(Told):
@@ -272,59 +250,6 @@ def test_what_one_spout_raises_costs_no_other_its_outcome(acker: Acker[TupleTree
         fail_timed_out(acker, 1)
     assert [str(error) for error in caught.value.exceptions] == ["a", "b"]
     assert [tree.ended for tree in more] == [True, True]
-
-
-def test_futures_of_threads_are_followed(tree: TupleTree, told: Told) -> None:
-    """Those that are done already too; the future is handed back."""
-    done: Future[int] = Future()
-    done.set_result(1)
-    with ThreadPoolExecutor(2) as pool:
-        with tree:
-            assert tree.follow(done) is done
-            futures = [tree.follow(pool.submit(abs, number)) for number in range(10)]
-        assert [future.result(timeout=30) for future in futures] == list(range(10))
-    assert told.outcomes == [("m", "acked")]
-
-
-@pytest.mark.parametrize(("raised", "reason"), [(ValueError("bad"), "ValueError: bad"), (None, "cancelled")])
-def test_a_future_that_ends_badly_fails_the_emission(tree: TupleTree, told: Told, raised: Exception | None, reason: str) -> None:
-    """By an exception, or because it was cancelled."""
-    future: Future[None] = Future()
-    with tree:
-        tree.follow(future)
-    if raised is None:
-        future.cancel()
-    else:
-        future.set_exception(raised)
-    assert told.outcomes == [("m", reason)]
-
-
-def test_tasks_of_asyncio_are_followed(acker: Acker[TupleTree], told: Told) -> None:
-    """As futures of threads are."""
-
-    async def work(ready: asyncio.Event, *, bad: bool) -> None:
-        await ready.wait()
-        if bad:
-            raise ValueError("bad")
-
-    async def both() -> None:
-        for name, bad in (("good", False), ("bad", True)):
-            ready = asyncio.Event()
-            with TupleTree(acker, name, told) as tree:
-                tasks = [tree.follow(asyncio.ensure_future(work(ready, bad=bad and number == 1))) for number in range(3)]
-            stuck = asyncio.ensure_future(asyncio.Event().wait())
-            assert told.outcomes == [("good", "acked")][: int(bad)]
-            ready.set()
-            await asyncio.wait(tasks, timeout=30)
-            stuck.cancel()
-        with TupleTree(acker, "left", told) as tree:
-            left = tree.follow(asyncio.ensure_future(asyncio.Event().wait()))
-        left.cancel()
-        await asyncio.wait([left, stuck], timeout=30)
-
-    asyncio.run(both())
-    assert told.outcomes == [("good", "acked"), ("bad", "ValueError: bad"), ("left", "cancelled")]
-    assert len(acker) == 0
 
 
 def test_of_two_answers_at_the_same_time_one_is_refused(acker: Acker[TupleTree], told: Told) -> None:
