@@ -142,8 +142,9 @@ class AckerCore(Generic[M]):
 
     def start(self, message_id: M, *, deadline_ms: int | None = None) -> tuple[int, int]:
         """Issue and init in one step, for a message that becomes one tuple: its root and edge."""
-        root, edge = self.issue(), self.new_edge()
-        self.init(root, message_id, edge, deadline_ms=deadline_ms)
+        root, edge = self.issue(deadline_ms=deadline_ms), self.new_edge()
+        entry = self._roots[root]
+        entry.init, entry.value = (message_id,), edge
         return root, edge
 
     def ack(self, root: int, value: int) -> Outcome[M] | None:

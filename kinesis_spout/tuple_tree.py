@@ -22,7 +22,7 @@ its library reports errors of callbacks). Handles stay in their process; futures
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
 from kinesis_spout.acker_core import Ending, Outcome
 from kinesis_spout.errors import IllegalAckerEventError
@@ -73,7 +73,8 @@ class TrackedTuple:
         """A part that was made of this one: the trees wait for it too."""
         acker = self._acker
         with acker.lock:
-            self._check_open("was given a child")
+            if self._answer is not None:
+                self._refuse("was given a child")
             edge = acker.core.new_edge()
             self._made ^= edge
         return TrackedTuple(acker, tuple([(root, edge) for root, _ in self._edges]))
@@ -94,7 +95,8 @@ class TrackedTuple:
     def ack(self) -> None:
         """The part itself is done; what was made of it may go on."""
         with self._acker.lock:
-            self._check_open("was acked")
+            if self._answer is not None:
+                self._refuse("was acked")
             outcomes = self._ack()
         if outcomes:
             tell(outcomes)
@@ -102,7 +104,8 @@ class TrackedTuple:
     def fail(self, reason: str | None = None) -> None:
         """The part cannot be done: every tree it belongs to fails as a whole."""
         with self._acker.lock:
-            self._check_open("was failed")
+            if self._answer is not None:
+                self._refuse("was failed")
             outcomes = self._fail(reason)
         tell(outcomes)
 
@@ -164,12 +167,12 @@ class TrackedTuple:
         self._answer = Ending.FAILED
         return [outcome for root, _ in self._edges if (outcome := self._acker.core.fail(root, reason)) is not None]
 
-    def _check_open(self, event: str) -> None:
-        if self._answer is not None:
-            raise IllegalAckerEventError(
-                f"a tuple of {self._names()} {event} after it was {self._answer.value}; answer each tuple once, when all that "
-                "was made of it has a handle of its own"
-            )
+    def _refuse(self, event: str) -> NoReturn:
+        answer = "answered" if self._answer is None else self._answer.value
+        raise IllegalAckerEventError(
+            f"a tuple of {self._names()} {event} after it was {answer}; answer each tuple once, when all that was made of it "
+            "has a handle of its own"
+        )
 
     def _names(self) -> str:
         """For an error, with the lock held. An acker does not know what an ended root stood for."""
@@ -215,7 +218,8 @@ def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
     edges: dict[int, int] = {}
     with acker.lock:
         for parent in parents:
-            parent._check_open("was given a child")  # noqa: SLF001  # of the same file
+            if parent.answered:
+                parent._refuse("was given a child")  # noqa: SLF001  # of the same file
         for parent in parents:
             edge = acker.core.new_edge()
             parent._made ^= edge  # noqa: SLF001  # of the same file

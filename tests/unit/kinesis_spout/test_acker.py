@@ -11,6 +11,7 @@ import pytest
 
 from kinesis_spout.acker import Acker, Ending, Outcome
 from kinesis_spout.errors import IllegalAckerEventError
+from tests.support.tuple_trees import guarded_acker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +100,7 @@ def test_a_deadline_can_be_put_off(acker: Acker[str]) -> None:
     root, _ = acker.start("m", deadline_ms=10)
     assert (acker.extend(root, 30), acker.extend(root, 20)) == (True, True)
     assert (acker.expire(29), acker.next_deadline_ms()) == ([], 30)
+    assert (acker.extend(root, 31), acker.next_deadline_ms()) == (True, 31)
     assert acker.extend(root, None)
     assert (acker.expire(10**15), acker.next_deadline_ms()) == ([], None)
     assert acker.extend(root, 40)
@@ -187,6 +189,15 @@ def test_edges_that_are_alike_delay_nothing_and_end_nothing_while_others_are_out
     assert acker.ack(root, other) == Outcome(root, "m", Ending.ACKED)
 
 
+def test_nothing_ends_before_its_init() -> None:
+    """Not even when what came early cancels itself: two edges that are alike, made of nobody knows what yet."""
+    acker: Acker[str] = Acker(Edges(9, 9, 5))
+    root, twins, edge = acker.issue(), [acker.new_edge(), acker.new_edge()], acker.new_edge()
+    assert [acker.ack(root, twin) for twin in twins] == [None, None]
+    assert acker.init(root, "m", edge) is None
+    assert acker.ack(root, edge ^ reduce(xor, twins)) == Outcome(root, "m", Ending.ACKED)
+
+
 def test_no_root_is_used_twice(acker: Acker[str]) -> None:
     """However many have ended; a message that is emitted again gets a new one."""
     roots = []
@@ -230,6 +241,18 @@ def test_a_second_init_is_refused(acker: Acker[str]) -> None:
         acker.init(root, "another", acker.new_edge(), deadline_ms=5)
     assert acker.next_deadline_ms() == 10
     assert acker.ack(root, edge) == Outcome(root, "m", Ending.ACKED)
+
+
+def test_the_core_is_used_under_the_lock_only() -> None:
+    """Python's own lock hides most of what is missing here, and not for ever."""
+    acker = guarded_acker()
+    root = acker.issue()
+    acker.init(root, "m", acker.new_edge(), deadline_ms=5)
+    assert (len(acker), root in acker, acker.late, acker.next_deadline_ms()) == (1, True, 0, 5)
+    assert (acker.extend(root, 6), acker.ack(root, 1), acker.expire(5)) == (True, None, [])
+    assert (acker.fail(root) is None, acker.withdraw(acker.start("m")[0])) == (False, True)
+    with pytest.raises(AssertionError):
+        len(acker.core)
 
 
 def test_many_threads_bring_each_root_to_its_end_once() -> None:
