@@ -86,7 +86,7 @@ class TrackedTuple:
     def follow(self, future: F) -> F:
         """A child that is acked or failed as the future (of a thread pool or of asyncio) ends. Returns the future.
 
-        A future that raises or is cancelled fails the tree.
+        A future that raises or is cancelled fails the tree. Those of asyncio have to be given in the thread of their loop.
         """
         child = self.child()
         future.add_done_callback(child._answer_as)  # noqa: SLF001  # of the same class
