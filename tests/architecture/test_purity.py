@@ -19,6 +19,7 @@ PURE = (
     "state/shard_state.py",
     "state/plan.py",
     "state/settle.py",
+    "kinesis_spout/acker_core.py",
     "kinesis_spout/shard_assigner.py",
     "kinesis_spout/pacing.py",
     "kinesis_spout/shard_lineage.py",
