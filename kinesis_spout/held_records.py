@@ -1,19 +1,32 @@
-"""Payloads of records that a shard's tracker knows one by one: of all that are pending, of queued ones while there is room."""
+"""Payloads of records that a shard's tracker knows one by one: of all that are pending, of queued ones while there is room.
+
+One that is not here, for lack of room or after a restart, is `wanted`: somebody reads it again, and brings it by `restock`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from state.sequence_number import SequenceNumber
+
 if TYPE_CHECKING:
     from kinesis_spout.record_run import RecordRun
-    from state.sequence_number import SequenceNumber
+    from state.inflight_record_tracker import InflightRecordTracker
+    from state.shard_state import UnresolvedRecord
+
+LOOK_AGAIN_MS = 1_000  # how soon a retry is due again whose record must be read again first
+GONE = "past the stream's retention before it could be retried"
 
 
 class HeldRecords:
     """By the sequence number of a record, or of the first one of a range. `held_bytes` counts payload."""
 
-    def __init__(self) -> None:
+    def __init__(self, tracker: InflightRecordTracker) -> None:
         self.held_bytes = 0
+        self._tracker = tracker
+        self._missing: set[SequenceNumber] = set()
         self._runs: dict[SequenceNumber, RecordRun] = {}
         self._gone: set[SequenceNumber] = set()
 
@@ -30,10 +43,6 @@ class HeldRecords:
     def get(self, sequence: SequenceNumber) -> RecordRun | None:
         return self._runs.get(sequence)
 
-    def set_gone(self, sequence: SequenceNumber) -> None:
-        """The stream does not have the record any more."""
-        self._gone.add(sequence)
-
     def drop(self, sequence: SequenceNumber) -> None:
         """The record is resolved, or there is no room for it; a no-op for one that is not here."""
         run = self._runs.pop(sequence, None)
@@ -44,3 +53,45 @@ class HeldRecords:
     def oldest_arrival_ms(self) -> int | None:
         """When the oldest of them arrived; None without any. O(held)."""
         return min((run.arrivals[0] for run in self._runs.values()), default=None)
+
+    def due_retry(self, now_ms: int) -> SequenceNumber | None:
+        """The record whose retry is due first, of those that are here; the others are put aside, so that they hold up none."""
+        while (sequence := self._tracker.due_retry(now_ms)) is not None and sequence not in self:
+            self._missing.add(sequence)
+            self._tracker.postpone(sequence, now_ms + LOOK_AGAIN_MS)
+        return sequence
+
+    def wanted(self, now_ms: int) -> list[UnresolvedRecord]:
+        """What must be read again: retries that are due, and exhausted records, without a payload here. In order."""
+        self.due_retry(now_ms)
+        queued = (self._tracker.queued(sequence) for sequence in self._missing)
+        self._missing = set()
+        lacking = [record for record in self._tracker.exhausted if record.first not in self]
+        return sorted([*(record for record in queued if record is not None), *lacking], key=lambda record: record.first)
+
+    def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
+        """The payload of a wanted record, or of the records that are left of a range; None: nothing is left of it."""
+        queued = self._tracker.queued(record.first)
+        if queued is not None and found is not None:
+            self._unfold(queued, found, now_ms)
+            return
+        if queued is not None:
+            emission = self._tracker.retry(record.first)
+            self._tracker.fail(record.first, emission.attempt, now_ms, reason=GONE, retry=False, counts=False)
+        if all(record.first != one.first for one in self._tracker.exhausted):
+            return  # a late ack came first
+        if found is None:
+            self._gone.add(record.first)
+        else:
+            self.hold(record.first, found)
+
+    def _unfold(self, queued: UnresolvedRecord, found: RecordRun, now_ms: int) -> None:
+        """A range of records becomes the records that it is, each with its attempts; they are due."""
+        numbers = list(map(SequenceNumber, found.sequences))
+        if queued.count > 1:
+            emission = self._tracker.retry(queued.first)
+            records = [replace(queued, first=one, last=one, count=1) for one in numbers]
+            self._tracker.ack_except(queued.first, emission.attempt, records)
+        for at, sequence in enumerate(numbers):
+            self.hold(sequence, found.single(at))
+            self._tracker.postpone(sequence, now_ms)

@@ -34,7 +34,7 @@ class SpoutRereading:
         """Read what every shard wants; what there is no room for is wanted again after a while."""
         now_ms = self._services.clock.now_ms()
         with self._changed:
-            wanted = [(seat, records) for seat in self._core.seats.values() if (records := seat.shard.wanted(now_ms))]
+            wanted = [(seat, records) for seat in self._core.seats.values() if (records := seat.shard.held.wanted(now_ms))]
         for seat, records in wanted:
             try:
                 found = list(self._read(seat.shard.shard_id, records))
@@ -50,7 +50,7 @@ class SpoutRereading:
         now_ms = self._services.clock.now_ms()
         with self._changed:
             for record, run in found:
-                seat.shard.restock(record, run, now_ms)
+                seat.shard.held.restock(record, run, now_ms)
             self._core.look(seat)
             self._changed.notify_all()
 

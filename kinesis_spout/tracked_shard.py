@@ -4,8 +4,7 @@ New records go out in runs, whose acks cost next to nothing. The tracker learns 
 acked and nothing before them is open, one of them fails or times out, or the shard's state is wanted. A run is registered only
 after those before it, stretches of acked records as one node each, so the tracker has every record in the shard's order.
 
-A record that failed is kept in memory for its retry as long as there is room; one that is not (any more), as after a restart,
-is `wanted`: somebody reads it again, and brings it by `restock`.
+A record that failed is kept in memory for its retry as long as there is room (`HeldRecords`).
 """
 
 from __future__ import annotations
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 RUN_RECORDS = 500
 RETRIES_IN_A_ROW = 4  # then a new record has its turn: retries go first, but starve nothing
-LOOK_AGAIN_MS = 1_000  # how soon a retry is due again whose record must be read again first
-GONE = "past the stream's retention before it could be retried"
 
 Handed = tuple[RecordRun, int, int]
 """A record that was handed over: its run, where it stands in that, and the number of the delivery."""
@@ -68,14 +65,13 @@ class TrackedShard:
         self.tracker = InflightRecordTracker(state, retry_policy=retry_policy, random=random)
         self.shard_id = state.shard_id
         self.pending = 0
-        self.held = HeldRecords()
+        self.held = HeldRecords(self.tracker)
         self.last_page: Page | None = None  # the newest page of which every record was handed over
         self._pages = pages
         self._refuse_aggregated = refuse_aggregated
         self._runs: deque[RecordRun] = deque()  # not registered yet; the last one may still be growing
         self._page: Page | None = None
         self._page_at = 0
-        self._missing: set[SequenceNumber] = set()
         self._retries_in_a_row = 0
         self._verified_ms = state.verified_until_ms
 
@@ -199,31 +195,6 @@ class TrackedShard:
         self.held.drop(sequence)
         return effect
 
-    # records that are not in memory -------------------------------------------------------------------------------
-    def wanted(self, now_ms: int) -> list[UnresolvedRecord]:
-        """What must be read again: retries that are due, and exhausted records, without a payload here. In order."""
-        self._note_missing(now_ms)
-        queued = (self.tracker.queued(sequence) for sequence in self._missing)
-        self._missing = set()
-        lacking = [record for record in self.tracker.exhausted if record.first not in self.held]
-        return sorted([*(record for record in queued if record is not None), *lacking], key=lambda record: record.first)
-
-    def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
-        """The payload of a wanted record, or of the records that are left of a range; None: nothing is left of it."""
-        queued = self.tracker.queued(record.first)
-        if queued is not None and found is not None:
-            self._unfold(queued, found, now_ms)
-            return
-        if queued is not None:
-            emission = self.tracker.retry(record.first)
-            self.tracker.fail(record.first, emission.attempt, now_ms, reason=GONE, retry=False, counts=False)
-        if all(record.first != one.first for one in self.tracker.exhausted):
-            return  # a late ack came first
-        if found is None:
-            self.held.set_gone(record.first)
-        else:
-            self.held.hold(record.first, found)
-
     # the state ----------------------------------------------------------------------------------------------------
     def tip_ms(self) -> int | None:
         """The service's time when the shard was at its tip, or its end, if all that was read is handed over; else None."""
@@ -283,20 +254,13 @@ class TrackedShard:
         due_ms = self.tracker.next_retry_ms
         if due_ms is None or due_ms > now_ms:
             return None
-        self._note_missing(now_ms)
-        sequence = self.tracker.due_retry(now_ms)
+        sequence = self.held.due_retry(now_ms)
         run = None if sequence is None else self.held.get(sequence)
         if sequence is None or run is None:
             return None
         emission = self.tracker.retry(sequence, deadline_ms=deadline_ms)
         self.pending += 1
         return run, 0, emission.attempt
-
-    def _note_missing(self, now_ms: int) -> None:
-        """Put the due retries at the front that are not in memory aside, so that they hold up none that are."""
-        while (sequence := self.tracker.due_retry(now_ms)) is not None and sequence not in self.held:
-            self._missing.add(sequence)
-            self.tracker.postpone(sequence, now_ms + LOOK_AGAIN_MS)
 
     def _register_acked(self) -> None:
         runs = self._runs
@@ -323,14 +287,3 @@ class TrackedShard:
                 sequence = SequenceNumber(run.sequences[at])
                 self.tracker.emit(sequence, deadline_ms=run.deadlines[at] if run.deadlines else None)
                 self.held.hold(sequence, run.single(at))
-
-    def _unfold(self, queued: UnresolvedRecord, found: RecordRun, now_ms: int) -> None:
-        """A range of records becomes the records that it is, each with its attempts; they are due."""
-        numbers = list(map(SequenceNumber, found.sequences))
-        if queued.count > 1:
-            emission = self.tracker.retry(queued.first)
-            records = [replace(queued, first=one, last=one, count=1) for one in numbers]
-            self.tracker.ack_except(queued.first, emission.attempt, records)
-        for at, sequence in enumerate(numbers):
-            self.held.hold(sequence, found.single(at))
-            self.tracker.postpone(sequence, now_ms)
