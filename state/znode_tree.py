@@ -1,6 +1,6 @@
 """A tree of versioned nodes with transactions: what the state store needs of ZooKeeper, and no more.
 
-`zookeeper_store` implements it over kazoo, `memory_store` in memory; `znode_state_store` holds the rules of the
+`zookeeper_tree` implements it over kazoo, `memory_store` in memory; `znode_state_store` holds the rules of the
 state once, for both.
 """
 
