@@ -25,6 +25,7 @@ from state.embedded_zookeeper import resolve_connect_string
 from state.errors import StateError, StoreUnavailableError
 from state.multi_read import MAX_PATHS, NO_NODE, MultiRead
 from state.znode_tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, Znode
+from state.zookeeper_watch import NodeWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,6 +72,7 @@ class ZookeeperTree:
         self._pid = 0
         self._client: Any = None
         self._connected = threading.Event()
+        self._watches: list[NodeWatch] = []
         self._inherited: list[Any] = []  # clients of the process that this one was forked from: theirs to close
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
@@ -127,7 +129,7 @@ class ZookeeperTree:
             pass  # the connection was lost just now: it is waited for above
         return int(session[0])
 
-    def wait_gone(self, path: str, timeout_s: float) -> bool:
+    def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         while True:
             changed = threading.Event()
@@ -135,14 +137,26 @@ class ZookeeperTree:
             def issue(client: Any, changed: threading.Event = changed) -> list[Any]:
                 return [client.exists_async(path, watch=lambda _: changed.set())]
 
-            if self._call(issue)[0] is None:
+            stat = self._call(issue)[0]
+            if stat is None or stat.ephemeralOwner != owner_session:
                 return True
             if not changed.wait(max(0.0, deadline - time.monotonic())):
                 return False
 
+    def watch(self, path: str, callback: Callable[[], None]) -> None:
+        self._open()  # so that one of this process is added to this process's
+        watch = NodeWatch(path, callback)
+        self._watches.append(watch)
+        try:
+            self._call(lambda client: [watch.set(client)])
+        except StateError:
+            self._watches.remove(watch)
+            raise
+
     def close(self) -> None:
         with self._connecting:
             client, self._client = self._client, None
+            self._watches = []
             if client is not None and self._pid == os.getpid():
                 _stop(client)
 
@@ -177,6 +191,7 @@ class ZookeeperTree:
             if self._client is not None:
                 self._inherited.append(self._client)
             self._connecting, self._client, self._pid = threading.Lock(), None, os.getpid()
+            self._watches = []  # the other process's
         with self._connecting:
             if self._client is None:
                 self._client = self._connect()
@@ -199,8 +214,16 @@ class ZookeeperTree:
             # kazoo's stop waits for the connection attempt, which may take longer than a user should
             threading.Thread(target=_stop, args=(client,), daemon=True).start()
             raise self._unavailable(self._connect_timeout_s)
-        client.add_listener(functools.partial(_on_state, self._address))
+        client.add_listener(functools.partial(self._on_state, client))
+        self._on_state(client, KazooState.CONNECTED)
         return client
+
+    def _on_state(self, client: Any, state: str) -> None:
+        if state == KazooState.SUSPENDED:
+            _log.warning("the connection to ZooKeeper at %s was lost; connecting again", self._address)
+        elif state == KazooState.CONNECTED:
+            for watch in tuple(self._watches):
+                watch.set_and_tell(client)
 
     def _revive(self, client: Any) -> bool:
         """False when the client had given up and was dropped. One that lost its connection reconnects by itself."""
@@ -256,11 +279,6 @@ def _answer(pending: Any, deadline: float) -> Any:
         return pending.get(timeout=max(0.0, deadline - time.monotonic()))
     except kazoo_errors.NoNodeError as exc:
         return exc
-
-
-def _on_state(address: str, state: str) -> None:
-    if state == KazooState.SUSPENDED:
-        _log.warning("the connection to ZooKeeper at %s was lost; connecting again", address)
 
 
 def _stop(client: Any) -> None:
