@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from state.errors import NotListerError, StaleOwnerError
-from state.ownership import this_process
 from state.state_store import ShardList, StateChange
+from state.task_share import TaskShare
+from tests.support.stale_owners import dead_process
 from tests.support.state_stores import OTHER, owned, state_at, task_of
 
 if TYPE_CHECKING:
@@ -107,10 +108,22 @@ def test_the_role_is_free_when_its_task_is_released(store_world: StoreWorld) -> 
     assert not again.try_lead()
 
 
+def test_the_role_is_not_kept_over_a_release(store_world: StoreWorld) -> None:
+    """The same store, begun anew as the same task, has to ask again, also when nobody else has."""
+    store = task_of(store_world, 0, 2)
+    assert store.try_lead()
+    store.release()
+    store.acquire(OTHER, timeout_s=10, task=TaskShare(0, 2))
+    with pytest.raises(NotListerError):
+        store.save_shard_list(["a"])
+    assert store.try_lead()
+    store.save_shard_list(["a"])
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells enough about processes")
 def test_the_role_of_a_dead_process_is_taken_at_once(store_world: StoreWorld) -> None:
     """Its session has not lapsed yet."""
-    dead = task_of(store_world, 0, 2, msgspec.structs.replace(this_process(0), pid=2**22 + 1))
+    dead = task_of(store_world, 0, 2, dead_process())
     assert dead.try_lead()
     assert task_of(store_world, 1, 2).try_lead()
     with pytest.raises(NotListerError):
