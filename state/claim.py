@@ -168,7 +168,7 @@ class Claims:
         return decode(there.data, _Tasks, self._paths.owner).total_tasks
 
 
-def counted(node: Znode | None, path: str) -> int:
+def epoch_number(node: Znode | None, path: str) -> int:
     """The number that an epoch's node holds, 0 for none; raises `StoredDataError`."""
     if node is None:
         return 0
@@ -182,7 +182,7 @@ def counted(node: Znode | None, path: str) -> int:
 
 def _count_up(path: str, node: Znode | None) -> tuple[Operation, Check, int]:
     """What counts an epoch up, what then checks that nobody has done so since, and the new number."""
-    number = counted(node, path) + 1
+    number = epoch_number(node, path) + 1
     if node is None:
         return Create(path, b"%d" % number), Check(path, 0), number
     return Set(path, b"%d" % number, node.version), Check(path, node.version + 1), number

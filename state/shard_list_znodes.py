@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from state.claim import counted
+from state.claim import epoch_number
 from state.codec import decode, encode
 from state.errors import NotListerError
 from state.shard_znodes import conflict
@@ -111,7 +111,7 @@ class ShardListZnodes:
         if holder is None or holder.task is None or self._claims.may_replace(holder):
             return False
         path = self._paths.task_epoch(holder.task)
-        return counted(self._tree.read([path])[0], path) == lister.epoch
+        return epoch_number(self._tree.read([path])[0], path) == lister.epoch
 
     def _not_lister(self) -> NotListerError:
         return NotListerError(
