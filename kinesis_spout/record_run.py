@@ -38,6 +38,7 @@ class RecordRun:
         "pending",
         "registered",
         "sequences",
+        "size",
         "states",
     )
 
@@ -47,7 +48,8 @@ class RecordRun:
         self.keys = keys
         self.arrivals = arrivals
         self.deadlines: list[int] = []
-        self.states = bytearray(len(sequences))
+        self.size = len(sequences)
+        self.states = bytearray(self.size)
         self.emitted = 0
         self.pending = 0
         self.registered = False
@@ -67,7 +69,7 @@ class RecordRun:
     @property
     def is_whole(self) -> bool:
         """All of it was emitted."""
-        return self.emitted == len(self.states)
+        return self.emitted == self.size
 
     @property
     def payload_bytes(self) -> int:
@@ -83,20 +85,13 @@ class RecordRun:
             self.deadlines.append(deadline_ms)
         return index
 
-    def ack(self, index: int) -> bool:
-        """False when that record is not pending."""
-        if self.states[index] != PENDING:
-            return False
-        self.states[index] = ACKED
-        self.pending -= 1
-        return True
-
     def cut(self) -> RecordRun:
         """Take what was not emitted yet out, as a run of its own."""
         at = self.emitted
         rest = RecordRun(self.sequences[at:], self.data[at:], self.keys[at:], self.arrivals[at:])
         for column in (self.sequences, self.data, self.keys, self.arrivals, self.states):
             del column[at:]
+        self.size = at
         return rest
 
     def single(self, index: int) -> RecordRun:
@@ -111,6 +106,7 @@ class RecordRun:
         self.keys.append(other.keys[at])
         self.arrivals.append(other.arrivals[at])
         self.states.append(0)
+        self.size += 1
 
     def index_of(self, sequence: int) -> int | None:
         """Where a record that was emitted stands."""

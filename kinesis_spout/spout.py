@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from kinesis_spout.spout_core import Place
     from kinesis_spout.spout_services import SpoutServices
 
 __all__ = ["FailRecordError", "KinesisSpout", "SpoutClosedError", "SpoutConfig", "SpoutEmission"]
@@ -50,6 +51,7 @@ class KinesisSpout:
         self.stream_name = config.stream_ref.name
         self._given = services
         self._session: SpoutSession | None = None
+        self._scheme = config.scheme
         self._active = config.start_active
         self._waits = WaitTimes()
 
@@ -102,16 +104,15 @@ class KinesisSpout:
 
         Never waits for the network. Raises `SpoutClosedError`, and the error that has stopped the spout, if one has.
         """
-        session = self._open_session()
+        session = self._session
+        if session is None or session.error is not None:
+            session = self._open_session()
         for _ in range(MOST_MALFORMED_A_CALL):
-            if not self._active:
+            place = session.emit() if self._active else None
+            if place is None:
                 return None
-            handed = session.emit()
-            if handed is None:
-                return None
-            seat, (run, at, attempt) = handed
-            emission = SpoutEmission(self, seat, run, at, attempt)
-            if self._decode(emission, session):
+            emission = SpoutEmission(self, place) if self._scheme is None else self._decoded(place, session)
+            if emission is not None:
                 if session.hooks.any:
                     session.hooks.emitted(emission)
                 return emission
@@ -185,24 +186,20 @@ class KinesisSpout:
     def _may_emit(self, session: SpoutSession) -> bool:
         return self._session is not session or (self._active and session.may_emit())
 
-    def _decode(self, emission: SpoutEmission, session: SpoutSession) -> bool:
-        """False for a record that its scheme finds malformed: it is on its way to the dead letters."""
-        if self.config.scheme is None:
-            return True
+    def _decoded(self, place: Place, session: SpoutSession) -> SpoutEmission | None:
+        """None for a record that its scheme finds malformed: it is on its way to the dead letters."""
+        emission = SpoutEmission(self, place)
+        if self._scheme is None:
+            return emission
         try:
-            emission.values = self.config.scheme.decode(emission.record)
+            return SpoutEmission(self, place, self._scheme.decode(emission.record))
         except MalformedRecordError as exc:
             session.malformed(emission, exc.reason)
-            return False
-        return True
+            return None
 
     def _emission(self, session: SpoutSession | None, message_id: str) -> SpoutEmission | None:
         shard_id, sequence, attempt = parse_message_id(message_id)
-        found = None if session is None else session.find(shard_id, sequence, attempt)
-        if found is None:
-            return None
-        seat, (run, at, number) = found
-        emission = SpoutEmission(self, seat, run, at, number)
-        if self.config.scheme is not None:
-            emission.values = self.config.scheme.decode(emission.record)  # it was decoded before, so it can be
-        return emission
+        place = None if session is None else session.find(shard_id, sequence, attempt)
+        if place is None or self._scheme is None:
+            return None if place is None else SpoutEmission(self, place)
+        return SpoutEmission(self, place, self._scheme.decode(SpoutEmission(self, place).record))  # it was decoded before

@@ -34,7 +34,7 @@ class Limits(NamedTuple):
 class ShardSeat:
     """A shard's place in the spout: its records, its counts, and where it stands in the rotations."""
 
-    __slots__ = ("counts", "due_ms", "in_turn", "in_turn_for_retries", "is_dirty", "shard")
+    __slots__ = ("counts", "due_ms", "in_turn", "in_turn_for_retries", "is_dirty", "is_left", "shard")
 
     def __init__(self, shard: TrackedShard) -> None:
         self.shard = shard
@@ -42,7 +42,12 @@ class ShardSeat:
         self.in_turn = False
         self.in_turn_for_retries = False
         self.due_ms: int | None = None
+        self.is_left = False  # laid down: outcomes of its records are ignored
         self.is_dirty = False  # its state may have changed since it was stored
+
+
+Place = tuple[ShardSeat, "RecordRun", int, int]
+"""A record that was handed over: whose it is, its run, where it stands in that, and the number of the delivery."""
 
 
 class SpoutCore:
@@ -53,7 +58,10 @@ class SpoutCore:
         self.past = ShardCounts()  # of shards that were laid down
         self.pending = 0
         self.has_acked = False
-        self._limits = limits
+        self._max_pending = limits.max_pending
+        self._max_unresolved = limits.max_unresolved_per_shard
+        self._timeout_ms = limits.message_timeout_ms
+        self._max_held_bytes = limits.max_held_bytes
         self._turns: deque[ShardSeat] = deque()
         self._retry_turns: deque[ShardSeat] = deque()
         self._due: list[tuple[int, str]] = []
@@ -61,7 +69,7 @@ class SpoutCore:
     @property
     def at_limit(self) -> bool:
         """No new records go out until some outcomes have come."""
-        return self.pending >= self._limits.max_pending
+        return self.pending >= self._max_pending
 
     @property
     def failed_in_vain(self) -> int:
@@ -90,6 +98,7 @@ class SpoutCore:
         seat = self.seats.pop(shard_id)
         self.pending -= seat.shard.pending
         self.past.add(seat.counts)
+        seat.is_left = True
 
     def look(self, seat: ShardSeat) -> None:
         """A page may have come, or a retry is queued: give the shard its place."""
@@ -97,42 +106,36 @@ class SpoutCore:
         self._place(seat)
 
     # handing over -------------------------------------------------------------------------------------------------
-    def emit(self, now_ms: int) -> tuple[ShardSeat, Handed] | None:
+    def emit(self, now_ms: int) -> Place | None:
         """One record of the shard whose turn it is; None when none has any that may go out."""
         if self._due and self._due[0][0] <= now_ms:
             self._wake_due(now_ms)
-        new = self.pending < self._limits.max_pending
+        new = self.pending < self._max_pending
         turns = self._turns if new else self._retry_turns
-        for _ in range(len(turns)):
+        deadline_ms = None if self._timeout_ms is None else now_ms + self._timeout_ms
+        while turns:
             seat = turns.popleft()
             if new:
                 seat.in_turn = False
             else:
                 seat.in_turn_for_retries = False
-            if self.seats.get(seat.shard.shard_id) is not seat:
+            shard = seat.shard
+            if seat.is_left:
                 continue
-            handed = self._emit(seat, now_ms, new=new)
+            handed = shard.emit(now_ms, deadline_ms, new=new and shard.pending + shard.waiting < self._max_unresolved)
             self._place(seat)
             if handed is not None:
-                return seat, handed
+                self.pending += 1
+                seat.counts.emitted += 1
+                if handed[2] > 1:
+                    seat.counts.retried += 1
+                return (seat, *handed)
         return None
-
-    def _emit(self, seat: ShardSeat, now_ms: int, *, new: bool) -> Handed | None:
-        timeout_ms = self._limits.message_timeout_ms
-        shard = seat.shard
-        handed = shard.emit(now_ms, None if timeout_ms is None else now_ms + timeout_ms, new=new and self._has_room(seat))
-        if handed is None:
-            return None
-        self.pending += 1
-        seat.counts.emitted += 1
-        if handed[2] > 1:
-            seat.counts.retried += 1
-        return handed
 
     # outcomes -----------------------------------------------------------------------------------------------------
     def ack(self, seat: ShardSeat, run: RecordRun, at: int, attempt: int, now_ms: int) -> bool:
         """Whether it counted: not for what was acked, or timed out and dead-lettered, before, nor of a shard laid down."""
-        if self.seats.get(seat.shard.shard_id) is not seat:
+        if seat.is_left:
             return False
         shard = seat.shard
         before = shard.pending
@@ -148,7 +151,7 @@ class SpoutCore:
 
     def ack_unheld(self, seat: ShardSeat, sequence: SequenceNumber, attempt: int) -> bool:
         """A late ack of a record that is queued, and not in memory."""
-        if seat.shard.ack_node(sequence, attempt) is not Effect.ACKED:
+        if seat.is_left or seat.shard.ack_node(sequence, attempt) is not Effect.ACKED:
             return False
         seat.is_dirty = True
         seat.counts.acked += 1
@@ -156,11 +159,11 @@ class SpoutCore:
 
     def fail(self, seat: ShardSeat, handed: Handed, now_ms: int, *, reason: str | None, retry: bool = True) -> Effect:
         """What came of it: QUEUED, EXHAUSTED, or that it did not count."""
-        if self.seats.get(seat.shard.shard_id) is not seat:
+        if seat.is_left:
             return Effect.UNKNOWN
         shard = seat.shard
         before = shard.pending
-        keep = shard.held.held_bytes < self._limits.max_held_bytes // len(self.seats)
+        keep = shard.held.held_bytes < self._max_held_bytes // len(self.seats)
         effect = shard.fail(*handed, now_ms, reason=reason, retry=retry, keep=keep)
         self.pending += shard.pending - before
         if effect in {Effect.QUEUED, Effect.EXHAUSTED}:
@@ -200,7 +203,7 @@ class SpoutCore:
 
     def dead_lettered(self, seat: ShardSeat, sequence: SequenceNumber, count: int) -> bool:
         """The letter is written. False when a late ack came first."""
-        if seat.shard.dead_lettered(sequence) is not Effect.ACKED:
+        if seat.is_left or seat.shard.dead_lettered(sequence) is not Effect.ACKED:
             return False
         seat.is_dirty = True
         seat.counts.dead_lettered += count
@@ -208,15 +211,14 @@ class SpoutCore:
         return True
 
     # turns --------------------------------------------------------------------------------------------------------
-    def _has_room(self, seat: ShardSeat) -> bool:
-        return seat.shard.unresolved < self._limits.max_unresolved_per_shard
-
     def _place(self, seat: ShardSeat) -> None:
         """Into the rotation, at its end, if there is something new; and into the queue of those whose retry is to come."""
         shard = seat.shard
-        if not seat.in_turn and shard.has_new and self._has_room(seat):
+        if not seat.in_turn and shard.has_new and shard.pending + shard.waiting < self._max_unresolved:
             seat.in_turn = True
             self._turns.append(seat)
+        if not shard.waiting:
+            return
         due_ms = shard.tracker.next_retry_ms
         if due_ms is not None and (seat.due_ms is None or due_ms < seat.due_ms):
             seat.due_ms = due_ms

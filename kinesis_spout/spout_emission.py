@@ -37,45 +37,50 @@ class FailRecordError(Exception):
 class SpoutEmission:
     """One hand-over of one record. As a context manager it acks at the end, and fails when the block raises.
 
-    `values`: what the scheme made of the payload; the payload alone without a scheme. `attempt` counts deliveries from 1.
+    `attempt` counts deliveries from 1. `place` is how the spout finds it: seat, run, where in that, attempt.
     Outcomes may be told from any thread, once; a late ack of an earlier attempt still counts. The repr leaves the payload out.
     """
 
-    __slots__ = ("_at", "_outcomes", "_run", "_seat", "attempt", "values")
+    __slots__ = ("_decoded", "_outcomes", "attempt", "place")
 
-    def __init__(self, outcomes: Outcomes, seat: ShardSeat, run: RecordRun, at: int, attempt: int) -> None:
+    def __init__(
+        self, outcomes: Outcomes, place: tuple[ShardSeat, RecordRun, int, int], decoded: tuple[Any, ...] | None = None
+    ) -> None:
         self._outcomes = outcomes
-        self._seat = seat
-        self._run = run
-        self._at = at
-        self.attempt = attempt
-        self.values: tuple[Any, ...] = (run.data[at],)
+        self.place = place
+        self.attempt = place[3]
+        self._decoded = decoded
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """What the scheme made of the payload; the payload alone without a scheme."""
+        return (self.data,) if self._decoded is None else self._decoded
 
     @property
     def message_id(self) -> str:
         """`shardId:sequence:attempt`, by which `KinesisSpout.ack` and `fail` take outcomes."""
-        return f"{self._seat.shard.shard_id}:{self._run.sequences[self._at]}:{self.attempt}"
+        return f"{self.place[0].shard.shard_id}:{self.sequence_number}:{self.attempt}"
 
     @property
     def shard_id(self) -> str:
-        return self._seat.shard.shard_id
+        return self.place[0].shard.shard_id
 
     @property
     def sequence_number(self) -> str:
-        return str(self._run.sequences[self._at])
+        return str(self.place[1].sequences[self.place[2]])
 
     @property
     def partition_key(self) -> str:
-        return self._run.keys[self._at]
+        return self.place[1].keys[self.place[2]]
 
     @property
     def data(self) -> bytes:
-        return self._run.data[self._at]
+        return self.place[1].data[self.place[2]]
 
     @property
     def approximate_arrival_ms(self) -> int:
         """Milliseconds since 1970 UTC, by the service's clock."""
-        return self._run.arrivals[self._at]
+        return self.place[1].arrivals[self.place[2]]
 
     @property
     def record(self) -> Record:
@@ -104,11 +109,6 @@ class SpoutEmission:
     def extend(self, timeout_s: float | None) -> bool:
         """Let the emission time out so many seconds from now instead (None: never). False when it is not pending any more."""
         return self._outcomes.tell_extend(self, timeout_s)
-
-    @property
-    def place(self) -> tuple[ShardSeat, RecordRun, int, int]:
-        """Where the spout finds it."""
-        return self._seat, self._run, self._at, self.attempt
 
     def __enter__(self) -> Self:
         return self

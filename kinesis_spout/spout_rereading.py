@@ -50,7 +50,7 @@ class SpoutRereading:
         now_ms = self._services.clock.now_ms()
         with self._changed:
             for record, run in found:
-                seat.shard.held.restock(record, run, now_ms)
+                seat.shard.restock(record, run, now_ms)
             self._core.look(seat)
             self._changed.notify_all()
 

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
     from kinesis_spout.background import Loop
     from kinesis_spout.spout_config import SpoutConfig
-    from kinesis_spout.spout_core import ShardSeat
+    from kinesis_spout.spout_core import Place
     from kinesis_spout.spout_emission import Outcomes
-    from kinesis_spout.tracked_shard import Handed
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
@@ -50,11 +49,13 @@ class SpoutSession:
         self.core = SpoutCore(limits)
         self._spout = spout
         self._config = config
+        self._tracking = config.tracking
         self._services = services
         self._clock = services.clock
-        self._began_s = services.clock.monotonic_s()
-        self._began_ms = services.clock.now_ms()
-        self._changed = threading.Condition(threading.Lock())
+        self._monotonic_s = services.clock.monotonic_s
+        self._offset_ms = services.clock.now_ms() - services.clock.monotonic_s() * 1000
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._waiting = 0
         self._stack = ExitStack()
         self._loops: dict[str, Loop] = {}
@@ -91,15 +92,14 @@ class SpoutSession:
     # handing over -------------------------------------------------------------------------------------------------
     def now_ms(self) -> int:
         """Milliseconds since 1970 by the clock at the opening, and a clock that never goes back since then."""
-        return self._began_ms + int((self._clock.monotonic_s() - self._began_s) * 1000)
+        return int(self._monotonic_s() * 1000 + self._offset_ms)
 
-    def emit(self) -> tuple[ShardSeat, Handed] | None:
-        now_ms = self.now_ms()
-        with self._changed:
+    def emit(self) -> Place | None:
+        now_ms = int(self._monotonic_s() * 1000 + self._offset_ms)
+        with self._lock:
             handed = self.core.emit(now_ms)
-            if handed is not None and not self._config.tracking:
-                seat, (run, at, attempt) = handed
-                self.core.ack(seat, run, at, attempt, now_ms)
+            if not self._tracking and handed is not None:
+                self.core.ack(*handed, now_ms)
             return handed
 
     def may_emit(self) -> bool:
@@ -125,8 +125,8 @@ class SpoutSession:
 
     # outcomes -----------------------------------------------------------------------------------------------------
     def ack(self, emission: SpoutEmission) -> bool:
-        now_ms = self.now_ms()
-        with self._changed:
+        now_ms = int(self._monotonic_s() * 1000 + self._offset_ms)
+        with self._lock:
             acked = self.core.ack(*emission.place, now_ms)
             if self._waiting:
                 self._changed.notify_all()
@@ -156,12 +156,12 @@ class SpoutSession:
         self._wake("timeouts")
         return extended
 
-    def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> tuple[ShardSeat, Handed] | None:
+    def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> Place | None:
         """What a message id names, if its payload is in memory."""
         with self._changed:
             seat = self.core.seats.get(shard_id)
             handed = None if seat is None else seat.shard.find(sequence, attempt)
-            return None if seat is None or handed is None else (seat, handed)
+            return None if seat is None or handed is None else (seat, *handed)
 
     def ack_unheld(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> bool:
         """A late ack of a record that waits for its retry, and whose payload is not in memory."""
@@ -207,8 +207,8 @@ class SpoutSession:
             self._look_at_breaker()
             if expired:
                 self._changed.notify_all()
-        for seat, (run, at, attempt) in expired:
-            emission = SpoutEmission(self._spout, seat, run, at, attempt)
+        for seat, handed in expired:
+            emission = SpoutEmission(self._spout, (seat, *handed))
             self.hooks.timed_out(emission)
             self.hooks.failed(emission, "no outcome until its deadline")
         with self._changed:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from kinesis_spout.aggregates import refuse_aggregates
 from kinesis_spout.held_records import HeldRecords
-from kinesis_spout.record_run import ACKED, RecordRun
+from kinesis_spout.record_run import ACKED, PENDING, RecordRun
 from state.inflight_record_tracker import InflightRecordTracker
 from state.sequence_number import SequenceNumber
 from state.tracker_table import Effect, NodeState
@@ -65,14 +65,17 @@ class TrackedShard:
         self.tracker = InflightRecordTracker(state, retry_policy=retry_policy, random=random)
         self.shard_id = state.shard_id
         self.pending = 0
+        self.waiting = 0  # queued for their retry, or exhausted
         self.held = HeldRecords(self.tracker)
         self.last_page: Page | None = None  # the newest page of which every record was handed over
         self._pages = pages
         self._refuse_aggregated = refuse_aggregated
-        self._runs: deque[RecordRun] = deque()  # not registered yet; the last one may still be growing
+        self._runs: deque[RecordRun] = deque()  # not registered yet
+        self._open: RecordRun | None = None  # the last of them, while it has more to hand over
         self._page: Page | None = None
         self._page_at = 0
         self._retries_in_a_row = 0
+        self._recount(self.tracker.count(NodeState.PENDING))
         self._verified_ms = state.verified_until_ms
 
     # what holds now -----------------------------------------------------------------------------------------------
@@ -84,12 +87,12 @@ class TrackedShard:
     @property
     def has_new(self) -> bool:
         """Whether a new record can be handed over now."""
-        return bool(self._runs) and not self._runs[-1].is_whole
+        return self._open is not None
 
     @property
     def unresolved(self) -> int:
         """Records that are pending, queued for their retry, or exhausted."""
-        return self.pending + self.tracker.count(NodeState.QUEUED) + self.tracker.count(NodeState.EXHAUSTED)
+        return self.pending + self.waiting
 
     def next_deadline_ms(self) -> int | None:
         """When the next pending record times out; None when none can. O(runs)."""
@@ -99,27 +102,30 @@ class TrackedShard:
     # handing over -------------------------------------------------------------------------------------------------
     def emit(self, now_ms: int, deadline_ms: int | None, *, new: bool) -> Handed | None:
         """The next record: a due retry first, but after a few of these a new one, where `new` allows it. None without any."""
-        takes_turns = new and self._retries_in_a_row >= RETRIES_IN_A_ROW and self.has_new
-        if not takes_turns and (handed := self._emit_retry(now_ms, deadline_ms)) is not None:
-            self._retries_in_a_row += 1
-            return handed
-        if not new or not self.has_new:
+        run = self._open if new else None
+        if self.waiting:
+            takes_turns = run is not None and self._retries_in_a_row >= RETRIES_IN_A_ROW
+            if not takes_turns and (handed := self._emit_retry(now_ms, deadline_ms)) is not None:
+                self._retries_in_a_row += 1
+                return handed
+            self._retries_in_a_row = 0
+        if run is None:
             return None
-        self._retries_in_a_row = 0
-        run = self._runs[-1]
         at = run.emit(deadline_ms)
         self.pending += 1
-        if run.is_whole:
+        if run.emitted == run.size:
+            self._open = None
             self.refill()
         return run, at, 1
 
     def refill(self) -> None:
         """Go on to the next records of the buffer, and over pages without any. Call it when a page may have come."""
-        while not self.has_new:
+        while self._open is None:
             if self._page is not None and self._page_at < self._page.count:
                 records = self._page.records.slice(self._page_at, RUN_RECORDS)
                 self._page_at += records.num_rows
-                self._runs.append(RecordRun.of(records))
+                self._open = RecordRun.of(records)
+                self._runs.append(self._open)
             elif not self._turn_page():
                 return
 
@@ -127,10 +133,12 @@ class TrackedShard:
     def ack(self, run: RecordRun, at: int, attempt: int) -> Effect:
         if run.registered:
             return self.ack_node(SequenceNumber(run.sequences[at]), attempt)
-        if not run.ack(at):
+        if run.states[at] != PENDING:
             return Effect.UNKNOWN
+        run.states[at] = ACKED
+        run.pending -= 1
         self.pending -= 1
-        if not run.pending and run.is_whole and run is self._runs[0]:
+        if not run.pending and run.emitted == run.size and run is self._runs[0]:
             self._register_acked()
         return Effect.ACKED
 
@@ -138,7 +146,7 @@ class TrackedShard:
         """A record that the tracker knows, in memory or not."""
         before = self.tracker.count(NodeState.PENDING)
         effect = self.tracker.ack(sequence, attempt)
-        self.pending += self.tracker.count(NodeState.PENDING) - before
+        self._recount(before)
         if effect is Effect.ACKED:
             self.held.drop(sequence)
         return effect
@@ -154,7 +162,7 @@ class TrackedShard:
         sequence = SequenceNumber(run.sequences[at])
         before = self.tracker.count(NodeState.PENDING)
         effect = self.tracker.fail(sequence, attempt, now_ms, reason=reason, retry=retry)
-        self.pending += self.tracker.count(NodeState.PENDING) - before
+        self._recount(before)
         if effect is Effect.QUEUED and not keep:
             self.held.drop(sequence)
         return effect
@@ -164,8 +172,9 @@ class TrackedShard:
         due = [run for run in self._runs if (ms := run.next_deadline_ms()) is not None and ms <= now_ms]
         if due:
             self._register_through(due[-1])
+        before = self.tracker.count(NodeState.PENDING)
         expired = self.tracker.expire(now_ms)
-        self.pending -= len(expired)
+        self._recount(before)
         return [(run, 0, one.attempt) for one in expired if (run := self.held.get(one.sequence)) is not None]
 
     def extend(self, run: RecordRun, at: int, attempt: int, deadline_ms: int | None) -> bool:
@@ -184,6 +193,12 @@ class TrackedShard:
         held = self.held.get(sequence)
         return None if held is None else (held, 0, attempt)
 
+    def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
+        """See `HeldRecords.restock`."""
+        before = self.tracker.count(NodeState.PENDING)
+        self.held.restock(record, found, now_ms)
+        self._recount(before)
+
     # dead letters -------------------------------------------------------------------------------------------------
     def letters(self) -> list[Letter]:
         """The exhausted records whose payload is here, or known to be gone."""
@@ -191,7 +206,9 @@ class TrackedShard:
 
     def dead_lettered(self, sequence: SequenceNumber) -> Effect:
         """The letter is written: the record counts as acked. Unknown when a late ack came first."""
+        before = self.tracker.count(NodeState.PENDING)
         effect = self.tracker.dead_lettered(sequence)
+        self._recount(before)
         self.held.drop(sequence)
         return effect
 
@@ -258,9 +275,16 @@ class TrackedShard:
         run = None if sequence is None else self.held.get(sequence)
         if sequence is None or run is None:
             return None
+        before = self.tracker.count(NodeState.PENDING)
         emission = self.tracker.retry(sequence, deadline_ms=deadline_ms)
-        self.pending += 1
+        self._recount(before)
         return run, 0, emission.attempt
+
+    def _recount(self, pending_before: int) -> None:
+        """The tracker has changed; of what is pending it knows only what is registered."""
+        count = self.tracker.count
+        self.pending += count(NodeState.PENDING) - pending_before
+        self.waiting = count(NodeState.QUEUED) + count(NodeState.EXHAUSTED)
 
     def _register_acked(self) -> None:
         runs = self._runs
@@ -270,8 +294,9 @@ class TrackedShard:
     def _register_through(self, last: RecordRun) -> None:
         while not last.registered:
             run = self._runs.popleft()
-            if not run.is_whole:
-                self._runs.append(run.cut())
+            if run is self._open:
+                self._open = run.cut()
+                self._runs.append(self._open)
             self._register(run)
 
     def _register(self, run: RecordRun) -> None:
