@@ -75,16 +75,6 @@ class RecordRun:
     def payload_bytes(self) -> int:
         return sum(map(len, self.data))
 
-    def emit(self, deadline_ms: int | None) -> int:
-        """Hand the next record over; its index."""
-        index = self.emitted
-        self.states[index] = PENDING
-        self.emitted = index + 1
-        self.pending += 1
-        if deadline_ms is not None:
-            self.deadlines.append(deadline_ms)
-        return index
-
     def cut(self) -> RecordRun:
         """Take what was not emitted yet out, as a run of its own."""
         at = self.emitted

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 LATENCY_BUCKETS = 32  # of 2 ** n ms each: up to 24 days
+LAST_BUCKET = LATENCY_BUCKETS - 1
 
 
 @dataclass(slots=True)
@@ -24,14 +25,6 @@ class ShardCounts:
     malformed: int = 0
     latency: list[int] = field(default_factory=lambda: [0] * LATENCY_BUCKETS)
     latency_sum_ms: int = 0
-
-    def on_ack(self, latency_ms: int) -> None:
-        self.acked += 1
-        if latency_ms > 0:
-            self.latency_sum_ms += latency_ms
-            self.latency[min(latency_ms.bit_length(), LATENCY_BUCKETS - 1)] += 1
-        else:
-            self.latency[0] += 1
 
     def add(self, other: ShardCounts) -> None:
         """Count what another one has counted too."""

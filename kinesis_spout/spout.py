@@ -48,7 +48,6 @@ class KinesisSpout:
 
     def __init__(self, config: SpoutConfig, *, services: SpoutServices | None = None) -> None:
         self.config = config
-        self.stream_name = config.stream_ref.name
         self._given = services
         self._session: SpoutSession | None = None
         self._scheme = config.scheme
@@ -63,7 +62,7 @@ class KinesisSpout:
         """
         if self._session is not None:
             raise SpoutClosedError("the spout is open already; close it before it is opened again")
-        self._session = SpoutSession.begin(self.config, self._given, self)
+        self._session = SpoutSession.begin(self.config, self._given)
 
     def close(self) -> None:
         """Stop reading, commit what has an outcome, give the ownership up. Emissions without one come again. Idempotent."""
@@ -111,7 +110,7 @@ class KinesisSpout:
             place = session.emit() if self._active else None
             if place is None:
                 return None
-            emission = SpoutEmission(self, place) if self._scheme is None else self._decoded(place, session)
+            emission = SpoutEmission(session, place) if self._scheme is None else self._decoded(place, session)
             if emission is not None:
                 if session.hooks.any:
                     session.hooks.emitted(emission)
@@ -140,34 +139,12 @@ class KinesisSpout:
         if session is None:
             return False
         emission = self._emission(session, message_id)
-        return session.ack_unheld(shard_id, sequence, attempt) if emission is None else self.tell_ack(emission)
+        return session.ack_unheld(shard_id, sequence, attempt) if emission is None else emission.ack()
 
     def fail(self, message_id: str, reason: str | None = None, *, retry: bool = True) -> bool:
         """As `SpoutEmission.fail`, by the message id. False for one that is unknown; raises ValueError for no message id."""
         emission = self._emission(self._session, message_id)
-        return emission is not None and self.tell_fail(emission, reason, retry=retry)
-
-    def tell_ack(self, emission: SpoutEmission) -> bool:
-        """What `SpoutEmission.ack` does."""
-        session = self._session
-        if session is None or not session.ack(emission):
-            return False
-        if session.hooks.any:
-            session.hooks.acked(emission)
-        return True
-
-    def tell_fail(self, emission: SpoutEmission, reason: str | None, *, retry: bool) -> bool:
-        """What `SpoutEmission.fail` does."""
-        session = self._session
-        if session is None or not session.fail(emission, reason, retry=retry):
-            return False
-        session.hooks.failed(emission, reason)
-        return True
-
-    def tell_extend(self, emission: SpoutEmission, timeout_s: float | None) -> bool:
-        """What `SpoutEmission.extend` does."""
-        session = self._session
-        return session is not None and session.extend(emission, timeout_s)
+        return emission is not None and emission.fail(reason, retry=retry)
 
     # what can be seen -------------------------------------------------------------------------------------------------
     def metrics(self) -> SpoutMetrics:
@@ -188,11 +165,11 @@ class KinesisSpout:
 
     def _decoded(self, place: Place, session: SpoutSession) -> SpoutEmission | None:
         """None for a record that its scheme finds malformed: it is on its way to the dead letters."""
-        emission = SpoutEmission(self, place)
+        emission = SpoutEmission(session, place)
         if self._scheme is None:
             return emission
         try:
-            return SpoutEmission(self, place, self._scheme.decode(emission.record))
+            return SpoutEmission(session, place, self._scheme.decode(emission.record))
         except MalformedRecordError as exc:
             session.malformed(emission, exc.reason)
             return None
@@ -200,6 +177,8 @@ class KinesisSpout:
     def _emission(self, session: SpoutSession | None, message_id: str) -> SpoutEmission | None:
         shard_id, sequence, attempt = parse_message_id(message_id)
         place = None if session is None else session.find(shard_id, sequence, attempt)
-        if place is None or self._scheme is None:
-            return None if place is None else SpoutEmission(self, place)
-        return SpoutEmission(self, place, self._scheme.decode(SpoutEmission(self, place).record))  # it was decoded before
+        if session is None or place is None:
+            return None
+        if self._scheme is None:
+            return SpoutEmission(session, place)
+        return SpoutEmission(session, place, self._scheme.decode(SpoutEmission(session, place).record))  # it was decoded before

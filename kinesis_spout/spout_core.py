@@ -11,7 +11,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.shard_counts import ShardCounts
+from kinesis_spout.shard_counts import LAST_BUCKET, ShardCounts
 from state.tracker_table import Effect
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from kinesis_spout.record_run import RecordRun
     from kinesis_spout.tracked_shard import Handed, Letter, TrackedShard
     from state.sequence_number import SequenceNumber
+
+
+ACKED = Effect.ACKED
 
 
 class Limits(NamedTuple):
@@ -115,21 +118,26 @@ class SpoutCore:
         deadline_ms = None if self._timeout_ms is None else now_ms + self._timeout_ms
         while turns:
             seat = turns.popleft()
-            if new:
-                seat.in_turn = False
-            else:
-                seat.in_turn_for_retries = False
             shard = seat.shard
             if seat.is_left:
                 continue
-            handed = shard.emit(now_ms, deadline_ms, new=new and shard.pending + shard.waiting < self._max_unresolved)
-            self._place(seat)
+            unresolved = shard.pending + shard.waiting
+            handed = shard.emit(now_ms, deadline_ms, new=new and unresolved < self._max_unresolved)
+            if new and not shard.waiting and shard.has_new and unresolved + 1 < self._max_unresolved:
+                turns.append(seat)  # what `_place` would come to: most records go this way
+            else:
+                if new:
+                    seat.in_turn = False
+                else:
+                    seat.in_turn_for_retries = False
+                self._place(seat)
             if handed is not None:
                 self.pending += 1
+                run, at, attempt = handed
                 seat.counts.emitted += 1
-                if handed[2] > 1:
+                if attempt > 1:
                     seat.counts.retried += 1
-                return (seat, *handed)
+                return seat, run, at, attempt
         return None
 
     # outcomes -----------------------------------------------------------------------------------------------------
@@ -139,12 +147,18 @@ class SpoutCore:
             return False
         shard = seat.shard
         before = shard.pending
-        effect = shard.ack(run, at, attempt)
-        if effect is not Effect.ACKED:
+        if shard.ack(run, at, attempt) is not ACKED:
             return False
         self.pending += shard.pending - before
         self.has_acked = seat.is_dirty = True
-        seat.counts.on_ack(now_ms - run.arrivals[at])
+        counts = seat.counts
+        counts.acked += 1
+        latency_ms = now_ms - run.arrivals[at]
+        if latency_ms > 0:
+            counts.latency_sum_ms += latency_ms
+            counts.latency[min(latency_ms.bit_length(), LAST_BUCKET)] += 1
+        else:
+            counts.latency[0] += 1
         if not seat.in_turn and shard.has_new:
             self._place(seat)
         return True

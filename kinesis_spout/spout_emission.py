@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from kinesis_spout.spout_core import ShardSeat
 
     class Outcomes(Protocol):
-        """Where outcomes are told: the spout."""
+        """Where outcomes are told: the spout, from its opening to its closing."""
 
         @property
         def stream_name(self) -> str: ...
 
-        def tell_ack(self, emission: SpoutEmission) -> bool: ...
+        def ack(self, emission: SpoutEmission) -> bool: ...
 
-        def tell_fail(self, emission: SpoutEmission, reason: str | None, *, retry: bool) -> bool: ...
+        def fail(self, emission: SpoutEmission, reason: str | None, *, retry: bool) -> bool: ...
 
-        def tell_extend(self, emission: SpoutEmission, timeout_s: float | None) -> bool: ...
+        def extend(self, emission: SpoutEmission, timeout_s: float | None) -> bool: ...
 
 
 class FailRecordError(Exception):
@@ -97,18 +97,18 @@ class SpoutEmission:
 
     def ack(self) -> bool:
         """The record was processed. False when that did not count: acked, or dead-lettered, before; or the spout was closed."""
-        return self._outcomes.tell_ack(self)
+        return self._outcomes.ack(self)
 
     def fail(self, reason: str | None = None, *, retry: bool = True) -> bool:
         """The record was not processed: it comes again after a while, or is dead-lettered: at once without `retry`.
 
         False when that did not count: another outcome of this emission was told before, or it has timed out.
         """
-        return self._outcomes.tell_fail(self, reason, retry=retry)
+        return self._outcomes.fail(self, reason, retry=retry)
 
     def extend(self, timeout_s: float | None) -> bool:
         """Let the emission time out so many seconds from now instead (None: never). False when it is not pending any more."""
-        return self._outcomes.tell_extend(self, timeout_s)
+        return self._outcomes.extend(self, timeout_s)
 
     def __enter__(self) -> Self:
         return self

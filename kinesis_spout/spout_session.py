@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kinesis_spout.background import Loop
     from kinesis_spout.spout_config import SpoutConfig
     from kinesis_spout.spout_core import Place
-    from kinesis_spout.spout_emission import Outcomes
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
@@ -42,12 +41,13 @@ class NothingAckedError(KinesisError):
 class SpoutSession:
     """All methods are safe from any thread; none of them waits for the network but `begin` and `end`."""
 
-    def __init__(self, config: SpoutConfig, services: SpoutServices, spout: Outcomes) -> None:
+    def __init__(self, config: SpoutConfig, services: SpoutServices) -> None:
         self.error: Exception | None = None
+        self.stream_name = config.stream_ref.name
+        self._is_over = False
         self.hooks = SpoutHooks(config)
         limits = Limits(config.max_pending, config.max_unresolved_per_shard, config.message_timeout_ms, config.prefetch_bytes)
         self.core = SpoutCore(limits)
-        self._spout = spout
         self._config = config
         self._tracking = config.tracking
         self._services = services
@@ -66,10 +66,10 @@ class SpoutSession:
         self._rereading = SpoutRereading(context)
 
     @classmethod
-    def begin(cls, config: SpoutConfig, given: SpoutServices | None, spout: Outcomes) -> Self:
+    def begin(cls, config: SpoutConfig, given: SpoutServices | None) -> Self:
         """Open everything, or nothing. Blocks on the store and on Kinesis."""
         services = SpoutServices.connect(config) if given is None else given
-        session = cls(config, services, spout)
+        session = cls(config, services)
         with ExitStack() as stack:
             stack.callback(services.close)
             session._fetching.open()
@@ -84,10 +84,12 @@ class SpoutSession:
         for name in ("fetch", "timeouts", "reread", "letters", "keep"):
             self._loops[name].stop()
         with self._stack:
+            with self._changed:
+                self._is_over = True  # an ack from here on would count, but not be committed
+                self._changed.notify_all()
             if not isinstance(self.error, StateError):
                 self._letters.step()
                 self._keeping.commit()
-        self.notify()
 
     # handing over -------------------------------------------------------------------------------------------------
     def now_ms(self) -> int:
@@ -125,20 +127,29 @@ class SpoutSession:
 
     # outcomes -----------------------------------------------------------------------------------------------------
     def ack(self, emission: SpoutEmission) -> bool:
+        """See `SpoutEmission.ack`."""
         now_ms = int(self._monotonic_s() * 1000 + self._offset_ms)
         with self._lock:
-            acked = self.core.ack(*emission.place, now_ms)
+            acked = not self._is_over and self.core.ack(*emission.place, now_ms)
             if self._waiting:
                 self._changed.notify_all()
-            return acked
+        if acked and self.hooks.any:
+            self.hooks.acked(emission)
+        return acked
 
     def fail(self, emission: SpoutEmission, reason: str | None, *, retry: bool) -> bool:
+        """See `SpoutEmission.fail`."""
         seat, run, at, attempt = emission.place
         with self._changed:
+            if self._is_over:
+                return False
             effect = self.core.fail(seat, (run, at, attempt), self.now_ms(), reason=reason, retry=retry)
             self._look_at_breaker()
             self._changed.notify_all()
-        return effect in {Effect.QUEUED, Effect.EXHAUSTED}
+        counted = effect in {Effect.QUEUED, Effect.EXHAUSTED}
+        if counted:
+            self.hooks.failed(emission, reason)
+        return counted
 
     def malformed(self, emission: SpoutEmission, reason: str) -> None:
         """The record can never be processed: to the dead letters, without a retry."""
@@ -149,6 +160,7 @@ class SpoutSession:
         self.hooks.failed(emission, reason)
 
     def extend(self, emission: SpoutEmission, timeout_s: float | None) -> bool:
+        """See `SpoutEmission.extend`."""
         seat, run, at, attempt = emission.place
         with self._changed:
             deadline_ms = None if timeout_s is None else self.now_ms() + round(timeout_s * 1000)
@@ -208,7 +220,7 @@ class SpoutSession:
             if expired:
                 self._changed.notify_all()
         for seat, handed in expired:
-            emission = SpoutEmission(self._spout, (seat, *handed))
+            emission = SpoutEmission(self, (seat, *handed))
             self.hooks.timed_out(emission)
             self.hooks.failed(emission, "no outcome until its deadline")
         with self._changed:

@@ -72,6 +72,7 @@ class TrackedShard:
         self._refuse_aggregated = refuse_aggregated
         self._runs: deque[RecordRun] = deque()  # not registered yet
         self._open: RecordRun | None = None  # the last of them, while it has more to hand over
+        self.has_new = False  # whether a new record can be handed over now
         self._page: Page | None = None
         self._page_at = 0
         self._retries_in_a_row = 0
@@ -83,11 +84,6 @@ class TrackedShard:
     def ended(self) -> bool:
         """The shard's end was read, and everything before it handed over."""
         return self.tracker.read_position.is_end
-
-    @property
-    def has_new(self) -> bool:
-        """Whether a new record can be handed over now."""
-        return self._open is not None
 
     @property
     def unresolved(self) -> int:
@@ -111,10 +107,16 @@ class TrackedShard:
             self._retries_in_a_row = 0
         if run is None:
             return None
-        at = run.emit(deadline_ms)
+        at = run.emitted
+        run.states[at] = PENDING
+        run.emitted = at + 1
+        run.pending += 1
+        if deadline_ms is not None:
+            run.deadlines.append(deadline_ms)
         self.pending += 1
-        if run.emitted == run.size:
+        if at + 1 == run.size:
             self._open = None
+            self.has_new = False
             self.refill()
         return run, at, 1
 
@@ -125,6 +127,7 @@ class TrackedShard:
                 records = self._page.records.slice(self._page_at, RUN_RECORDS)
                 self._page_at += records.num_rows
                 self._open = RecordRun.of(records)
+                self.has_new = True
                 self._runs.append(self._open)
             elif not self._turn_page():
                 return
@@ -134,7 +137,7 @@ class TrackedShard:
         if run.registered:
             return self.ack_node(SequenceNumber(run.sequences[at]), attempt)
         if run.states[at] != PENDING:
-            return Effect.UNKNOWN
+            return Effect.UNKNOWN  # acked before
         run.states[at] = ACKED
         run.pending -= 1
         self.pending -= 1
