@@ -76,6 +76,7 @@ class ShardCatalog:
         self._clock = clock
         self._watch = watch
         self._listing: tuple[ShardInfo, ...] = ()
+        self._saved_list: tuple[str, ...] = ()
         self._listed_s = NEVER_S
         self._listed_ms = 0
         self._retention_ms: int | None = None
@@ -115,12 +116,19 @@ class ShardCatalog:
         fresh = new_shards(self._listing, self.shard_states(), pin, seen_ms=self._seen_ms(pin))
         self._listed_ms = self.service_now_ms()
         self._save([StateChange(before=None, after=state) for state in fresh])
-        if fresh:
-            self._store.save_shard_list([shard.shard_id for shard in self._listing])
+        self._save_list()
         self._watch.keep_only(self.states)
         self._check_holes(summary)
         self._remove_tombstones(summary)
         self._check_vanished(summary)
+
+    def follow(self) -> None:
+        """List the shards anew as `refresh` does, for one that only looks: another process keeps the states and the list."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._listed_s >= self._settings.shard_refresh_interval_ms / 1000:
+            self.describe()
+            self._listing = self._client.list_shards()
+            self._listed_s = now_s
 
     def _seen_ms(self, pin: StartPin) -> int:
         """When every shard that the service had is known to have had a state: at the last listing, which was not long after
@@ -129,6 +137,13 @@ class ShardCatalog:
         read_ms = [stored.state.verified_until_ms for stored in self.states.values()]
         known_ms = max([pin.time_ms, self._listed_ms, *(ms for ms in read_ms if ms is not None)])
         return min(known_ms - LISTED_LATE_MS, self.service_now_ms())
+
+    def _save_list(self) -> None:
+        """Those who share the shards watch the list, so it is written when it is another one."""
+        listed = tuple(shard.shard_id for shard in self._listing)
+        if listed != self._saved_list:
+            self._store.save_shard_list(listed)
+            self._saved_list = listed
 
     # views ----------------------------------------------------------------------------------------------------
     def shard_states(self) -> dict[str, ShardState]:

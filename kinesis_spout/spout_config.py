@@ -13,6 +13,7 @@ from kinesis_spout.wait_strategy import WaitStrategy, longer_and_longer
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
 from state.retry_policy import RetryPolicy
+from state.task_share import MAX_TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +98,10 @@ class SpoutConfig:
             _require(name, value, "above 0 and at most a day", holds=value is None or 0 < value <= 86_400)
         _require("breaker_failures", self.breaker_failures, "None, or 1 or more", holds=(self.breaker_failures or 1) >= 1)
         _require("owner_wait_s", self.owner_wait_s, "0 or more", holds=0 <= self.owner_wait_s < math.inf)
+        _require("total_tasks", self.total_tasks, f"at most {MAX_TASKS}", holds=self.total_tasks <= MAX_TASKS)
         _require("task_index", self.task_index, "from 0 to total_tasks - 1", holds=0 <= self.task_index < self.total_tasks)
+        if self.total_tasks > 1 and self.application is None:
+            raise ConfigError.of("total_tasks", "needs application and zookeeper, where tasks see each other", self.total_tasks)
 
     @property
     def stream_ref(self) -> StreamRef:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.record_run import RecordRun
     from kinesis_spout.spout_core import ShardSeat
+    from kinesis_spout.tuple_tree import TupleTree
 
     class Outcomes(Protocol):
         """Where outcomes are told: the spout, from its opening to its closing."""
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
         def ack(self, emission: SpoutEmission) -> bool: ...
 
         def fail(self, emission: SpoutEmission, reason: str | None, *, retry: bool) -> bool: ...
+
+        def tree(self, emission: SpoutEmission) -> TupleTree: ...
 
         def extend(self, emission: SpoutEmission, timeout_s: float | None) -> bool: ...
 
@@ -109,6 +112,14 @@ class SpoutEmission:
     def extend(self, timeout_s: float | None) -> bool:
         """Let the emission time out so many seconds from now instead (None: never). False when it is not pending any more."""
         return self._outcomes.extend(self, timeout_s)
+
+    def tree(self) -> TupleTree:
+        """For work that fans out to threads or tasks: the emission is acked when all parts are done, and failed when one fails.
+
+        It stands or falls as a whole, and is emitted again as a whole. Not to be used together with `with emission:`, which
+        would answer too. Raises `SpoutClosedError` of a spout that is not open any more.
+        """
+        return self._outcomes.tree(self)
 
     def __enter__(self) -> Self:
         return self

@@ -18,9 +18,10 @@ from state.plan import ShardEnd
 from state.settle import child_states
 from state.state_store import StateChange, StreamIdentity
 from state.state_writing import write_states
+from state.task_share import TaskShare
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from kinesis_spout.config import StreamRef
     from kinesis_spout.spout_context import SpoutContext
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from state.state_store import StartPin
 
 log = logging.getLogger("kinesis_spout")
+LOOK_AT_OTHERS_S = 2.0
 MOST_CONFLICTS = 5  # in a row: another task may write a child's first state at the same time, but not for ever
 
 
@@ -68,7 +70,7 @@ class SpoutTips:
 class SpoutKeeping:
     """One per open spout. All but `open` is called by one thread. Blocks on Kinesis and on the store."""
 
-    def __init__(self, context: SpoutContext, fetching: SpoutFetching) -> None:
+    def __init__(self, context: SpoutContext, fetching: SpoutFetching, wake: Callable[[], None]) -> None:
         self._config = config = context.config
         self._services = services = context.services
         self._store = services.store
@@ -80,14 +82,19 @@ class SpoutKeeping:
         self.catalog = ShardCatalog(terms, services.store, services.client, services.clock, SpoutTips(core))
         self._pin: StartPin | None = None
         self._conflicts = 0
+        self._leads = False
+        self._list_has_changed = False
+        self._looked_s = services.clock.monotonic_s()
+        self._wake = wake
 
     def open(self) -> None:
         """Take the ownership, look whose state it is, pin the start, and take the first shards up."""
-        clock = self._services.clock
-        self._store.acquire(this_process(clock.now_ms()), timeout_s=self._config.owner_wait_s)
+        self._acquire(self._config.owner_wait_s)
         summary = self.catalog.describe()
         self._store.bind_stream(StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms))
         self.catalog.states = dict(self._store.load_states())
+        self._store.watch_shard_list(self._on_list)
+        self._leads = self._store.try_lead()
         pin = self._store.read_start()
         if pin is None:
             listed = [shard.shard_id for shard in self._services.client.list_shards()]
@@ -107,6 +114,8 @@ class SpoutKeeping:
             self._hooks.error(exc)
         except StoreUnavailableError as exc:
             self._hooks.error(exc)
+        except ConflictError as exc:
+            self._on_conflict(exc)
         return self._config.commit_interval_s
 
     # storing --------------------------------------------------------------------------------------------------
@@ -153,16 +162,26 @@ class SpoutKeeping:
             for seat in dirty:
                 seat.is_dirty = True
         if isinstance(error, ConflictError):
-            self._conflicts += 1
-            if self._conflicts > MOST_CONFLICTS:
-                raise error
-            self.catalog.states = dict(self._store.load_states())
-        self._hooks.error(error)
+            self._on_conflict(error)
+        else:
+            self._hooks.error(error)
+
+    def _on_conflict(self, error: ConflictError) -> None:
+        """Another task has written what this one was about to: a child's first state, or that a shard is given up."""
+        self._conflicts += 1
+        if self._conflicts > MOST_CONFLICTS:
+            raise error
+        self.catalog.states = dict(self._store.load_states())
 
     # shards ---------------------------------------------------------------------------------------------------
     def _take_up(self, pin: StartPin) -> None:
         """List the shards when it is time to, and begin with those that may be read and are this task's."""
-        self.catalog.refresh(pin)
+        if self._config.total_tasks > 1:
+            self._look_at_others()
+        if self._leads:
+            self.catalog.refresh(pin)
+        else:
+            self.catalog.follow()
         self.catalog.save_verified()
         self._leave_given_up()
         readable = [shard for shard in self.catalog.readable() if self._is_new(shard)]
@@ -173,6 +192,32 @@ class SpoutKeeping:
         for shard_id, stored in self.catalog.states.items():
             if stored.state.end_was_read and stored.state.unresolved and self._is_new(shard_id):
                 self._begin(stored.state)
+
+    def _look_at_others(self) -> None:
+        """What the other tasks have stored: where the parents of our shards stand, and which shards there are.
+
+        The list rings when the task that keeps it has changed it; what the others store besides is looked at now and then.
+        """
+        now_s = self._services.clock.monotonic_s()
+        rung, self._list_has_changed = self._list_has_changed, False
+        if not rung and now_s - self._looked_s < LOOK_AT_OTHERS_S:
+            return
+        self._looked_s = now_s
+        self._acquire(0.0)  # ours still, unless the session was lost for long
+        self._leads = self._store.try_lead()
+        known = self.catalog.states
+        self.catalog.states = dict(self._store.load_states())
+        if rung or self.catalog.states.keys() != known.keys():
+            self.catalog.expire()
+
+    def _acquire(self, timeout_s: float) -> None:
+        share = TaskShare(self._config.task_index, self._config.total_tasks)
+        self._store.acquire(this_process(self._services.clock.now_ms()), timeout_s=timeout_s, task=share)
+
+    def _on_list(self) -> None:
+        """The store calls it, from a thread of its own."""
+        self._list_has_changed = True
+        self._wake()
 
     def _is_new(self, shard_id: str) -> bool:
         return shard_id not in self._core.seats and is_ours(shard_id, self._config.task_index, self._config.total_tasks)

@@ -7,6 +7,7 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from kinesis_spout.acker import Acker
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.spout_context import SpoutContext
 from kinesis_spout.spout_core import Limits, SpoutCore
@@ -18,6 +19,7 @@ from kinesis_spout.spout_letters import SpoutLetters
 from kinesis_spout.spout_metrics import SpoutMetrics, WaitTimes, metrics_of
 from kinesis_spout.spout_rereading import SpoutRereading
 from kinesis_spout.spout_services import SpoutServices
+from kinesis_spout.tuple_tree import TupleTree, fail_timed_out
 from state.errors import StateError
 from state.tracker_table import Effect
 
@@ -36,6 +38,21 @@ _NO_DEADLINE_S = 60.0
 
 class NothingAckedError(KinesisError):
     """Too many records failed, and not one was ever acked: the fault is not in the records."""
+
+
+class _Answer:
+    """Where the tree of one emission tells its end (`tuple_tree.Outcomes`)."""
+
+    __slots__ = ("_emission",)
+
+    def __init__(self, emission: SpoutEmission) -> None:
+        self._emission = emission
+
+    def ack(self, _message_id: str) -> None:
+        self._emission.ack()
+
+    def fail(self, _message_id: str, *, reason: str | None = None) -> None:
+        self._emission.fail(reason)
 
 
 class SpoutSession:
@@ -57,11 +74,12 @@ class SpoutSession:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting = 0
+        self._acker: Acker[TupleTree] = Acker(services.random)
         self._stack = ExitStack()
         self._loops: dict[str, Loop] = {}
         context = SpoutContext(config, services, self.core, self.hooks, self._changed)
         self._fetching = SpoutFetching(context, lambda: self._wake("fetch"))
-        self._keeping = SpoutKeeping(context, self._fetching)
+        self._keeping = SpoutKeeping(context, self._fetching, lambda: self._wake("keep"))
         self._letters = SpoutLetters(context)
         self._rereading = SpoutRereading(context)
 
@@ -168,6 +186,12 @@ class SpoutSession:
         self._wake("timeouts")
         return extended
 
+    def tree(self, emission: SpoutEmission) -> TupleTree:
+        """See `SpoutEmission.tree`. It is given up with its emission: later than that nobody would listen to it."""
+        timeout_ms = self._config.message_timeout_ms
+        deadline_ms = None if timeout_ms is None else self.now_ms() + timeout_ms
+        return TupleTree(self._acker, emission.message_id, _Answer(emission), deadline_ms=deadline_ms)
+
     def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> Place | None:
         """What a message id names, if its payload is in memory."""
         with self._changed:
@@ -223,8 +247,10 @@ class SpoutSession:
             emission = SpoutEmission(self, (seat, *handed))
             self.hooks.timed_out(emission)
             self.hooks.failed(emission, "no outcome until its deadline")
+        fail_timed_out(self._acker, self.now_ms())
         with self._changed:
-            next_ms = self.core.next_deadline_ms()
+            times = (self.core.next_deadline_ms(), self._acker.next_deadline_ms())
+        next_ms = min((ms for ms in times if ms is not None), default=None)
         longest_s = self._config.message_timeout_s or _NO_DEADLINE_S
         return longest_s if next_ms is None else min(longest_s, max(0.0, (next_ms - self.now_ms()) / 1000))
 
