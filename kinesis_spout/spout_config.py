@@ -96,7 +96,12 @@ class SpoutConfig:
         for name in _DURATIONS:
             value = getattr(self, name)
             _require(name, value, "above 0 and at most a day", holds=value is None or 0 < value <= 86_400)
-        _require("breaker_failures", self.breaker_failures, "None, or 1 or more", holds=(self.breaker_failures or 1) >= 1)
+        _require(
+            "breaker_failures",
+            self.breaker_failures,
+            "None, or 1 or more",
+            holds=self.breaker_failures is None or self.breaker_failures >= 1,
+        )
         _require("owner_wait_s", self.owner_wait_s, "0 or more", holds=0 <= self.owner_wait_s < math.inf)
         _require("total_tasks", self.total_tasks, f"at most {MAX_TASKS}", holds=self.total_tasks <= MAX_TASKS)
         _require("task_index", self.task_index, "from 0 to total_tasks - 1", holds=0 <= self.task_index < self.total_tasks)
