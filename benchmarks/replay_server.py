@@ -10,10 +10,11 @@ import json
 import random
 import socketserver
 import threading
-import time
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.clock import SystemClock
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -46,7 +47,7 @@ class ReplayedStream:
 
     def __init__(self, name: str, shards: int, records: int, size: int) -> None:
         self.name = name
-        created_ms = round(time.time() * 1000) - 60_000
+        created_ms = SystemClock().now_ms() - 60_000
         self.pages = [make_pages(records // shards, size, n, created_ms) for n in range(shards)]
         self.created_s = created_ms / 1000
 

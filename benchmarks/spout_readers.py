@@ -84,7 +84,9 @@ def async_kinesis(endpoint_url: str, records: int, seen: Seen) -> None:
 
     async def read() -> None:
         options: dict[str, Any] = {"shard_fetch_rate": 1000, "sleep_time_no_records": 0.01, "max_queue_size": 100_000}
-        async with Consumer(STREAM, endpoint_url=endpoint_url, region_name="us-east-1", processor=Payloads(), **options) as consumer:
+        async with Consumer(
+            STREAM, endpoint_url=endpoint_url, region_name="us-east-1", processor=Payloads(), **options
+        ) as consumer:
             async for data in consumer:
                 seen.add(data)
                 if seen.records == records:

@@ -37,7 +37,7 @@ class SpoutShardGetter(KinesisShardGetter):
         except ShardNotFoundError:
             self.gone = True
             return no_more(self.shard_id, ended=False)
-        if page.at_tip and not page.count:
+        if page.at_tip:  # with records or without: to ask again at once would use the second's calls up, and wait for the next
             self._idle_until_s = self._clock.monotonic_s() + self.idle_poll_s
         return page
 
