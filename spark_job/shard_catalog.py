@@ -31,6 +31,7 @@ log = logging.getLogger("kinesis_spout")
 VERIFIED_SAVES_PER_RETENTION = 24
 NEVER_S = float("-inf")
 LISTED_LATE_MS = 60_000  # a new shard may be missing from the list for so long
+RELIST_S = 10.0  # the list is read at least as often while it does not show a shard that must be there
 
 
 class ShardCatalog:
@@ -48,6 +49,7 @@ class ShardCatalog:
         self._listing: tuple[ShardInfo, ...] = ()
         self._listed_s = NEVER_S
         self._listed_ms = 0
+        self._relist_s = settings.shard_refresh_interval_ms / 1000
         self._retention_ms: int | None = None
         self._service_ahead_ms = 0
         self._missing_since_s: dict[str, float] = {}
@@ -76,7 +78,7 @@ class ShardCatalog:
         Raises `DataLossError` when a shard has gone unread and `failOnDataLoss` is true.
         """
         now_s = self._clock.monotonic_s()
-        if now_s - self._listed_s < self._settings.shard_refresh_interval_ms / 1000:
+        if now_s - self._listed_s < self._relist_s:
             return
         summary = self.describe()
         self._listing = self._client.list_shards()
@@ -91,6 +93,8 @@ class ShardCatalog:
         self._check_holes(summary)
         self._remove_tombstones(summary)
         self._check_vanished(summary)
+        interval_s = self._settings.shard_refresh_interval_ms / 1000
+        self._relist_s = min(interval_s, RELIST_S) if self.unfollowed() else interval_s
 
     def _seen_ms(self, pin: StartPin) -> int:
         """When every shard that the service had is known to have had a state: at the last listing, which was not long after
@@ -109,6 +113,14 @@ class ShardCatalog:
 
     def readable(self) -> list[str]:
         return self.lineage().readable()
+
+    def unfollowed(self) -> list[str]:
+        """Shards that were read to their ends and whose children neither these nor the list have told of, but should.
+
+        Not those whose ends were read so long before the last listing that it shows all it will ever show.
+        """
+        late_ms = self._listed_ms - LISTED_LATE_MS
+        return [shard for shard in self.lineage().unfollowed() if (self.states[shard].state.verified_until_ms or 0) > late_ms]
 
     def endings(self) -> dict[str, SequenceNumber]:
         """Where closed shards end. A number below the shard's own start, as an emulator writes it, is no place in it."""
@@ -206,6 +218,17 @@ class ShardCatalog:
         gone = [shard for shard in [*self._lost_since_pin(pin), *self._lost_between(pin)] if not self._is_there(shard)]
         if gone:
             self._say_lost("the service does not list any more, before anything of them was read", ", ".join(gone))
+        self._check_out_of_sight()
+
+    def _check_out_of_sight(self) -> None:
+        """Shards that were read, and whose children came and went while nobody looked. They are forgotten once that is told."""
+        if self._retention_ms is None:
+            return
+        shards = self.lineage().out_of_sight(self.service_now_ms() - self._retention_ms)[:MAX_STATES_PER_WRITE]
+        alone = [shard for shard in shards if not self._is_there(shard)]
+        if alone:
+            self._say_lost("nobody has seen continued, though the service has closed and forgotten them", ", ".join(alone))
+            self._forget(alone)
 
     def _lost_since_pin(self, pin: StartPin) -> list[str]:
         """At the first listing. A shard that was open at the pin stays for the retention at least: none is asked for before."""
@@ -225,8 +248,11 @@ class ShardCatalog:
         if summary.status != "ACTIVE":
             return
         removable = self.lineage().removable(self.service_now_ms() - summary.retention_ms)[:MAX_STATES_PER_WRITE]
-        self._store.remove_states([self.states[shard] for shard in removable])
-        for shard in removable:
+        self._forget(removable)
+
+    def _forget(self, shards: Sequence[str]) -> None:
+        self._store.remove_states([self.states[shard] for shard in shards])
+        for shard in shards:
             del self.states[shard]
 
     def _is_there(self, shard_id: str) -> bool:

@@ -75,21 +75,12 @@ class StreamSteps(Past):
         self.count("new settings of the clock")
 
     def do_fault(self) -> None:
-        """What passes by itself befalls some of the next requests; so little at a time that the product's patience is enough.
-
-        An end without children is left out where days pass: shards of which no listing and no end has ever told may then vanish.
-        It is left out where listings are late too: an AvailableNow run then ends before it has heard of the children.
-        """
+        """What passes by itself befalls some of the next requests; so little at a time that the product's patience is enough."""
         self.world.fake.faults.clear()
         operation = self.random.choice(ANSWERED)
         kinds = [internal_failure(), drop(), drop(processed=True), throttle(), slow(2.0)]
         if operation == "GetRecords":
-            kinds += [expired_iterator(), expired_iterator()]
-            kinds += (
-                []
-                if self.days_pass or self.world.fake.settings.listing_delay_ms
-                else [end_without_children(), end_without_children()]
-            )
+            kinds += [expired_iterator(), expired_iterator(), end_without_children(), end_without_children()]
         if operation == "ListShards":
             kinds += [duplicate_listing(), duplicate_listing()]
         fault = self.random.choice(kinds)
