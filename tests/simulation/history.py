@@ -25,6 +25,7 @@ WIDE = {
     "max_bytes_per_task": 64 << 20,
     "max_unresolved_per_shard": 100_000,
     "probe_max_shards": 100,
+    "idle_wait_ms": 0,
 }
 SETTLES_S = 15.0  # by then a reshard that is under way is done, and listed
 WEIGHTS: dict[str, int] = {

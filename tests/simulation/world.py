@@ -74,7 +74,6 @@ def base_settings() -> SourceSettings:
         starting_position="TRIM_HORIZON",
         owner_wait="0s",
         probe_interval="200ms",
-        shard_refresh_interval="100ms",
     ).settings()
 
 
@@ -206,6 +205,7 @@ def drawn_settings(random: Random) -> SourceSettings:
         max_tasks=random.choice((1, 2, 64)),
         probe_max_shards=random.choice((0, 100, 100)),
         idle_interval_ms=400,
+        shard_refresh_interval_ms=random.choice((100, 1_000, 10_000)),
         states_per_write=random.choice((1, 2, 500)),
         max_unresolved_per_shard=random.choice((1, 6, 100_000)),
         fail_on_data_loss=random.random() < 0.5,
