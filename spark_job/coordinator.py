@@ -22,13 +22,13 @@ from spark_job.start import pin_start
 from state.failpoint import failpoint
 from state.ownership import this_process
 from state.plan import PlanStatus, ShardEnd, TaskPlan, make_plan_id, plan_number
-from state.state_store import StartPin, StreamIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from spark_job.settings import SourceSettings
     from spark_job.worker import WorkerServices
+    from state.state_store import StartPin
 
 log = logging.getLogger("kinesis_spout")
 NONCE_BYTES = 6
@@ -146,8 +146,7 @@ class Coordinator:
     def _open(self) -> StartPin:
         if not self._opened:
             self._store.acquire(this_process(self._clock.now_ms()), timeout_s=self._settings.owner_wait_ms / 1000)
-            summary = self._catalog.describe()
-            self._store.bind_stream(StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms))
+            self._catalog.bind()
             self._catalog.states = dict(self._store.load_states())
             self._outcomes.open(self._catalog.states)
             self._opened = True

@@ -14,7 +14,7 @@ from spark_job.settling import write_states
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
 from state.shard_znodes import MAX_STATES_PER_WRITE
-from state.state_store import StartPin, StateChange, StateStore, StoredState
+from state.state_store import StartPin, StateChange, StateStore, StoredState, StreamIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -65,6 +65,12 @@ class ShardCatalog:
         self._service_ahead_ms = 0 if summary.service_time_ms is None else summary.service_time_ms - self._clock.now_ms()
         return summary
 
+    def bind(self) -> StreamSummary:
+        """`describe`, and raise `StreamMismatchError` when the stream is not the one that the state is of. Binds new state."""
+        summary = self.describe()
+        self._store.bind_stream(StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms))
+        return summary
+
     def service_now_ms(self) -> int:
         return self._clock.now_ms() + self._service_ahead_ms
 
@@ -75,12 +81,13 @@ class ShardCatalog:
     def refresh(self, pin: StartPin) -> None:
         """List the shards anew when the last listing is older than `shardRefreshInterval`; new ones get a state at once.
 
-        Raises `DataLossError` when a shard has gone unread and `failOnDataLoss` is true.
+        Raises `DataLossError` when a shard has gone unread and `failOnDataLoss` is true, `StreamMismatchError` when the stream
+        was deleted and created again meanwhile.
         """
         now_s = self._clock.monotonic_s()
         if now_s - self._listed_s < self._relist_s:
             return
-        summary = self.describe()
+        summary = self.bind()
         self._listing = self._client.list_shards()
         self._listed_s = now_s
         self._check_never_seen(pin)

@@ -18,7 +18,7 @@ class Checks(Past):
     def check(self) -> None:
         """No checkpoint moves back. None, and no read position, passes a record that is not resolved and does not wait."""
         resolved = self.resolved()
-        for shard, stored in self.world.store().load_states().items():
+        for shard, stored in self.world.look().load_states().items():
             mark = (stored.version, repr(stored.state.settled_plan).encode())
             if self.seen.get(shard) != mark:
                 self.seen[shard] = mark
@@ -86,7 +86,7 @@ class Checks(Past):
         The number that a finished shard shows beside SHARD_END is a lower bound: what was acked behind a failure is not kept.
         """
         found = []
-        states = {shard: stored.state for shard, stored in self.world.store().load_states().items()}
+        states = {shard: stored.state for shard, stored in self.world.look().load_states().items()}
         for shard in self.world.fake.shards(STREAM):
             state = states.get(shard.shard_id)
             if state is None:

@@ -40,6 +40,11 @@ class Failing:
     rejected_in: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _calls: Counter[str] = field(default_factory=Counter)
 
+    def begin_anew(self) -> None:
+        """Other records come."""
+        for told in (self.times, self.failed_in, self.spared, self.failed_in_outage, self.rejects, self.rejected_in, self._calls):
+            told.clear()
+
     def __call__(self, row: Row) -> str | None:
         record = f"{row['shardId']}:{row['sequenceNumber']}"
         if record not in self.times:

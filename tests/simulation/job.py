@@ -60,6 +60,13 @@ class SimulatedJob(MicroBatchEngine):
         if self.available_now:
             self.reader.prepareForTriggerAvailableNow()
 
+    def begin_anew(self) -> None:
+        """What was delivered, processed and dead-lettered belongs to a stream that is gone."""
+        self.delivered, self.sink, self.kept = [], {}, []
+        if self.tracked is not None:
+            for told in (self.tracked.calls, self.tracked.letters, self.tracked.gone, self.tracked.done):
+                told.clear()
+
     def read(self, partitions: Sequence[Any]) -> list[Row]:
         """What this batch's sink wants: the same whenever the batch is replayed. One that has sunk it may skip its reads."""
         random = self.there.random

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
+from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock, requests
 from spark_job.kinesis_source import KinesisSource
 from spark_job.worker import WorkerServices
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
@@ -17,6 +17,7 @@ from state.znode_state_store import ZnodeStateStore
 from state.zookeeper_paths import ZookeeperPaths
 from state.zookeeper_store import DEFAULT_ROOT
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
+from tests.simulation.store_outage import OutageTree, StoreOutage
 from tests.support.dying_store import OWNER_NODES, DyingTree
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class World:
     skewed: SkewedClock
     service: Service
     backend: MemoryBackend = field(default_factory=MemoryBackend)
+    outage: StoreOutage = field(default_factory=StoreOutage)
     records: dict[str, list[int]] = field(default_factory=dict)
     parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: Warnings = field(default_factory=Warnings)
@@ -112,13 +114,23 @@ class World:
             limits=random.random() < 0.15,
         )
         fake = FakeKinesis(settings=settings, clock=clock)
-        fake.create(STREAM, shards=random.choice((1, 1, 2, 3)))
-        clock.advance(10)  # the first shards are listed by now
         world = cls(random, drawn_settings(random), fake, clock, SkewedClock(clock), Service(fake))
-        world.note_shards()
+        world._create()
         return world
 
     # the stream -----------------------------------------------------------------------------------------------
+    def _create(self) -> None:
+        self.fake.create(STREAM, shards=self.random.choice((1, 1, 2, 3)))
+        self.clock.advance(10)  # the first shards are listed by now
+        self.note_shards()
+
+    def recreate(self) -> None:
+        """Delete the stream and make another one of its name. The book begins anew."""
+        self.fake.faults.clear()
+        self.fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
+        self.records, self.parents = {}, {}
+        self._create()
+
     def put(self, count: int) -> None:
         late = self.random.random() < 0.2
         for _ in range(count):
@@ -139,9 +151,13 @@ class World:
         return {f"{shard.shard_id}:{one.sequence}" for shard in self.fake.shards(STREAM) for one in shard.records}
 
     # processes ------------------------------------------------------------------------------------------------
-    def store(self) -> MemoryStateStore:
-        """Another process's store."""
+    def look(self) -> MemoryStateStore:
+        """The store as those see it who judge."""
         return MemoryStateStore(self.backend, application=APPLICATION, stream=STREAM, root=DEFAULT_ROOT)
+
+    def store(self) -> ZnodeStateStore:
+        """Another process's store."""
+        return ZnodeStateStore(OutageTree(MemoryTree(self.backend), self.outage), PATHS, reset_command="kinesis-spout reset")
 
     def dying_store(self, writes: int, *, after: bool) -> ZnodeStateStore:
         """One whose process dies at the write after so many others."""
