@@ -6,7 +6,7 @@ from kinesis_spout.testing import end_without_children
 from state.report import OnFailure
 from state.shard_state import Lifecycle
 from tests.simulation.query_steps import QuerySteps
-from tests.simulation.stream_steps import DAY_S, StreamSteps
+from tests.simulation.stream_steps import StreamSteps
 from tests.simulation.world import STREAM
 
 MOST_PASSED = 12

@@ -150,7 +150,7 @@ class _Batch:
         reason = self.played.fails(row)
         if reason is None:
             return True
-        if isinstance(reason, Rejection) and not isinstance(reason, LateRejection):  # like any record that is done with, it holds no other
+        if isinstance(reason, Rejection) and not isinstance(reason, LateRejection):  # it is done with, and holds no other
             self.letters.append((row["messageId"], row["attempt"], reason))
             return False
         self.failed.setdefault(shard, []).append(_Failed(row, reason, self.rows[shard], retry))
