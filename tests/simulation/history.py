@@ -55,7 +55,7 @@ WEIGHTS: dict[str, float] = {
     "fault": 8,
 }
 BACKUPS = {"new_location": 2, "back_up_location": 3, "restore_location": 2, "back_up_zookeeper": 3, "restore_zookeeper": 2}
-DAYS = {"retention": 4}
+DAYS = {"retention": 4, "late_replay": 2}
 OUTAGES = {"outage": 3}
 
 

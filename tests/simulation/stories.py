@@ -9,6 +9,7 @@ from tests.simulation.query_steps import QuerySteps
 from tests.simulation.stream_steps import StreamSteps
 from tests.simulation.world import STREAM
 
+MOST_OF_A_DAY = 0.6
 MOST_PASSED = 12
 MOST_POLLS = 60
 IDLE_POLLS = 3
@@ -46,6 +47,18 @@ class Stories(StreamSteps, QuerySteps):
                 self._reshard("splits", lambda shard=shard: self.world.fake.split(STREAM, shard))
                 self.world.clock.advance(self.world.fake.settings.reshard_ms / 1000)
         self.world.note_shards()
+
+    def do_late_replay(self) -> None:
+        """A batch that was read is run again when the first of its records have expired, and others have come."""
+        self.job.stop()
+        self.do_put()
+        self.do_retention(MOST_OF_A_DAY)
+        self.do_put()
+        self.note(self.run_batch(self.random.choice(("read", "sunk"))))
+        self.do_put()
+        self.do_retention(MOST_OF_A_DAY)
+        self.note(self.run_batch())
+        self.count("batches replayed after most of a day")
 
     def do_keep_up(self) -> None:
         """What is put is read soon, though records of its shard wait for their retries."""

@@ -87,14 +87,14 @@ class StreamSteps(Past):
         self.note((operation, fault.kind.value, fault.code))
         self.world.fake.faults.add(fault, operation=operation, times=self.random.choice((1, 2)))
 
-    def do_retention(self) -> None:
+    def do_retention(self, days: float | None = None) -> None:
         """The job is down for longer than the retention, or for most of it. Before that, it may have seen the tip."""
         self.world.clock.advance(10)
         self.world.note_shards()  # also those that live for a moment only
         self.days_passed = True
         self.job.stop()
         self.world.change(fail_on_data_loss=self.random.random() < 0.5)
-        self.world.clock.advance(DAY_S * self.random.choice((0.6, 1.1, 2.5)))
+        self.world.clock.advance(DAY_S * (days or self.random.choice((0.6, 1.1, 2.5))))
         self.count("days that passed")
 
     def _open(self) -> list[str]:

@@ -19,9 +19,10 @@ from state.zookeeper_store import DEFAULT_ROOT
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.simulation.store_outage import OutageTree, StoreOutage
 from tests.support.dying_store import OWNER_NODES, DyingTree
+from tests.support.interposed_tree import interposed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from random import Random
 
     from spark_job.settings import SourceSettings
@@ -163,6 +164,12 @@ class World:
         """One whose process dies at the write after so many others."""
         tree = DyingTree(MemoryTree(self.backend), writes, after=after)
         return ZnodeStateStore(tree, PATHS, reset_command="kinesis-spout reset")
+
+    def overtaken_store(self, act: Callable[[], object]) -> ZnodeStateStore:
+        """One whose process is about to publish an end when somebody else acts."""
+        store, tree = interposed(self.store())
+        tree.before_write("/end", act)
+        return store
 
     def services(self, store: StateStore | None = None) -> WorkerServices:
         return WorkerServices(
