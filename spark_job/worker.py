@@ -22,17 +22,28 @@ from state.zookeeper_store import ZookeeperStateStore
 
 if TYPE_CHECKING:
     from spark_job.settings import SourceSettings
+    from state.sequence_number import SequenceNumber
     from state.state_store import StateStore
 
 _services: dict[tuple[int, SourceSettings], WorkerServices] = {}
 _lock = threading.Lock()
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How far a shard's retry `first` was looked for in vain: the iterator to go on with, and when the service gave it."""
+
+    first: SequenceNumber
+    iterator: str
+    at_s: float
+
+
 @dataclass(slots=True)
 class WorkerServices:
     """The connections of one process. `store` is bound to the application and stream; both connect at their first use.
 
-    `new_pool` and `random` (jitter) are arguments so that a simulation can be repeated.
+    `new_pool` and `random` (jitter) are arguments so that a simulation can be repeated. `searches`: by shard, where the next
+    task of this process may go on to look for a retry; a hint, which may be lost.
     """
 
     client: KinesisClient
@@ -43,6 +54,7 @@ class WorkerServices:
     random: Random = field(default_factory=Random)
     pacers: dict[str, Pacer] = field(default_factory=dict)
     retry_pacers: dict[str, RetryPacer] = field(default_factory=dict)
+    searches: dict[str, Search] = field(default_factory=dict)
 
     @classmethod
     def here(cls, settings: SourceSettings) -> WorkerServices:
