@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DRIVEN = {
     "spark_job.coordinator": ("next_plan", "tasks", "pin_start", "prepare_available_now"),
     "spark_job.planner": ("make_plan", "new_shards", "lapsed_shards"),
-    "kinesis_spout.shard_lineage": ("readable", "vanished"),
+    "kinesis_spout.shard_lineage": ("readable", "vanished", "unfollowed", "out_of_sight"),
     "spark_job.shard_catalog": ("refresh", "check_retention"),
     "spark_job.task_reader": ("read_task",),
     "spark_job.collecting": ("collect",),
@@ -29,6 +29,7 @@ DRIVEN = {
     "state.inflight_record_tracker": ("emit_span", "retry", "ack_except"),
     "state.plan_znodes": ("publish_end", "close"),
     "state.fence": ("commit",),
+    "state.znode_state_store": ("bind_stream",),
     "kinesis_spout.shard_getter": ("fetch_unless_throttled",),
     "kinesis_spout.kinesis_client": ("get_records", "list_shards"),
     "kinesis_spout.get_records_decoder": ("decode_get_records",),

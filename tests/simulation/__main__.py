@@ -51,6 +51,8 @@ def play_all(first: int, histories: int, jobs: int, most_broken: int) -> tuple[C
             played += number
             counts.update(counted)
             broken += wrong
+            for seed, _ in wrong:
+                print(f"seed {seed} is broken", file=sys.stderr)
             if time.monotonic() - told_s >= PROGRESS_S:
                 told_s = time.monotonic()
                 print(

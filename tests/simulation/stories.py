@@ -61,8 +61,8 @@ class Stories(StreamSteps, QuerySteps):
         self.count("batches replayed after most of a day")
 
     def do_keep_up(self) -> None:
-        """What is put is read soon, though records of its shard wait for their retries. (With small limits soon would be long.)"""
-        if self.world.is_narrow:
+        """What is put is read soon, though records of its shard wait for their retries. With small limits soon would be long."""
+        if self.world.is_narrow and (self.outcomes is None or self.outcomes.policy.on_failure is not OnFailure.CONTINUE):
             return
         self.world.fake.faults.clear()
         listed_ms = self.world.clock.now_ms() - LISTED_BY_MS
