@@ -74,6 +74,7 @@ class _Body(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(_Body)
+_NO_RECORDS = pa.RecordBatch.from_pylist([], schema=PAGE_SCHEMA)
 
 
 def decode_get_records(body: bytes) -> DecodedPage:
@@ -88,6 +89,8 @@ def decode_get_records(body: bytes) -> DecodedPage:
 
 def _page(body: _Body) -> DecodedPage:
     rows = body.Records
+    if not rows:  # as most answers are at the tip: nothing to make of them
+        return _decoded(body, _NO_RECORDS, last_arrival_ms=None, payload_bytes=0)
     data = pa.array([row.Data for row in rows], pa.binary())
     arrivals = _arrivals([row.ApproximateArrivalTimestamp for row in rows])
     columns = [
@@ -96,13 +99,20 @@ def _page(body: _Body) -> DecodedPage:
         data,
         arrivals,
     ]
+    records = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
+    payload_bytes = pc.sum(pc.binary_length(data)).as_py() or 0
+    return _decoded(body, records, last_arrival_ms=_last_ms(arrivals), payload_bytes=payload_bytes)
+
+
+def _decoded(body: _Body, records: pa.RecordBatch, *, last_arrival_ms: int | None, payload_bytes: int) -> DecodedPage:
+    rows = body.Records
     return DecodedPage(
-        records=pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA),
+        records=records,
         count=len(rows),
         first=SequenceNumber.parse(rows[0].SequenceNumber) if rows else None,
         last=SequenceNumber.parse(rows[-1].SequenceNumber) if rows else None,
-        last_arrival_ms=_last_ms(arrivals),
-        payload_bytes=pc.sum(pc.binary_length(data)).as_py() or 0,
+        last_arrival_ms=last_arrival_ms,
+        payload_bytes=payload_bytes,
         millis_behind_latest=body.MillisBehindLatest,
         next_iterator=body.NextShardIterator,
         child_shards=tuple(ChildShard(shard_id=c.ShardId, parents=tuple(c.ParentShards or ())) for c in body.ChildShards or ()),
@@ -136,8 +146,6 @@ def _moment(value: float | str | None) -> datetime | None:
 
 
 def _last_ms(arrivals: pa.Array) -> int | None:
-    if not len(arrivals):
-        return None
     micros = arrivals[-1].value
     return None if micros is None else micros // 1_000
 

@@ -2,8 +2,9 @@
 
 A page that starts at the first number that is wanted surely brings it. Whether to go on from there or to start anew at the next
 number is a matter of guessing: pages are read on as long as they bring something and the next number does not look far away.
-What was passed and not found is gone: nothing is ever put into a shard before its newest record. A page at the tip says so of
-what lies behind it only if it was asked for right there: emulators call the tip what is not.
+What was passed and not found is gone: nothing is ever put into a shard before its newest record. Where there is no time to pass
+a run of empty pages, the next reader of the process goes on from there: else a retry behind it would never be found. A page at
+the tip says so of what lies behind it only if it was asked for right there: emulators call the tip what is not.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from kinesis_spout.errors import ShardNotFoundError, ThrottledError
 from kinesis_spout.no_more import no_more
 from kinesis_spout.shard_getter import KinesisShardGetter
+from kinesis_spout.shard_info import ITERATOR_LIFE_S
 from state.position import Position
 
 if TYPE_CHECKING:
@@ -37,12 +39,22 @@ MOST_PAGE_RECORDS = 10_000
 STRETCHES_AHEAD = 2  # a number that lies no more than so many pages' stretch ahead is read on to
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How far a shard's retry `first` was looked for in vain: the iterator to go on with, and when the service gave it."""
+
+    first: SequenceNumber
+    iterator: str
+    at_s: float
+
+
 class RetryServices(Protocol):
-    """What a reader of retries talks through."""
+    """What a reader of retries talks through. `searches`: by shard, where the next reader may go on; a hint, it may be lost."""
 
     client: KinesisClient
     clock: Clock
     random: Random
+    searches: dict[str, Search]
 
     def retry_pacer(self, shard_id: str) -> Pacer:
         """The shard's pace for reading retries."""
@@ -97,6 +109,7 @@ class RetryReader:
             else:
                 yield from self._take(page, room, at_least_one=at_least_one)
                 self._choose_next(page, hit=self.rows > rows, moved=self.done > done or not jumped)
+        self._note_search()
 
     # calls ----------------------------------------------------------------------------------------------------
     def _jump(self) -> KinesisShardGetter:
@@ -115,8 +128,24 @@ class RetryReader:
             pacer=services.retry_pacer(self._shard_id),
             clock=services.clock,
             random=services.random,
+            iterator=self._searched(retry),
         )
         return self._getter
+
+    def _searched(self, retry: PlannedRetry) -> str | None:
+        """Where an earlier reader of this process has got to, which has found nothing yet: a long run of empty pages."""
+        search = self._services.searches.get(self._shard_id)
+        if search is None or search.first != retry.first:
+            return None
+        return search.iterator if self._services.clock.monotonic_s() - search.at_s < ITERATOR_LIFE_S else None
+
+    def _note_search(self) -> None:
+        iterator = None if self._getter is None or self.done or self._range else self._getter.iterator
+        if iterator is None:
+            self._services.searches.pop(self._shard_id, None)
+        else:
+            now_s = self._services.clock.monotonic_s()
+            self._services.searches[self._shard_id] = Search(self._retries[0].first, iterator, now_s)
 
     def _fetch(self, getter: KinesisShardGetter, until_s: float | None) -> Page | None:
         """The next page; None when it can't start before `until_s`. Waits for the pace, and through throttling."""

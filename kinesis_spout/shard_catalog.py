@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -13,14 +13,14 @@ from kinesis_spout.shard_start import lapsed_shards, new_shards
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
 from state.shard_znodes import MAX_STATES_PER_WRITE
-from state.state_store import StartPin, StateChange, StateStore, StoredState
+from state.state_store import StartPin, StateChange, StateStore, StoredState, StreamIdentity
 from state.state_writing import write_states
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from kinesis_spout.catalog_seams import CatalogSettings, TipWatch
     from kinesis_spout.clock import Clock
-    from kinesis_spout.config import StreamRef
     from kinesis_spout.kinesis_client import KinesisClient
     from kinesis_spout.shard_info import ShardInfo, StreamSummary
     from state.sequence_number import SequenceNumber
@@ -30,37 +30,7 @@ log = logging.getLogger("kinesis_spout")
 VERIFIED_SAVES_PER_RETENTION = 24
 NEVER_S = float("-inf")
 LISTED_LATE_MS = 60_000  # a new shard may be missing from the list for so long
-
-
-class CatalogSettings(Protocol):
-    """What of its owner's settings a catalog goes by. Durations in milliseconds."""
-
-    @property
-    def stream(self) -> StreamRef: ...
-    @property
-    def shard_refresh_interval_ms(self) -> int: ...
-    @property
-    def fail_on_data_loss(self) -> bool: ...
-    @property
-    def states_per_write(self) -> int: ...
-
-
-class TipWatch(Protocol):
-    """What is known of each shard beside its stored state. A memory that may be lost."""
-
-    def keep_only(self, shard_ids: Collection[str]) -> None: ...
-
-    def is_idle(self, shard_id: str) -> bool:
-        """At its tip when it was last looked at."""
-        ...
-
-    def is_behind(self, shard_id: str) -> bool:
-        """Known to have more to read."""
-        ...
-
-    def verified_ms(self, shard_id: str) -> int | None:
-        """Service time of the last tip that was seen since the state was stored; None without one."""
-        ...
+RELIST_S = 10.0  # the list is read at least as often while it does not show a shard that must be there
 
 
 class ShardCatalog:
@@ -79,6 +49,7 @@ class ShardCatalog:
         self._saved_list: tuple[str, ...] = ()
         self._listed_s = NEVER_S
         self._listed_ms = 0
+        self._relist_s = settings.shard_refresh_interval_ms / 1000
         self._retention_ms: int | None = None
         self._service_ahead_ms = 0
         self._missing_since_s: dict[str, float] = {}
@@ -94,6 +65,12 @@ class ShardCatalog:
         self._service_ahead_ms = 0 if summary.service_time_ms is None else summary.service_time_ms - self._clock.now_ms()
         return summary
 
+    def bind(self) -> StreamSummary:
+        """`describe`, and raise `StreamMismatchError` when the stream is not the one that the state is of. Binds new state."""
+        summary = self.describe()
+        self._store.bind_stream(StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms))
+        return summary
+
     def service_now_ms(self) -> int:
         return self._clock.now_ms() + self._service_ahead_ms
 
@@ -104,12 +81,13 @@ class ShardCatalog:
     def refresh(self, pin: StartPin) -> None:
         """List the shards anew when the last listing is older than `shardRefreshInterval`; new ones get a state at once.
 
-        Raises `DataLossError` when a shard has gone unread and `failOnDataLoss` is true.
+        Raises `DataLossError` when a shard has gone unread and `failOnDataLoss` is true, `StreamMismatchError` when the stream
+        was deleted and created again meanwhile.
         """
         now_s = self._clock.monotonic_s()
-        if now_s - self._listed_s < self._settings.shard_refresh_interval_ms / 1000:
+        if now_s - self._listed_s < self._relist_s:
             return
-        summary = self.describe()
+        summary = self.bind()
         self._listing = self._client.list_shards()
         self._listed_s = now_s
         self._check_never_seen(pin)
@@ -121,6 +99,8 @@ class ShardCatalog:
         self._check_holes(summary)
         self._remove_tombstones(summary)
         self._check_vanished(summary)
+        interval_s = self._settings.shard_refresh_interval_ms / 1000
+        self._relist_s = min(interval_s, RELIST_S) if self.unfollowed() else interval_s
 
     def follow(self) -> None:
         """List the shards anew as `refresh` does, for one that only looks: another process keeps the states and the list."""
@@ -154,6 +134,14 @@ class ShardCatalog:
 
     def readable(self) -> list[str]:
         return self.lineage().readable()
+
+    def unfollowed(self) -> list[str]:
+        """Shards that were read to their ends and whose children neither these nor the list have told of, but should.
+
+        Not those whose ends were read so long before the last listing that it shows all it will ever show.
+        """
+        late_ms = self._listed_ms - LISTED_LATE_MS
+        return [shard for shard in self.lineage().unfollowed() if (self.states[shard].state.verified_until_ms or 0) > late_ms]
 
     def endings(self) -> dict[str, SequenceNumber]:
         """Where closed shards end. A number below the shard's own start, as an emulator writes it, is no place in it."""
@@ -251,6 +239,17 @@ class ShardCatalog:
         gone = [shard for shard in [*self._lost_since_pin(pin), *self._lost_between(pin)] if not self._is_there(shard)]
         if gone:
             self._say_lost("the service does not list any more, before anything of them was read", ", ".join(gone))
+        self._check_out_of_sight()
+
+    def _check_out_of_sight(self) -> None:
+        """Shards that were read, and whose children came and went while nobody looked. They are forgotten once that is told."""
+        if self._retention_ms is None:
+            return
+        shards = self.lineage().out_of_sight(self.service_now_ms() - self._retention_ms)[:MAX_STATES_PER_WRITE]
+        alone = [shard for shard in shards if not self._is_there(shard)]
+        if alone:
+            self._say_lost("nobody has seen continued, though the service has closed and forgotten them", ", ".join(alone))
+            self._forget(alone)
 
     def _lost_since_pin(self, pin: StartPin) -> list[str]:
         """At the first listing. A shard that was open at the pin stays for the retention at least: none is asked for before."""
@@ -270,8 +269,11 @@ class ShardCatalog:
         if summary.status != "ACTIVE":
             return
         removable = self.lineage().removable(self.service_now_ms() - summary.retention_ms)[:MAX_STATES_PER_WRITE]
-        self._store.remove_states([self.states[shard] for shard in removable])
-        for shard in removable:
+        self._forget(removable)
+
+    def _forget(self, shards: Sequence[str]) -> None:
+        self._store.remove_states([self.states[shard] for shard in shards])
+        for shard in shards:
             del self.states[shard]
 
     def _is_there(self, shard_id: str) -> bool:

@@ -15,6 +15,9 @@ A record's key may go on in a child shard, so a child is read only when its pare
 
 A parent that is PAST holds nobody. One that has VANISHED holds its children until it is listed again, or given up by whoever
 decides about lost data: that turns it into DRAINED or FINISHED.
+
+A shard closes only by a split or a merge, so one whose end was read always goes on in others. An end that does not name them, and
+a list that does not show them yet, leave it `unfollowed`; were it gone from the list too, it is `out_of_sight`.
 """
 
 from __future__ import annotations
@@ -102,11 +105,32 @@ class ShardLineage:
         """Shards that are not listed and whose ends were not read, in the order of their ids."""
         return sorted(shard for shard, state in self.states.items() if not state.end_was_read and shard not in self.listed)
 
+    def unfollowed(self) -> list[str]:
+        """Listed shards whose ends were read, and of whose hash keys nobody knows (all of) the shards that took them over."""
+        ended = {shard for shard, state in self.states.items() if state.end_was_read and shard in self.listed}
+        ranges: dict[str, list[tuple[int, int]]] = {shard: [] for shard in ended}
+        for child in (*self.states, *self.listed):
+            for parent in ended.intersection(self.parents(child)):
+                # The end of the parent told of a child that is not listed, and such an end names all children.
+                known = self.listed.get(child, self.listed[parent])
+                ranges[parent].append(known.hash_key_range)
+        return sorted(shard for shard in ended if not _is_covered(self.listed[shard].hash_key_range, ranges[shard]))
+
+    def out_of_sight(self, horizon_ms: int) -> list[str]:
+        """Finished shards that are not listed any more and of which no child is known, all of it older than `horizon_ms`.
+
+        Their children came and went while nobody looked: a shard is listed for as long as its parents at least.
+        """
+        named = {parent for shard in (*self.states, *self.listed) for parent in self.parents(shard)}
+        over = (shard for shard, state in self.states.items() if _is_over(state, horizon_ms) and shard not in self.listed)
+        return sorted(shard for shard in over if shard not in named)
+
     def removable(self, horizon_ms: int) -> list[str]:
         """Finished shards of which nobody needs the state any more, oldest first.
 
         They are not listed, each has children and all of these have states of their own, and nothing in them can be younger
         than `horizon_ms` (service time less retention): were they listed again by mistake, there would be nothing to deliver.
+        None goes before its parents: these would look as if nobody had ever seen their children.
         """
         gone = {shard for shard, state in self.states.items() if _is_over(state, horizon_ms) and shard not in self.listed}
         if not gone:
@@ -114,7 +138,13 @@ class ShardLineage:
         named = {parent for shard in (*self.states, *self.listed) for parent in self.parents(shard)}
         needed = {parent for shard in self.listed if shard not in self.states for parent in self.parents(shard)}
         gone &= named - needed
-        return [shard for shard in self.oldest_first() if shard in gone]
+        removed: list[str] = []
+        kept = set(self.states)
+        for shard in self.oldest_first():
+            if shard in gone and kept.isdisjoint(self.parents(shard)):
+                removed.append(shard)
+                kept.remove(shard)
+        return removed
 
     def oldest_first(self) -> list[str]:
         """Every shard that is listed, has a state or is named as a parent: parents before children, else by id."""
@@ -163,6 +193,14 @@ def _gaps(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
             holes.append((free, first - 1))
         free = max(free, last + 1)
     return [*holes, (free, HASH_KEYS - 1)] if free < HASH_KEYS else holes
+
+
+def _is_covered(keys: tuple[int, int], ranges: Iterable[tuple[int, int]]) -> bool:
+    first, last = keys
+    for low, high in sorted(ranges):
+        if low <= first <= high:
+            first = high + 1
+    return first > last
 
 
 def _is_over(state: ShardState, horizon_ms: int) -> bool:

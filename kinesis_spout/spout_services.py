@@ -18,6 +18,7 @@ from state.memory_store import MemoryStateStore
 from state.zookeeper_store import ZookeeperStateStore
 
 if TYPE_CHECKING:
+    from kinesis_spout.retry_reader import Search
     from kinesis_spout.spout_config import SpoutConfig
     from state.state_store import StateStore
 
@@ -33,6 +34,7 @@ class SpoutServices:
     start_loop: StartLoop = ThreadLoop.start
     random: Random = field(default_factory=Random)
     rate: ReadRate = field(default_factory=ReadRate)
+    searches: dict[str, Search] = field(default_factory=dict)
     _pacers: dict[str, Pacer] = field(default_factory=dict)
     _retry_pacers: dict[str, RetryPacer] = field(default_factory=dict)
 

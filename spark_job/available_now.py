@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from state.retry_policy import RetryPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from state.plan import ShardEnd
     from state.report import OutcomePolicy
@@ -45,13 +45,14 @@ class AvailableNowRun:
     def is_done(self, shard_id: str) -> bool:
         return shard_id in self._done
 
-    def unread(self, states: Mapping[str, ShardState]) -> list[str]:
+    def unread(self, states: Mapping[str, ShardState], unfollowed: Iterable[str] = ()) -> list[str]:
         """Shards that may have records from before the run, also those that the shard list does not show yet.
 
-        What continues a shard that was open at its tip is not among them: it was made later.
+        What continues a shard that was open at its tip is not among them: it was made later. `unfollowed` shards were read, but
+        who continues them is not known yet: such a one stands for its children.
         """
         done = set(self._done)
-        unread = {shard for shard, state in states.items() if not state.end_was_read and shard not in done}
+        unread = {shard for shard, state in states.items() if not state.end_was_read}.union(unfollowed) - done
         while later := {shard for shard in unread if done.intersection(states[shard].parents)}:
             done |= later
             unread -= later

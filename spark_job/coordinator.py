@@ -22,13 +22,13 @@ from spark_job.shard_watch import ShardWatch
 from state.failpoint import failpoint
 from state.ownership import this_process
 from state.plan import PlanStatus, ShardEnd, TaskPlan, make_plan_id, plan_number
-from state.state_store import StartPin, StreamIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from spark_job.settings import SourceSettings
     from spark_job.worker import WorkerServices
+    from state.state_store import StartPin
 
 log = logging.getLogger("kinesis_spout")
 NONCE_BYTES = 6
@@ -146,8 +146,7 @@ class Coordinator:
     def _open(self) -> StartPin:
         if not self._opened:
             self._store.acquire(this_process(self._clock.now_ms()), timeout_s=self._settings.owner_wait_ms / 1000)
-            summary = self._catalog.describe()
-            self._store.bind_stream(StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms))
+            self._catalog.bind()
             self._catalog.states = dict(self._store.load_states())
             self._outcomes.open(self._catalog.states)
             self._opened = True
@@ -214,7 +213,7 @@ class Coordinator:
         waited_s = self._clock.monotonic_s() - begun_s
         if run is None:
             return settings.idle_wait_ms / 1000 - waited_s
-        searched = [shard for shard in run.unread(self._catalog.shard_states()) if not self._outcomes.holds(shard)]
+        searched = [shard for shard in self._unread(run) if not self._outcomes.holds(shard)]
         search_s = max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s if searched else 0.0
         next_ms = self._outcomes.queue.next_ms()
         if next_ms is None:
@@ -227,9 +226,11 @@ class Coordinator:
         """Ends an AvailableNow run: says what it leaves."""
         if self._run is None:
             return start
-        if unread := self._run.unread(self._catalog.shard_states()):
+        if unread := self._unread(self._run):
             log.warning(
-                "the run ends, though these shards were not seen read up to its start within maxSearchTime: %s", ", ".join(unread)
+                "the run ends, though these shards, or those that continue them, were not seen read up to its start within "
+                "maxSearchTime: %s",
+                ", ".join(unread),
             )
         if queued := self._outcomes.queue.records():
             log.warning(
@@ -238,6 +239,9 @@ class Coordinator:
                 queued,
             )
         return start
+
+    def _unread(self, run: AvailableNowRun) -> list[str]:
+        return run.unread(self._catalog.shard_states(), self._catalog.unfollowed())
 
     # what was seen --------------------------------------------------------------------------------------------
     def _on_read(self, end: ShardEnd, *, is_news: bool, redelivered: bool) -> None:

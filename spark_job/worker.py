@@ -21,6 +21,7 @@ from state.embedded_zookeeper import resolve_connect_string
 from state.zookeeper_store import ZookeeperStateStore
 
 if TYPE_CHECKING:
+    from kinesis_spout.retry_reader import Search
     from spark_job.settings import SourceSettings
     from state.state_store import StateStore
 
@@ -32,7 +33,8 @@ _lock = threading.Lock()
 class WorkerServices:
     """The connections of one process. `store` is bound to the application and stream; both connect at their first use.
 
-    `new_pool` and `random` (jitter) are arguments so that a simulation can be repeated.
+    `new_pool` and `random` (jitter) are arguments so that a simulation can be repeated. `searches`: by shard, where the next
+    task of this process may go on to look for a retry; a hint, which may be lost.
     """
 
     client: KinesisClient
@@ -43,6 +45,7 @@ class WorkerServices:
     random: Random = field(default_factory=Random)
     pacers: dict[str, Pacer] = field(default_factory=dict)
     retry_pacers: dict[str, RetryPacer] = field(default_factory=dict)
+    searches: dict[str, Search] = field(default_factory=dict)
 
     @classmethod
     def here(cls, settings: SourceSettings) -> WorkerServices:

@@ -19,31 +19,40 @@ CHUNK = 20
 PROGRESS_S = 10.0
 
 
-def play_some(seeds: range) -> tuple[int, Counter[str], list[str]]:
-    """Play histories; how many, what happened in them, and what was broken."""
+def play_some(seeds: range, most_broken: int) -> tuple[int, Counter[str], list[tuple[int, str]]]:
+    """Play histories until so many are broken; how many, what happened in them, and what was broken, by seed."""
     counts: Counter[str] = Counter()
-    broken: list[str] = []
+    broken: list[tuple[int, str]] = []
+    played = 0
     for seed in seeds:
+        played += 1
         try:
             counts.update(play(seed))
         except BrokenPromiseError as error:
-            broken.append(str(error))
-    return len(seeds), counts, broken
+            broken.append((seed, str(error)))
+            if len(broken) >= most_broken:
+                break
+    return played, counts, broken
 
 
-def play_all(first: int, histories: int, jobs: int, most_broken: int) -> tuple[Counter[str], list[str], float]:
-    """Play them in so many processes, telling of the progress; stops early when `most_broken` are broken."""
+def play_all(first: int, histories: int, jobs: int, most_broken: int) -> tuple[Counter[str], int, list[str], float]:
+    """Play them in so many processes, telling of the progress; stops early when `most_broken` are broken.
+
+    What happened in them all, how many were played, what was broken by seed, and how many seconds it took.
+    """
     counts: Counter[str] = Counter()
-    broken: list[str] = []
+    broken: list[tuple[int, str]] = []
     played, begun_s = 0, time.monotonic()
     told_s = begun_s
     chunks = [range(at, min(at + CHUNK, first + histories)) for at in range(first, first + histories, CHUNK)]
     with ProcessPoolExecutor(min(jobs, len(chunks))) as pool:
-        for done in as_completed([pool.submit(play_some, chunk) for chunk in chunks]):
+        for done in as_completed([pool.submit(play_some, chunk, most_broken) for chunk in chunks]):
             number, counted, wrong = done.result()
             played += number
             counts.update(counted)
             broken += wrong
+            for seed, _ in wrong:
+                print(f"seed {seed} is broken", file=sys.stderr)
             if time.monotonic() - told_s >= PROGRESS_S:
                 told_s = time.monotonic()
                 print(
@@ -53,7 +62,7 @@ def play_all(first: int, histories: int, jobs: int, most_broken: int) -> tuple[C
             if len(broken) >= most_broken:
                 pool.shutdown(wait=True, cancel_futures=True)
                 break
-    return counts, broken, time.monotonic() - begun_s
+    return counts, played, [told for _, told in sorted(broken)], time.monotonic() - begun_s
 
 
 def main() -> int:
@@ -65,10 +74,10 @@ def main() -> int:
     given = parser.parse_args()
     first = SystemRandom().getrandbits(32) if given.seed is None else given.seed
     print(f"{given.histories} histories from seed {first}")
-    counts, broken, took_s = play_all(first, given.histories, given.jobs, given.most_broken)
+    counts, played, broken, took_s = play_all(first, given.histories, given.jobs, given.most_broken)
     for what, times in sorted(counts.items()):
         print(f"{times:10}  {what}")
-    print(f"{took_s:.1f} s, {given.histories / took_s:.1f} histories/s, {len(broken)} broken")
+    print(f"{played} histories in {took_s:.1f} s, {played / took_s:.1f} histories/s, {len(broken)} broken")
     for told in broken:
         print(f"\n{told}")
     return 1 if broken else 0

@@ -18,7 +18,7 @@ class Checks(Past):
     def check(self) -> None:
         """No checkpoint moves back. None, and no read position, passes a record that is not resolved and does not wait."""
         resolved = self.resolved()
-        for shard, stored in self.world.store().load_states().items():
+        for shard, stored in self.world.look().load_states().items():
             mark = (stored.version, repr(stored.state.settled_plan).encode())
             if self.seen.get(shard) != mark:
                 self.seen[shard] = mark
@@ -86,7 +86,7 @@ class Checks(Past):
         The number that a finished shard shows beside SHARD_END is a lower bound: what was acked behind a failure is not kept.
         """
         found = []
-        states = {shard: stored.state for shard, stored in self.world.store().load_states().items()}
+        states = {shard: stored.state for shard, stored in self.world.look().load_states().items()}
         for shard in self.world.fake.shards(STREAM):
             state = states.get(shard.shard_id)
             if state is None:
@@ -129,7 +129,7 @@ class Checks(Past):
                 assert numbers == sorted(numbers), f"the records of {shard} were not processed in their order"
 
     def _check_letters(self) -> None:
-        """Dead are those that failed always; nothing is tried more often than the policy says."""
+        """Dead are those that failed always or were rejected; nothing is tried more often than the policy says, or again then."""
         assert self.outcomes is not None
         assert self.failing is not None
         limit = self.outcomes.policy.retry.retry_limit
@@ -137,12 +137,26 @@ class Checks(Past):
             (message.rpartition(":")[0], attempts) for message, attempts, reason in self.outcomes.letters if "past" not in reason
         ]
         dead = {record for record, _ in letters}
+        rejected_in = self.failing.rejected_in
         self.count("dead letters", len(dead))
-        assert {attempts for _, attempts in letters} <= {limit + 1}, (
-            "a record was dead-lettered before, or after, its last attempt"
-        )
-        tried = max((int(message.rpartition(":")[2]) for message in self.outcomes.calls), default=0)
-        assert tried <= limit + 1, f"a record was tried {tried} times, the limit is {limit} retries"
+        self.count("records rejected", len(rejected_in))
+        early = [one for one in letters if one[1] != limit + 1 and one[1] not in rejected_in.get(one[0], ())]
+        assert not early, f"records were dead-lettered before, or after, their last attempt: {early[:3]}"
+        self._check_tries(limit)
         assert dead <= self.failing.may_be_dead(limit), "a record was dead-lettered that had not failed in its last attempt"
         alive = self.failing.must_be_dead(limit) - self.letters() - {one for one in self.world.ids() if self.days_passed}
-        assert not alive, f"records that always fail are not dead-lettered: {sorted(alive)[:3]}"
+        assert not alive, f"records that always fail, or were rejected, are not dead-lettered: {sorted(alive)[:3]}"
+
+    def _check_tries(self, limit: int) -> None:
+        assert self.outcomes is not None
+        assert self.failing is not None
+        tried: dict[str, int] = {}
+        for message in self.outcomes.calls:
+            record, _, attempt = message.rpartition(":")
+            tried[record] = max(tried.get(record, 0), int(attempt))
+        most = max(tried.values(), default=0)
+        assert most <= limit + 1, f"a record was tried {most} times, the limit is {limit} retries"
+        if self.thrown_away:
+            return
+        again = [one for one, attempts in self.failing.rejected_in.items() if tried[one] > max(attempts)]
+        assert set(again) <= self.failing.failed_in_outage, f"records were tried again that had been rejected: {again[:3]}"

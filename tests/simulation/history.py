@@ -9,8 +9,8 @@ from state.report import OnFailure
 from tests.simulation.checks import Checks
 from tests.simulation.failing import Failing
 from tests.simulation.job import SimulatedJob
-from tests.simulation.query_steps import QuerySteps
-from tests.simulation.stream_steps import StreamSteps
+from tests.simulation.state_steps import StateSteps
+from tests.simulation.stories import Stories
 from tests.simulation.world import LOGGER, World
 from tests.support.played_outcomes import PlayedOutcomes, policy
 
@@ -25,9 +25,10 @@ WIDE = {
     "max_bytes_per_task": 64 << 20,
     "max_unresolved_per_shard": 100_000,
     "probe_max_shards": 100,
+    "idle_wait_ms": 0,
 }
 SETTLES_S = 15.0  # by then a reshard that is under way is done, and listed
-WEIGHTS: dict[str, int] = {
+WEIGHTS: dict[str, float] = {
     "put": 20,
     "batch": 20,
     "crash": 8,
@@ -41,6 +42,11 @@ WEIGHTS: dict[str, int] = {
     "stale_driver": 3,
     "lose_session": 2,
     "lose_answers": 2,
+    "store_outage": 4,
+    "damage": 1,
+    "recreate": 0.5,
+    "untold_children": 1,
+    "keep_up": 3,
     "available_now": 2,
     "empty_pages": 2,
     "iterators_expire": 1,
@@ -49,7 +55,7 @@ WEIGHTS: dict[str, int] = {
     "fault": 8,
 }
 BACKUPS = {"new_location": 2, "back_up_location": 3, "restore_location": 2, "back_up_zookeeper": 3, "restore_zookeeper": 2}
-DAYS = {"retention": 4}
+DAYS = {"retention": 4, "late_replay": 2}
 OUTAGES = {"outage": 3}
 
 
@@ -57,8 +63,8 @@ class BrokenPromiseError(AssertionError):
     """A history has ended as none may. The message has the seed, what was drawn, and the log."""
 
 
-class History(StreamSteps, QuerySteps, Checks):
-    def play(self, weights: dict[str, int]) -> None:
+class History(Stories, StateSteps, Checks):
+    def play(self, weights: dict[str, float]) -> None:
         for _ in range(STEPS):
             name = self.random.choices(list(weights), weights=list(weights.values()))[0]
             self.log.append(name)
@@ -86,7 +92,7 @@ class History(StreamSteps, QuerySteps, Checks):
                 self.world.clock.advance(10.0)
 
 
-def drawn(seed: int) -> tuple[History, dict[str, int]]:
+def drawn(seed: int) -> tuple[History, dict[str, float]]:
     """A history that has not begun, and how often which step happens in it."""
     random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
     world = World.drawn(random)

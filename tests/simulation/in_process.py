@@ -9,6 +9,7 @@ from __future__ import annotations
 from concurrent.futures import Executor, Future
 from datetime import UTC, datetime
 from email.utils import formatdate
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import botocore.exceptions as vendor
@@ -55,8 +56,7 @@ class Service:
         return self._told(msgspec.json.decode(self._body(operation, arguments)))
 
     def _told(self, answer: dict[str, Any]) -> dict[str, Any]:
-        date = formatdate(self._clock.now_ms() / 1000, usegmt=True)
-        return answer | {"ResponseMetadata": {"HTTPHeaders": {"date": date}}}
+        return answer | {"ResponseMetadata": {"HTTPHeaders": {"date": _date(self._clock.now_ms() // 1000)}}}
 
     def _body(self, operation: str, arguments: dict[str, Any]) -> bytes:
         try:
@@ -71,6 +71,11 @@ class Service:
             "ResponseMetadata": {"HTTPStatusCode": answer.status},
         }
         raise vendor.ClientError(response, operation)
+
+
+@lru_cache(maxsize=64)
+def _date(second: int) -> str:
+    return formatdate(second, usegmt=True)
 
 
 class _Connection(KinesisConnection):

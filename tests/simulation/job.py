@@ -60,6 +60,13 @@ class SimulatedJob(MicroBatchEngine):
         if self.available_now:
             self.reader.prepareForTriggerAvailableNow()
 
+    def begin_anew(self) -> None:
+        """What was delivered, processed and dead-lettered belongs to a stream that is gone."""
+        self.delivered, self.sink, self.kept = [], {}, []
+        if self.tracked is not None:
+            for told in (self.tracked.calls, self.tracked.letters, self.tracked.gone, self.tracked.done):
+                told.clear()
+
     def read(self, partitions: Sequence[Any]) -> list[Row]:
         """What this batch's sink wants: the same whenever the batch is replayed. One that has sunk it may skip its reads."""
         random = self.there.random
@@ -81,8 +88,13 @@ class SimulatedJob(MicroBatchEngine):
         return self.choices.setdefault((partition.plan_id, partition.task), self.there.random.random() < 0.9)
 
     def _attempts(self, partition: Any) -> list[Row]:
-        """The rows of a task, some of whose attempts die: before or after they publish, or while they hand over."""
+        """The rows of a task, some of whose attempts die: before or after they publish, or while they hand over.
+
+        Others run beside another one, which publishes first.
+        """
         random = self.there.random
+        if random.random() < 0.07:
+            return self._racing_attempts(partition)
         if random.random() < 0.1:
             self.there.counts["task attempts that died"] += 1
             services = self.there.services(self.there.dying_store(0, after=random.random() < 0.5))
@@ -92,6 +104,20 @@ class SimulatedJob(MicroBatchEngine):
             except Crash:
                 pass
         return self._attempt(partition)
+
+    def _racing_attempts(self, partition: Any) -> list[Row]:
+        first: list[list[Row]] = []
+
+        def overtake() -> None:
+            self.there.counts["task attempts that were overtaken"] += 1
+            self.there.put(3)
+            first.append(self._attempt(partition))
+
+        services = self.there.services(self.there.overtaken_store(overtake))
+        batches = self._reader().read(partition, services)
+        rows = [row for batch in batches for row in batch.select(COLUMNS).to_pylist()]
+        assert first in ([], [rows]), "an attempt that was overtaken has read other rows than the one that was first"
+        return rows
 
     def _attempt(self, partition: Any) -> list[Row]:
         batches = self._reader().read(partition)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import DataLossError
+from state.errors import StoreUnavailableError
 from tests.support.micro_batch_engine import Crash
 
 if TYPE_CHECKING:
@@ -51,6 +52,13 @@ class Past:
     def outcomes(self) -> PlayedOutcomes | None:
         return self.job.tracked
 
+    def begin_anew(self) -> None:
+        """The application has forgotten everything, and so does whoever judges it."""
+        self.committed, self.done, self.lost_in = [], set(), set()
+        self.checkpoints, self.walked, self.seen = {}, {}, {}
+        self.location = self.backup = None
+        self.thrown_away = self.days_passed = False
+
     def note(self, text: object) -> None:
         self.log[-1] += f" {text}"
 
@@ -82,6 +90,10 @@ class Past:
             return f"died {crash}"
         except DataLossError as error:
             return self.go_on_after(error)
+        except StoreUnavailableError:
+            self.count("queries that an outage of the store has ended")
+            self.job.stop()
+            return "ended by an outage of the store"
         finally:
             if self.job.committed > before:
                 self._on_committed(self.job.sink[self.job.committed])

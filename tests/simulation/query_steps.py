@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import DataLossError
@@ -124,40 +123,10 @@ class QuerySteps(Past):
             self.world.put(3 if self.world.is_narrow else STORM_RECORDS)
             self.note(self.run_batch())
 
-    # backups --------------------------------------------------------------------------------------------------
-    def do_new_location(self) -> None:
-        self.job.forget_checkpoint_location()
-        self.job.sink = {}
-        self.thrown_away = True
-        self.count("new checkpoint locations")
-
-    def do_back_up_location(self) -> None:
-        self.location = copy.copy(self.job.offsets), self.job.committed, copy.copy(self.job.sink)
-
-    def do_restore_location(self) -> None:
-        if self.location is not None:
-            self.job.stop()
-            offsets, self.job.committed, sink = self.location
-            self.job.offsets, self.job.sink = copy.copy(offsets), copy.copy(sink)
-            self.thrown_away = True
-            self.count("old checkpoint locations restored")
-
-    def do_back_up_zookeeper(self) -> None:
-        self.backup = self.world.znodes()
-
-    def do_restore_zookeeper(self) -> None:
-        if self.backup:
-            self.job.stop()
-            self.world.restore(self.backup)
-            self.thrown_away = True
-            self.checkpoints = {}
-            self.seen = {}
-            self.count("old ZooKeepers restored")
-
     def queued(self) -> set[str]:
         """Records that wait for their retry."""
         found = set()
-        for shard, stored in self.world.store().load_states().items():
+        for shard, stored in self.world.look().load_states().items():
             for one in stored.state.unresolved:
                 numbers = self.world.records.get(shard, [])
                 found |= {f"{shard}:{n}" for n in numbers if one.first.sequence <= n <= one.last.sequence}

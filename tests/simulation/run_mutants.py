@@ -34,7 +34,8 @@ def command(mutant: Mutant) -> list[str]:
     if mutant.catcher == SIMULATION:
         given = ["--histories", str(HISTORIES), "--seed", str(SEED), "--jobs", "1", "--most-broken", "1"]
         return [sys.executable, "-m", "tests.simulation", *given]
-    return [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutant.catcher.split()]
+    plugins = ["-p", "no:cacheprovider", "-p", "tests.simulation.first_failure"]
+    return [sys.executable, "-m", "pytest", "-x", "-q", *plugins, *mutant.catcher.split()]
 
 
 def is_caught(mutant: Mutant) -> tuple[bool, str, float]:

@@ -75,35 +75,26 @@ class StreamSteps(Past):
         self.count("new settings of the clock")
 
     def do_fault(self) -> None:
-        """What passes by itself befalls some of the next requests; so little at a time that the product's patience is enough.
-
-        An end without children is left out where days pass: shards of which no listing and no end has ever told may then vanish.
-        It is left out where listings are late too: an AvailableNow run then ends before it has heard of the children.
-        """
+        """What passes by itself befalls some of the next requests; so little at a time that the product's patience is enough."""
         self.world.fake.faults.clear()
         operation = self.random.choice(ANSWERED)
         kinds = [internal_failure(), drop(), drop(processed=True), throttle(), slow(2.0)]
         if operation == "GetRecords":
-            kinds += [expired_iterator(), expired_iterator()]
-            kinds += (
-                []
-                if self.days_pass or self.world.fake.settings.listing_delay_ms
-                else [end_without_children(), end_without_children()]
-            )
+            kinds += [expired_iterator(), expired_iterator(), end_without_children(), end_without_children()]
         if operation == "ListShards":
             kinds += [duplicate_listing(), duplicate_listing()]
         fault = self.random.choice(kinds)
         self.note((operation, fault.kind.value, fault.code))
         self.world.fake.faults.add(fault, operation=operation, times=self.random.choice((1, 2)))
 
-    def do_retention(self) -> None:
+    def do_retention(self, days: float | None = None) -> None:
         """The job is down for longer than the retention, or for most of it. Before that, it may have seen the tip."""
         self.world.clock.advance(10)
         self.world.note_shards()  # also those that live for a moment only
         self.days_passed = True
         self.job.stop()
         self.world.change(fail_on_data_loss=self.random.random() < 0.5)
-        self.world.clock.advance(DAY_S * self.random.choice((0.6, 1.1, 2.5)))
+        self.world.clock.advance(DAY_S * (days or self.random.choice((0.6, 1.1, 2.5))))
         self.count("days that passed")
 
     def _open(self) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
+from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock, requests
 from spark_job.kinesis_source import KinesisSource
 from spark_job.worker import WorkerServices
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
@@ -17,10 +17,12 @@ from state.znode_state_store import ZnodeStateStore
 from state.zookeeper_paths import ZookeeperPaths
 from state.zookeeper_store import DEFAULT_ROOT
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
+from tests.simulation.store_outage import OutageTree, StoreOutage
 from tests.support.dying_store import OWNER_NODES, DyingTree
+from tests.support.interposed_tree import interposed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from random import Random
 
     from spark_job.settings import SourceSettings
@@ -74,7 +76,6 @@ def base_settings() -> SourceSettings:
         starting_position="TRIM_HORIZON",
         owner_wait="0s",
         probe_interval="200ms",
-        shard_refresh_interval="100ms",
     ).settings()
 
 
@@ -95,6 +96,7 @@ class World:
     skewed: SkewedClock
     service: Service
     backend: MemoryBackend = field(default_factory=MemoryBackend)
+    outage: StoreOutage = field(default_factory=StoreOutage)
     records: dict[str, list[int]] = field(default_factory=dict)
     parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: Warnings = field(default_factory=Warnings)
@@ -113,13 +115,23 @@ class World:
             limits=random.random() < 0.15,
         )
         fake = FakeKinesis(settings=settings, clock=clock)
-        fake.create(STREAM, shards=random.choice((1, 1, 2, 3)))
-        clock.advance(10)  # the first shards are listed by now
         world = cls(random, drawn_settings(random), fake, clock, SkewedClock(clock), Service(fake))
-        world.note_shards()
+        world._create()
         return world
 
     # the stream -----------------------------------------------------------------------------------------------
+    def _create(self) -> None:
+        self.fake.create(STREAM, shards=self.random.choice((1, 1, 2, 3)))
+        self.clock.advance(10)  # the first shards are listed by now
+        self.note_shards()
+
+    def recreate(self) -> None:
+        """Delete the stream and make another one of its name. The book begins anew."""
+        self.fake.faults.clear()
+        self.fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
+        self.records, self.parents = {}, {}
+        self._create()
+
     def put(self, count: int) -> None:
         late = self.random.random() < 0.2
         for _ in range(count):
@@ -140,14 +152,24 @@ class World:
         return {f"{shard.shard_id}:{one.sequence}" for shard in self.fake.shards(STREAM) for one in shard.records}
 
     # processes ------------------------------------------------------------------------------------------------
-    def store(self) -> MemoryStateStore:
-        """Another process's store."""
+    def look(self) -> MemoryStateStore:
+        """The store as those see it who judge."""
         return MemoryStateStore(self.backend, application=APPLICATION, stream=STREAM, root=DEFAULT_ROOT)
+
+    def store(self) -> ZnodeStateStore:
+        """Another process's store."""
+        return ZnodeStateStore(OutageTree(MemoryTree(self.backend), self.outage), PATHS, reset_command="kinesis-spout reset")
 
     def dying_store(self, writes: int, *, after: bool) -> ZnodeStateStore:
         """One whose process dies at the write after so many others."""
         tree = DyingTree(MemoryTree(self.backend), writes, after=after)
         return ZnodeStateStore(tree, PATHS, reset_command="kinesis-spout reset")
+
+    def overtaken_store(self, act: Callable[[], object]) -> ZnodeStateStore:
+        """One whose process is about to publish an end when somebody else acts."""
+        store, tree = interposed(self.store())
+        tree.before_write("/end", act)
+        return store
 
     def services(self, store: StateStore | None = None) -> WorkerServices:
         return WorkerServices(
@@ -206,6 +228,7 @@ def drawn_settings(random: Random) -> SourceSettings:
         max_tasks=random.choice((1, 2, 64)),
         probe_max_shards=random.choice((0, 100, 100)),
         idle_interval_ms=400,
+        shard_refresh_interval_ms=random.choice((100, 1_000, 10_000)),
         states_per_write=random.choice((1, 2, 500)),
         max_unresolved_per_shard=random.choice((1, 6, 100_000)),
         fail_on_data_loss=random.random() < 0.5,

@@ -34,6 +34,19 @@ Row = dict[str, Any]
 Retry = TypeVar("Retry", PlannedRetry, UnresolvedRecord)
 AT_ONCE = OutcomePolicy(retry=RetryPolicy(retry_limit=3, first_delay_ms=0, jitter=0.0))
 STORM_RECORDS = 100
+LATER_MS = 3_600_000  # what is rejected need not be due: nothing is tried, its letter is written
+
+
+class Rejection(str):
+    """Why a record fails for good: it is not tried again, its letter is written now."""
+
+    __slots__ = ()
+
+
+class LateRejection(Rejection):
+    """The same, but its letter is left to the next batch: it is queued, and flagged as exhausted by the plan."""
+
+    __slots__ = ()
 
 
 def policy(on_failure: OnFailure = OnFailure.CONTINUE, **retry: Any) -> OutcomePolicy:
@@ -137,6 +150,9 @@ class _Batch:
         reason = self.played.fails(row)
         if reason is None:
             return True
+        if isinstance(reason, Rejection) and not isinstance(reason, LateRejection):  # it is done with, and holds no other
+            self.letters.append((row["messageId"], row["attempt"], reason))
+            return False
         self.failed.setdefault(shard, []).append(_Failed(row, reason, self.rows[shard], retry))
         self._let_wait(row)
         return False
@@ -156,12 +172,14 @@ class _Batch:
         waiting[key_of(row)] = min(number, waiting.get(key_of(row), number))
 
     def report(self, rows: int) -> PlanReport:
-        failed = sum(map(len, self.failed.values()))
+        failed = sum(not isinstance(one.reason, Rejection) for of_shard in self.failed.values() for one in of_shard)
         storm = failed >= STORM_RECORDS and 2 * failed > rows
         outcomes = []
         for shard in sorted(self.ends):
             of_shard = self.failed.get(shard, [])
-            queued = self._ranges(of_shard) if storm else [one for each in of_shard if (one := self._queued(each)) is not None]
+            stormy = [one for one in of_shard if storm and not isinstance(one.reason, Rejection)]
+            single = [one for one in of_shard if not storm or isinstance(one.reason, Rejection)]
+            queued = self._ranges(stormy) + [one for each in single if (one := self._queued(each)) is not None]
             queued += [self._record(row, row["attempt"] - 1, 0, blocked=True) for row in self.blocked.get(shard, ())]
             queued.sort(key=lambda one: one.first)
             if queued:
@@ -194,6 +212,9 @@ class _Batch:
 
     def _queued(self, failed: _Failed) -> UnresolvedRecord | None:
         retry, row, attempts = self.played.policy.retry, failed.row, failed.row["attempt"]
+        if isinstance(failed.reason, Rejection):
+            rest = {"reason": str(failed.reason), "first_failure_ms": self._first_failure_ms(row), "rejected": True}
+            return self._record(row, attempts, self.now_ms + LATER_MS, **rest)
         if retry.exhausted(attempts, self._first_failure_ms(row), self.now_ms):
             self.letters.append((row["messageId"], attempts, failed.reason))
             return None

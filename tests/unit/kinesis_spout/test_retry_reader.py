@@ -18,6 +18,8 @@ from tests.support.simulated_job import STREAM, SimulatedJob, shard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spark_job.worker import WorkerServices
+
 HOUR_S = 3_600.0
 
 
@@ -40,10 +42,11 @@ class Found:
         max_bytes: int = BOUNDLESS,
         time_s: float | None = None,
         at_least_one: bool = True,
+        services: WorkerServices | None = None,
         **options: object,
     ) -> None:
         job.count_calls()
-        services = job.services(job.settings(**options))
+        services = services or job.services(job.settings(**options))
         reader = RetryReader(shard(0), retries, services)
         until_s = None if time_s is None else services.clock.monotonic_s() + time_s
         parts = list(reader.read(RetryRoom(max_bytes), until_s=until_s, at_least_one=at_least_one))
@@ -98,6 +101,22 @@ def test_a_range_over_many_pages_is_one(one: SimulatedJob) -> None:
     found = Found(one, [stretch(put[100], put[11_500], 50, 4)])
     assert found.numbers == put[100:11_501]
     assert found.done == 1
+
+
+def test_a_run_of_empty_pages_that_is_longer_than_the_time_is_passed_by_one_reader_after_the_other(one: SimulatedJob) -> None:
+    """Each began anew, and so none ever came to its end: the retry stayed in its queue for ever, and what waits for it."""
+    gone = one.put(1)[0]
+    one.clock.advance(13 * HOUR_S)
+    one.fake.insert_empty_pages(STREAM, shard(0), 12)
+    left = one.put(1)[0]
+    one.clock.advance(13 * HOUR_S)
+    services = one.services(one.settings(reads_per_second=5))
+    for _ in range(2):
+        found = Found(one, [single(gone), single(left)], time_s=2.5, services=services)
+        assert (found.done, found.rows) == (0, [])
+    found = Found(one, [single(gone), single(left)], time_s=2.5, services=services)
+    assert (found.done, found.gone, found.numbers) == (2, [gone], [left])
+    assert not services.searches
 
 
 def test_empty_pages_in_between_are_passed_over(one: SimulatedJob) -> None:

@@ -152,6 +152,43 @@ def test_whole_generations_go_oldest_first() -> None:
     assert lineage([shard("c", "a")], *old).removable(10) == ["z", "a"]
 
 
+def test_no_state_goes_before_its_parents() -> None:
+    """The parent still has retries queued: without its child it would look as if nobody had ever seen it continued."""
+    parent = msgspec.structs.replace(drained("p"), verified_until_ms=1)
+    child, grandchild = state("c", "p", ended=True, verified_until_ms=2), state("g", "c")
+    assert lineage([shard("g", "c")], parent, child, grandchild).removable(10) == []
+    finished = state("p", ended=True, verified_until_ms=1)
+    assert lineage([shard("g", "c")], finished, child, grandchild).removable(10) == ["p", "c"]
+
+
+# children that nobody has told of -----------------------------------------------------------------------------
+def test_a_shard_that_was_read_to_its_end_is_followed_by_shards_of_all_its_hash_keys() -> None:
+    parent = shard("p", closed=True)
+    ended = state("p", ended=True)
+    left, right = shard("c", "p", keys=LEFT), shard("d", "p", keys=RIGHT)
+    for listing in ([parent], [parent, left], [parent, right], [parent, shard("x")]):
+        assert lineage(listing, ended).unfollowed() == ["p"]
+    for listing in ([parent, left, right], [parent, shard("c", "p", "q")]):
+        assert lineage(listing, ended).unfollowed() == []
+    assert lineage([parent], state("p")).unfollowed() == []
+
+
+def test_a_child_that_only_the_parents_end_has_named_follows_it() -> None:
+    """Such an end names all of them, before the list shows any."""
+    assert lineage([shard("p", closed=True)], state("p", ended=True), state("c", "p")).unfollowed() == []
+
+
+def test_a_shard_whose_retention_is_over_and_that_nobody_saw_continued_is_out_of_sight() -> None:
+    ended = state("p", ended=True, verified_until_ms=9)
+    assert lineage([shard("x")], ended).out_of_sight(10) == ["p"]
+    assert lineage([shard("x")], ended).out_of_sight(9) == []
+    assert lineage([shard("x"), shard("p", closed=True)], ended).out_of_sight(10) == []
+    assert lineage([shard("c", "p")], ended).out_of_sight(10) == []
+    assert lineage([], ended, state("c", "p")).out_of_sight(10) == []
+    assert lineage([shard("p")], ended).out_of_sight(10) == []
+    assert lineage([], msgspec.structs.replace(drained("p"), verified_until_ms=9)).out_of_sight(10) == []
+
+
 # holes --------------------------------------------------------------------------------------------------------
 def test_open_shards_that_take_all_hash_keys_leave_no_hole() -> None:
     assert open_range_holes([shard("b", keys=RIGHT), shard("a", keys=LEFT)]) == []

@@ -7,7 +7,7 @@ import logging
 import msgspec
 import pytest
 
-from kinesis_spout.testing import alter
+from kinesis_spout.testing import alter, end_without_children
 from state.plan import PlanPointer, PlanStatus
 from tests.support.simulated_driver import next_plan, one_batch, pointer, read_all, run
 from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
@@ -73,6 +73,46 @@ def test_available_now_reads_children_that_the_shard_list_shows_late() -> None:
         coordinator.prepare_available_now()
         _, found = read_all(job, coordinator)
         assert sorted(found) == sorted(put)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_available_now_waits_for_children_of_which_neither_the_end_nor_the_list_has_told_yet(*, is_restarted: bool) -> None:
+    """A closed shard is always continued by others; also where the run before has read its end."""
+    with simulated(shards=1, listing_delay_ms=25_000) as job:
+        job.clock.advance(60)
+        job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
+        parent = job.put(5)
+        job.fake.split(STREAM, shard(0))
+        children = [number for index in (1, 2) for number in job.put(5, key=job.key_of(index))]
+        coordinator, plan = job.coordinator(shard_refresh_interval="1h"), ""
+        if is_restarted:
+            plan, found = one_batch(job, coordinator, "")
+            assert found == parent
+            next_plan(coordinator, plan)
+            coordinator.close()
+            coordinator = job.coordinator(shard_refresh_interval="1h")
+        coordinator.prepare_available_now()
+        _, found = read_all(job, coordinator, plan)
+        assert sorted(found) == sorted(children if is_restarted else parent + children)
+
+
+def test_available_now_does_not_wait_for_ever_for_children_that_never_show_up(caplog: pytest.LogCaptureFixture) -> None:
+    """The service always lists them at last; a double may not. The first run waits and says so, later ones know."""
+    with simulated(shards=1, listing_delay_ms=3_600_000) as job:
+        job.clock.advance(3_601)
+        job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
+        job.put(5)
+        job.fake.split(STREAM, shard(0))
+        coordinator = job.coordinator(max_search_time="20s")
+        coordinator.prepare_available_now()
+        with caplog.at_level(logging.WARNING, "kinesis_spout"):
+            plan, _ = read_all(job, coordinator)
+        assert f"those that continue them, were not seen read up to its start within maxSearchTime: {shard(0)}" in caplog.text
+        job.clock.advance(60)
+        begun_s = job.clock.monotonic_s()
+        coordinator.prepare_available_now()
+        assert next_plan(coordinator, plan) == plan
+        assert job.clock.monotonic_s() == begun_s
 
 
 def test_available_now_does_not_wait_for_what_was_split_off_after_a_tip_was_seen(job: SimulatedJob) -> None:

@@ -233,6 +233,16 @@ def test_a_stream_that_was_made_anew_is_refused(job: SimulatedJob) -> None:
         next_plan(job.coordinator())
 
 
+def test_a_stream_that_was_made_anew_under_a_running_job_is_refused(job: SimulatedJob) -> None:
+    """The new one's shards have the ids of the old one's: what was read to its end of these would not be read of those."""
+    driver = job.coordinator()
+    next_plan(driver)
+    job.clock.advance(60)
+    _make_anew(job)
+    with pytest.raises(StreamMismatchError):
+        next_plan(driver)
+
+
 def _make_anew(job: SimulatedJob) -> None:
     job.fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
     job.fake.create(STREAM, shards=2)

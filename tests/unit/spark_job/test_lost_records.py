@@ -86,6 +86,35 @@ def test_a_shard_that_came_and_went_while_nobody_looked_is_loss() -> None:
             next_plan(job.coordinator(), plan)
 
 
+def test_whole_generations_that_came_and_went_while_nobody_looked_are_loss(caplog: pytest.LogCaptureFixture) -> None:
+    """No shard that is listed has ever met one that was. It is told once: the shard that nobody saw continued is forgotten."""
+    with simulated(shards=1, listing_delay_ms=120_000) as job:
+        job.clock.advance(121)
+        job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
+        job.put(1)
+        job.fake.split(STREAM, shard(0))
+        driver = job.coordinator()
+        plan = next_plan(driver)
+        run(job, driver, plan)
+        assert next_plan(driver, plan) == plan
+        driver.close()
+        job.put(9)
+        for parents in ((1, 2), (3,), (4, 5), (6,)):
+            job.clock.advance(60)
+            job.fake.merge(STREAM, *map(shard, parents)) if len(parents) == 2 else job.fake.split(STREAM, shard(*parents))
+        job.clock.advance(2 * DAY_S)
+        told = f"nobody has seen continued, though the service has closed and forgotten them: {shard(0)}"
+        with pytest.raises(DataLossError, match="before anything of them was read"):
+            next_plan(driver := job.coordinator(), plan)
+        driver.close()
+        with caplog.at_level("WARNING", "kinesis_spout"):
+            next_plan(driver := job.coordinator(fail_on_data_loss=False), plan)
+        assert told in caplog.text
+        driver.close()
+        next_plan(job.coordinator(), plan)
+        assert set(job.states()) == {shard(7), shard(8)}
+
+
 def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_last_listing(one: SimulatedJob) -> None:
     """Down for most of the retention twice: what came in the first of these times has expired in the second."""
     read_all(one, driver := one.coordinator())

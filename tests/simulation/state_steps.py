@@ -1,0 +1,124 @@
+"""What happens to the state: outages of its store, damage, backups put back, and a stream that is another one."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kinesis_spout.errors import KinesisError
+from state.errors import StoredDataError, StoreUnavailableError, StreamMismatchError
+from state.ownership import this_process
+from tests.simulation.past import Past
+from tests.simulation.world import PATHS, base_settings
+
+if TYPE_CHECKING:
+    from state.znode_tree import Znode
+
+MOST_CALLS = 40
+MOST_TRIES = 8
+
+
+class StateSteps(Past):
+    def do_store_outage(self) -> None:
+        """The store does not answer any more, somewhere in the middle; what it did last is done or not. The query ends."""
+        outage = self.world.outage
+        outage.skipped, outage.left = self.random.randrange(MOST_CALLS), self.random.choice((1, 1, 3, 20))
+        outage.lands = self.random.random() < 0.5
+        self.note((outage.skipped, outage.left, outage.lands))
+        try:
+            for _ in range(4):
+                self.note(self.run_batch())
+        finally:
+            outage.left = 0
+
+    def do_damage(self) -> None:
+        """A shard's state cannot be read for a while: nothing goes on without it, and nobody writes over it."""
+        states = self.world.look().load_states()
+        if not states:
+            return
+        self.job.stop()
+        path = PATHS.shard_state(self.random.choice(sorted(states)))
+        before = self.world.backend._nodes[path]
+        damaged = replace(before, data=self.random.choice((b"", b"{", before.data[:-2], b'{"format": 99}')))
+        self.world.backend._nodes[path] = damaged
+        try:
+            self.job.run_batch()
+        except StoredDataError:
+            self.count("damaged states that were refused")
+        else:
+            raise AssertionError("a query has gone on without a state that cannot be read")
+        finally:
+            assert self.world.backend._nodes[path] == damaged, "a state that cannot be read was written over"
+            self.world.backend._nodes[path] = before
+            self.job.stop()
+
+    def do_recreate(self) -> None:
+        """The stream is deleted and made anew. The old state is refused, whether the job runs or not, until it is reset."""
+        if self.world.look().read_stream() is None:
+            return  # nothing was read yet
+        if self.random.random() < 0.5:
+            self.job.stop()
+        self.note("while the job runs" if self.job.reader else "while the job is down")
+        self.world.recreate()
+        self.world.put(3)
+        refused = 0
+        for _ in range(MOST_TRIES):
+            try:
+                self.job.run_batch()
+            except StreamMismatchError:
+                refused += 1
+            except (KinesisError, StoreUnavailableError) as error:
+                self.note(f"ended by {type(error).__name__}")
+            else:
+                continue
+            self.job.stop()
+        assert refused >= 2, "the state of a stream that was deleted is taken for that of its successor"
+        self.count("streams made anew, and the old state refused")
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """The user resets the application, and starts at the oldest record, with the old checkpoint location or a new one."""
+        store = self.world.store()
+        store.reset(this_process(0), timeout_s=0)
+        store.close()
+        if self.random.random() < 0.5:
+            self.job.forget_checkpoint_location()
+        self.world.change(starting_position=base_settings().starting_position)
+        self.job.begin_anew()
+        self.begin_anew()
+        if self.failing is not None:
+            self.failing.begin_anew()
+        self.job.start()
+        assert self.job.reader is not None
+        self.job.reader.initialOffset()
+
+    # backups --------------------------------------------------------------------------------------------------
+    def do_new_location(self) -> None:
+        self.job.forget_checkpoint_location()
+        self.job.sink = {}
+        self.thrown_away = True
+        self.count("new checkpoint locations")
+
+    def do_back_up_location(self) -> None:
+        self.location = copy.copy(self.job.offsets), self.job.committed, copy.copy(self.job.sink)
+
+    def do_restore_location(self) -> None:
+        if self.location is not None:
+            self.job.stop()
+            offsets, self.job.committed, sink = self.location
+            self.job.offsets, self.job.sink = copy.copy(offsets), copy.copy(sink)
+            self.thrown_away = True
+            self.count("old checkpoint locations restored")
+
+    def do_back_up_zookeeper(self) -> None:
+        self.backup: dict[str, Znode] | None = self.world.znodes()
+
+    def do_restore_zookeeper(self) -> None:
+        if self.backup:
+            self.job.stop()
+            self.world.restore(self.backup)
+            self.thrown_away = True
+            self.checkpoints = {}
+            self.seen = {}
+            self.count("old ZooKeepers restored")

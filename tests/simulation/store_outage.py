@@ -1,0 +1,67 @@
+"""A store that does not answer for a while: to no process, from one call in the middle of things to another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from state.errors import StoreUnavailableError
+from tests.support.forwarding_tree import ForwardingTree
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from state.znode_tree import Operation, Znode, ZnodeTree
+
+
+@dataclass
+class StoreOutage:
+    """From the call after so many others on, `left` calls fail. `lands`: the first of them is done if it is a write."""
+
+    skipped: int = 0
+    left: int = 0
+    lands: bool = False
+
+    def strikes(self) -> bool:
+        if not self.left:
+            return False
+        if self.skipped:
+            self.skipped -= 1
+            return False
+        self.left -= 1
+        return True
+
+    def check(self) -> None:
+        if self.strikes():
+            self.lands = False
+            raise StoreUnavailableError("the simulated store does not answer")
+
+
+class OutageTree(ForwardingTree):
+    """A process's view of the store."""
+
+    def __init__(self, tree: ZnodeTree, outage: StoreOutage) -> None:
+        super().__init__(tree)
+        self._outage = outage
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        lands = self._outage.lands
+        try:
+            self._outage.check()
+        except StoreUnavailableError:
+            if lands:
+                self._tree.commit(operations)
+            raise
+        return self._tree.commit(operations)
+
+    def read(self, paths: Sequence[str]) -> list[Znode | None]:
+        self._outage.check()
+        return self._tree.read(paths)
+
+    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
+        self._outage.check()
+        return self._tree.children(paths)
+
+    def ensure(self, path: str) -> None:
+        self._outage.check()
+        self._tree.ensure(path)

@@ -1,0 +1,100 @@
+"""What takes several steps in their order, which chance would seldom bring together."""
+
+from __future__ import annotations
+
+from kinesis_spout.testing import end_without_children
+from state.report import OnFailure
+from state.shard_state import Lifecycle
+from tests.simulation.query_steps import QuerySteps
+from tests.simulation.stream_steps import StreamSteps
+from tests.simulation.world import STREAM
+
+MOST_OF_A_DAY = 0.6
+MOST_PASSED = 12
+MOST_POLLS = 30
+IDLE_POLLS = 3
+LISTED_BY_MS = 20_000  # what was opened so long ago is in every list
+
+
+class Stories(StreamSteps, QuerySteps):
+    def do_untold_children(self) -> None:
+        """Shards end without naming their children, and the list may show these late. Then a run ends, or generations pass."""
+        self.do_put()
+        self.world.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
+        self.random.choice((self.do_split, self.do_merge, self.do_update_shard_count))()
+        self.world.clock.advance(self.world.fake.settings.reshard_ms / 1000)
+        self.world.note_shards()
+        self.do_put()
+        for _ in range(self.random.choice((0, 1, 2, 3))):
+            self.note(self.run_batch())
+        if self.days_pass:
+            self._pass_generations()
+        else:
+            self.do_available_now()
+        self.world.fake.faults.clear()
+
+    def _pass_generations(self) -> None:
+        """None of the shards that the job has seen is listed when it is back, nor any child of theirs."""
+        self.job.stop()
+        for _ in range(3):
+            self._reshard_all()
+            self.do_put()
+        self.do_retention()
+
+    def _reshard_all(self) -> None:
+        for shard in self._open():
+            if len(self._open()) < MOST_PASSED:
+                self._reshard("splits", lambda shard=shard: self.world.fake.split(STREAM, shard))
+                self.world.clock.advance(self.world.fake.settings.reshard_ms / 1000)
+        self.world.note_shards()
+
+    def do_late_replay(self) -> None:
+        """A batch that was read is run again when the first of its records have expired, and others have come."""
+        self.job.stop()
+        self.do_put()
+        self.do_retention(MOST_OF_A_DAY)
+        self.do_put()
+        self.note(self.run_batch(self.random.choice(("read", "sunk"))))
+        self.do_put()
+        self.do_retention(MOST_OF_A_DAY)
+        self.note(self.run_batch())
+        self.count("batches replayed after most of a day")
+
+    def do_keep_up(self) -> None:
+        """What is put is read soon, though records of its shard wait for their retries. With small limits soon would be long."""
+        if self.world.is_narrow and (self.outcomes is None or self.outcomes.policy.on_failure is not OnFailure.CONTINUE):
+            return
+        self.world.fake.faults.clear()
+        listed_ms = self.world.clock.now_ms() - LISTED_BY_MS
+        known = {shard.shard_id for shard in self.world.fake.shards(STREAM) if shard.opened_ms <= listed_ms and shard.is_open}
+        self.do_put()
+        self.run_batch()
+        before = self.world.ids()
+        self.do_put()
+        idle = 0
+        for _ in range(MOST_POLLS):
+            idle = 0 if self.run_batch() else idle + 1
+            if idle == IDLE_POLLS:
+                break
+        else:
+            return
+        read = {f"{row['shardId']}:{row['sequenceNumber']}" for row in self.job.delivered}
+        shards = {shard for shard in known if self._may_be_read_on(shard)}
+        held = {one for one in self.world.ids() - before - read if one.partition(":")[0] in shards}
+        self.count("times that what was put had to be read soon")
+        assert not held, f"nothing is read any more, though there is something new: {sorted(held)[:3]}"
+
+    def _may_be_read_on(self, shard_id: str) -> bool:
+        """Whether nothing that the job may wait for holds the shard: parents, its order, its allowance, a storm."""
+        states = {shard: stored.state for shard, stored in self.world.look().load_states().items()}
+        state = states.get(shard_id)
+        if state is None or state.lifecycle is not Lifecycle.ACTIVE:
+            return False
+        if any(parent in states and not states[parent].end_was_read for parent in state.parents):
+            return False
+        if self.outcomes is None:
+            return True
+        in_order = self.outcomes.policy.on_failure is not OnFailure.CONTINUE
+        waiting = sum(one.count for one in state.unresolved)
+        is_storm = bool(self.outcomes.done) and self.outcomes.done[-1].storm
+        return not in_order and not is_storm and waiting < self.world.settings.max_unresolved_per_shard
