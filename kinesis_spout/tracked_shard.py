@@ -191,7 +191,7 @@ class TrackedShard:
     def find(self, sequence: SequenceNumber, attempt: int) -> Handed | None:
         """What a message id names, where its payload is in memory."""
         for run in self._runs:
-            if attempt == 1 and (at := run.index_of(sequence.sequence)) is not None:
+            if attempt == 1 and not sequence.sub and (at := run.index_of(sequence.sequence)) is not None:
                 return run, at, 1
         held = self.held.get(sequence)
         return None if held is None else (held, 0, attempt)
