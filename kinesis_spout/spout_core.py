@@ -165,10 +165,14 @@ class SpoutCore:
 
     def ack_unheld(self, seat: ShardSeat, sequence: SequenceNumber, attempt: int) -> bool:
         """A late ack of a record that is queued, and not in memory."""
-        if seat.is_left or seat.shard.ack_node(sequence, attempt) is not Effect.ACKED:
+        shard = seat.shard
+        before = shard.pending
+        if seat.is_left or shard.ack_unheld(sequence, attempt) is not Effect.ACKED:
             return False
-        seat.is_dirty = True
+        self.pending += shard.pending - before  # it may have come back meanwhile, and gone out
+        self.has_acked = seat.is_dirty = True
         seat.counts.acked += 1
+        self._place(seat)
         return True
 
     def fail(self, seat: ShardSeat, handed: Handed, now_ms: int, *, reason: str | None, retry: bool = True) -> Effect:

@@ -203,7 +203,9 @@ class SpoutSession:
         """A late ack of a record that waits for its retry, and whose payload is not in memory."""
         with self._changed:
             seat = self.core.seats.get(shard_id)
-            return seat is not None and self.core.ack_unheld(seat, sequence, attempt)
+            acked = seat is not None and self.core.ack_unheld(seat, sequence, attempt)
+            self._changed.notify_all()
+            return acked
 
     def commit_soon(self) -> None:
         """Have the states stored by the thread that does that."""

@@ -194,7 +194,14 @@ class TrackedShard:
             if attempt == 1 and not sequence.sub and (at := run.index_of(sequence.sequence)) is not None:
                 return run, at, 1
         held = self.held.get(sequence)
-        return None if held is None else (held, 0, attempt)
+        return None if held is None or held.size > 1 else (held, 0, attempt)
+
+    def ack_unheld(self, sequence: SequenceNumber, attempt: int) -> Effect:
+        """A late ack by message id, which is one record's: a range that begins with that record is more, and comes again."""
+        known = (self.tracker.queued(sequence), *(one for one in self.tracker.exhausted if one.first == sequence))
+        if any(one is not None and one.count > 1 for one in known):
+            return Effect.UNKNOWN
+        return self.ack_node(sequence, attempt)
 
     def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
         """See `HeldRecords.restock`."""
