@@ -181,7 +181,7 @@ class SpoutCore:
             return Effect.UNKNOWN
         shard = seat.shard
         before = shard.pending
-        keep = shard.held.held_bytes < self._max_held_bytes // len(self.seats)
+        keep = shard.held.held_bytes < self._held_bytes_per_shard
         effect = shard.fail(*handed, now_ms, reason=reason, retry=retry, keep=keep)
         self.pending += shard.pending - before
         if effect in {Effect.QUEUED, Effect.EXHAUSTED}:
@@ -198,7 +198,7 @@ class SpoutCore:
             if not shard.pending or (due_ms := shard.next_deadline_ms()) is None or due_ms > now_ms:
                 continue
             before = shard.pending
-            late = shard.expire(now_ms)
+            late = shard.expire(now_ms, most_held_bytes=self._held_bytes_per_shard)
             self.pending += shard.pending - before
             seat.is_dirty = True
             seat.counts.timed_out += len(late)
@@ -227,6 +227,10 @@ class SpoutCore:
         seat.counts.dead_lettered += count
         self._place(seat)
         return True
+
+    @property
+    def _held_bytes_per_shard(self) -> int:
+        return self._max_held_bytes // max(1, len(self.seats))
 
     # turns --------------------------------------------------------------------------------------------------------
     def _place(self, seat: ShardSeat) -> None:

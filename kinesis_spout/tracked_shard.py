@@ -170,15 +170,24 @@ class TrackedShard:
             self.held.drop(sequence)
         return effect
 
-    def expire(self, now_ms: int) -> list[Handed]:
-        """Fail what has got no outcome until its deadline; what that was, in the order of the deadlines."""
+    def expire(self, now_ms: int, *, most_held_bytes: int) -> list[Handed]:
+        """Fail what has got no outcome until its deadline; what that was, in the order of the deadlines.
+
+        Of what is queued by it, as much is kept in memory as there is room for.
+        """
         due = [run for run in self._runs if (ms := run.next_deadline_ms()) is not None and ms <= now_ms]
         if due:
             self._register_through(due[-1])
         before = self.tracker.count(NodeState.PENDING)
         expired = self.tracker.expire(now_ms)
         self._recount(before)
-        return [(run, 0, one.attempt) for one in expired if (run := self.held.get(one.sequence)) is not None]
+        late = [(run, 0, one.attempt) for one in expired if (run := self.held.get(one.sequence)) is not None]
+        for one in reversed(expired):
+            if self.held.held_bytes <= most_held_bytes:
+                break
+            if self.tracker.queued(one.sequence) is not None:
+                self.held.drop(one.sequence)
+        return late
 
     def extend(self, run: RecordRun, at: int, attempt: int, deadline_ms: int | None) -> bool:
         """Let a pending record time out at another time (None: never). False when that attempt is not pending."""

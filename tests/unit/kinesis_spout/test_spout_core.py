@@ -197,3 +197,15 @@ def test_failed_records_keep_their_payloads_while_there_is_room() -> None:
     for place in places:
         fail(spout, place)
     assert spout.seats[A].shard.held.held_bytes <= 2 * len(payload(1))
+
+
+def test_records_that_time_out_keep_their_payloads_while_there_is_room() -> None:
+    """As those that fail: a consumer that hangs would otherwise pile up payloads without a bound."""
+    spout = core(timeout_ms=50, max_held_bytes=len(payload(1)))
+    take_up(spout, A, page_of([1, 2, 3]))
+    emit(spout, 3)
+    expired = spout.expire(50)
+    assert named([(seat, *handed) for seat, handed in expired]) == [("a", 1), ("a", 2), ("a", 3)]
+    assert spout.seats[A].shard.held.held_bytes <= len(payload(1))
+    assert named(emit(spout, 3, now_ms=50 + DUE_MS)) == [("a", 1)]
+    assert [one.first for one in spout.seats[A].shard.held.wanted(50 + DUE_MS)] == [seq(2), seq(3)]

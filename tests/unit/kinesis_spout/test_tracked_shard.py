@@ -162,8 +162,8 @@ def test_an_emission_times_out_at_its_very_deadline_and_its_late_ack_counts() ->
     first, second = (shard.emit(0, deadline_ms, new=True) for deadline_ms in (50, 60))
     assert first is not None
     assert second is not None
-    assert (shard.next_deadline_ms(), shard.expire(49)) == (50, [])
-    assert [run.sequences for run, _, _ in shard.expire(50)] == [[1]]
+    assert (shard.next_deadline_ms(), shard.expire(49, most_held_bytes=1)) == (50, [])
+    assert [run.sequences for run, _, _ in shard.expire(50, most_held_bytes=1 << 20)] == [[1]]
     assert shard.extend(*second, 80)
     assert not shard.extend(*first, 80)
     assert shard.next_deadline_ms() == 80
