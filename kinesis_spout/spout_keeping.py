@@ -229,7 +229,6 @@ class SpoutKeeping:
                 retry_policy=self._config.retry,
                 random=self._services.random,
                 pages=None if state.end_was_read else self._fetching.add(state, ending_sequence),
-                refuse_aggregated=self._config.refuse_aggregated,
             )
             self._core.add(shard)
             self._changed.notify_all()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from kinesis_spout.aggregates import refuse_aggregates
 from kinesis_spout.held_records import HeldRecords
 from kinesis_spout.record_run import ACKED, PENDING, RecordRun
 from state.inflight_record_tracker import InflightRecordTracker
@@ -60,7 +59,6 @@ class TrackedShard:
         retry_policy: RetryPolicy,
         random: Random,
         pages: PageSource | None,
-        refuse_aggregated: bool = True,
     ) -> None:
         self.tracker = InflightRecordTracker(state, retry_policy=retry_policy, random=random)
         self.shard_id = state.shard_id
@@ -69,7 +67,6 @@ class TrackedShard:
         self.held = HeldRecords(self.tracker)
         self.last_page: Page | None = None  # the newest page of which every record was handed over
         self._pages = pages
-        self._refuse_aggregated = refuse_aggregated
         self._runs: deque[RecordRun] = deque()  # not registered yet
         self._open: RecordRun | None = None  # the last of them, while it has more to hand over
         self.has_new = False  # whether a new record can be handed over now
@@ -275,8 +272,6 @@ class TrackedShard:
             self._leave(self._page)
         self._page = self._pages.first()
         self._page_at = 0
-        if self._page is not None and self._refuse_aggregated:
-            refuse_aggregates(self._page.records, self.shard_id)
         return self._page is not None
 
     def _leave(self, page: Page) -> None:
