@@ -5,7 +5,7 @@ One that is not here, for lack of room or after a restart, is `wanted`: somebody
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN_MS = 1_000  # how soon a retry is due again whose record must be read again first
 GONE = "past the stream's retention before it could be retried"
+
+
+class Letter(NamedTuple):
+    """An exhausted record (or range) to be dead-lettered. `run`: its records as far as they are left; None if none is."""
+
+    record: UnresolvedRecord
+    run: RecordRun | None
 
 
 class HeldRecords:
@@ -61,6 +68,10 @@ class HeldRecords:
             self._missing.add(sequence)
             self._tracker.postpone(sequence, now_ms + LOOK_AGAIN_MS)
         return sequence
+
+    def letters(self) -> list[Letter]:
+        """The exhausted records whose payload is here, or known to be gone."""
+        return [Letter(record, self.get(record.first)) for record in self._tracker.exhausted if record.first in self]
 
     def wanted(self, now_ms: int) -> list[UnresolvedRecord]:
         """What must be read again: retries that are due, and exhausted records, without a payload here. In order."""

@@ -17,8 +17,9 @@ from state.tracker_table import Effect
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kinesis_spout.held_records import Letter
     from kinesis_spout.record_run import RecordRun
-    from kinesis_spout.tracked_shard import Handed, Letter, TrackedShard
+    from kinesis_spout.tracked_shard import Handed, TrackedShard
     from state.sequence_number import SequenceNumber
 
 
@@ -216,7 +217,7 @@ class SpoutCore:
     def letters(self) -> Iterator[tuple[ShardSeat, Letter]]:
         """What is to be dead-lettered now."""
         for seat in list(self.seats.values()):
-            for letter in seat.shard.letters():
+            for letter in seat.shard.held.letters():
                 yield seat, letter
 
     def dead_lettered(self, seat: ShardSeat, sequence: SequenceNumber, count: int) -> bool:

@@ -50,7 +50,7 @@ class SpoutShardGetter(KinesisShardGetter):
 
 
 class Prefetched:
-    """The buffer of one shard, as `tracked_shard.PageSource`: whoever drops a page wakes the fetcher."""
+    """The buffer of one shard, as `page_source.PageSource`: whoever drops a page wakes the fetcher."""
 
     def __init__(self, buffer: BufferedGetter, wake: Callable[[], None]) -> None:
         self.buffer = buffer

@@ -10,7 +10,7 @@ A record that failed is kept in memory for its retry as long as there is room (`
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ from state.tracker_table import Effect, NodeState
 if TYPE_CHECKING:
     from random import Random
 
+    from kinesis_spout.page_source import PageSource
     from kinesis_spout.shard_getter import Page
     from state.retry_policy import RetryPolicy
     from state.shard_state import ShardState, UnresolvedRecord
@@ -32,21 +33,6 @@ RETRIES_IN_A_ROW = 4  # then a new record has its turn: retries go first, but st
 
 Handed = tuple[RecordRun, int, int]
 """A record that was handed over: its run, where it stands in that, and the number of the delivery."""
-
-
-class PageSource(Protocol):
-    """Pages in the shard's order, that others add to. `drop` removes a page if it still is the first."""
-
-    def first(self) -> Page | None: ...
-
-    def drop(self, page: Page) -> None: ...
-
-
-class Letter(NamedTuple):
-    """An exhausted record (or range) to be dead-lettered. `run`: its records as far as they are left; None if none is."""
-
-    record: UnresolvedRecord
-    run: RecordRun | None
 
 
 class TrackedShard:
@@ -216,10 +202,6 @@ class TrackedShard:
         self._recount(before)
 
     # dead letters -------------------------------------------------------------------------------------------------
-    def letters(self) -> list[Letter]:
-        """The exhausted records whose payload is here, or known to be gone."""
-        return [Letter(record, self.held.get(record.first)) for record in self.tracker.exhausted if record.first in self.held]
-
     def dead_lettered(self, sequence: SequenceNumber) -> Effect:
         """The letter is written: the record counts as acked. Unknown when a late ack came first."""
         before = self.tracker.count(NodeState.PENDING)

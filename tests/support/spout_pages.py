@@ -59,7 +59,7 @@ def run_of(*numbers: int) -> RecordRun:
 
 
 class FakePages:
-    """A `tracked_shard.PageSource`: tests append to `pages`. As in the real one, a page without records may vanish."""
+    """A `page_source.PageSource`: tests append to `pages`. As in the real one, a page without records may vanish."""
 
     def __init__(self, *pages: Page) -> None:
         self.pages = deque(pages)

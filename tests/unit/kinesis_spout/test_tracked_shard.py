@@ -142,7 +142,7 @@ def test_without_retries_a_failure_is_dead_lettered_and_the_checkpoint_still_adv
     assert fail(shard, 1) is Effect.EXHAUSTED
     ack(shard, 2)
     assert checkpoint(shard) is None
-    (letter,) = shard.letters()
+    (letter,) = shard.held.letters()
     assert letter.run is not None
     assert (letter.record.first, letter.run.data) == (seq(1), [payload(1)])
     assert shard.dead_lettered(seq(1)) is Effect.ACKED
@@ -241,7 +241,7 @@ def test_a_record_that_is_gone_is_dead_lettered_without_its_payload() -> None:
     emit(shard)
     (wanted,) = shard.held.wanted(0)
     shard.restock(wanted, None, 0)
-    (letter,) = shard.letters()
+    (letter,) = shard.held.letters()
     assert letter.run is None
     assert letter.record.reason is not None
     assert "retention" in letter.record.reason
