@@ -8,7 +8,8 @@ import pytest
 
 from kinesis_spout.aggregates import AggregatedRecordError
 from scheme.record import KPL_MAGIC
-from tests.support.stepped_spout import SpoutUnderTest, drain
+from tests.support.breaking_tree import breaking_store
+from tests.support.stepped_spout import APPLICATION, STREAM, SpoutUnderTest, drain
 
 MESSAGE = b"\x0a\x00"
 AGGREGATE = KPL_MAGIC + MESSAGE + hashlib.md5(MESSAGE, usedforsecurity=False).digest()
@@ -33,3 +34,42 @@ def test_aggregates_are_handed_over_raw_where_that_is_wanted() -> None:
     under_test.put(1, data=AGGREGATE)
     with under_test.fresh(refuse_aggregated=False) as spout:
         assert [one.data for one in drain(spout, under_test.loops)] == [AGGREGATE]
+
+
+def test_a_shard_is_laid_down_although_the_answer_to_its_last_commit_was_lost() -> None:
+    """The state is stored as finished then, and no later commit has anything to change."""
+    under_test = SpoutUnderTest()
+    under_test.put(1)
+    store, tree = breaking_store(under_test.backend, application=APPLICATION, stream=STREAM)
+    with under_test.fresh(store=store) as spout:
+        parent = under_test.fake.shards(STREAM)[0].shard_id
+        under_test.fake.split(STREAM, parent)
+        under_test.clock.advance(10)
+        (emission,) = drain(spout, under_test.loops)
+        emission.ack()
+        tree.break_at(0, after=True)
+        under_test.loops.take("keep")
+        assert under_test.states()[parent].finished
+        tree._writes_left = None
+        under_test.loops.take("keep", "keep")
+        assert parent not in spout.metrics().shards
+        assert len(spout.metrics().shards) == 2
+
+
+def test_a_shard_without_news_is_not_written_at_every_commit() -> None:
+    """That it is still at its tip is worth a write now and then only: with many shards, these would be most of all writes."""
+    under_test = SpoutUnderTest(shards=3)
+    under_test.put(3)
+    store, tree = breaking_store(under_test.backend, application=APPLICATION, stream=STREAM)
+    with under_test.fresh(store=store) as spout:
+        for emission in drain(spout, under_test.loops):
+            emission.ack()
+        under_test.loops.take("keep", "fetch", "fetch", "fetch", "keep")
+        tree.written.clear()
+        for _ in range(10):
+            under_test.clock.advance(1)
+            under_test.loops.take("fetch", "fetch", "fetch", "keep")
+        assert tree.written == []
+        under_test.clock.advance(3600)
+        under_test.loops.take("fetch", "fetch", "fetch", "keep")
+        assert tree.written != []
