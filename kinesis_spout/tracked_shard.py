@@ -58,6 +58,7 @@ class TrackedShard:
         self.has_new = False  # whether a new record can be handed over now
         self._page: Page | None = None
         self._page_at = 0
+        self._is_at_end = False  # its end was read, and everything before it handed over
         self._retries_in_a_row = 0
         self._recount(self.tracker.count(NodeState.PENDING))
         self._verified_ms = state.verified_until_ms
@@ -65,7 +66,7 @@ class TrackedShard:
     # what holds now -----------------------------------------------------------------------------------------------
     @property
     def ended(self) -> bool:
-        """The shard's end was read, and everything before it handed over."""
+        """The shard's end was read, and every record before it has had an outcome: those that continue it may begin."""
         return self.tracker.read_position.is_end
 
     @property
@@ -232,7 +233,11 @@ class TrackedShard:
             self._register_through(acked[-1])
         at_tip = not self.pending and self.tip_ms() is not None
         self._verify(self._oldest_pending_ms() if self.pending else self.tip_ms())
-        return replace(self.tracker.snapshot(), verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
+        state = self.tracker.snapshot()
+        if self._is_at_end and not self.ended and not any(map(_is_first_delivery, state.unresolved)):
+            self.tracker.reach_end()
+            state = self.tracker.snapshot()
+        return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
 
     # how ----------------------------------------------------------------------------------------------------------
     def _verify(self, until_ms: int | None) -> None:
@@ -261,7 +266,7 @@ class TrackedShard:
         if page.ended:
             while self._runs:
                 self._register(self._runs.popleft())
-            self.tracker.reach_end()
+            self._is_at_end = True
 
     def _emit_retry(self, now_ms: int, deadline_ms: int | None) -> Handed | None:
         due_ms = self.tracker.next_retry_ms
@@ -308,3 +313,7 @@ class TrackedShard:
                 sequence = SequenceNumber(run.sequences[at])
                 self.tracker.emit(sequence, deadline_ms=run.deadlines[at] if run.deadlines else None)
                 self.held.hold(sequence, run.single(at))
+
+
+def _is_first_delivery(record: UnresolvedRecord) -> bool:
+    return record.attempts == 0 and not record.rejected

@@ -209,6 +209,21 @@ def test_an_empty_last_page_ends_a_shard_too() -> None:
     assert shard.snapshot().finished
 
 
+def test_the_end_is_stored_when_every_record_has_had_an_outcome_so_that_no_child_overtakes_one() -> None:
+    """A retry that is queued does not hold the children, a record that is being processed for the first time does."""
+    shard = tracked(page_of([1, 2, 3], ended=True))
+    emit(shard, 3)
+    ack(shard, 2)
+    ack(shard, 3)
+    state = shard.snapshot()
+    assert (state.end_was_read, state.lifecycle, state.read_position) == (False, Lifecycle.ACTIVE, Position.after(seq(3)))
+    assert [(one.first, one.attempts) for one in state.unresolved] == [(seq(1), 0)]
+    fail(shard, 1)
+    assert (shard.snapshot().end_was_read, shard.snapshot().lifecycle) == (True, Lifecycle.DRAINED)
+    assert emit(shard, now_ms=DUE_MS) == [1]
+    assert shard.snapshot().end_was_read
+
+
 def test_a_restart_brings_what_is_unresolved_with_its_attempts_and_nothing_that_is_acked() -> None:
     shard = tracked(page_of([1, 2, 3, 4]))
     emit(shard, 3)
