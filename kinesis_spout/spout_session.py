@@ -81,7 +81,7 @@ class SpoutSession:
         self._fetching = SpoutFetching(context, lambda: self._wake("fetch"))
         self._keeping = SpoutKeeping(context, self._fetching, lambda: self._wake("keep"))
         self._letters = SpoutLetters(context)
-        self._rereading = SpoutRereading(context)
+        self._rereading = SpoutRereading(context, self.now_ms)
 
     @classmethod
     def begin(cls, config: SpoutConfig, given: SpoutServices | None) -> Self:

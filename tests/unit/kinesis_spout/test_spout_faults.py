@@ -7,6 +7,7 @@ import hashlib
 import pytest
 
 from kinesis_spout.aggregates import AggregatedRecordError
+from kinesis_spout.testing import ManualClock
 from scheme.record import KPL_MAGIC
 from tests.support.breaking_tree import breaking_store
 from tests.support.stepped_spout import APPLICATION, STREAM, SpoutUnderTest, drain
@@ -73,3 +74,60 @@ def test_a_shard_without_news_is_not_written_at_every_commit() -> None:
         under_test.clock.advance(3600)
         under_test.loops.take("fetch", "fetch", "fetch", "keep")
         assert tree.written != []
+
+
+def restarted_with_failures(under_test: SpoutUnderTest, *, failed: int) -> list[str]:
+    """What had failed when a spout was closed."""
+    under_test.put(failed)
+    with under_test.fresh() as spout:
+        came = drain(spout, under_test.loops)
+        assert all(emission.fail("no") for emission in came)
+    under_test.clock.advance(100)
+    return [emission.sequence_number for emission in came]
+
+
+def test_what_is_read_again_after_a_restart_is_bounded_by_the_room_for_retries() -> None:
+    """It comes as the room is given back, and all of it comes."""
+    under_test = SpoutUnderTest()
+    failed = restarted_with_failures(under_test, failed=50)
+    with under_test.fresh(prefetch_bytes=30) as spout:
+        came = []
+        for _ in range(len(failed)):
+            for _ in range(3):
+                under_test.loops.take("fetch", "reread")
+                under_test.clock.advance(2)
+            held = [seat.shard.held.held_bytes for seat in spout._open_session().core.seats.values()]
+            assert sum(held) <= 30
+            while (emission := spout.next_tuple()) is not None:
+                came.append((emission.sequence_number, emission.attempt))
+                emission.ack()
+    assert came == [(number, 2) for number in failed]
+
+
+def test_thousands_of_records_are_found_again_in_one_reading() -> None:
+    under_test = SpoutUnderTest()
+    failed = restarted_with_failures(under_test, failed=5000)
+    with under_test.fresh() as spout:
+        under_test.loops.take("reread")
+        assert [emission.sequence_number for emission in drain(spout, under_test.loops)] == failed
+
+
+class SetClock(ManualClock):
+    """The machine's time of day is set while the spout runs."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+def test_retries_that_are_read_again_are_due_by_the_spouts_time_whatever_the_time_of_day(ahead_ms: int) -> None:
+    under_test = SpoutUnderTest()
+    restarted_with_failures(under_test, failed=1)
+    clock = SetClock()
+    clock.advance(under_test.clock.monotonic_s())
+    with under_test.fresh(clock=clock) as spout:
+        clock.ahead_ms = ahead_ms
+        under_test.loops.take("reread", "reread")
+        assert [emission.attempt for emission in drain(spout, under_test.loops)] == [2]
