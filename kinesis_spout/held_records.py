@@ -5,7 +5,7 @@ One that is not here, for lack of room or after a restart, is `wanted`: somebody
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN_MS = 1_000  # how soon a retry is due again whose record must be read again first
 GONE = "past the stream's retention before it could be retried"
+
+
+class Letter(NamedTuple):
+    """An exhausted record (or range) to be dead-lettered. `run`: its records as far as they are left; None if none is."""
+
+    record: UnresolvedRecord
+    run: RecordRun | None
 
 
 class HeldRecords:
@@ -36,6 +43,7 @@ class HeldRecords:
 
     def hold(self, sequence: SequenceNumber, run: RecordRun) -> None:
         """Keep the payload of a record, or of what is left of a range; the tracker knows it."""
+        self.drop(sequence)
         run.registered = True
         self._runs[sequence] = run
         self.held_bytes += run.payload_bytes
@@ -61,16 +69,25 @@ class HeldRecords:
             self._tracker.postpone(sequence, now_ms + LOOK_AGAIN_MS)
         return sequence
 
+    def letters(self) -> list[Letter]:
+        """The exhausted records whose payload is here, or known to be gone."""
+        return [Letter(record, self.get(record.first)) for record in self._tracker.exhausted if record.first in self]
+
     def wanted(self, now_ms: int) -> list[UnresolvedRecord]:
         """What must be read again: retries that are due, and exhausted records, without a payload here. In order."""
         self.due_retry(now_ms)
-        queued = (self._tracker.queued(sequence) for sequence in self._missing)
+        queued = (self._tracker.queued(sequence) for sequence in self._missing if sequence not in self)
         self._missing = set()
         lacking = [record for record in self._tracker.exhausted if record.first not in self]
         return sorted([*(record for record in queued if record is not None), *lacking], key=lambda record: record.first)
 
     def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
-        """The payload of a wanted record, or of the records that are left of a range; None: nothing is left of it."""
+        """The payload of a wanted record, or of the records that are left of a range; None: nothing is left of it.
+
+        A no-op for what has come meanwhile, or is not wanted any more.
+        """
+        if record.first in self:
+            return
         queued = self._tracker.queued(record.first)
         if queued is not None and found is not None:
             self._unfold(queued, found, now_ms)

@@ -78,25 +78,29 @@ class RecordRun:
     def cut(self) -> RecordRun:
         """Take what was not emitted yet out, as a run of its own."""
         at = self.emitted
-        rest = RecordRun(self.sequences[at:], self.data[at:], self.keys[at:], self.arrivals[at:])
+        rest = self.part(at, self.size)
         for column in (self.sequences, self.data, self.keys, self.arrivals, self.states):
             del column[at:]
         self.size = at
         return rest
 
+    def part(self, first: int, end: int) -> RecordRun:
+        """Some of the records alone, as if they had not been emitted."""
+        some = slice(first, end)
+        return RecordRun(self.sequences[some], self.data[some], self.keys[some], self.arrivals[some])
+
     def single(self, index: int) -> RecordRun:
         """One record alone, for when it is kept longer than the others."""
-        one = slice(index, index + 1)
-        return RecordRun(self.sequences[one], self.data[one], self.keys[one], self.arrivals[one])
+        return self.part(index, index + 1)
 
-    def append(self, other: RecordRun, at: int) -> None:
-        """Add a record of another run, not emitted yet."""
-        self.sequences.append(other.sequences[at])
-        self.data.append(other.data[at])
-        self.keys.append(other.keys[at])
-        self.arrivals.append(other.arrivals[at])
-        self.states.append(0)
-        self.size += 1
+    def extend(self, other: RecordRun) -> None:
+        """Add the records of another run, not emitted yet."""
+        self.sequences += other.sequences
+        self.data += other.data
+        self.keys += other.keys
+        self.arrivals += other.arrivals
+        self.states += bytes(other.size)
+        self.size += other.size
 
     def index_of(self, sequence: int) -> int | None:
         """Where a record that was emitted stands."""

@@ -121,7 +121,10 @@ class KinesisSpout:
         """Emissions as they come, waiting in between by the strategies of the configuration. Ends when the spout is closed."""
         streak = 0
         while (session := self._session) is not None:
-            emission = self.next_tuple()
+            try:
+                emission = self.next_tuple()
+            except SpoutClosedError:  # by another thread, in this very moment
+                return
             if emission is not None:
                 streak = 0
                 yield emission

@@ -17,8 +17,9 @@ from state.tracker_table import Effect
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kinesis_spout.held_records import Letter
     from kinesis_spout.record_run import RecordRun
-    from kinesis_spout.tracked_shard import Handed, Letter, TrackedShard
+    from kinesis_spout.tracked_shard import Handed, TrackedShard
     from state.sequence_number import SequenceNumber
 
 
@@ -165,10 +166,14 @@ class SpoutCore:
 
     def ack_unheld(self, seat: ShardSeat, sequence: SequenceNumber, attempt: int) -> bool:
         """A late ack of a record that is queued, and not in memory."""
-        if seat.is_left or seat.shard.ack_node(sequence, attempt) is not Effect.ACKED:
+        shard = seat.shard
+        before = shard.pending
+        if seat.is_left or shard.ack_unheld(sequence, attempt) is not Effect.ACKED:
             return False
-        seat.is_dirty = True
+        self.pending += shard.pending - before  # it may have come back meanwhile, and gone out
+        self.has_acked = seat.is_dirty = True
         seat.counts.acked += 1
+        self._place(seat)
         return True
 
     def fail(self, seat: ShardSeat, handed: Handed, now_ms: int, *, reason: str | None, retry: bool = True) -> Effect:
@@ -177,7 +182,7 @@ class SpoutCore:
             return Effect.UNKNOWN
         shard = seat.shard
         before = shard.pending
-        keep = shard.held.held_bytes < self._max_held_bytes // len(self.seats)
+        keep = shard.held.held_bytes < self._held_bytes_per_shard
         effect = shard.fail(*handed, now_ms, reason=reason, retry=retry, keep=keep)
         self.pending += shard.pending - before
         if effect in {Effect.QUEUED, Effect.EXHAUSTED}:
@@ -194,7 +199,7 @@ class SpoutCore:
             if not shard.pending or (due_ms := shard.next_deadline_ms()) is None or due_ms > now_ms:
                 continue
             before = shard.pending
-            late = shard.expire(now_ms)
+            late = shard.expire(now_ms, most_held_bytes=self._held_bytes_per_shard)
             self.pending += shard.pending - before
             seat.is_dirty = True
             seat.counts.timed_out += len(late)
@@ -212,7 +217,7 @@ class SpoutCore:
     def letters(self) -> Iterator[tuple[ShardSeat, Letter]]:
         """What is to be dead-lettered now."""
         for seat in list(self.seats.values()):
-            for letter in seat.shard.letters():
+            for letter in seat.shard.held.letters():
                 yield seat, letter
 
     def dead_lettered(self, seat: ShardSeat, sequence: SequenceNumber, count: int) -> bool:
@@ -223,6 +228,10 @@ class SpoutCore:
         seat.counts.dead_lettered += count
         self._place(seat)
         return True
+
+    @property
+    def _held_bytes_per_shard(self) -> int:
+        return self._max_held_bytes // max(1, len(self.seats))
 
     # turns --------------------------------------------------------------------------------------------------------
     def _place(self, seat: ShardSeat) -> None:

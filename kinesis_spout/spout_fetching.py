@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesis_spout.aggregates import refuse_aggregates
 from kinesis_spout.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.errors import ShardNotFoundError
 from kinesis_spout.no_more import no_more
@@ -22,9 +23,13 @@ _NOTHING_TO_DO_S = 1.0
 
 
 class SpoutShardGetter(KinesisShardGetter):
-    """A shard at its tip is left alone for a while; one that the service has forgotten gives nothing more, and is `gone`."""
+    """A shard at its tip is left alone for a while; one that the service has forgotten gives nothing more, and is `gone`.
+
+    Raises `AggregatedRecordError` for a page with a KPL aggregate, if these are refused, before any record of it is known.
+    """
 
     gone = False
+    refuse_aggregated = True
     idle_poll_s = 0.0
     _idle_until_s = float("-inf")
 
@@ -37,13 +42,15 @@ class SpoutShardGetter(KinesisShardGetter):
         except ShardNotFoundError:
             self.gone = True
             return no_more(self.shard_id, ended=False)
+        if self.refuse_aggregated and page.count:
+            refuse_aggregates(page.records, self.shard_id)
         if page.at_tip:  # with records or without: to ask again at once would use the second's calls up, and wait for the next
             self._idle_until_s = self._clock.monotonic_s() + self.idle_poll_s
         return page
 
 
 class Prefetched:
-    """The buffer of one shard, as `tracked_shard.PageSource`: whoever drops a page wakes the fetcher."""
+    """The buffer of one shard, as `page_source.PageSource`: whoever drops a page wakes the fetcher."""
 
     def __init__(self, buffer: BufferedGetter, wake: Callable[[], None]) -> None:
         self.buffer = buffer
@@ -98,6 +105,7 @@ class SpoutFetching:
             ending_sequence=ending_sequence,
         )
         getter.idle_poll_s = self._config.idle_poll_s
+        getter.refuse_aggregated = self._config.refuse_aggregated
         buffer = BufferedGetter(getter, max_records=self._config.prefetch_records, budget=self._budget)
         pages = self._buffers[state.shard_id] = Prefetched(buffer, self._wake)
         self._is_stale = True

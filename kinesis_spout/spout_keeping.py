@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.shard_assigner import is_ours
 from kinesis_spout.shard_catalog import ShardCatalog
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.config import StreamRef
     from kinesis_spout.spout_context import SpoutContext
-    from kinesis_spout.spout_core import ShardSeat, SpoutCore
+    from kinesis_spout.spout_core import ShardSeat
     from kinesis_spout.spout_fetching import SpoutFetching
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
@@ -49,8 +51,9 @@ class CatalogTerms:
 class SpoutTips:
     """Where shards stand, for the catalog (`shard_catalog.TipWatch`)."""
 
-    def __init__(self, core: SpoutCore) -> None:
-        self._core = core
+    def __init__(self, context: SpoutContext) -> None:
+        self._core = context.core
+        self._changed = context.changed
 
     def keep_only(self, shard_ids: Collection[str]) -> None:
         """Nothing is kept here."""
@@ -63,8 +66,9 @@ class SpoutTips:
 
     def verified_ms(self, shard_id: str) -> int | None:
         """The service's time when the shard was last seen at its tip with everything handed over and answered for."""
-        seat = self._core.seats.get(shard_id)
-        return None if seat is None or seat.shard.pending else seat.shard.tip_ms()
+        with self._changed:
+            seat = self._core.seats.get(shard_id)
+            return None if seat is None or seat.shard.pending else seat.shard.tip_ms()
 
 
 class SpoutKeeping:
@@ -74,12 +78,12 @@ class SpoutKeeping:
         self._config = config = context.config
         self._services = services = context.services
         self._store = services.store
-        self._core = core = context.core
+        self._core = context.core
         self._fetching = fetching
         self._hooks = context.hooks
         self._changed = context.changed
         terms = CatalogTerms(config.stream_ref, round(config.shard_refresh_interval_s * 1000), config.fail_on_data_loss)
-        self.catalog = ShardCatalog(terms, services.store, services.client, services.clock, SpoutTips(core))
+        self.catalog = ShardCatalog(terms, services.store, services.client, services.clock, SpoutTips(context))
         self._pin: StartPin | None = None
         self._conflicts = 0
         self._leads = False
@@ -136,13 +140,15 @@ class SpoutKeeping:
         self._conflicts = 0
         for shard_id, change in changes.items():
             self._hooks.checkpointed(shard_id, change.after.checkpoint_text)
-        self._lay_down(change.after for change in changes.values())
+        self._lay_down(dirty)
         return True
 
     def _change(self, seat: ShardSeat) -> StateChange | None:
+        """A later time of verification alone is none: the catalog stores that now and then (`save_verified`)."""
         before = self.catalog.states[seat.shard.shard_id]
         after = seat.shard.snapshot()
-        return None if after == before.state else StateChange(before=before, after=after)
+        is_same = replace(after, verified_until_ms=before.state.verified_until_ms) == before.state
+        return None if is_same else StateChange(before=before, after=after)
 
     def _children(self, changes: dict[str, StateChange]) -> list[StateChange]:
         """First states of the shards that continue those whose ends are stored now: children first, so that none is missed."""
@@ -229,7 +235,6 @@ class SpoutKeeping:
                 retry_policy=self._config.retry,
                 random=self._services.random,
                 pages=None if state.end_was_read else self._fetching.add(state, ending_sequence),
-                refuse_aggregated=self._config.refuse_aggregated,
             )
             self._core.add(shard)
             self._changed.notify_all()
@@ -242,10 +247,11 @@ class SpoutKeeping:
             if pages is not None and pages.gone and self.catalog.states[shard_id].state.end_was_read:
                 self._leave(shard_id)
 
-    def _lay_down(self, states: Iterable[ShardState]) -> None:
-        for state in states:
-            if state.finished:
-                self._leave(state.shard_id)
+    def _lay_down(self, seats: Iterable[ShardSeat]) -> None:
+        """Those that are stored as finished, be it by an earlier commit that was given up behind them."""
+        for shard_id in [seat.shard.shard_id for seat in seats]:
+            if shard_id in self._core.seats and self.catalog.states[shard_id].state.finished:
+                self._leave(shard_id)
 
     def _leave(self, shard_id: str) -> None:
         with self._changed:

@@ -10,8 +10,8 @@ from kinesis_spout.dead_letter import DeadLetter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kinesis_spout.held_records import Letter
     from kinesis_spout.spout_context import SpoutContext
-    from kinesis_spout.tracked_shard import Letter
 
 log = logging.getLogger("kinesis_spout")
 _LOOK_S = 0.2

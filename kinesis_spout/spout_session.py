@@ -81,7 +81,7 @@ class SpoutSession:
         self._fetching = SpoutFetching(context, lambda: self._wake("fetch"))
         self._keeping = SpoutKeeping(context, self._fetching, lambda: self._wake("keep"))
         self._letters = SpoutLetters(context)
-        self._rereading = SpoutRereading(context)
+        self._rereading = SpoutRereading(context, self.now_ms)
 
     @classmethod
     def begin(cls, config: SpoutConfig, given: SpoutServices | None) -> Self:
@@ -203,7 +203,9 @@ class SpoutSession:
         """A late ack of a record that waits for its retry, and whose payload is not in memory."""
         with self._changed:
             seat = self.core.seats.get(shard_id)
-            return seat is not None and self.core.ack_unheld(seat, sequence, attempt)
+            acked = seat is not None and self.core.ack_unheld(seat, sequence, attempt)
+            self._changed.notify_all()
+            return acked
 
     def commit_soon(self) -> None:
         """Have the states stored by the thread that does that."""

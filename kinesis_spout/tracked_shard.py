@@ -10,11 +10,10 @@ A record that failed is kept in memory for its retry as long as there is room (`
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.aggregates import refuse_aggregates
 from kinesis_spout.held_records import HeldRecords
 from kinesis_spout.record_run import ACKED, PENDING, RecordRun
 from state.inflight_record_tracker import InflightRecordTracker
@@ -24,6 +23,7 @@ from state.tracker_table import Effect, NodeState
 if TYPE_CHECKING:
     from random import Random
 
+    from kinesis_spout.page_source import PageSource
     from kinesis_spout.shard_getter import Page
     from state.retry_policy import RetryPolicy
     from state.shard_state import ShardState, UnresolvedRecord
@@ -33,21 +33,6 @@ RETRIES_IN_A_ROW = 4  # then a new record has its turn: retries go first, but st
 
 Handed = tuple[RecordRun, int, int]
 """A record that was handed over: its run, where it stands in that, and the number of the delivery."""
-
-
-class PageSource(Protocol):
-    """Pages in the shard's order, that others add to. `drop` removes a page if it still is the first."""
-
-    def first(self) -> Page | None: ...
-
-    def drop(self, page: Page) -> None: ...
-
-
-class Letter(NamedTuple):
-    """An exhausted record (or range) to be dead-lettered. `run`: its records as far as they are left; None if none is."""
-
-    record: UnresolvedRecord
-    run: RecordRun | None
 
 
 class TrackedShard:
@@ -60,7 +45,6 @@ class TrackedShard:
         retry_policy: RetryPolicy,
         random: Random,
         pages: PageSource | None,
-        refuse_aggregated: bool = True,
     ) -> None:
         self.tracker = InflightRecordTracker(state, retry_policy=retry_policy, random=random)
         self.shard_id = state.shard_id
@@ -69,12 +53,12 @@ class TrackedShard:
         self.held = HeldRecords(self.tracker)
         self.last_page: Page | None = None  # the newest page of which every record was handed over
         self._pages = pages
-        self._refuse_aggregated = refuse_aggregated
         self._runs: deque[RecordRun] = deque()  # not registered yet
         self._open: RecordRun | None = None  # the last of them, while it has more to hand over
         self.has_new = False  # whether a new record can be handed over now
         self._page: Page | None = None
         self._page_at = 0
+        self._is_at_end = False  # its end was read, and everything before it handed over
         self._retries_in_a_row = 0
         self._recount(self.tracker.count(NodeState.PENDING))
         self._verified_ms = state.verified_until_ms
@@ -82,7 +66,7 @@ class TrackedShard:
     # what holds now -----------------------------------------------------------------------------------------------
     @property
     def ended(self) -> bool:
-        """The shard's end was read, and everything before it handed over."""
+        """The shard's end was read, and every record before it has had an outcome: those that continue it may begin."""
         return self.tracker.read_position.is_end
 
     @property
@@ -170,15 +154,24 @@ class TrackedShard:
             self.held.drop(sequence)
         return effect
 
-    def expire(self, now_ms: int) -> list[Handed]:
-        """Fail what has got no outcome until its deadline; what that was, in the order of the deadlines."""
+    def expire(self, now_ms: int, *, most_held_bytes: int) -> list[Handed]:
+        """Fail what has got no outcome until its deadline; what that was, in the order of the deadlines.
+
+        Of what is queued by it, as much is kept in memory as there is room for.
+        """
         due = [run for run in self._runs if (ms := run.next_deadline_ms()) is not None and ms <= now_ms]
         if due:
             self._register_through(due[-1])
         before = self.tracker.count(NodeState.PENDING)
         expired = self.tracker.expire(now_ms)
         self._recount(before)
-        return [(run, 0, one.attempt) for one in expired if (run := self.held.get(one.sequence)) is not None]
+        late = [(run, 0, one.attempt) for one in expired if (run := self.held.get(one.sequence)) is not None]
+        for one in reversed(expired):
+            if self.held.held_bytes <= most_held_bytes:
+                break
+            if self.tracker.queued(one.sequence) is not None:
+                self.held.drop(one.sequence)
+        return late
 
     def extend(self, run: RecordRun, at: int, attempt: int, deadline_ms: int | None) -> bool:
         """Let a pending record time out at another time (None: never). False when that attempt is not pending."""
@@ -191,10 +184,17 @@ class TrackedShard:
     def find(self, sequence: SequenceNumber, attempt: int) -> Handed | None:
         """What a message id names, where its payload is in memory."""
         for run in self._runs:
-            if attempt == 1 and (at := run.index_of(sequence.sequence)) is not None:
+            if attempt == 1 and not sequence.sub and (at := run.index_of(sequence.sequence)) is not None:
                 return run, at, 1
         held = self.held.get(sequence)
-        return None if held is None else (held, 0, attempt)
+        return None if held is None or held.size > 1 else (held, 0, attempt)
+
+    def ack_unheld(self, sequence: SequenceNumber, attempt: int) -> Effect:
+        """A late ack by message id, which is one record's: a range that begins with that record is more, and comes again."""
+        known = (self.tracker.queued(sequence), *(one for one in self.tracker.exhausted if one.first == sequence))
+        if any(one is not None and one.count > 1 for one in known):
+            return Effect.UNKNOWN
+        return self.ack_node(sequence, attempt)
 
     def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
         """See `HeldRecords.restock`."""
@@ -203,10 +203,6 @@ class TrackedShard:
         self._recount(before)
 
     # dead letters -------------------------------------------------------------------------------------------------
-    def letters(self) -> list[Letter]:
-        """The exhausted records whose payload is here, or known to be gone."""
-        return [Letter(record, self.held.get(record.first)) for record in self.tracker.exhausted if record.first in self.held]
-
     def dead_lettered(self, sequence: SequenceNumber) -> Effect:
         """The letter is written: the record counts as acked. Unknown when a late ack came first."""
         before = self.tracker.count(NodeState.PENDING)
@@ -237,7 +233,11 @@ class TrackedShard:
             self._register_through(acked[-1])
         at_tip = not self.pending and self.tip_ms() is not None
         self._verify(self._oldest_pending_ms() if self.pending else self.tip_ms())
-        return replace(self.tracker.snapshot(), verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
+        state = self.tracker.snapshot()
+        if self._is_at_end and not self.ended and not any(map(_is_first_delivery, state.unresolved)):
+            self.tracker.reach_end()
+            state = self.tracker.snapshot()
+        return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
 
     # how ----------------------------------------------------------------------------------------------------------
     def _verify(self, until_ms: int | None) -> None:
@@ -259,8 +259,6 @@ class TrackedShard:
             self._leave(self._page)
         self._page = self._pages.first()
         self._page_at = 0
-        if self._page is not None and self._refuse_aggregated:
-            refuse_aggregates(self._page.records, self.shard_id)
         return self._page is not None
 
     def _leave(self, page: Page) -> None:
@@ -268,7 +266,7 @@ class TrackedShard:
         if page.ended:
             while self._runs:
                 self._register(self._runs.popleft())
-            self.tracker.reach_end()
+            self._is_at_end = True
 
     def _emit_retry(self, now_ms: int, deadline_ms: int | None) -> Handed | None:
         due_ms = self.tracker.next_retry_ms
@@ -315,3 +313,7 @@ class TrackedShard:
                 sequence = SequenceNumber(run.sequences[at])
                 self.tracker.emit(sequence, deadline_ms=run.deadlines[at] if run.deadlines else None)
                 self.held.hold(sequence, run.single(at))
+
+
+def _is_first_delivery(record: UnresolvedRecord) -> bool:
+    return record.attempts == 0 and not record.rejected

@@ -20,6 +20,8 @@ PURE = (
     "state/plan.py",
     "state/settle.py",
     "kinesis_spout/acker_core.py",
+    "kinesis_spout/held_records.py",
+    "kinesis_spout/record_run.py",
     "kinesis_spout/shard_assigner.py",
     "kinesis_spout/pacing.py",
     "kinesis_spout/shard_lineage.py",
