@@ -31,9 +31,11 @@ demo: setup ## the main job on a day's worth of real input: read, killed, resume
 	@$(IN_VENV)/kinesis-spout demo $(ARGS)
 
 test: setup-test ## all tests, in random order, with coverage
+	@$(IN_VENV)/python -m tests.support.spark_classes
 	@$(IN_VENV)/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered --durations=10 $(if $(ARGS),,--cov-fail-under=85) $(ARGS)
 
 integration: setup-test ## the tests with Spark, ZooKeeper and a local Kinesis alone
+	@$(IN_VENV)/python -m tests.support.spark_classes
 	@$(IN_VENV)/python -m pytest tests/integration $(PARALLEL) $(ARGS)
 
 localstack: setup ## a local Kinesis until Ctrl-C: LocalStack and ZooKeeper in Docker, or LocalStack's pip runtime

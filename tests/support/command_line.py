@@ -13,6 +13,7 @@ from tempfile import mkdtemp
 
 import kinesis_spout
 from kinesis_spout.cli import COMMAND_GROUP
+from tests.support.spark_classes import quick_jvm
 
 ROOT = Path(kinesis_spout.__file__).parent.parent
 TIME_LIMIT_S = 300.0
@@ -27,7 +28,7 @@ def environment(**changes: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     path = [str(ROOT), *(str(folder) for folder in _entry_points()), *kept.get("PYTHONPATH", "").split(os.pathsep)]
     plain = {"PYTHONPATH": os.pathsep.join(filter(None, path)), "AWS_EC2_METADATA_DISABLED": "true", "COLUMNS": "120"}
-    return kept | plain | {"PYTHONWARNINGS": "default"} | changes
+    return kept | plain | {"PYTHONWARNINGS": "default", "SPARK_SUBMIT_OPTS": quick_jvm()} | changes
 
 
 def run_cli(*arguments: str, cwd: Path, timeout_s: float = TIME_LIMIT_S, **env: str) -> subprocess.CompletedProcess[str]:

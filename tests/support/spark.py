@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.spark_classes import quick_jvm
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
 
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live for seconds: the second compiler and parallel collectors cost more than they gain."""
+QUICK_JVM = quick_jvm()
 _CONF = ("spark.ui.enabled=false", "spark.driver.host=127.0.0.1", f"spark.driver.extraJavaOptions={QUICK_JVM}")
 COMMAND_OPTIONS = ("--master", "local[2]", *(word for conf in _CONF for word in ("--conf", conf)))
 """For commands of ours that start a Spark of their own."""
