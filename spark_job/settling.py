@@ -43,8 +43,8 @@ def settle(store: StateStore, plan_id: str, *, states_per_write: int, seen_ms: i
     """Close the plan, read ends and report, write the shard states, say that it is settled: in this order.
 
     A shard, or a retry, without a published end was not read and stays as it was. A batch that was not tracked is acked whole;
-    of one that was, what its report does not name. `seen_ms` is for the states of new children (`child_states`). Blocks on the store and raises what it raises; stopped anywhere and called
-    again it gives the same states.
+    of one that was, what its report does not name. `seen_ms` is for the states of new children (`child_states`). Blocks on the
+    store and raises what it raises; stopped anywhere and called again it gives the same states.
     """
     store.close_plan(plan_id)
     failpoint("plan-closed")

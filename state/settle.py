@@ -63,7 +63,7 @@ def child_states(end: ShardEnd, known: Collection[str], *, seen_ms: int | None =
     """First states of the shards that continue this one, except for those that are known: they start at their oldest record.
 
     `seen_ms`: the service's time up to which every shard is known to have had a state; nothing of a child can have been missed
-    before that. When the parent's end was read says little: the parent may have been closed, and its child written to, long before.
+    before that. When the parent's end was read says little: it may have been closed, and its child written to, long before.
     """
     children = {child.shard_id: child for child in end.children if child.shard_id not in known}
     verified_ms = min((ms for ms in (seen_ms, end.tip_ms) if ms is not None), default=None)
