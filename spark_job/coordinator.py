@@ -86,7 +86,8 @@ class Coordinator:
         waits for its retry, up to `availableNowRetryWait`.
         """
         pin = self._open()
-        self._catalog.refresh(pin)  # before what was read may look as if every shard had been known then
+        if self._run is None or start != self._own_plan:  # a run that ends goes by what was open when it began to read
+            self._catalog.refresh(pin)  # before what was read may look as if every shard had been known then
         self._settle_if_current(start, pin)
         begun_s = self._clock.monotonic_s()
         while True:
