@@ -158,15 +158,25 @@ class BufferedGetter:
         The last page taken tells where reading stopped (tip, end, children), so a page without records is kept too; of a
         run of them, only the newest, which tells all that the others did.
         """
+        page = self.first()
+        return page if page is None or self.drop(page) else self.take()
+
+    def first(self) -> Page | None:
+        """The oldest page in the buffer, which stays there; None when there is none. Never blocks."""
         with self._lock:
-            if not self._pages:
-                return None
-            page = self._pages.popleft()
+            return self._pages[0] if self._pages else None
+
+    def drop(self, page: Page) -> bool:
+        """Remove the oldest page, which makes room for another. False when it is not there any more, as it held no records."""
+        with self._lock:
+            if not self._pages or self._pages[0] is not page:
+                return False
+            self._pages.popleft()
             page_bytes = _held_bytes(page)
             self._records -= page.count
             self._bytes -= page_bytes
         self.budget.release(page_bytes)
-        return page
+        return True
 
     def close(self) -> None:
         """Want no more fetches. What is in the buffer can still be taken."""

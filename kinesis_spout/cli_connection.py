@@ -29,12 +29,23 @@ CONNECTION_OPTIONS = {
 def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsConfig:
     """The connection from fields, and from `key=value` texts, which win. Raises `ConfigError`, or typer's usage error."""
     texts = {name: text for name, text in named.items() if text is not None}
+    return aws_config(texts | {_field(key): value for key, value in parse_pairs("--option", pairs).items()})
+
+
+def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
+    """`key=value` texts as a mapping; raises typer's usage error naming `option`."""
+    found: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             # the value may be a secret, and one without its key is not recognised as such
-            raise typer.BadParameter("expected key=value", param_hint="--option")
-        texts[_field(key.strip())] = value
+            raise typer.BadParameter("expected key=value", param_hint=option)
+        found[key.strip()] = value
+    return found
+
+
+def aws_config(texts: Mapping[str, str]) -> AwsConfig:
+    """The connection from texts by field; raises `ConfigError` in the spelling of options."""
     try:
         return AwsConfig(**texts)
     except ConfigError as exc:

@@ -12,7 +12,8 @@
     |   `-- StillThrottledError                   ... and that did not end within the time allowed
     |-- ServiceUnavailableError  (retryable)      5xx, a timeout, a dropped connection, a stream that is being created
     |-- MalformedResponseError                    an answer outside the contract; was asked for again before
-    `-- DataLossError                             records that were to be read are not in the stream any more
+    |-- DataLossError                             records that were to be read are not in the stream any more
+    `-- IllegalAckerEventError                    a tuple that was answered already, a root that is not the acker's
 
 Messages are one sentence: what is wrong, where (stream, region or endpoint), what to do. They hold no secret and no
 signed header.
@@ -105,3 +106,7 @@ class MalformedResponseError(KinesisError):
 
 class DataLossError(KinesisError):
     """Records that were to be read are gone: older than the stream's retention, or in a shard that vanished."""
+
+
+class IllegalAckerEventError(KinesisError):
+    """An event that an acker or a tuple tree cannot take: a second answer, a root that it never issued. Nothing was changed."""

@@ -44,9 +44,13 @@ class RoundRobinReader:
         self._under_way: dict[Future[Page], BufferedGetter] = {}
 
     def __enter__(self) -> Self:
-        threads = max(1, min(self._max_concurrent, len(self._getters)))
-        self._pool = self._new_pool(threads, "kinesis-fetch")
+        self._pool = self._new_pool(self._max_concurrent, "kinesis-fetch")
         return self
+
+    def replace(self, getters: Sequence[BufferedGetter]) -> None:
+        """Go on with these. A fetch that is under way for another one completes, and is told by `step`."""
+        self._getters = list(getters)
+        self._next = self._next % len(self._getters) if self._getters else 0
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
         if self._pool is not None:

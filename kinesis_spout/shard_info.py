@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 MAX_RECORDS_PER_CALL = 10_000  # the service's limits of one GetRecords call
+ITERATOR_LIFE_S = 240.0  # the service's iterators live 5 minutes
 MAX_BYTES_PER_CALL = 10 * 1024 * 1024
 
 

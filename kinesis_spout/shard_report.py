@@ -91,7 +91,7 @@ def _told_with_application(lineage: ShardLineage, shard_id: str, now_ms: int, me
         hash_keys=None if shard is None else shard.hash_key_range,
         read_position=None if state is None else str(state.read_position),
         checkpoint=None if state is None else state.checkpoint_text,
-        unresolved=None if state is None else sum(record.count for record in state.unresolved),
+        unresolved=None if state is None else state.unresolved_count,
         lag_ms=measured_ms.get(shard_id, _longest_lag_ms(state, now_ms)),
         lag_measured=shard_id in measured_ms,
     )

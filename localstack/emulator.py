@@ -15,14 +15,14 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 HERE = Path(__file__).resolve().parent
 DEFAULT_DIRECTORY = HERE.parent / ".tools" / "kinesis-local"
@@ -88,7 +88,7 @@ def running(log: Path, *, directory: Path = DEFAULT_DIRECTORY, change_ms: int = 
     `change_ms`: how long a stream stays CREATING, UPDATING or DELETING. Blocks until the emulator answers, at most 60 s.
     """
     package = install(directory)
-    plain_port, tls_port = _free_ports()
+    plain_port, tls_port = free_ports(2)
     environment = os.environ | {
         "KINESIS_MOCK_PLAIN_PORT": str(plain_port),
         "KINESIS_MOCK_TLS_PORT": str(tls_port),
@@ -105,10 +105,10 @@ def running(log: Path, *, directory: Path = DEFAULT_DIRECTORY, change_ms: int = 
             stderr=subprocess.STDOUT,
         )
     try:
-        _wait_until_answering(plain_port, process, log)
+        wait_until_answering(lambda: _answers(plain_port), process, f"the emulator on port {plain_port}", log, EmulatorError)
         yield Emulator(f"http://127.0.0.1:{plain_port}", process.pid, log)
     finally:
-        _end(process)
+        end(process, limit_s=_STOP_LIMIT_S)
 
 
 def main(arguments: list[str]) -> int:
@@ -148,20 +148,31 @@ def _check_node() -> None:
         raise EmulatorError(f"node is {version}; the Kinesis emulator needs Node {_NODE_MAJOR}+: install a newer one")
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that are free now."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
-def _wait_until_answering(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _START_LIMIT_S
-    while not _answers(port):
+def wait_until_answering(
+    answers: Callable[[], bool],
+    process: subprocess.Popen[bytes],
+    server: str,
+    log: Path,
+    error: type[Exception],
+    *,
+    limit_s: float = _START_LIMIT_S,
+) -> None:
+    """Block until a server that has just been started answers. Raises `error` when it ends, or does not answer in time."""
+    deadline = time.monotonic() + limit_s
+    while not answers():
         if process.poll() is not None:
-            raise EmulatorError(f"the Kinesis emulator ended with code {process.returncode} at its start; see {log}")
+            raise error(f"{server} ended with code {process.returncode} at its start; see {log}")
         if time.monotonic() > deadline:
-            raise EmulatorError(f"the Kinesis emulator does not answer on port {port} after {_START_LIMIT_S:.0f} s; see {log}")
+            raise error(f"{server} does not answer after {limit_s:.0f} s; see {log}")
         time.sleep(0.05)  # noqa: TID251  # a starting process announces nothing
 
 
@@ -174,13 +185,14 @@ def _answers(port: int) -> bool:
             return False
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes], *, limit_s: float) -> None:
+    """Ask the process to end, and make it end when it does not within the limit."""
     process.terminate()
     try:
-        process.wait(timeout=_STOP_LIMIT_S)
+        process.wait(timeout=limit_s)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(timeout=_STOP_LIMIT_S)
+        process.wait(timeout=limit_s)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import os
 import socket
 import subprocess
 import tempfile
-import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
@@ -55,7 +54,7 @@ def running(log: Path, *, directory: Path = DEFAULT_DIRECTORY, port: int = 0, ch
     """
     python = _environment_python(directory)
     package = emulator.install()
-    port = port or _free_port()
+    port = port or emulator.free_ports(1)[0]
     _check_free(port)
     with tempfile.TemporaryDirectory(prefix="localstack-", dir=log.parent) as root, log.open("wb") as out:
         place_emulator(Path(root), package)
@@ -69,7 +68,9 @@ def running(log: Path, *, directory: Path = DEFAULT_DIRECTORY, port: int = 0, ch
             stderr=subprocess.STDOUT,
         )
         try:
-            _wait_until_answering(port, process, log)
+            emulator.wait_until_answering(
+                lambda: _lists_streams(port), process, f"LocalStack on port {port}", log, LocalStackError, limit_s=_START_LIMIT_S
+            )
             yield LocalStack(f"http://127.0.0.1:{port}", process.pid, log)
         finally:
             _end(process)
@@ -120,13 +121,6 @@ def _environment_python(directory: Path) -> str:
     return str(python)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _check_free(port: int) -> None:
     """Another LocalStack on the port would answer in place of the new one."""
     with socket.socket() as probe:
@@ -137,16 +131,6 @@ def _check_free(port: int) -> None:
             raise LocalStackError(
                 f"port {port} on 127.0.0.1 cannot be had ({exc.strerror}): end what has it, or name another"
             ) from exc
-
-
-def _wait_until_answering(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _START_LIMIT_S
-    while not _lists_streams(port):
-        if process.poll() is not None:
-            raise LocalStackError(f"LocalStack ended with code {process.returncode} at its start; see {log}")
-        if time.monotonic() > deadline:
-            raise LocalStackError(f"LocalStack does not answer on port {port} after {_START_LIMIT_S:.0f} s; see {log}")
-        time.sleep(0.1)  # noqa: TID251  # a starting process announces nothing
 
 
 def _lists_streams(port: int) -> bool:
@@ -166,12 +150,9 @@ def _lists_streams(port: int) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
+    """Where it has to be killed, its emulator ends by itself: ends_with_parent.cjs."""
     try:
-        process.wait(timeout=_STOP_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()  # the emulator then ends by itself: ends_with_parent.cjs
-        process.wait(timeout=_STOP_LIMIT_S)
+        emulator.end(process, limit_s=_STOP_LIMIT_S)
     finally:
         if process.stdin is not None:
             process.stdin.close()

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kinesis_spout.aggregates import refuse_aggregates
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
+from kinesis_spout.retry_reader import RetryReader
+from kinesis_spout.retry_room import RetryRoom
 from kinesis_spout.shard_getter import KinesisShardGetter, Page
-from spark_job.retry_reader import RetryReader
-from spark_job.retry_room import RetryRoom
-from spark_job.rows import refuse_aggregates, to_rows
+from spark_job.rows import to_rows
 from state.position import Position
 from state.sequence_number import SequenceNumber
 

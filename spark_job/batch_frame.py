@@ -11,9 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 from kinesis_spout.errors import ConfigError
 from spark_job.arrow_map import map_in_arrow
 from spark_job.batch_content import PartitionContent, ShardContent, merge_content
-from spark_job.failed_record import FailedRecord, Outcome, key_hash, parse_message_id
+from spark_job.failed_record import FailedRecord, Outcome, key_hash
 from spark_job.row_sorting import SORTED_DDL, RowSorter
 from spark_job.rows import ARROW_SCHEMA
+from state.emission import parse_message_id
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_job.batch_frame import only
-from spark_job.guard import guarded
+from spark_job.guard import guarded, literal
 from spark_job.letter import LETTER_DDL
 from spark_job.record_note import ORIGINAL
 
@@ -61,20 +61,15 @@ def letters_frame(
     safe = guarded(joined, f"CASE WHEN {found} THEN true ELSE CAST(raise_error('{LOST}') AS BOOLEAN) END")
     columns = {
         "messageId": "letterId",
-        "streamName": _literal(stream),
+        "streamName": literal(stream),
         "shardId": "coalesce(shardId, goneShard)",
         "sequenceNumber": "coalesce(sequenceNumber, substring_index(goneSequence, '.', 1))",
         "subSequenceNumber": f"coalesce(subSequenceNumber, {_GONE_SUB}, 0)",
-        "application": _literal(application),
+        "application": literal(application),
     }
     typed = (column.split() for column in LETTER_DDL.split(", "))
     shown = ", ".join(f"CAST({columns.get(name, name)} AS {ddl}) AS {name}" for name, ddl in typed)
     return safe.selectExpr(f"struct({shown}) AS letter").select("letter.*")
-
-
-def _literal(text: str) -> str:
-    """In hexadecimal digits nothing needs an escape."""
-    return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
 def _originals(letters: Sequence[LetterNote], frame: BatchFrame, evaluations: Sequence[Evaluation]) -> DataFrame | None:

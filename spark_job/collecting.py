@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
+from kinesis_spout.aggregates import refuse_aggregates
 from kinesis_spout.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.errors import ShardNotFoundError
+from kinesis_spout.no_more import no_more
+from kinesis_spout.payload import fitting_records, payload_bytes
 from kinesis_spout.round_robin import RoundRobinReader
 from kinesis_spout.shard_getter import KinesisShardGetter, Page
 from spark_job.collecting_retries import NO_RETRIES, FoundRetries, collect_retries
-from spark_job.no_more import no_more
-from spark_job.payload import fitting_records, payload_bytes
-from spark_job.rows import refuse_aggregates
 from state.plan import ShardEnd, ShardSlice, TaskPlan
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spark_job.retry_reader import Delivery
+    from kinesis_spout.retry_reader import Delivery
     from spark_job.settings import SourceSettings
     from spark_job.worker import WorkerServices
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_job.payload import payload_bytes
-from spark_job.retry_reader import Delivery, RetryReader
-from spark_job.retry_room import RetryRoom
-from spark_job.rows import refuse_aggregates
+from kinesis_spout.aggregates import refuse_aggregates
+from kinesis_spout.payload import payload_bytes
+from kinesis_spout.retry_reader import Delivery, RetryReader
+from kinesis_spout.retry_room import RetryRoom
 
 if TYPE_CHECKING:
     from spark_job.settings import SourceSettings

@@ -11,14 +11,14 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from kinesis_spout.shard_catalog import ShardCatalog
+from kinesis_spout.start import pin_start
 from spark_job.available_now import AvailableNowRun
 from spark_job.outcome_watch import OutcomeWatch
 from spark_job.planner import PlanLimits, make_plan
 from spark_job.prober import Prober
 from spark_job.settling import settle
-from spark_job.shard_catalog import ShardCatalog
 from spark_job.shard_watch import ShardWatch
-from spark_job.start import pin_start
 from state.failpoint import failpoint
 from state.ownership import this_process
 from state.plan import PlanStatus, ShardEnd, TaskPlan, make_plan_id, plan_number

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructField, StructType
 from kinesis_spout.errors import ConfigError
 from spark_job.arrow_map import map_in_arrow
 from spark_job.batch_content import ShardContent, merge_content
-from spark_job.guard import guarded
+from spark_job.guard import guarded, literal
 from spark_job.record_note import COLLECTED, NOTE, NOTE_DDL, ORIGINAL, SUMMARY, failed_record
 from spark_job.row_output import OutputColumn, OutputColumns
 from state.sequence_number import SequenceNumber
@@ -133,5 +133,5 @@ def _fields(names: Iterable[str]) -> str:
 
 
 def _is_one_of(column: str, texts: Iterable[str]) -> str:
-    """As a text of SQL; the texts have no commas. In hexadecimal digits nothing needs an escape, whatever they hold."""
-    return f"array_contains(split(CAST(X'{','.join(texts).encode().hex()}' AS STRING), ','), {column})"
+    """As a text of SQL; the texts have no commas."""
+    return f"array_contains(split({literal(','.join(texts))}, ','), {column})"

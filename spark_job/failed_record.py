@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from state.sequence_number import SequenceNumber
+from state.emission import parse_message_id
+
+if TYPE_CHECKING:
+    from state.sequence_number import SequenceNumber
 
 KEY_DIGITS = 16
 
@@ -77,11 +80,3 @@ class FailedRecord:
 def key_hash(partition_key: str) -> str:
     """What is stored of a partition key, which may be secret: the first 16 hexadecimal digits of its SHA-256."""
     return hashlib.sha256(partition_key.encode()).hexdigest()[:KEY_DIGITS]
-
-
-def parse_message_id(message_id: str) -> tuple[str, SequenceNumber, int]:
-    """Shard, sequence number and attempt of `shardId:sequence[.sub]:attempt`; raises ValueError for another text."""
-    parts = message_id.split(":")
-    if len(parts) != 3 or not parts[2].isascii() or not parts[2].isdecimal():
-        raise ValueError(f"{message_id!r} is not a message id; give the messageId of a record of this batch")
-    return parts[0], SequenceNumber.parse(parts[1]), int(parts[2])

@@ -1,4 +1,4 @@
-"""A condition that raises where something is wrong, which Spark must neither move nor leave out."""
+"""Conditions as texts of SQL: one that raises where something is wrong, which Spark must neither move nor leave out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+def literal(text: str) -> str:
+    """A text in SQL. In hexadecimal digits nothing needs an escape, whatever it holds."""
+    return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
 def guarded(frame: DataFrame, condition: str) -> DataFrame:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from kinesis_spout.config import parse_bool, parse_duration_ms, parse_size_bytes
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.start import StartWish
 from state.connect_string import ConnectString
 from state.embedded_zookeeper import embedded_directory
 from state.errors import InvalidPositionError, InvalidStoreSettingError
@@ -19,22 +19,6 @@ from state.zookeeper_paths import valid_name
 Reader = Callable[[str, str], Any]
 _JSON_START = '{"default": "LATEST"}'
 _WHOLE = re.compile(r"\s*([0-9]{1,18})\s*", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartWish:
-    """What the user asked for as the start: one wish for all shards, and wishes for single shards."""
-
-    default: StartingPosition
-    shards: tuple[tuple[str, StartingPosition], ...] = ()
-
-    @property
-    def text(self) -> str:
-        return (
-            self.default.text
-            if not self.shards
-            else json.dumps({"default": self.default.text} | {s: w.text for s, w in self.shards})
-        )
 
 
 def read_text(_option: str, text: str) -> str:

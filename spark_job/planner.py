@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING
 from kinesis_spout.shard_assigner import assign
 from spark_job.retry_planner import MOST_ENTRIES_PER_TASK, DueRetry, most_urgent
 from state.plan import Plan, ShardSlice, TaskPlan
-from state.position import TRIM_HORIZON, Position
-from state.shard_state import ShardState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kinesis_spout.shard_info import ShardInfo
     from state.sequence_number import SequenceNumber
-    from state.state_store import StartPin
+    from state.shard_state import ShardState
 
 
 MOST_SHARDS_PER_TASK = 500  # so many shards' plan, and their ends, fit into one znode each, iterators and all
@@ -39,44 +36,6 @@ class PlanLimits:
     max_search_time_ms: int
     max_tasks: int
     max_unresolved_per_shard: int = 100_000
-
-
-def new_shards(
-    listing: Sequence[ShardInfo], states: Mapping[str, ShardState], pin: StartPin, *, seen_ms: int
-) -> list[ShardState]:
-    """First states for listed shards that have none: at the pinned start for those listed then, else at TRIM_HORIZON.
-
-    `seen_ms`: the service's time at which all shards had a state. Nothing of a new one can have been missed before that; of one
-    that was there at the pin, or whose parents were finished before, only before these.
-    """
-    return [
-        ShardState(
-            shard_id=shard.shard_id,
-            read_position=start_position(shard.shard_id, pin),
-            parents=shard.parents,
-            verified_until_ms=min([pin.time_ms if shard.shard_id in pin.shards else seen_ms, *_ends_ms(shard.parents, states)]),
-        )
-        for shard in listing
-        if shard.shard_id not in states
-    ]
-
-
-def _ends_ms(parents: Sequence[str], states: Mapping[str, ShardState]) -> list[int]:
-    """When the ends of those parents were read that were."""
-    ended = [states[parent] for parent in parents if parent in states and states[parent].end_was_read]
-    return [state.verified_until_ms for state in ended if state.verified_until_ms is not None]
-
-
-def start_position(shard_id: str, pin: StartPin) -> Position:
-    if shard_id in pin.shard_positions:
-        return pin.shard_positions[shard_id]
-    return pin.position if shard_id in pin.shards else TRIM_HORIZON
-
-
-def lapsed_shards(shards: Sequence[str], states: Mapping[str, ShardState], service_now_ms: int, retention_ms: int) -> list[str]:
-    """Shards of which records may have passed retention unread: nothing is known of them for longer than the retention."""
-    horizon = service_now_ms - retention_ms
-    return [shard for shard in shards if (verified := states[shard].verified_until_ms) is not None and verified < horizon]
 
 
 def make_plan(
@@ -124,10 +83,6 @@ def make_plan(
     return Plan(plan_id=plan_id, created_ms=now_ms, tasks=tuple(tasks), until_ms=until_ms, storms=storms)
 
 
-def unresolved_records(state: ShardState) -> int:
-    return sum(record.count for record in state.unresolved)
-
-
 def _task(slices: tuple[ShardSlice, ...], limits: PlanLimits) -> TaskPlan:
     return TaskPlan(
         shards=slices,
@@ -158,7 +113,7 @@ def _in_turn(
 def _new_records(shards: Sequence[str], states: Mapping[str, ShardState], limits: PlanLimits, turn: int) -> dict[str, int]:
     """How many new records of which shards are read at most: what is left of their allowance of unresolved records counts too."""
     chosen, per_shard = share_records(shards, limits, turn)
-    room = {shard: min(per_shard, limits.max_unresolved_per_shard - unresolved_records(states[shard])) for shard in chosen}
+    room = {shard: min(per_shard, limits.max_unresolved_per_shard - states[shard].unresolved_count) for shard in chosen}
     return {shard: records for shard, records in room.items() if records > 0}
 
 

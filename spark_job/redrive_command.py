@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.prompt import Confirm
 
+from kinesis_spout.cli_connection import parse_pairs
 from kinesis_spout.cli_console import errors, root_options
 from kinesis_spout.cli_errors import CliError, StopSignals, one_sentence
 from kinesis_spout.clock import SystemClock
@@ -21,7 +22,6 @@ from spark_job.redrive import Redrive
 from spark_job.redrive_report import Report, show_found
 from spark_job.redrive_settings import connection_of, selection_of
 from spark_job.run_session import spark_session
-from spark_job.run_settings import parse_pairs
 from spark_job.spark_options import DEFAULT_LOG, Conf, LogFile, Master
 
 WHICH, WHERE = "Which dead letters", "Where to"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import typer
 
+from kinesis_spout.cli_connection import CONNECTION_OPTIONS, aws_config
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import ConfigError
 from spark_job.options import OPTIONS
@@ -19,7 +19,6 @@ from state.position import PositionKind, StartingPosition
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_CONNECTION = tuple(field.name for field in fields(AwsConfig))
 _TIMES = "an ISO time like 2026-01-31T12:00:00Z, or a time ago like -2h (s, m, h or d)"
 
 
@@ -27,13 +26,10 @@ def connection_of(named: Mapping[str, str | None], options: Mapping[str, str]) -
     """The connection from the command's own options (by field) and from `--option`, which win. Raises `ConfigError`."""
     texts = {name: text for name, text in named.items() if text is not None} | texts_from_options(options)
     for name in texts:
-        if name not in _CONNECTION:
-            known = ", ".join(OPTIONS[field].name for field in _CONNECTION)
+        if name not in CONNECTION_OPTIONS.values():
+            known = ", ".join(CONNECTION_OPTIONS)
             raise ConfigError(f"option {OPTIONS[name].name} is for reading; those for putting are {known}")
-    try:
-        return AwsConfig(**texts)
-    except ConfigError as exc:
-        raise exc.respelt(OPTIONS[exc.option].name) if exc.option in OPTIONS else exc from None
+    return aws_config(texts)
 
 
 def selection_of(

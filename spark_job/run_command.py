@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.markup import escape
 
+from kinesis_spout.cli_connection import parse_pairs
 from kinesis_spout.cli_console import errors, root_options
 from kinesis_spout.cli_errors import CliError, StopSignals, one_sentence
 from spark_job.preflight import refuse_embedded_on_cluster
@@ -19,7 +20,7 @@ from spark_job.quiet import quiet
 from spark_job.run_job import RunJob, Sink, follow
 from spark_job.run_progress import Progress, ProgressLine
 from spark_job.run_session import spark_session
-from spark_job.run_settings import load_process, parse_pairs, source_of
+from spark_job.run_settings import load_process, source_of
 from spark_job.spark_options import DEFAULT_LOG, PANEL, Conf, LogFile, Master
 
 STREAM, WRITE = "The stream", "What is done with it"

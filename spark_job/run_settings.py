@@ -14,19 +14,7 @@ from spark_job.kinesis_source import KinesisSource
 from spark_job.settings import texts_from_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-
-def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
-    """`key=value` texts as a mapping; raises typer's usage error naming `option`."""
-    found: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            # the value may be a secret, and one without its key is not recognised as such
-            raise typer.BadParameter("expected key=value", param_hint=option)
-        found[key.strip()] = value
-    return found
+    from collections.abc import Callable, Mapping
 
 
 def source_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> KinesisSource:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from state.failpoint import failpoint
 from state.settle import child_states, settle_shard, settle_tracked
-from state.shard_znodes import split_changes
 from state.state_store import StateChange, StateStore, StoredState
+from state.state_writing import write_states
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,16 +122,3 @@ def _changes(
         if after != before.state:
             changes.append(StateChange(before=before, after=after))
     return changes
-
-
-def write_states(
-    store: StateStore, states: dict[str, StoredState], changes: Sequence[StateChange], *, states_per_write: int
-) -> None:
-    """Write the changes, as many at a time as fit, and note in `states` what is stored now."""
-    written = 0
-    for chunk in split_changes(changes, states_per_write):
-        for stored in store.save_states(chunk):
-            states[stored.state.shard_id] = stored
-        written += len(chunk)
-        if written < len(changes):
-            failpoint("shard-states-half-written")

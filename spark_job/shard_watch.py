@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kinesis_spout.shard_info import ITERATOR_LIFE_S
 from spark_job.prober import Answer, Probe
 
 if TYPE_CHECKING:
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
 
     from state.plan import ShardEnd
     from state.position import Position
-
-ITERATOR_LIFE_S = 240.0  # the service's iterators live 5 minutes
 
 
 @dataclass(slots=True)

@@ -15,27 +15,18 @@ from typing import TYPE_CHECKING
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.kinesis_client import KinesisClient
 from kinesis_spout.pacing import Pacer
+from kinesis_spout.retry_pacer import RetryPacer
 from kinesis_spout.thread_pools import NewPool, thread_pool
-from spark_job.retry_pacer import RetryPacer
 from state.embedded_zookeeper import resolve_connect_string
 from state.zookeeper_store import ZookeeperStateStore
 
 if TYPE_CHECKING:
+    from kinesis_spout.retry_reader import Search
     from spark_job.settings import SourceSettings
-    from state.sequence_number import SequenceNumber
     from state.state_store import StateStore
 
 _services: dict[tuple[int, SourceSettings], WorkerServices] = {}
 _lock = threading.Lock()
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """How far a shard's retry `first` was looked for in vain: the iterator to go on with, and when the service gave it."""
-
-    first: SequenceNumber
-    iterator: str
-    at_s: float
 
 
 @dataclass(slots=True)

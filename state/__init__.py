@@ -2,5 +2,5 @@
 
 A leaf package: it imports nothing of ours. The core (`sequence_number`, `position`,
 `inflight_record_tracker`, `retry_policy`, `shard_state`, `plan`, `settle`) is pure: no I/O, clock,
-threads or logging. `zookeeper_store` is the only module that imports kazoo.
+threads or logging. `zookeeper_tree` is the only module that imports kazoo.
 """

@@ -38,12 +38,6 @@ class PlanHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     format: int = PLAN_FORMAT
 
 
-class ShardList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The ancestor's list of shards."""
-
-    shard_list: list[str]
-
-
 class _Format(msgspec.Struct, frozen=True):
     format: int = 1
 

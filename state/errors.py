@@ -3,7 +3,7 @@
 StateError
 |-- InvalidSequenceNumberError (ValueError)   a text that is not a sequence number
 |-- InvalidPositionError (ValueError)         a text outside the position grammar
-|-- InvalidStoreSettingError (ValueError)     a connect string, or a name of an application, stream or root, that cannot be used
+|-- InvalidStoreSettingError (ValueError)     a connect string, a name, or a task of so many, that cannot be used
 |-- IllegalTrackerEventError                  an event the tracker's table has no cell for
 |-- StoredDataError                           what is stored cannot be read: damaged or of a newer format
 |-- StoreUnavailableError  (retryable)        the store did not answer in time
@@ -12,6 +12,7 @@ StateError
 |-- StreamMismatchError                       the state belongs to another stream, or to an earlier one of that name
 |-- OwnedByAnotherError                       another live consumer of the application holds the ownership
 |-- StaleOwnerError                           ownership has passed on: this process may write nothing any more
+|-- NotListerError                            another task writes the list of shards
 |-- ConflictError                             a value was changed by somebody else since it was read
 |-- CheckpointRegressionError                 a write would move a checkpoint back
 `-- PlanClosedError                           the plan is closed or unknown: a late task may publish nothing
@@ -35,7 +36,7 @@ class InvalidPositionError(StateError, ValueError):
 
 
 class InvalidStoreSettingError(StateError, ValueError):
-    """A connect string, or a name of an application, stream or root, that cannot be used."""
+    """A connect string, a name of an application, stream or root, or a task of so many, that cannot be used."""
 
 
 class IllegalTrackerEventError(StateError):
@@ -70,6 +71,10 @@ class OwnedByAnotherError(StateError):
 
 class StaleOwnerError(StateError):
     """A newer owner has taken over. Nothing was written."""
+
+
+class NotListerError(StateError):
+    """Another task has the role of writing the list of shards. Nothing was written; this task still owns its share."""
 
 
 class ConflictError(StateError):

@@ -1,69 +1,70 @@
 """The ownership of an application's state, and the fence around every write of the owner.
 
-`epoch` is counted up by each new owner. Every owner write is a transaction that also checks that `epoch` is in the
-version which this owner made, and that the ephemeral `owner` is there: one who was overtaken writes nothing, and one
-whose session lapsed writes nothing before the ownership is regained (which only works while the epoch has not moved).
+A new owner counts its epoch up (`claim` says which nodes that are). Every owner write is a transaction that also checks
+that the epochs are in the versions which this owner knows, and that its ephemeral node is there: one who was overtaken
+writes nothing, and one whose session lapsed writes nothing before the ownership is regained (which only works while no
+epoch has moved).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from state.codec import decode, encode
-from state.errors import OwnedByAnotherError, StaleOwnerError, StoredDataError, StoreUnavailableError
-from state.ownership import describe, is_provably_dead
-from state.state_store import OwnerInfo
+from state.claim import Claim, Claims, Holder
+from state.errors import OwnedByAnotherError, StaleOwnerError, StoreUnavailableError
+from state.ownership import describe
 from state.znode_tree import Check, Create, Delete, Operation, Set, TransactionRefusedError, Znode, ZnodeTree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from state.state_store import OwnerInfo
+    from state.task_share import TaskShare
     from state.zookeeper_paths import ZookeeperPaths
 
 _MAX_ROUNDS = 8  # rounds of regaining; each needs the session to lapse once more
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    epoch: int
-    epoch_version: int
-    info: bytes
-
-
 class Fence:
     """Takes, holds and gives up the ownership, and commits the owner's transactions. Safe from any thread."""
 
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths) -> None:
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, claims: Claims) -> None:
         self._tree = tree
         self._paths = paths
+        self._claims = claims
         self._lock = threading.Lock()
-        self._held: _Held | None = None
+        self._held: Claim | None = None
         self._overtaken = False
+
+    @property
+    def held(self) -> Claim | None:
+        """What is held, as far as is known."""
+        return self._held
 
     @property
     def ever_held(self) -> bool:
         """Whether the ownership is held, or has passed on to another process since."""
         return self._held is not None or self._overtaken
 
-    def acquire(self, owner: OwnerInfo, *, timeout_s: float) -> int:
+    def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
         """See `StateStore.acquire`. One who was overtaken must `release` before it acquires anew: what it knows is old."""
         with self._lock:
             if self._held is not None or self._overtaken:
                 self.commit([])
             if self._held is not None:
+                self._check_same(self._held.task, task)
                 return self._held.epoch
             self._tree.ensure(self._paths.base)
-            info = encode(owner, self._paths.owner)
             deadline = time.monotonic() + timeout_s
             while True:
-                holder = self._take(info)
-                if self._held is not None:
-                    return self._held.epoch
-                if holder is not None and not self._tree.wait_gone(self._paths.owner, max(0.0, deadline - time.monotonic())):
-                    raise self._owned_by(holder)
+                taken = self._claims.take(owner, task)
+                if isinstance(taken, Claim):
+                    self._held = taken
+                    return taken.epoch
+                if taken is not None and not self._has_gone(taken, deadline - time.monotonic()):
+                    raise self._owned_by(taken, task)
 
     def release(self) -> None:
         """Give the ownership up, if it is held."""
@@ -71,7 +72,7 @@ class Fence:
         if held is None:
             return
         try:
-            self._tree.commit([Check(self._paths.epoch, held.epoch_version), Delete(self._paths.owner)])
+            self._tree.commit([*held.guards, Delete(held.node.path)])
         except TransactionRefusedError:
             return  # it has passed on, or lapsed already
 
@@ -94,15 +95,15 @@ class Fence:
                     if self._overtaken
                     else StaleOwnerError(f"{self._name} is not owned by this store; acquire it first")
                 )
-            fence: list[Operation] = [Check(self._paths.epoch, held.epoch_version), Check(self._paths.owner, 0)]
+            fence: list[Operation] = [*held.guards, Check(held.node.path, 0)]
             try:
                 self._tree.commit([*fence, *operations])
             except TransactionRefusedError as refused:
                 uncertain = uncertain or refused.uncertain
-                if refused.index == 0:
+                if refused.index < len(held.guards):
                     self._held, self._overtaken = None, True
                     raise self._stale() from refused
-                if refused.index == 1:
+                if refused.index == len(held.guards):
                     self._regain(held)
                     continue
                 if uncertain and self._landed(operations):
@@ -116,6 +117,16 @@ class Fence:
             f"the session that owns {self._name} was lost {_MAX_ROUNDS} times in a row; check the ZooKeeper servers"
         )
 
+    def _has_gone(self, holder: Holder, timeout_s: float) -> bool:
+        return self._tree.wait_gone(holder.path, holder.node.owner_session, max(0.0, timeout_s))
+
+    def _check_same(self, held: TaskShare | None, wanted: TaskShare | None) -> None:
+        if held != wanted:
+            raise ValueError(
+                f"this store holds {'all' if held is None else held.told} of {self._name}, not "
+                f"{'all' if wanted is None else wanted.told} of it; release that first"
+            )
+
     @property
     def _name(self) -> str:
         return f"application {self._paths.application!r} of stream {self._paths.stream!r}"
@@ -125,55 +136,36 @@ class Fence:
             f"another process has taken over {self._name}; nothing was written, and this process can write nothing any more"
         )
 
-    def _owned_by(self, holder: Znode) -> OwnedByAnotherError:
-        who = describe(decode(holder.data, OwnerInfo, self._paths.owner))
-        return OwnedByAnotherError(
-            f"{self._name} is being consumed by {who}; stop that one first, or use another application name"
-        )
-
-    def _take(self, info: bytes) -> Znode | None:
-        """Try once. Returns the live holder that is in the way, or None: then it is held, or worth another try."""
-        epoch, owner = self._tree.read([self._paths.epoch, self._paths.owner])
-        if owner is not None and not self._may_replace(owner):
-            return owner
-        number = _epoch_number(epoch, self._paths.epoch) + 1
-        operations: list[Operation] = [
-            Create(self._paths.epoch, b"%d" % number) if epoch is None else Set(self._paths.epoch, b"%d" % number, epoch.version)
-        ]
-        if owner is not None:
-            operations.append(Delete(self._paths.owner))
-        operations.append(Create(self._paths.owner, info, ephemeral=True))
-        try:
-            version = self._tree.commit(operations)[0]
-        except TransactionRefusedError as refused:
-            if not refused.uncertain or not self._took(number):
-                return None
-            version = 0 if epoch is None else epoch.version + 1
-        self._held = _Held(number, version, info)
-        return None
-
-    def _may_replace(self, owner: Znode) -> bool:
-        if owner.owner_session == self._tree.session_id():
-            return True  # of an acquisition whose answer never came
-        return is_provably_dead(decode(owner.data, OwnerInfo, self._paths.owner))
-
-    def _took(self, number: int) -> bool:
-        epoch, owner = self._tree.read([self._paths.epoch, self._paths.owner])
-        ours = owner is not None and owner.owner_session == self._tree.session_id()
-        return ours and _epoch_number(epoch, self._paths.epoch) == number
+    def _owned_by(self, holder: Holder, task: TaskShare | None) -> OwnedByAnotherError:
+        who = describe(holder.info)
+        if holder.task is None:
+            what = f"{self._name} is being consumed by {who}; stop that one first, or use another application name"
+        elif task is None:
+            what = (
+                f"{self._name} is being consumed by {holder.task.told}, {who}; stop all its tasks first, or use another "
+                "application name"
+            )
+        elif holder.task == task:
+            what = (
+                f"{task.told} of {self._name} is running already: {who}; stop that one first, or give this one another task index"
+            )
+        else:
+            what = (
+                f"{self._name} is being consumed by {holder.task.total} tasks in total, not {task.total} ({holder.task.told} is "
+                f"{who}); stop the others first, or use the same total of {holder.task.total}"
+            )
+        return OwnedByAnotherError(what)
 
     def _landed(self, operations: Sequence[Operation]) -> bool:
         nodes = self._tree.read([operation.path for operation in operations])
         return all(_is_done(operation, node) for operation, node in zip(operations, nodes, strict=True))
 
-    def _regain(self, held: _Held) -> None:
+    def _regain(self, held: Claim) -> None:
         """The session was lost: own again, unless the epoch has moved."""
         try:
-            self._tree.commit(
-                [Check(self._paths.epoch, held.epoch_version), Create(self._paths.owner, held.info, ephemeral=True)]
-            )
+            self._tree.commit([*held.guards, held.node])
         except TransactionRefusedError as refused:
-            if refused.index == 0:
+            if refused.index < len(held.guards):
                 self._held, self._overtaken = None, True
                 raise self._stale() from refused
             # else another thread has just regained it
@@ -189,14 +181,3 @@ def _is_done(operation: Operation, node: Znode | None) -> bool:
             return node is None
         case Check():
             return True
-
-
-def _epoch_number(epoch: Znode | None, path: str) -> int:
-    if epoch is None:
-        return 0
-    try:
-        return int(epoch.data)
-    except ValueError as exc:
-        raise StoredDataError(
-            f"{path} holds {epoch.data[:40]!r} instead of a number; restore it, or remove the application's state"
-        ) from exc

@@ -55,18 +55,31 @@ class InflightRecordTracker(TrackerCore):
         return Emission(self._state.shard_id, first, 1, last, count)
 
     def take_retry(self, now_ms: int, *, deadline_ms: int | None = None) -> Emission | None:
-        """Emit the retry that is due, the earliest due first, then the lowest sequence number; None when none is.
+        """Emit the retry that is due, as `due_retry` names it; None when none is."""
+        sequence = self.due_retry(now_ms)
+        return None if sequence is None else self.retry(sequence, deadline_ms=deadline_ms)
 
-        One that is older than the policy's maximum age by now is not emitted: it is found in `exhausted`.
+    def due_retry(self, now_ms: int) -> SequenceNumber | None:
+        """The record (or range, by its first number) that is due, the earliest due first, then the lowest number; or None.
+
+        One that is older than the policy's maximum age by now is never named: it is found in `exhausted`.
         """
-        while (sequence := self._retries.pop_due(now_ms)) is not None:
+        while (sequence := self._retries.first_due(now_ms)) is not None:
             node = self._known(Event.RETRY, sequence)
             record = stored_record(node)
             if not self._policy.exhausted(record.attempts, record.first_failure_ms, now_ms):
-                return self.retry(sequence, deadline_ms=deadline_ms)
+                return sequence
             self._move(node, Event.EXHAUST)
+            self._retries.discard(sequence)
             self._exhausted[sequence] = node
         return None
+
+    def postpone(self, sequence: SequenceNumber, due_ms: int) -> None:
+        """Let a queued record be due at another time, here and now: what is stored of it stays as it is."""
+        node = self._known(Event.RETRY, sequence)
+        if node.state is not NodeState.QUEUED:
+            raise self._illegal("postponing", sequence, node.state.value)
+        self._retries.put(sequence, due_ms)
 
     def retry(self, sequence: SequenceNumber, *, deadline_ms: int | None = None) -> Emission:
         """Emit a certain queued record (or range, by its first number) again, due or not."""

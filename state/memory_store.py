@@ -7,6 +7,8 @@ suite runs against both. Several stores that share a `MemoryBackend` are as seve
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from state.errors import StoreUnavailableError
@@ -15,7 +17,7 @@ from state.znode_tree import Check, Create, Delete, Operation, Refusal, Set, Tra
 from state.zookeeper_paths import ZookeeperPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 class MemoryBackend:
@@ -24,6 +26,7 @@ class MemoryBackend:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._nodes = {"": Znode(b"", 0)}
+        self._watches: list[_Watch] = []
         self._sessions = 0
         self._expired: set[int] = set()
         self._answers_to_lose = 0
@@ -31,17 +34,18 @@ class MemoryBackend:
 
     def put(self, path: str, data: bytes) -> None:
         """Create or overwrite a node with its parents, as another program would."""
-        with self._changed:
+        with self._changing():
             self._ensure(path)
             self._nodes[path] = Znode(data, self._nodes[path].version + 1)
 
     def expire(self, session: int) -> None:
         """End a session: its ephemeral nodes vanish, and its store gets a new one with its next call."""
-        with self._changed:
+        with self._changing():
             self._expired.add(session)
             for path in [path for path, node in self._nodes.items() if node.owner_session == session]:
                 del self._nodes[path]
-            self._changed.notify_all()
+        for watch in self._watches_of(session):
+            watch.callback()
 
     def lose_next_answers(self, count: int) -> None:
         """The next `count` transactions are done, but nobody hears of it: they are tried again."""
@@ -73,24 +77,55 @@ class MemoryBackend:
             return [self._children(path) if path in self._nodes else None for path in paths]
 
     def commit(self, operations: Sequence[Operation], session: int) -> list[int]:
-        with self._changed:
+        with self._changing():
             self._check_available()
             uncertain = self._answers_to_lose > 0
             if uncertain:
                 self._answers_to_lose -= 1
                 self._apply(operations, session, uncertain=False)
-            versions = self._apply(operations, session, uncertain=uncertain)
-            self._changed.notify_all()
-            return versions
+            return self._apply(operations, session, uncertain=uncertain)
 
     def ensure(self, path: str) -> None:
-        with self._changed:
+        with self._changing():
             self._check_available()
             self._ensure(path)
 
-    def wait_gone(self, path: str, timeout_s: float) -> bool:
+    def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: path not in self._nodes, timeout_s)
+            return self._changed.wait_for(lambda: self._owner_session(path) != owner_session, timeout_s)
+
+    def watch(self, path: str, callback: Callable[[], None], tree: MemoryTree) -> None:
+        with self._changed:
+            self._check_available()
+            self._watches.append(_Watch(path, callback, tree))
+
+    def unwatch(self, tree: MemoryTree) -> None:
+        with self._changed:
+            self._watches = [watch for watch in self._watches if watch.tree is not tree]
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock; afterwards wake who waits, and without the lock call back who watches."""
+        changed: list[_Watch] = []
+        try:
+            with self._changed:
+                before = [(watch, self._nodes.get(watch.path)) for watch in self._watches]
+                try:
+                    yield
+                finally:
+                    self._changed.notify_all()
+                    changed += [watch for watch, node in before if self._nodes.get(watch.path) is not node]
+        finally:
+            for watch in changed:
+                watch.callback()
+
+    def _watches_of(self, session: int) -> list[_Watch]:
+        with self._changed:
+            return [watch for watch in self._watches if watch.tree.is_in(session)]
+
+    def _owner_session(self, path: str) -> int | None:
+        node = self._nodes.get(path)
+        return None if node is None else node.owner_session
 
     def _check_available(self) -> None:
         if self._unavailable:
@@ -145,6 +180,13 @@ class MemoryBackend:
         return -1
 
 
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    path: str
+    callback: Callable[[], None]
+    tree: MemoryTree
+
+
 class MemoryTree:
     """One session's view of a backend: a `ZnodeTree`."""
 
@@ -168,10 +210,18 @@ class MemoryTree:
         self._session = self._backend.open_session(self._session)
         return self._session
 
-    def wait_gone(self, path: str, timeout_s: float) -> bool:
-        return self._backend.wait_gone(path, timeout_s)
+    def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
+        return self._backend.wait_gone(path, owner_session, timeout_s)
+
+    def watch(self, path: str, callback: Callable[[], None]) -> None:
+        self.session_id()
+        self._backend.watch(path, callback, self)
+
+    def is_in(self, session: int) -> bool:
+        return self._session == session
 
     def close(self) -> None:
+        self._backend.unwatch(self)
         if self._session:
             self._backend.expire(self._session)
         self._session = 0

@@ -77,6 +77,11 @@ class ShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         return None if self.checkpoint is None else str(self.checkpoint)
 
     @property
+    def unresolved_count(self) -> int:
+        """How many records wait for their retry."""
+        return sum(record.count for record in self.unresolved)
+
+    @property
     def finished(self) -> bool:
         return self.lifecycle is Lifecycle.FINISHED
 

@@ -1,11 +1,11 @@
-"""Shard states and the list of shards as znodes: compare-and-set each, behind the owner's fence."""
+"""Shard states as znodes: compare-and-set each, behind the owner's fence."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from state.codec import MAX_VALUE_BYTES, ShardList, decode, encode
+from state.codec import MAX_VALUE_BYTES
 from state.errors import CheckpointRegressionError, ConflictError, StateTooLargeError
 from state.shard_state_codec import decode_shard_state, encode_shard_state
 from state.state_store import StateChange, StoredState
@@ -64,7 +64,7 @@ class ShardZnodes:
         try:
             self._fence.commit(operations)
         except TransactionRefusedError as refused:
-            raise _conflict(refused) from refused
+            raise conflict(refused) from refused
         return [StoredState(write.state, write.version) for write in writes]
 
     def remove(self, states: Sequence[StoredState]) -> None:
@@ -85,23 +85,7 @@ class ShardZnodes:
         try:
             self._fence.commit(operations)
         except TransactionRefusedError as refused:
-            raise _conflict(refused) from refused
-
-    def save_list(self, shard_ids: Sequence[str]) -> None:
-        path = self._paths.shard_list
-        data = encode(ShardList(shard_list=list(shard_ids)), path)
-        node = self._tree.read([path])[0]
-        if node is not None and node.data == data:
-            return
-        try:
-            self._fence.commit([Create(path, data) if node is None else Set(path, data, node.version)])
-        except TransactionRefusedError as refused:
-            raise _conflict(refused) from refused
-
-    def read_list(self) -> list[str] | None:
-        """The list that `save_list` (or the ancestor) wrote."""
-        node = self._tree.read([self._paths.shard_list])[0]
-        return None if node is None else decode(node.data, ShardList, self._paths.shard_list).shard_list
+            raise conflict(refused) from refused
 
     def _write(self, change: StateChange) -> _Write:
         _check_checkpoint(change)
@@ -165,7 +149,8 @@ def _shown(state: ShardState) -> str:
     return f"SHARD_END after {state.checkpoint}" if state.finished else str(state.checkpoint_text)
 
 
-def _conflict(refused: TransactionRefusedError) -> ConflictError:
+def conflict(refused: TransactionRefusedError) -> ConflictError:
+    """What a write says that was based on what is no longer there."""
     what = {
         Refusal.NO_NODE: "was removed",
         Refusal.NODE_EXISTS: "was created by somebody else",

@@ -2,10 +2,11 @@
 
 A store is bound to one application and one stream (`/<root>/<application>/<stream>` in ZooKeeper).
 
-Three users: the owner (a Spark driver, a spout) plans, settles and writes shard states; tasks (Spark executors)
+Three users: the owner (a Spark driver, a spout) plans, settles and writes shard states; tasks of a plan (Spark executors)
 only publish ends; a tracked batch only reports its outcomes. Every owner write is one transaction that checks the epoch
 which `acquire` counted up, so a process whose ownership has passed on can write nothing at all, also nothing that the
-new owner has not touched yet.
+new owner has not touched yet. Several spouts may own one application together, each as a task (`TaskShare`) of so many:
+then which shards are whose is theirs to agree on, by the list of shards.
 
 All methods block on I/O, at most for the store's own time limit, retry transient faults inside that limit, and then
 raise `StoreUnavailableError`. A failed read is an error, never "there is nothing". All are safe from any thread.
@@ -21,10 +22,11 @@ from state.position import Position
 from state.shard_state import ShardState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
     from state.report import OpenReport, OutcomePolicy, PlanReport
+    from state.task_share import TaskShare
 
 
 class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -63,6 +65,13 @@ class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     since_ms: int
     host_identity: str = ""
     process_start: str = ""
+
+
+class ShardList(msgspec.Struct, frozen=True):
+    """The list of shards, in the order of whoever wrote it. Each write that changes it counts `version` up."""
+
+    shard_ids: tuple[str, ...]
+    version: int
 
 
 class StoredState(msgspec.Struct, frozen=True):
@@ -150,11 +159,12 @@ class StateStore(OutcomeStore, Protocol):
     """What an owner needs besides."""
 
     # ownership ------------------------------------------------------------------------------------------------
-    def acquire(self, owner: OwnerInfo, *, timeout_s: float) -> int:
-        """Take the ownership and return the new epoch. Idempotent while it is held.
+    def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
+        """Take the ownership, whole or as one of several tasks, and return its new epoch. Idempotent while it is held.
 
         Waits up to `timeout_s` for an earlier owner's session to lapse (not at all when the holder is seen to be
-        dead, see `OwnerInfo`), then raises `OwnedByAnotherError` naming the holder.
+        dead, see `OwnerInfo`), then raises `OwnedByAnotherError` naming the holder. In the way of the whole are all others;
+        in the way of a task are the owner of the whole, the same task, and all tasks of another total.
         When the session was lost and nobody else has taken over, later writes regain it by themselves.
         """
         ...
@@ -192,7 +202,33 @@ class StateStore(OutcomeStore, Protocol):
         """
         ...
 
-    def save_shard_list(self, shard_ids: Sequence[str]) -> None: ...
+    def try_lead(self) -> bool:
+        """Take the role of the one task that writes the list of shards, or see whether it is still this one's.
+
+        True from then on until this task's session ends and another takes the role; False while a live task has it: ask again
+        from time to time. Always true for the owner of the whole. Raises `StaleOwnerError`.
+        """
+        ...
+
+    def save_shard_list(self, shard_ids: Sequence[str]) -> None:
+        """Write the list of shards, in this order; nothing happens where it is the same.
+
+        Raises `NotListerError` for a task that has not the role of `try_lead` (any more), `StaleOwnerError`, `ConflictError`.
+        """
+        ...
+
+    def read_shard_list(self) -> ShardList | None:
+        """What `save_shard_list` wrote, or the ancestor; None when nobody has. Needs no ownership."""
+        ...
+
+    def watch_shard_list(self, callback: Callable[[], None]) -> None:
+        """Call back after each change of the list, and after each lost connection, as a change may have been missed.
+
+        Watch first, then read. Needs no ownership; lasts until `close`. The callback runs in a thread of the store's (in memory:
+        of whoever made the change), may come more than once for a change, and must return quickly, raise nothing, and not
+        call the store: set an event.
+        """
+        ...
 
     # plans ----------------------------------------------------------------------------------------------------
     def create_plan(self, plan: Plan) -> None:

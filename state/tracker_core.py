@@ -39,8 +39,8 @@ class TrackerCore:
         self._random = random
         self._nodes = NodeList()
         self._counts = dict.fromkeys(NodeState, 0)
-        self._retries = DueQueue()
-        self._deadlines = DueQueue()
+        self._retries: DueQueue[SequenceNumber] = DueQueue()
+        self._deadlines: DueQueue[SequenceNumber] = DueQueue()
         self._exhausted: ShrinkingDict[SequenceNumber, Node] = ShrinkingDict()
         self._checkpoint = state.checkpoint
         self._emitted = False

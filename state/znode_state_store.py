@@ -1,7 +1,7 @@
 """The state store over a tree of znodes: the rules once, for ZooKeeper and for memory.
 
-The contract is in `state_store`; ownership is in `fence`, shard states in `shard_znodes`, plans in `plan_znodes`,
-reports in `report_znodes`.
+The contract is in `state_store`; ownership is in `fence` and `claim`, shard states in `shard_znodes`, their list in
+`shard_list_znodes`, plans in `plan_znodes`, reports in `report_znodes`.
 """
 
 from __future__ import annotations
@@ -9,20 +9,23 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from state.claim import Claims
 from state.codec import decode, encode
 from state.errors import StateError, StreamMismatchError
 from state.fence import Fence
 from state.plan_znodes import PlanZnodes
 from state.report_znodes import ReportZnodes
+from state.shard_list_znodes import ShardListZnodes
 from state.shard_znodes import ShardZnodes
-from state.state_store import OwnerInfo, StartPin, StateChange, StoredState, StreamIdentity
+from state.state_store import OwnerInfo, ShardList, StartPin, StateChange, StoredState, StreamIdentity
 from state.znode_tree import Create, TransactionRefusedError, ZnodeTree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
     from state.report import OpenReport, OutcomePolicy, PlanReport
+    from state.task_share import TaskShare
     from state.zookeeper_paths import ZookeeperPaths
 
 
@@ -33,14 +36,16 @@ class ZnodeStateStore:
         self._tree = tree
         self._paths = paths
         self._reset_command = reset_command
-        self._fence = Fence(tree, paths)
+        self._claims = Claims(tree, paths)
+        self._fence = Fence(tree, paths, self._claims)
+        self._shard_list = ShardListZnodes(tree, paths, self._fence, self._claims)
         self._shards = ShardZnodes(tree, paths, self._fence)
         self._plans = PlanZnodes(tree, paths, self._fence)
         self._reports = ReportZnodes(tree, paths, self._fence)
 
     # ownership ------------------------------------------------------------------------------------------------
-    def acquire(self, owner: OwnerInfo, *, timeout_s: float) -> int:
-        return self._fence.acquire(owner, timeout_s=timeout_s)
+    def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
+        return self._fence.acquire(owner, timeout_s=timeout_s, task=task)
 
     def release(self) -> None:
         self._fence.release()
@@ -50,9 +55,12 @@ class ZnodeStateStore:
         self._tree.close()
 
     def read_owner(self) -> OwnerInfo | None:
-        """Who holds the ownership now, if anybody does."""
-        node = self._tree.read([self._paths.owner])[0]
-        return None if node is None else decode(node.data, OwnerInfo, self._paths.owner)
+        """Who holds the ownership now, if anybody does; of several tasks, the first."""
+        return next((holder.info for holder in self._claims.holders()), None)
+
+    def read_tasks(self) -> Mapping[TaskShare, OwnerInfo]:
+        """Which tasks share the ownership now, in order; none while one process has it whole."""
+        return {holder.task: holder.info for holder in self._claims.holders() if holder.task is not None}
 
     def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
         """Remove all state of the application and stream; returns how many shards had some.
@@ -110,11 +118,16 @@ class ZnodeStateStore:
         self._shards.remove(states)
 
     def save_shard_list(self, shard_ids: Sequence[str]) -> None:
-        self._shards.save_list(shard_ids)
+        self._shard_list.save(shard_ids)
 
-    def read_shard_list(self) -> list[str] | None:
-        """What `save_shard_list` wrote, or the ancestor."""
-        return self._shards.read_list()
+    def read_shard_list(self) -> ShardList | None:
+        return self._shard_list.read()
+
+    def watch_shard_list(self, callback: Callable[[], None]) -> None:
+        self._shard_list.watch(callback)
+
+    def try_lead(self) -> bool:
+        return self._shard_list.try_lead()
 
     # plans ----------------------------------------------------------------------------------------------------
     def read_pointer(self) -> PlanPointer | None:

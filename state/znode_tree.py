@@ -1,6 +1,6 @@
 """A tree of versioned nodes with transactions: what the state store needs of ZooKeeper, and no more.
 
-`zookeeper_store` implements it over kazoo, `memory_store` in memory; `znode_state_store` holds the rules of the
+`zookeeper_tree` implements it over kazoo, `memory_store` in memory; `znode_state_store` holds the rules of the
 state once, for both.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from state.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,17 @@ class ZnodeTree(Protocol):
 
     def session_id(self) -> int: ...
 
-    def wait_gone(self, path: str, timeout_s: float) -> bool:
-        """Wait until the node does not exist; False when it still does after `timeout_s`."""
+    def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
+        """Wait until the node is not there, or lives by another session; False when it still does not after `timeout_s`."""
+        ...
+
+    def watch(self, path: str, callback: Callable[[], None]) -> None:
+        """Call back after each change of the node, of which there may be none yet, and when one may have been missed.
+
+        Until `close`. The callback must return quickly, and raise nothing.
+        """
         ...
 
     def close(self) -> None:
-        """End the session, and with it its ephemeral nodes. Idempotent; the next call opens a new one."""
+        """End the session, and with it its ephemeral nodes and its watches. Idempotent; the next call opens a new one."""
         ...

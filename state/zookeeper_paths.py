@@ -1,6 +1,8 @@
 """Where the state of one application and stream is in ZooKeeper, and which names may be used for it.
 
     /<chroot>/<root>/<application>/<stream>/stream | start | epoch | owner | shardList | plan | tracked
+                                           /owner/<i>-of-<n>
+                                           /epoch/<i>-of-<n> | lister
                                            /<shardId>/state
                                            /batches/<planId>/<task>/end
                                            /batches/<planId>/report/<token>-<version>-<part>
@@ -12,9 +14,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from state.errors import InvalidStoreSettingError
 from state.plan import plan_number
+
+if TYPE_CHECKING:
+    from state.task_share import TaskShare
 
 # What ZooKeeper refuses in a path: https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html (The data model).
 # Java writes what lies beyond U+FFFF as two surrogates, which are refused.
@@ -72,6 +78,17 @@ class ZookeeperPaths:
     @property
     def owner(self) -> str:
         return f"{self.base}/owner"
+
+    def task_owner(self, task: TaskShare) -> str:
+        return f"{self.owner}/{task}"
+
+    def task_epoch(self, task: TaskShare) -> str:
+        return f"{self.epoch}/{task}"
+
+    @property
+    def lister(self) -> str:
+        """Which of the tasks writes the list of shards."""
+        return f"{self.epoch}/lister"
 
     @property
     def shard_list(self) -> str:

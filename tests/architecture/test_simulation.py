@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 DRIVEN = {
     "spark_job.coordinator": ("next_plan", "tasks", "pin_start", "prepare_available_now"),
-    "spark_job.planner": ("make_plan", "new_shards", "lapsed_shards"),
+    "spark_job.planner": ("make_plan",),
+    "kinesis_spout.shard_start": ("new_shards", "lapsed_shards"),
     "kinesis_spout.shard_lineage": ("readable", "vanished", "unfollowed", "out_of_sight"),
-    "spark_job.shard_catalog": ("refresh", "check_retention"),
+    "kinesis_spout.shard_catalog": ("refresh", "check_retention"),
     "spark_job.task_reader": ("read_task",),
     "spark_job.collecting": ("collect",),
     "spark_job.adopting": ("adopt",),
-    "spark_job.retry_reader": ("read",),
+    "kinesis_spout.retry_reader": ("read",),
     "spark_job.retry_planner": ("due_retries",),
     "spark_job.prober": ("ask",),
     "spark_job.settling": ("settle",),

@@ -18,7 +18,7 @@ from state.errors import (
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
 from state.shard_znodes import split_changes
-from state.state_store import StateChange
+from state.state_store import ShardList, StateChange
 from tests.support import state_values
 from tests.support.state_stores import OWNER, owned, sequence, state_at
 
@@ -83,7 +83,7 @@ def test_the_ancestors_checkpoint_is_taken_over(store_world: StoreWorld) -> None
     store = owned(store_world)
     known = store.load_states()["shardId-000000000003"]
     assert known.state == state_at(4955, "shardId-000000000003")
-    assert store.read_shard_list() == ["shardId-000000000003"]
+    assert store.read_shard_list() == ShardList(("shardId-000000000003",), 1)
     store.save_states([StateChange(known, state_at(5000, "shardId-000000000003"))])
     assert store.load_states()["shardId-000000000003"].state.checkpoint == sequence(5000)
 
@@ -174,12 +174,3 @@ def test_too_many_removals_at_a_time_are_refused(store_world: StoreWorld) -> Non
     with pytest.raises(StateTooLargeError, match="501 shard states"):
         store.remove_states(stored * 501)
     assert len(store.load_states()) == 1
-
-
-def test_the_list_of_shards_is_stored_as_the_ancestor_did(store_world: StoreWorld) -> None:
-    """Writing it again replaces it."""
-    store = owned(store_world)
-    store.save_shard_list(["a"])
-    store.save_shard_list(["a", "b"])
-    store.save_shard_list(["a", "b"])
-    assert msgspec.json.decode(store_world.get("shardList")) == {"shardList": ["a", "b"]}

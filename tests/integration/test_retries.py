@@ -57,7 +57,7 @@ def sunk(engine: MicroBatchEngine) -> list[str]:
 
 
 def unresolved(stream: StreamUnderTest) -> int:
-    return sum(record.count for state in stream.states().values() for record in state.unresolved)
+    return sum(state.unresolved_count for state in stream.states().values())
 
 
 def test_a_failed_record_comes_again_alone_with_its_second_delivery_and_is_acked(

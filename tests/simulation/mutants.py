@@ -122,7 +122,7 @@ PARTITION_MANAGER = (
     ),
     Mutant(
         "what has expired unread is passed over in silence",
-        "spark_job/shard_catalog.py",
+        "kinesis_spout/shard_catalog.py",
         "        new = [shard for shard in lapsed if shard not in self._reported]\n",
         "        new: list[str] = []\n",
     ),
@@ -199,13 +199,13 @@ OURS = (
     ),
     Mutant(
         "what never had a state is not missed",
-        "spark_job/shard_catalog.py",
+        "kinesis_spout/shard_catalog.py",
         "[*self._lost_since_pin(pin), *self._lost_between(pin)]",
         "list[str]()",
     ),
     Mutant(
         "a new shard is taken to be complete up to now",
-        "spark_job/shard_catalog.py",
+        "kinesis_spout/shard_catalog.py",
         "        return min(known_ms - LISTED_LATE_MS, self.service_now_ms())\n",
         "        return self.service_now_ms()\n",
         "tests/unit/spark_job/test_lost_records.py",
@@ -225,7 +225,7 @@ OURS = (
     ),
     Mutant(
         "a stream that is made anew under a running job is read on",
-        "spark_job/shard_catalog.py",
+        "kinesis_spout/shard_catalog.py",
         "        summary = self.bind()\n",
         "        summary = self.describe()\n",
     ),
@@ -243,7 +243,7 @@ OURS = (
     ),
     Mutant(
         "generations that nobody has seen are passed over in silence",
-        "spark_job/shard_catalog.py",
+        "kinesis_spout/shard_catalog.py",
         "        if alone:\n",
         "        if False:\n",
     ),

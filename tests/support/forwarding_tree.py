@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from state.znode_tree import Operation, Znode, ZnodeTree
 
@@ -31,8 +31,11 @@ class ForwardingTree:
     def session_id(self) -> int:
         return self._tree.session_id()
 
-    def wait_gone(self, path: str, timeout_s: float) -> bool:
-        return self._tree.wait_gone(path, timeout_s)
+    def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
+        return self._tree.wait_gone(path, owner_session, timeout_s)
+
+    def watch(self, path: str, callback: Callable[[], None]) -> None:
+        self._tree.watch(path, callback)
 
     def close(self) -> None:
         self._tree.close()

@@ -17,6 +17,7 @@ class InterposedTree(ForwardingTree):
 
     - `loses_answers`: each transaction is done, and then tried again by one who has not heard of it.
     - `before_write`: called once, before the next transaction that writes `path`.
+    - `before_wait`: called once, before the next wait for a node to go.
     """
 
     def __init__(self, tree: ZnodeTree) -> None:
@@ -24,10 +25,20 @@ class InterposedTree(ForwardingTree):
         self.loses_answers = False
         self._path = ""
         self._act: Callable[[], object] | None = None
+        self._act_before_wait: Callable[[], object] | None = None
 
     def before_write(self, path: str, act: Callable[[], object]) -> None:
         """`path` is the end of the node's path."""
         self._path, self._act = path, act
+
+    def before_wait(self, act: Callable[[], object]) -> None:
+        self._act_before_wait = act
+
+    def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
+        if self._act_before_wait is not None:
+            act, self._act_before_wait = self._act_before_wait, None
+            act()
+        return super().wait_gone(path, owner_session, timeout_s)
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
         if self._act is not None and operations and operations[-1].path.endswith(self._path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 REGION = "us-east-1"
 ACCESS_KEY = "AKIDEXAMPLE"
 SECRET_KEY = "not-a-secret"
-_START_LIMIT_S = 60.0
 
 
 @cache
@@ -74,14 +72,14 @@ def wait_until_active(client: Any, name: str, *, limit_s: float = 60.0) -> None:
 @pytest.fixture(scope="session")
 def moto_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A moto server in a process of its own; one for the session, so tests use stream names of their own."""
-    port = _free_port()
+    (port,) = emulator.free_ports(1)
     log = tmp_path_factory.mktemp("moto") / "moto.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=out, stderr=subprocess.STDOUT
         )
         try:
-            _wait_until_answering(port, process, str(log))
+            emulator.wait_until_answering(lambda: _answers(port), process, f"moto on port {port}", log, AssertionError)
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
@@ -154,23 +152,6 @@ def one_shard(service: Service) -> Service:
 def two_shards(service: Service) -> Service:
     create_stream(service.client, service.name, shards=2)
     return service
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _wait_until_answering(port: int, process: subprocess.Popen[bytes], log_name: str) -> None:
-    deadline = time.monotonic() + _START_LIMIT_S
-    while not _answers(port):
-        if process.poll() is not None:
-            pytest.fail(f"the server on port {port} ended with code {process.returncode}; see {log_name}")
-        if time.monotonic() > deadline:
-            pytest.fail(f"the server on port {port} does not answer after {_START_LIMIT_S:.0f} s; see {log_name}")
-        time.sleep(0.05)  # noqa: TID251  # a starting process announces nothing
 
 
 def _answers(port: int) -> bool:

@@ -14,6 +14,7 @@ from state.report import PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
 from state.state_store import OwnerInfo, StreamIdentity
+from state.task_share import TaskShare
 from state.znode_tree import Delete
 from state.zookeeper_store import ZookeeperStateStore
 
@@ -204,3 +205,10 @@ def failures(count: int, shards: int = 1, reason: str = "no rates for order") ->
         for shard in range(shards)
     )
     return PlanReport(shards=outcomes, failed=count * shards, retried=count * shards, done_ms=1_700_000_000_001)
+
+
+def task_of(world: StoreWorld, index: int, total: int, owner: OwnerInfo = OWNER) -> ZnodeStateStore:
+    """The store of task `index` of `total`."""
+    store = world.open()
+    store.acquire(owner, timeout_s=10, task=TaskShare(index, total))
+    return store

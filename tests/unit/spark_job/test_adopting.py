@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from kinesis_spout.aggregates import AggregatedRecordError
 from kinesis_spout.errors import DataLossError
 from spark_job.adopting import adopt
-from spark_job.rows import AggregatedRecordError
 from state.plan import PlannedRetry, ShardEnd, ShardSlice, TaskEnd, TaskPlan
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber

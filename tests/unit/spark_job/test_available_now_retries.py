@@ -19,7 +19,7 @@ HOUR_S = 3_600.0
 
 
 def unresolved(job: SimulatedJob) -> int:
-    return sum(record.count for state in job.states().values() for record in state.unresolved)
+    return sum(state.unresolved_count for state in job.states().values())
 
 
 def available_now(job: SimulatedJob, outcomes: PlayedOutcomes, start: str = "", **options: Any) -> tuple[str, list[Row]]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kinesis_spout.aggregates import AggregatedRecordError
 from spark_job.collecting import Held, collect
-from spark_job.rows import AggregatedRecordError
 from state.plan import ChildShard, PlannedRetry, ShardEnd, ShardSlice, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber

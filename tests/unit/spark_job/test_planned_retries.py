@@ -26,7 +26,7 @@ def plan_of(job: SimulatedJob, plan_id: str) -> Plan:
 
 
 def unresolved(job: SimulatedJob) -> int:
-    return sum(record.count for state in job.states().values() for record in state.unresolved)
+    return sum(state.unresolved_count for state in job.states().values())
 
 
 # when ---------------------------------------------------------------------------------------------------------

@@ -10,21 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_spout.shard_info import ShardInfo
-from spark_job.planner import (
-    PlanLimits,
-    lapsed_shards,
-    make_plan,
-    new_shards,
-    share_records,
-    start_position,
-)
+from kinesis_spout.shard_start import lapsed_shards, new_shards, start_position
+from spark_job.planner import PlanLimits, make_plan, share_records
 from spark_job.retry_planner import DueRetry, due_retries, queued_retries
 from state.codec import MAX_VALUE_BYTES, encode
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import ShardState, UnresolvedRecord
 from state.state_store import StartPin
+from tests.support.shards import shard, state
 
 if TYPE_CHECKING:
     from state.plan import ShardSlice
@@ -39,22 +33,6 @@ LIMITS = PlanLimits(
 )
 LATER = Position.at_timestamp(1_000_000)
 PIN = StartPin(time_ms=1_002_000, wish="LATEST", position=LATER, shards=("a", "b"), shard_positions={"b": TRIM_HORIZON})
-
-
-def shard(shard_id: str, *parents: str) -> ShardInfo:
-    return ShardInfo(
-        shard_id=shard_id, parents=parents, hash_key_range=(0, 1), starting_sequence=SequenceNumber(1), ending_sequence=None
-    )
-
-
-def state(shard_id: str, *parents: str, ended: bool = False, verified_until_ms: int | None = None) -> ShardState:
-    return ShardState(
-        shard_id=shard_id,
-        parents=parents,
-        read_position=SHARD_END if ended else TRIM_HORIZON,
-        lifecycle=Lifecycle.FINISHED if ended else Lifecycle.ACTIVE,
-        verified_until_ms=verified_until_ms,
-    )
 
 
 def by_id(*states: ShardState) -> dict[str, ShardState]:

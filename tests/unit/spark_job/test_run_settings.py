@@ -8,10 +8,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from kinesis_spout.cli_connection import parse_pairs
 from kinesis_spout.cli_errors import CliError
 from kinesis_spout.errors import ConfigError
 from spark_job.run_command import run
-from spark_job.run_settings import load_process, parse_pairs, source_of
+from spark_job.run_settings import load_process, source_of
 
 if TYPE_CHECKING:
     from pathlib import Path

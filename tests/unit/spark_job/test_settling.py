@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from spark_job.settling import settle, write_states
+from spark_job.settling import settle
 from state.errors import PlanClosedError, StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.plan import Plan, PlanStatus, ShardEnd, ShardSlice, TaskEnd, TaskPlan
@@ -14,6 +14,7 @@ from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StateChange, StoredState
+from state.state_writing import write_states
 from tests.support.breaking_tree import breaking_store
 from tests.support.settled_plan import (
     CHILDREN,

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from state.due_queue import DueQueue
 from tests.support.tracker import seq, seqs
+
+if TYPE_CHECKING:
+    from state.sequence_number import SequenceNumber
 
 
 def test_what_is_due_comes_by_time_then_by_sequence_number() -> None:
     """And nothing before its time."""
-    queue = DueQueue()
+    queue: DueQueue[SequenceNumber] = DueQueue()
     for number, due_ms in ((3, 10), (1, 20), (2, 10)):
         queue.put(seq(number), due_ms)
     assert queue.next_ms() == 10
@@ -17,7 +22,7 @@ def test_what_is_due_comes_by_time_then_by_sequence_number() -> None:
 
 def test_what_was_discarded_or_moved_does_not_come_at_its_old_time() -> None:
     """Also when it was put back to the time that it had first."""
-    queue = DueQueue()
+    queue: DueQueue[SequenceNumber] = DueQueue()
     for number in (1, 2, 3):
         queue.put(seq(number), 10)
     queue.discard(seq(1))
@@ -32,7 +37,7 @@ def test_what_was_discarded_or_moved_does_not_come_at_its_old_time() -> None:
 
 def test_memory_follows_what_is_in_the_queue() -> None:
     """Not what ever was: deadlines of answered records would pile up otherwise."""
-    queue = DueQueue()
+    queue: DueQueue[SequenceNumber] = DueQueue()
     for number in range(10_000):
         queue.put(seq(number), number)
         queue.discard(seq(number))

@@ -7,7 +7,7 @@ import pytest
 from state.errors import ConflictError, StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.plan import PlanPointer, PlanStatus
-from state.state_store import StateChange, StoredState
+from state.state_store import ShardList, StateChange, StoredState
 from tests.support.state_stores import OTHER, OWNER, end, plan, state_at
 
 
@@ -57,7 +57,7 @@ def test_plans_survive_lost_answers(backend: MemoryBackend, store: MemoryStateSt
         step()
     assert store.read_pointer() == PlanPointer("2-aa", PlanStatus.OPEN)
     assert store.known_plans() == ["2-aa"]
-    assert store.read_shard_list() == ["a"]
+    assert store.read_shard_list() == ShardList(("a",), 0)
 
 
 def test_an_end_whose_answer_was_lost_is_known_by_its_token(backend: MemoryBackend, store: MemoryStateStore) -> None:

@@ -9,21 +9,20 @@ import msgspec
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
 from kinesis_spout.shard_lineage import ShardLineage, open_range_holes
-from spark_job.planner import lapsed_shards, new_shards
-from spark_job.settling import write_states
+from kinesis_spout.shard_start import lapsed_shards, new_shards
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
 from state.shard_znodes import MAX_STATES_PER_WRITE
 from state.state_store import StartPin, StateChange, StateStore, StoredState, StreamIdentity
+from state.state_writing import write_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from kinesis_spout.catalog_seams import CatalogSettings, TipWatch
     from kinesis_spout.clock import Clock
     from kinesis_spout.kinesis_client import KinesisClient
     from kinesis_spout.shard_info import ShardInfo, StreamSummary
-    from spark_job.settings import SourceSettings
-    from spark_job.shard_watch import ShardWatch
     from state.sequence_number import SequenceNumber
 
 _T = TypeVar("_T")
@@ -38,7 +37,7 @@ class ShardCatalog:
     """One per query. `states` is a cache of what the store has, always replaced or updated with what a write returned."""
 
     def __init__(
-        self, settings: SourceSettings, store: StateStore, client: KinesisClient, clock: Clock, watch: ShardWatch
+        self, settings: CatalogSettings, store: StateStore, client: KinesisClient, clock: Clock, watch: TipWatch
     ) -> None:
         self.states: dict[str, StoredState] = {}
         self._settings = settings
@@ -47,6 +46,7 @@ class ShardCatalog:
         self._clock = clock
         self._watch = watch
         self._listing: tuple[ShardInfo, ...] = ()
+        self._saved_list: tuple[str, ...] = ()
         self._listed_s = NEVER_S
         self._listed_ms = 0
         self._relist_s = settings.shard_refresh_interval_ms / 1000
@@ -94,14 +94,21 @@ class ShardCatalog:
         fresh = new_shards(self._listing, self.shard_states(), pin, seen_ms=self.seen_ms(pin))
         self._listed_ms = self.service_now_ms()
         self._save([StateChange(before=None, after=state) for state in fresh])
-        if fresh:
-            self._store.save_shard_list([shard.shard_id for shard in self._listing])
+        self._save_list()
         self._watch.keep_only(self.states)
         self._check_holes(summary)
         self._remove_tombstones(summary)
         self._check_vanished(summary)
         interval_s = self._settings.shard_refresh_interval_ms / 1000
         self._relist_s = min(interval_s, RELIST_S) if self.unfollowed() else interval_s
+
+    def follow(self) -> None:
+        """List the shards anew as `refresh` does, for one that only looks: another process keeps the states and the list."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._listed_s >= self._settings.shard_refresh_interval_ms / 1000:
+            self.describe()
+            self._listing = self._client.list_shards()
+            self._listed_s = now_s
 
     def seen_ms(self, pin: StartPin) -> int:
         """When every shard that the service had is known to have had a state: at the last listing, which was not long after
@@ -111,6 +118,13 @@ class ShardCatalog:
         read_ms = [stored.state.verified_until_ms for stored in self.states.values()]
         known_ms = max([pin.time_ms, self._listed_ms, *(ms for ms in read_ms if ms is not None)])
         return min(known_ms - LISTED_LATE_MS, self.service_now_ms())
+
+    def _save_list(self) -> None:
+        """Those who share the shards watch the list, so it is written when it is another one."""
+        listed = tuple(shard.shard_id for shard in self._listing)
+        if listed != self._saved_list:
+            self._store.save_shard_list(listed)
+            self._saved_list = listed
 
     # views ----------------------------------------------------------------------------------------------------
     def shard_states(self) -> dict[str, ShardState]:

@@ -11,30 +11,54 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_spout.errors import ShardNotFoundError, ThrottledError
+from kinesis_spout.no_more import no_more
 from kinesis_spout.shard_getter import KinesisShardGetter
-from spark_job.no_more import no_more
-from spark_job.shard_watch import ITERATOR_LIFE_S
-from spark_job.worker import Search
+from kinesis_spout.shard_info import ITERATOR_LIFE_S
 from state.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from random import Random
 
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.kinesis_client import KinesisClient
+    from kinesis_spout.pacing import Pacer
+    from kinesis_spout.retry_room import RetryRoom
     from kinesis_spout.shard_getter import Page
-    from spark_job.retry_room import RetryRoom
-    from spark_job.worker import WorkerServices
     from state.plan import PlannedRetry
     from state.sequence_number import SequenceNumber
 
 FIRST_PAGE_RECORDS = 1_000
 MOST_PAGE_RECORDS = 10_000
 STRETCHES_AHEAD = 2  # a number that lies no more than so many pages' stretch ahead is read on to
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How far a shard's retry `first` was looked for in vain: the iterator to go on with, and when the service gave it."""
+
+    first: SequenceNumber
+    iterator: str
+    at_s: float
+
+
+class RetryServices(Protocol):
+    """What a reader of retries talks through. `searches`: by shard, where the next reader may go on; a hint, it may be lost."""
+
+    client: KinesisClient
+    clock: Clock
+    random: Random
+    searches: dict[str, Search]
+
+    def retry_pacer(self, shard_id: str) -> Pacer:
+        """The shard's pace for reading retries."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +76,7 @@ class RetryReader:
     numbers are in `gone` no record is left. What it goes by are the numbers alone, so a second reader finds the same.
     """
 
-    def __init__(self, shard_id: str, retries: Sequence[PlannedRetry], services: WorkerServices) -> None:
+    def __init__(self, shard_id: str, retries: Sequence[PlannedRetry], services: RetryServices) -> None:
         self.done = 0
         self.rows = 0
         self.gone: list[SequenceNumber] = []

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from spark_job.option_values import StartWish
-from spark_job.start import LATEST_MARGIN_MS, pin_start, pinned
+from kinesis_spout.start import LATEST_MARGIN_MS, StartWish, pin_start, pinned
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.position import TRIM_HORIZON, Position, StartingPosition
 from state.sequence_number import SequenceNumber

@@ -8,7 +8,7 @@ from kinesis_spout.get_records_decoder import PAGE_SCHEMA
 from kinesis_spout.shard_getter import Page
 
 
-def no_more(shard_id: str) -> Page:
+def no_more(shard_id: str, *, ended: bool = True) -> Page:
     return Page(
         shard_id=shard_id,
         records=pa.RecordBatch.from_pylist([], schema=PAGE_SCHEMA),
@@ -20,7 +20,7 @@ def no_more(shard_id: str) -> Page:
         millis_behind_latest=0,
         child_shards=(),
         next_iterator=None,
-        ended=True,
+        ended=ended,
         at_tip=False,
         service_time_ms=None,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.config import nearest_name
@@ -12,9 +14,23 @@ from state.state_store import StartPin, StateStore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_job.option_values import StartWish
-
 LATEST_MARGIN_MS = 2_000  # the service's Date header is cut to whole seconds: start a little earlier rather than late
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartWish:
+    """What the user asked for as the start: one wish for all shards, and wishes for single shards."""
+
+    default: StartingPosition
+    shards: tuple[tuple[str, StartingPosition], ...] = ()
+
+    @property
+    def text(self) -> str:
+        return (
+            self.default.text
+            if not self.shards
+            else json.dumps({"default": self.default.text} | {s: w.text for s, w in self.shards})
+        )
 
 
 def pin_start(store: StateStore, wish: StartWish, now_ms: int, shard_ids: Sequence[str]) -> StartPin:

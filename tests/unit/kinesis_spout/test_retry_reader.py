@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.errors import RequestRefusedError
+from kinesis_spout.retry_reader import RetryReader
+from kinesis_spout.retry_room import BOUNDLESS, RetryRoom
 from kinesis_spout.testing import expired_iterator, internal_failure, throttle
-from spark_job.retry_reader import RetryReader
-from spark_job.retry_room import BOUNDLESS, RetryRoom
 from state.plan import PlannedRetry
 from state.sequence_number import SequenceNumber
 from tests.support.simulated_job import STREAM, SimulatedJob, shard

@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from spark_job.payload import fitting_records, payload_bytes
+from kinesis_spout.payload import fitting_records, payload_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

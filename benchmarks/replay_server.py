@@ -1,0 +1,130 @@
+"""A server that answers as Kinesis does from bodies made beforehand, so that a measurement is not one of the server.
+
+It knows one stream, its shards and their records, which do not change; limits, retention and faults there are none.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import socketserver
+import threading
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.clock import SystemClock
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+FIRST_NUMBER = 49590338271490256608559692538361571095921575989136588898
+PAGE = 10_000
+
+
+def make_pages(records: int, size: int, seed: int, first_ms: int) -> list[bytes]:
+    """GetRecords bodies of one shard; the iterator of page n is n."""
+    rng = random.Random(seed)  # noqa: S311  # the same bodies in every run
+    payloads = [base64.b64encode(rng.randbytes(size)).decode() for _ in range(min(records, PAGE))]
+    pages = []
+    for first in range(0, records, PAGE):
+        rows = [
+            {
+                "SequenceNumber": str(FIRST_NUMBER + 7 * (first + i)),
+                "ApproximateArrivalTimestamp": (first_ms + (first + i) // 100) / 1000,
+                "Data": payloads[i],
+                "PartitionKey": f"carrier-{i % 1000}",
+            }
+            for i in range(min(PAGE, records - first))
+        ]
+        pages.append(json.dumps({"Records": rows, "MillisBehindLatest": max(0, records - first - PAGE)})[:-1].encode())
+    return pages
+
+
+class ReplayedStream:
+    """A stream of so many shards, each with its share of the records."""
+
+    def __init__(self, name: str, shards: int, records: int, size: int) -> None:
+        self.name = name
+        created_ms = SystemClock().now_ms() - 60_000
+        self.pages = [make_pages(records // shards, size, n, created_ms) for n in range(shards)]
+        self.created_s = created_ms / 1000
+
+    def answer(self, action: str, asked: dict[str, Any]) -> bytes:
+        if action == "GetRecords":
+            shard, page = map(int, asked["ShardIterator"].split("."))
+            pages = self.pages[shard]
+            body = pages[page] if page < len(pages) else b'{"Records": [], "MillisBehindLatest": 0'
+            return body + b', "NextShardIterator": "%d.%d"}' % (shard, min(page + 1, len(pages)))
+        return json.dumps(self._control(action, asked)).encode()
+
+    def _control(self, action: str, asked: dict[str, Any]) -> dict[str, Any]:
+        if action == "GetShardIterator":
+            return {"ShardIterator": f"{int(asked['ShardId'][-12:])}.0"}
+        stream = {
+            "StreamName": self.name,
+            "StreamARN": f"arn:aws:kinesis:us-east-1:000000000000:stream/{self.name}",
+            "StreamStatus": "ACTIVE",
+            "RetentionPeriodHours": 24,
+            "StreamCreationTimestamp": self.created_s,
+            "EnhancedMonitoring": [],
+        }
+        if action == "ListShards":
+            return {"Shards": self._shards()}
+        if action == "DescribeStream":
+            return {"StreamDescription": {**stream, "Shards": self._shards(), "HasMoreShards": False}}
+        return {"StreamDescriptionSummary": {**stream, "OpenShardCount": len(self.pages)}}
+
+    def _shards(self) -> list[dict[str, Any]]:
+        step = 2**128 // len(self.pages)
+        return [
+            {
+                "ShardId": f"shardId-{n:012d}",
+                "HashKeyRange": {
+                    "StartingHashKey": str(n * step),
+                    "EndingHashKey": str((n + 1) * step - 1 if n + 1 < len(self.pages) else 2**128 - 1),
+                },
+                "SequenceNumberRange": {"StartingSequenceNumber": str(FIRST_NUMBER - 1)},
+            }
+            for n in range(len(self.pages))
+        ]
+
+
+def _handler(stream: ReplayedStream) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
+            body = stream.answer(self.headers["X-Amz-Target"].partition(".")[2], asked)
+            head = (
+                f"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.1\r\nx-amzn-RequestId: 1\r\n"
+                f"Date: {formatdate(usegmt=True)}\r\nContent-Length: {len(body)}\r\n\r\n"
+            )
+            self.wfile.write(head.encode() + body)
+
+        def log_message(self, *_arguments: object) -> None:
+            """Nothing to say."""
+
+    return Handler
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)  # without a look at the host's name
+        self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
+
+
+def serve(shards: int, records: int, size: int, pipe: Connection) -> None:
+    """The server's process: make the bodies, tell the address, end when the pipe closes."""
+    with _Server(("127.0.0.1", 0), _handler(ReplayedStream("benchmark", shards, records, size))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        pipe.send(f"http://127.0.0.1:{server.server_port}")
+        try:
+            pipe.recv()
+        except EOFError:
+            server.shutdown()

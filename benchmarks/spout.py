@@ -1,0 +1,141 @@
+"""The standalone spout beside a plain boto3 loop and the async-kinesis package, and its latency under a light load.
+
+    python benchmarks/spout.py [--json] [--records N] [--rounds N] [--peer]
+
+Each reader is a process of its own, reads the same records from the same server on this machine and hands every payload to the
+same lines of code; a run counts only if all of them saw the same. Given are records per second of processor time, so per
+core, which what else the machine does disturbs least. --peer installs async-kinesis in a place of its own (.tools) and takes part
+in the comparison. The latency is from before a put to after the ack, at some 20 puts a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from benchmarks.replay_server import serve
+from kinesis_spout.config import AwsConfig
+from kinesis_spout.spout import KinesisSpout, SpoutConfig
+from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
+
+SHARDS, RECORD_BYTES = 4, 100
+AIMS = {"boto3": 3.0, "async-kinesis": 10.0}
+PEER = "async-kinesis==3.0.1"
+ROOT = Path(__file__).resolve().parents[1]
+PUTS, PUT_INTERVAL_S, AIM_P99_MS = 200, 0.05, 400
+
+
+def peer_python() -> Path:
+    """The interpreter of an environment that has the peer, made when it is not there."""
+    home = ROOT / ".tools" / "async-kinesis"
+    python = home / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", PEER], check=True)
+    return python
+
+
+def read(reader: str, endpoint_url: str, records: int) -> dict[str, Any]:
+    """One reader's run in a process of its own."""
+    python = peer_python() if reader == "async-kinesis" else Path(sys.executable)
+    program = str(ROOT / "benchmarks" / "spout_readers.py")
+    environment = os.environ if reader == "async-kinesis" else {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [str(python), program, reader, endpoint_url, str(records)], capture_output=True, text=True, env=environment, check=False
+    )
+    if ran.returncode:
+        raise SystemExit(f"{reader} failed: {ran.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+def compare(records: int, rounds: int, readers: list[str]) -> dict[str, Any]:
+    """Records per second of processor time, the best of the rounds, which take turns."""
+    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(SHARDS, records, RECORD_BYTES, theirs), daemon=True)
+    server.start()
+    theirs.close()
+    runs: dict[str, list[dict[str, Any]]] = {reader: [] for reader in readers}
+    try:
+        endpoint_url = ours.recv()
+        for _ in range(rounds):
+            for reader in readers:
+                runs[reader].append(read(reader, endpoint_url, records))
+    finally:
+        ours.close()
+        server.join(10)
+    seen = {(run["records"], run["payload_bytes"], run["checksum"]) for each in runs.values() for run in each}
+    if len(seen) != 1 or next(iter(seen))[0] != records:
+        raise SystemExit(f"the readers did not read the same: {seen}")
+    rates = {reader: max(run["records"] / run["cpu_s"] for run in each) for reader, each in runs.items()}
+    walls = {reader: max(run["records"] / run["wall_s"] for run in each) for reader, each in runs.items()}
+    return {
+        "records": records,
+        "record_bytes": RECORD_BYTES,
+        "rounds": rounds,
+        "records_per_cpu_s": {reader: round(rate) for reader, rate in rates.items()},
+        "records_per_s": {reader: round(rate) for reader, rate in walls.items()},
+        "times_faster": {reader: round(rates["spout"] / rate, 1) for reader, rate in rates.items() if reader != "spout"},
+    }
+
+
+def latency() -> dict[str, int]:
+    """Milliseconds from before a put to after its ack."""
+    fake = FakeKinesis()
+    fake.create("benchmark", shards=2)
+    took: list[float] = []
+    with FakeKinesisServer(fake) as server:
+        aws = AwsConfig(region="us-east-1", endpoint_url=server.endpoint_url, access_key_id="b", secret_access_key="b")  # noqa: S106
+        config = SpoutConfig(stream="benchmark", aws=aws, starting_position="TRIM_HORIZON")
+
+        def produce() -> None:
+            for number in range(PUTS):
+                fake.put("benchmark", f"key {number}", b"%d" % time.perf_counter_ns())
+                time.sleep(PUT_INTERVAL_S)  # noqa: TID251  # the load of the measurement
+
+        with KinesisSpout(config) as spout:
+            producer = threading.Thread(target=produce)
+            producer.start()
+            for emission in spout.emissions():
+                with emission:
+                    pass
+                took.append((time.perf_counter_ns() - int(emission.data)) / 1e6)
+                if len(took) == PUTS:
+                    break
+            producer.join()
+    return {"p50_ms": round(median(took)), "p99_ms": round(quantiles(took, n=100)[98])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--peer", action="store_true", help="compare with async-kinesis too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    readers = ["spout", "boto3", *(["async-kinesis"] if options.peer else [])]
+    found = {"benchmark": "spout", **compare(options.records, options.rounds, readers), "put_to_ack": latency()}
+    if options.json:
+        print(json.dumps(found))
+        return
+    for reader in readers:
+        print(
+            f"{reader:14} {found['records_per_cpu_s'][reader]:>9,} records/s a core, {found['records_per_s'][reader]:>9,} in all"
+        )
+    for reader, times in found["times_faster"].items():
+        print(f"the spout does {times} times what {reader} does (aim: {AIMS[reader]:g})")
+    times = found["put_to_ack"]
+    print(f"put to ack under light load: p50 {times['p50_ms']} ms, p99 {times['p99_ms']} ms (aim: p99 below {AIM_P99_MS})")
+
+
+if __name__ == "__main__":
+    main()

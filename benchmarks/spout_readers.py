@@ -1,0 +1,112 @@
+"""The readers that `spout.py` compares, each in a process of its own: reads every record once, says what it saw and what it took.
+
+    python spout_readers.py spout|boto3|async-kinesis ENDPOINT RECORDS
+
+All of them give every record's payload as bytes to the same few lines, which count it and add its checksum up. The reader of
+async-kinesis imports nothing of ours, so that it can run where only that package is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+import zlib
+from typing import Any
+
+STREAM = "benchmark"
+KEYS = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "benchmark", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+class Seen:
+    """What was read. `add` is all that a reader does with a payload."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.payload_bytes = 0
+        self.checksum = 0
+
+    def add(self, data: bytes) -> None:
+        self.records += 1
+        self.payload_bytes += len(data)
+        self.checksum = (self.checksum + zlib.crc32(data)) & 0xFFFFFFFF
+
+
+def spout(endpoint_url: str, records: int, seen: Seen) -> None:
+    """With tracking, round robin, acks record by record, commits once a second."""
+    from kinesis_spout.config import AwsConfig, ReadRate  # noqa: PLC0415  # not there in the process of async-kinesis
+    from kinesis_spout.spout import KinesisSpout, SpoutConfig  # noqa: PLC0415
+
+    config = SpoutConfig(
+        stream=STREAM,
+        aws=AwsConfig(region="us-east-1", endpoint_url=endpoint_url),
+        starting_position="TRIM_HORIZON",
+        rate=ReadRate(reads_per_second=1000, bytes_per_second=1e9),
+    )
+    add = seen.add
+    with KinesisSpout(config) as opened:
+        for emission in opened.emissions():
+            add(emission.data)
+            emission.ack()
+            if seen.records == records:
+                break
+
+
+def boto3(endpoint_url: str, _records: int, seen: Seen) -> None:
+    """The loop that everybody writes: one shard after the other, nothing tracked, nothing stored."""
+    import boto3 as boto  # noqa: PLC0415  # not there in the process of async-kinesis
+
+    client = boto.client("kinesis", endpoint_url=endpoint_url)
+    add = seen.add
+    for shard in client.list_shards(StreamName=STREAM)["Shards"]:
+        iterator = client.get_shard_iterator(StreamName=STREAM, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON")
+        answer = client.get_records(ShardIterator=iterator["ShardIterator"], Limit=10_000)
+        while answer["Records"]:
+            for record in answer["Records"]:
+                add(record["Data"])
+            answer = client.get_records(ShardIterator=answer["NextShardIterator"], Limit=10_000)
+
+
+def async_kinesis(endpoint_url: str, records: int, seen: Seen) -> None:
+    """Its consumer, with the checkpointer that keeps nothing, and payloads as they are."""
+    from kinesis import Consumer  # type: ignore[import-not-found]  # noqa: PLC0415  # installed in its own place only
+    from kinesis.aggregators import SimpleAggregator  # type: ignore[import-not-found]  # noqa: PLC0415
+    from kinesis.processors import Processor  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    class Payloads(Processor, SimpleAggregator):  # type: ignore[misc]  # the package has no types here
+        def serialize(self, item: bytes) -> bytes:
+            return item
+
+        def deserialize(self, data: bytes) -> bytes:
+            return data
+
+    async def read() -> None:
+        options: dict[str, Any] = {"shard_fetch_rate": 1000, "sleep_time_no_records": 0.01, "max_queue_size": 100_000}
+        async with Consumer(
+            STREAM, endpoint_url=endpoint_url, region_name="us-east-1", processor=Payloads(), **options
+        ) as consumer:
+            async for data in consumer:
+                seen.add(data)
+                if seen.records == records:
+                    break
+
+    asyncio.run(read())
+
+
+READERS = {"spout": spout, "boto3": boto3, "async-kinesis": async_kinesis}
+
+
+def main() -> None:
+    name, endpoint_url, records = sys.argv[1:]
+    os.environ.update(KEYS)
+    seen = Seen()
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    READERS[name](endpoint_url, int(records), seen)
+    took = {"wall_s": time.perf_counter() - began_s, "cpu_s": time.process_time() - began_cpu_s}
+    print(json.dumps(vars(seen) | took))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""What a dead-letter callable gets: an exhausted record, with all that is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A record that is not tried again. It may come twice: a crash between the call and the next commit repeats it.
+
+    `attempts`: deliveries that had an outcome. `reason`: of the last failure. Times in ms since 1970 UTC. `data`,
+    `partition_key` and `approximate_arrival_ms` are None where the stream did not have the record any more; then
+    `count` may be above 1: so many records from `sequence_number` to `last_sequence_number`. The repr leaves payload and key out.
+    """
+
+    stream_name: str
+    shard_id: str
+    sequence_number: str
+    sub_sequence_number: int = 0
+    last_sequence_number: str
+    count: int = 1
+    attempts: int
+    reason: str | None
+    first_failure_ms: int | None
+    last_failure_ms: int | None
+    data: bytes | None = field(repr=False)
+    partition_key: str | None = field(repr=False)
+    approximate_arrival_ms: int | None
+
+    @property
+    def message_id(self) -> str:
+        """`shardId:sequence[.sub]:attempt` of the last delivery."""
+        sub = f".{self.sub_sequence_number}" if self.sub_sequence_number else ""
+        return f"{self.shard_id}:{self.sequence_number}{sub}:{self.attempts}"

@@ -1,0 +1,130 @@
+"""Records of one shard that are emitted one after the other, for the first time each: which are pending, and which are acked.
+
+Most records are acked soon after they were emitted, and about in order. As long as nothing else happens, a byte of bookkeeping
+per record is enough; the tracker gets one node for a whole stretch of acked records (`TrackedShard`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PENDING = 1
+ACKED = 2
+
+
+class RecordRun:
+    """The first `emitted` of the records were handed over. Not safe from several threads at a time.
+
+    The lists are parallel: sequence numbers, payloads, partition keys, arrival times (ms since 1970), and, where
+    emissions time out, the deadline of each one that was emitted (ms), which never goes back.
+    `registered`: the tracker knows the records, so their outcomes go there.
+    """
+
+    __slots__ = (
+        "_first_open",
+        "arrivals",
+        "data",
+        "deadlines",
+        "emitted",
+        "keys",
+        "pending",
+        "registered",
+        "sequences",
+        "size",
+        "states",
+    )
+
+    def __init__(self, sequences: list[int], data: list[bytes], keys: list[str], arrivals: list[int]) -> None:
+        self.sequences = sequences
+        self.data = data
+        self.keys = keys
+        self.arrivals = arrivals
+        self.deadlines: list[int] = []
+        self.size = len(sequences)
+        self.states = bytearray(self.size)
+        self.emitted = 0
+        self.pending = 0
+        self.registered = False
+        self._first_open = 0
+
+    @classmethod
+    def of(cls, records: pa.RecordBatch) -> RecordRun:
+        """From rows of the decoder's columns."""
+        arrivals = pc.divide(records.column("approximateArrivalTimestamp").cast(pa.int64()), 1000)
+        return cls(
+            list(map(int, records.column("sequenceNumber").to_pylist())),
+            records.column("data").to_pylist(),
+            records.column("partitionKey").to_pylist(),
+            arrivals.to_pylist(),
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """All of it was emitted."""
+        return self.emitted == self.size
+
+    @property
+    def payload_bytes(self) -> int:
+        return sum(map(len, self.data))
+
+    def cut(self) -> RecordRun:
+        """Take what was not emitted yet out, as a run of its own."""
+        at = self.emitted
+        rest = self.part(at, self.size)
+        for column in (self.sequences, self.data, self.keys, self.arrivals, self.states):
+            del column[at:]
+        self.size = at
+        return rest
+
+    def part(self, first: int, end: int) -> RecordRun:
+        """Some of the records alone, as if they had not been emitted."""
+        some = slice(first, end)
+        return RecordRun(self.sequences[some], self.data[some], self.keys[some], self.arrivals[some])
+
+    def single(self, index: int) -> RecordRun:
+        """One record alone, for when it is kept longer than the others."""
+        return self.part(index, index + 1)
+
+    def extend(self, other: RecordRun) -> None:
+        """Add the records of another run, not emitted yet."""
+        self.sequences += other.sequences
+        self.data += other.data
+        self.keys += other.keys
+        self.arrivals += other.arrivals
+        self.states += bytes(other.size)
+        self.size += other.size
+
+    def index_of(self, sequence: int) -> int | None:
+        """Where a record that was emitted stands."""
+        index = bisect_left(self.sequences, sequence)
+        return index if index < self.emitted and self.sequences[index] == sequence else None
+
+    def oldest_pending(self) -> int | None:
+        """The first record that is pending; None when none is. Amortised O(1)."""
+        states, emitted = self.states, self.emitted
+        at = self._first_open
+        while at < emitted and states[at] != PENDING:
+            at += 1
+        self._first_open = at
+        return at if at < emitted else None
+
+    def next_deadline_ms(self) -> int | None:
+        """The earliest deadline of what is pending; None without one."""
+        if not self.deadlines:
+            return None
+        oldest = self.oldest_pending()
+        return None if oldest is None else self.deadlines[oldest]
+
+    def stretches(self) -> Iterator[tuple[int, range]]:
+        """What was emitted as (PENDING or ACKED, indices), in order: records of one state that follow each other."""
+        for state, indices in groupby(range(self.emitted), key=self.states.__getitem__):
+            found = list(indices)
+            yield state, range(found[0], found[-1] + 1)

@@ -1,0 +1,187 @@
+"""The standalone spout: a stream, record by record, in one Python process, with the guarantees of the Spark source.
+
+    with KinesisSpout(SpoutConfig(stream="orders", application="billing", zookeeper="zk:2181")) as spout:
+        for emission in spout.emissions():
+            with emission:
+                bill(emission.data)
+
+Every record is handed over until its outcome is an ack, or it is exhausted and dead-lettered. The checkpoint moves only over what
+is acked without a gap. After a crash, what was not acked comes again, with its attempts, and so does what was acked since the
+last commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kinesis_spout.errors import KinesisError
+from kinesis_spout.spout_config import SpoutConfig
+from kinesis_spout.spout_emission import FailRecordError, SpoutEmission
+from kinesis_spout.spout_metrics import SpoutMetrics, WaitTimes
+from kinesis_spout.spout_session import SpoutSession
+from scheme.errors import MalformedRecordError
+from state.emission import parse_message_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from kinesis_spout.spout_core import Place
+    from kinesis_spout.spout_services import SpoutServices
+
+__all__ = ["FailRecordError", "KinesisSpout", "SpoutClosedError", "SpoutConfig", "SpoutEmission"]
+log = logging.getLogger("kinesis_spout")
+MOST_MALFORMED_A_CALL = 100
+
+
+class SpoutClosedError(KinesisError):
+    """The spout is not open."""
+
+
+class KinesisSpout:
+    """Constructing it does no I/O. `next_tuple` is for one thread at a time; everything else is safe from any thread.
+
+    `services` are the connections of a test or a simulation; without them the spout makes its own from the configuration.
+    """
+
+    def __init__(self, config: SpoutConfig, *, services: SpoutServices | None = None) -> None:
+        self.config = config
+        self._given = services
+        self._session: SpoutSession | None = None
+        self._scheme = config.scheme
+        self._active = config.start_active
+        self._waits = WaitTimes()
+
+    # life ---------------------------------------------------------------------------------------------------------
+    def open(self) -> None:
+        """Connect, take the ownership (waits up to `owner_wait_s` for another holder's to lapse), begin to read ahead.
+
+        Raises `KinesisError` and `state.errors.StateError`; nothing is left open then. Opened again after `close` it goes on.
+        """
+        if self._session is not None:
+            raise SpoutClosedError("the spout is open already; close it before it is opened again")
+        self._session = SpoutSession.begin(self.config, self._given)
+
+    def close(self) -> None:
+        """Stop reading, commit what has an outcome, give the ownership up. Emissions without one come again. Idempotent."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.end()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def is_open(self) -> bool:
+        return self._session is not None
+
+    @property
+    def is_active(self) -> bool:
+        return self._active
+
+    def activate(self) -> None:
+        """Hand records over (again)."""
+        self._active = True
+        if (session := self._session) is not None:
+            session.notify()
+
+    def deactivate(self) -> None:
+        """Hand no more records over, and commit. Outcomes are taken, retries and time-outs counted, as before."""
+        self._active = False
+        if (session := self._session) is not None:
+            session.commit_soon()
+
+    # emissions ----------------------------------------------------------------------------------------------------
+    def next_tuple(self) -> SpoutEmission | None:
+        """The next record, or None when there is none right now, the spout is not active, or `max_pending` are pending.
+
+        Never waits for the network. Raises `SpoutClosedError`, and the error that has stopped the spout, if one has.
+        """
+        session = self._session
+        if session is None or session.error is not None:
+            session = self._open_session()
+        for _ in range(MOST_MALFORMED_A_CALL):
+            place = session.emit() if self._active else None
+            if place is None:
+                return None
+            emission = SpoutEmission(session, place) if self._scheme is None else self._decoded(place, session)
+            if emission is not None:
+                if session.hooks.any:
+                    session.hooks.emitted(emission)
+                return emission
+        return None
+
+    def emissions(self) -> Iterator[SpoutEmission]:
+        """Emissions as they come, waiting in between by the strategies of the configuration. Ends when the spout is closed."""
+        streak = 0
+        while (session := self._session) is not None:
+            try:
+                emission = self.next_tuple()
+            except SpoutClosedError:  # by another thread, in this very moment
+                return
+            if emission is not None:
+                streak = 0
+                yield emission
+                continue
+            streak += 1
+            at_limit = session.core.at_limit
+            strategy = self.config.limit_wait if at_limit else self.config.idle_wait
+            self._waits.add(session.wait(strategy(streak), lambda: self._may_emit(session)), at_limit=at_limit)
+
+    # outcomes -----------------------------------------------------------------------------------------------------
+    def ack(self, message_id: str) -> bool:
+        """As `SpoutEmission.ack`, by the message id. False for one that is unknown; raises ValueError for no message id."""
+        shard_id, sequence, attempt = parse_message_id(message_id)
+        session = self._session
+        if session is None:
+            return False
+        emission = self._emission(session, message_id)
+        return session.ack_unheld(shard_id, sequence, attempt) if emission is None else emission.ack()
+
+    def fail(self, message_id: str, reason: str | None = None, *, retry: bool = True) -> bool:
+        """As `SpoutEmission.fail`, by the message id. False for one that is unknown; raises ValueError for no message id."""
+        emission = self._emission(self._session, message_id)
+        return emission is not None and emission.fail(reason, retry=retry)
+
+    # what can be seen -------------------------------------------------------------------------------------------------
+    def metrics(self) -> SpoutMetrics:
+        """Counts per shard and in total since the spout was opened, exact at one moment. O(shards)."""
+        return self._open_session().metrics(self._waits)
+
+    # how ----------------------------------------------------------------------------------------------------------
+    def _open_session(self) -> SpoutSession:
+        session = self._session
+        if session is None:
+            raise SpoutClosedError("the spout is not open; open it, or use it in a with statement")
+        if session.error is not None:
+            raise session.error
+        return session
+
+    def _may_emit(self, session: SpoutSession) -> bool:
+        return self._session is not session or (self._active and session.may_emit())
+
+    def _decoded(self, place: Place, session: SpoutSession) -> SpoutEmission | None:
+        """None for a record that its scheme finds malformed: it is on its way to the dead letters."""
+        emission = SpoutEmission(session, place)
+        if self._scheme is None:
+            return emission
+        try:
+            return SpoutEmission(session, place, self._scheme.decode(emission.record))
+        except MalformedRecordError as exc:
+            session.malformed(emission, exc.reason)
+            return None
+
+    def _emission(self, session: SpoutSession | None, message_id: str) -> SpoutEmission | None:
+        shard_id, sequence, attempt = parse_message_id(message_id)
+        place = None if session is None else session.find(shard_id, sequence, attempt)
+        if session is None or place is None:
+            return None
+        if self._scheme is None:
+            return SpoutEmission(session, place)
+        return SpoutEmission(session, place, self._scheme.decode(SpoutEmission(session, place).record))  # it was decoded before

@@ -1,0 +1,266 @@
+"""A spout from its opening to its closing: the parts, the threads that drive them, and the lock around what they share."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from kinesis_spout.acker import Acker
+from kinesis_spout.errors import KinesisError
+from kinesis_spout.spout_context import SpoutContext
+from kinesis_spout.spout_core import Limits, SpoutCore
+from kinesis_spout.spout_emission import SpoutEmission
+from kinesis_spout.spout_fetching import SpoutFetching
+from kinesis_spout.spout_hooks import SpoutHooks
+from kinesis_spout.spout_keeping import SpoutKeeping
+from kinesis_spout.spout_letters import SpoutLetters
+from kinesis_spout.spout_metrics import SpoutMetrics, WaitTimes, metrics_of
+from kinesis_spout.spout_rereading import SpoutRereading
+from kinesis_spout.spout_services import SpoutServices
+from kinesis_spout.tuple_tree import TupleTree, fail_timed_out
+from state.errors import StateError
+from state.tracker_table import Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+    from kinesis_spout.background import Loop
+    from kinesis_spout.spout_config import SpoutConfig
+    from kinesis_spout.spout_core import Place
+    from state.sequence_number import SequenceNumber
+
+log = logging.getLogger("kinesis_spout")
+_NO_DEADLINE_S = 60.0
+
+
+class NothingAckedError(KinesisError):
+    """Too many records failed, and not one was ever acked: the fault is not in the records."""
+
+
+class _Answer:
+    """Where the tree of one emission tells its end (`tuple_tree.Outcomes`)."""
+
+    __slots__ = ("_emission",)
+
+    def __init__(self, emission: SpoutEmission) -> None:
+        self._emission = emission
+
+    def ack(self, _message_id: str) -> None:
+        self._emission.ack()
+
+    def fail(self, _message_id: str, *, reason: str | None = None) -> None:
+        self._emission.fail(reason)
+
+
+class SpoutSession:
+    """All methods are safe from any thread; none of them waits for the network but `begin` and `end`."""
+
+    def __init__(self, config: SpoutConfig, services: SpoutServices) -> None:
+        self.error: Exception | None = None
+        self.stream_name = config.stream_ref.name
+        self._is_over = False
+        self.hooks = SpoutHooks(config)
+        limits = Limits(config.max_pending, config.max_unresolved_per_shard, config.message_timeout_ms, config.prefetch_bytes)
+        self.core = SpoutCore(limits)
+        self._config = config
+        self._tracking = config.tracking
+        self._services = services
+        self._clock = services.clock
+        self._monotonic_s = services.clock.monotonic_s
+        self._offset_ms = services.clock.now_ms() - services.clock.monotonic_s() * 1000
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0
+        self._acker: Acker[TupleTree] = Acker(services.random)
+        self._stack = ExitStack()
+        self._loops: dict[str, Loop] = {}
+        context = SpoutContext(config, services, self.core, self.hooks, self._changed)
+        self._fetching = SpoutFetching(context, lambda: self._wake("fetch"))
+        self._keeping = SpoutKeeping(context, self._fetching, lambda: self._wake("keep"))
+        self._letters = SpoutLetters(context)
+        self._rereading = SpoutRereading(context, self.now_ms)
+
+    @classmethod
+    def begin(cls, config: SpoutConfig, given: SpoutServices | None) -> Self:
+        """Open everything, or nothing. Blocks on the store and on Kinesis."""
+        services = SpoutServices.connect(config) if given is None else given
+        session = cls(config, services)
+        with ExitStack() as stack:
+            stack.callback(services.close)
+            session._fetching.open()
+            stack.callback(session._fetching.close)
+            session._keeping.open()
+            session._stack = stack.pop_all()
+        session._start_loops()
+        return session
+
+    def end(self) -> None:
+        """Stop the threads, write the letters that can be written, commit, close. Blocks; what fails of it is told in the log."""
+        for name in ("fetch", "timeouts", "reread", "letters", "keep"):
+            self._loops[name].stop()
+        with self._stack:
+            with self._changed:
+                self._is_over = True  # an ack from here on would count, but not be committed
+                self._changed.notify_all()
+            if not isinstance(self.error, StateError):
+                self._letters.step()
+                self._keeping.commit()
+
+    # handing over -------------------------------------------------------------------------------------------------
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 by the clock at the opening, and a clock that never goes back since then."""
+        return int(self._monotonic_s() * 1000 + self._offset_ms)
+
+    def emit(self) -> Place | None:
+        now_ms = int(self._monotonic_s() * 1000 + self._offset_ms)
+        with self._lock:
+            handed = self.core.emit(now_ms)
+            if not self._tracking and handed is not None:
+                self.core.ack(*handed, now_ms)
+            return handed
+
+    def may_emit(self) -> bool:
+        """Whether it makes sense to ask now. The caller holds the lock."""
+        return self.error is not None or self.core.has_turn(self.now_ms())
+
+    def wait(self, longest_s: float, until: Callable[[], bool]) -> float:
+        """Wait until `until` holds, which is looked at when something has changed; how long that took, in seconds."""
+        if longest_s <= 0:
+            return 0.0
+        began_s = self._clock.monotonic_s()
+        with self._changed:
+            self._waiting += 1
+            try:
+                self._changed.wait_for(until, longest_s)
+            finally:
+                self._waiting -= 1
+        return self._clock.monotonic_s() - began_s
+
+    def notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    # outcomes -----------------------------------------------------------------------------------------------------
+    def ack(self, emission: SpoutEmission) -> bool:
+        """See `SpoutEmission.ack`."""
+        now_ms = int(self._monotonic_s() * 1000 + self._offset_ms)
+        with self._lock:
+            acked = not self._is_over and self.core.ack(*emission.place, now_ms)
+            if self._waiting:
+                self._changed.notify_all()
+        if acked and self.hooks.any:
+            self.hooks.acked(emission)
+        return acked
+
+    def fail(self, emission: SpoutEmission, reason: str | None, *, retry: bool) -> bool:
+        """See `SpoutEmission.fail`."""
+        seat, run, at, attempt = emission.place
+        with self._changed:
+            if self._is_over:
+                return False
+            effect = self.core.fail(seat, (run, at, attempt), self.now_ms(), reason=reason, retry=retry)
+            self._look_at_breaker()
+            self._changed.notify_all()
+        counted = effect in {Effect.QUEUED, Effect.EXHAUSTED}
+        if counted:
+            self.hooks.failed(emission, reason)
+        return counted
+
+    def malformed(self, emission: SpoutEmission, reason: str) -> None:
+        """The record can never be processed: to the dead letters, without a retry."""
+        seat, run, at, attempt = emission.place
+        with self._changed:
+            self.core.fail(seat, (run, at, attempt), self.now_ms(), reason=reason, retry=False)
+            seat.counts.malformed += 1
+        self.hooks.failed(emission, reason)
+
+    def extend(self, emission: SpoutEmission, timeout_s: float | None) -> bool:
+        """See `SpoutEmission.extend`."""
+        seat, run, at, attempt = emission.place
+        with self._changed:
+            deadline_ms = None if timeout_s is None else self.now_ms() + round(timeout_s * 1000)
+            extended = self.core.seats.get(seat.shard.shard_id) is seat and seat.shard.extend(run, at, attempt, deadline_ms)
+        self._wake("timeouts")
+        return extended
+
+    def tree(self, emission: SpoutEmission) -> TupleTree:
+        """See `SpoutEmission.tree`. It is given up with its emission: later than that nobody would listen to it."""
+        timeout_ms = self._config.message_timeout_ms
+        deadline_ms = None if timeout_ms is None else self.now_ms() + timeout_ms
+        return TupleTree(self._acker, emission.message_id, _Answer(emission), deadline_ms=deadline_ms)
+
+    def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> Place | None:
+        """What a message id names, if its payload is in memory."""
+        with self._changed:
+            seat = self.core.seats.get(shard_id)
+            handed = None if seat is None else seat.shard.find(sequence, attempt)
+            return None if seat is None or handed is None else (seat, *handed)
+
+    def ack_unheld(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> bool:
+        """A late ack of a record that waits for its retry, and whose payload is not in memory."""
+        with self._changed:
+            seat = self.core.seats.get(shard_id)
+            acked = seat is not None and self.core.ack_unheld(seat, sequence, attempt)
+            self._changed.notify_all()
+            return acked
+
+    def commit_soon(self) -> None:
+        """Have the states stored by the thread that does that."""
+        self._wake("keep")
+
+    def metrics(self, waits: WaitTimes) -> SpoutMetrics:
+        with self._changed:
+            return metrics_of(self.core, waits, self._keeping.catalog.service_now_ms())
+
+    # threads ------------------------------------------------------------------------------------------------------
+    def _start_loops(self) -> None:
+        steps = {
+            "fetch": self._fetching.step,
+            "timeouts": self._expire,
+            "reread": self._rereading.step,
+            "letters": self._letters.step,
+            "keep": self._keeping.step,
+        }
+        for name, step in steps.items():
+            self._loops[name] = self._services.start_loop(name, step, self._stopped_by)
+
+    def _wake(self, name: str) -> None:
+        if (loop := self._loops.get(name)) is not None:
+            loop.wake()
+
+    def _stopped_by(self, error: Exception) -> None:
+        """A thread has ended: whoever asks for the next record gets the error. What is acked is still committed."""
+        with self._changed:
+            self.error = self.error or error
+            self._changed.notify_all()
+        self.hooks.error(error)
+
+    def _expire(self) -> float:
+        """Fail what is late, at its very deadline: anything emitted from now on is due later than what is waited for here."""
+        with self._changed:
+            expired = self.core.expire(self.now_ms())
+            self._look_at_breaker()
+            if expired:
+                self._changed.notify_all()
+        for seat, handed in expired:
+            emission = SpoutEmission(self, (seat, *handed))
+            self.hooks.timed_out(emission)
+            self.hooks.failed(emission, "no outcome until its deadline")
+        fail_timed_out(self._acker, self.now_ms())
+        with self._changed:
+            times = (self.core.next_deadline_ms(), self._acker.next_deadline_ms())
+        next_ms = min((ms for ms in times if ms is not None), default=None)
+        longest_s = self._config.message_timeout_s or _NO_DEADLINE_S
+        return longest_s if next_ms is None else min(longest_s, max(0.0, (next_ms - self.now_ms()) / 1000))
+
+    def _look_at_breaker(self) -> None:
+        most = self._config.breaker_failures
+        failed = self.core.failed_in_vain
+        if most is not None and failed >= most and self.error is None:
+            self.error = NothingAckedError(
+                f"{failed} records of stream {self._config.stream_ref.name} failed and none was ever acked, so the spout has "
+                "stopped; mend what processes them, or set breaker_failures to None; no record is lost"
+            )

@@ -1,0 +1,319 @@
+"""One shard of the standalone spout: its records from the buffer to their outcomes. Pure: times are arguments, in ms since 1970.
+
+New records go out in runs, whose acks cost next to nothing. The tracker learns of a run when it matters: its records are all
+acked and nothing before them is open, one of them fails or times out, or the shard's state is wanted. A run is registered only
+after those before it, stretches of acked records as one node each, so the tracker has every record in the shard's order.
+
+A record that failed is kept in memory for its retry as long as there is room (`HeldRecords`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from kinesis_spout.held_records import HeldRecords
+from kinesis_spout.record_run import ACKED, PENDING, RecordRun
+from state.inflight_record_tracker import InflightRecordTracker
+from state.sequence_number import SequenceNumber
+from state.tracker_table import Effect, NodeState
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from kinesis_spout.page_source import PageSource
+    from kinesis_spout.shard_getter import Page
+    from state.retry_policy import RetryPolicy
+    from state.shard_state import ShardState, UnresolvedRecord
+
+RUN_RECORDS = 500
+RETRIES_IN_A_ROW = 4  # then a new record has its turn: retries go first, but starve nothing
+
+Handed = tuple[RecordRun, int, int]
+"""A record that was handed over: its run, where it stands in that, and the number of the delivery."""
+
+
+class TrackedShard:
+    """Not safe from several threads at a time: the caller holds a lock. `pages` None: only what is unresolved is left to do."""
+
+    def __init__(
+        self,
+        state: ShardState,
+        *,
+        retry_policy: RetryPolicy,
+        random: Random,
+        pages: PageSource | None,
+    ) -> None:
+        self.tracker = InflightRecordTracker(state, retry_policy=retry_policy, random=random)
+        self.shard_id = state.shard_id
+        self.pending = 0
+        self.waiting = 0  # queued for their retry, or exhausted
+        self.held = HeldRecords(self.tracker)
+        self.last_page: Page | None = None  # the newest page of which every record was handed over
+        self._pages = pages
+        self._runs: deque[RecordRun] = deque()  # not registered yet
+        self._open: RecordRun | None = None  # the last of them, while it has more to hand over
+        self.has_new = False  # whether a new record can be handed over now
+        self._page: Page | None = None
+        self._page_at = 0
+        self._is_at_end = False  # its end was read, and everything before it handed over
+        self._retries_in_a_row = 0
+        self._recount(self.tracker.count(NodeState.PENDING))
+        self._verified_ms = state.verified_until_ms
+
+    # what holds now -----------------------------------------------------------------------------------------------
+    @property
+    def ended(self) -> bool:
+        """The shard's end was read, and every record before it has had an outcome: those that continue it may begin."""
+        return self.tracker.read_position.is_end
+
+    @property
+    def unresolved(self) -> int:
+        """Records that are pending, queued for their retry, or exhausted."""
+        return self.pending + self.waiting
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next pending record times out; None when none can. O(runs)."""
+        times = [run.next_deadline_ms() for run in self._runs]
+        return min((ms for ms in [*times, self.tracker.next_deadline_ms] if ms is not None), default=None)
+
+    # handing over -------------------------------------------------------------------------------------------------
+    def emit(self, now_ms: int, deadline_ms: int | None, *, new: bool) -> Handed | None:
+        """The next record: a due retry first, but after a few of these a new one, where `new` allows it. None without any."""
+        run = self._open if new else None
+        if self.waiting:
+            takes_turns = run is not None and self._retries_in_a_row >= RETRIES_IN_A_ROW
+            if not takes_turns and (handed := self._emit_retry(now_ms, deadline_ms)) is not None:
+                self._retries_in_a_row += 1
+                return handed
+            self._retries_in_a_row = 0
+        if run is None:
+            return None
+        at = run.emitted
+        run.states[at] = PENDING
+        run.emitted = at + 1
+        run.pending += 1
+        if deadline_ms is not None:
+            run.deadlines.append(deadline_ms)
+        self.pending += 1
+        if at + 1 == run.size:
+            self._open = None
+            self.has_new = False
+            self.refill()
+        return run, at, 1
+
+    def refill(self) -> None:
+        """Go on to the next records of the buffer, and over pages without any. Call it when a page may have come."""
+        while self._open is None:
+            if self._page is not None and self._page_at < self._page.count:
+                records = self._page.records.slice(self._page_at, RUN_RECORDS)
+                self._page_at += records.num_rows
+                self._open = RecordRun.of(records)
+                self.has_new = True
+                self._runs.append(self._open)
+            elif not self._turn_page():
+                return
+
+    # outcomes -----------------------------------------------------------------------------------------------------
+    def ack(self, run: RecordRun, at: int, attempt: int) -> Effect:
+        if run.registered:
+            return self.ack_node(SequenceNumber(run.sequences[at]), attempt)
+        if run.states[at] != PENDING:
+            return Effect.UNKNOWN  # acked before
+        run.states[at] = ACKED
+        run.pending -= 1
+        self.pending -= 1
+        if not run.pending and run.emitted == run.size and run is self._runs[0]:
+            self._register_acked()
+        return Effect.ACKED
+
+    def ack_node(self, sequence: SequenceNumber, attempt: int) -> Effect:
+        """A record that the tracker knows, in memory or not."""
+        before = self.tracker.count(NodeState.PENDING)
+        effect = self.tracker.ack(sequence, attempt)
+        self._recount(before)
+        if effect is Effect.ACKED:
+            self.held.drop(sequence)
+        return effect
+
+    def fail(
+        self, run: RecordRun, at: int, attempt: int, now_ms: int, *, reason: str | None, retry: bool = True, keep: bool = True
+    ) -> Effect:
+        """Without `retry` it is exhausted at once. `keep`: there is room to keep its payload in memory."""
+        if not run.registered:
+            if run.states[at] == ACKED:
+                return Effect.UNKNOWN
+            self._register_through(run)
+        sequence = SequenceNumber(run.sequences[at])
+        before = self.tracker.count(NodeState.PENDING)
+        effect = self.tracker.fail(sequence, attempt, now_ms, reason=reason, retry=retry)
+        self._recount(before)
+        if effect is Effect.QUEUED and not keep:
+            self.held.drop(sequence)
+        return effect
+
+    def expire(self, now_ms: int, *, most_held_bytes: int) -> list[Handed]:
+        """Fail what has got no outcome until its deadline; what that was, in the order of the deadlines.
+
+        Of what is queued by it, as much is kept in memory as there is room for.
+        """
+        due = [run for run in self._runs if (ms := run.next_deadline_ms()) is not None and ms <= now_ms]
+        if due:
+            self._register_through(due[-1])
+        before = self.tracker.count(NodeState.PENDING)
+        expired = self.tracker.expire(now_ms)
+        self._recount(before)
+        late = [(run, 0, one.attempt) for one in expired if (run := self.held.get(one.sequence)) is not None]
+        for one in reversed(expired):
+            if self.held.held_bytes <= most_held_bytes:
+                break
+            if self.tracker.queued(one.sequence) is not None:
+                self.held.drop(one.sequence)
+        return late
+
+    def extend(self, run: RecordRun, at: int, attempt: int, deadline_ms: int | None) -> bool:
+        """Let a pending record time out at another time (None: never). False when that attempt is not pending."""
+        if not run.registered:
+            if run.states[at] == ACKED:
+                return False
+            self._register_through(run)
+        return self.tracker.extend(SequenceNumber(run.sequences[at]), attempt, deadline_ms)
+
+    def find(self, sequence: SequenceNumber, attempt: int) -> Handed | None:
+        """What a message id names, where its payload is in memory."""
+        for run in self._runs:
+            if attempt == 1 and not sequence.sub and (at := run.index_of(sequence.sequence)) is not None:
+                return run, at, 1
+        held = self.held.get(sequence)
+        return None if held is None or held.size > 1 else (held, 0, attempt)
+
+    def ack_unheld(self, sequence: SequenceNumber, attempt: int) -> Effect:
+        """A late ack by message id, which is one record's: a range that begins with that record is more, and comes again."""
+        known = (self.tracker.queued(sequence), *(one for one in self.tracker.exhausted if one.first == sequence))
+        if any(one is not None and one.count > 1 for one in known):
+            return Effect.UNKNOWN
+        return self.ack_node(sequence, attempt)
+
+    def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
+        """See `HeldRecords.restock`."""
+        before = self.tracker.count(NodeState.PENDING)
+        self.held.restock(record, found, now_ms)
+        self._recount(before)
+
+    # dead letters -------------------------------------------------------------------------------------------------
+    def dead_lettered(self, sequence: SequenceNumber) -> Effect:
+        """The letter is written: the record counts as acked. Unknown when a late ack came first."""
+        before = self.tracker.count(NodeState.PENDING)
+        effect = self.tracker.dead_lettered(sequence)
+        self._recount(before)
+        self.held.drop(sequence)
+        return effect
+
+    # the state ----------------------------------------------------------------------------------------------------
+    def tip_ms(self) -> int | None:
+        """The service's time when the shard was at its tip, or its end, if all that was read is handed over; else None."""
+        page = self.last_page
+        is_there = page is not None and (page.at_tip or page.ended) and not self.has_new and self._page is None
+        return page.service_time_ms if is_there and page is not None else None
+
+    def lag_ms(self, service_now_ms: int) -> int | None:
+        """How far what was handed over is behind the service's time, in ms of arrival time; 0 at the tip, None when unknown."""
+        if self.tip_ms() is not None:
+            return 0
+        if self._runs and self._runs[-1].emitted:
+            return max(0, service_now_ms - self._runs[-1].arrivals[self._runs[-1].emitted - 1])
+        return None if self._verified_ms is None else max(0, service_now_ms - self._verified_ms)
+
+    def snapshot(self) -> ShardState:
+        """The state to store."""
+        acked = [run for run in self._runs if run.pending < run.emitted]
+        if acked:
+            self._register_through(acked[-1])
+        at_tip = not self.pending and self.tip_ms() is not None
+        self._verify(self._oldest_pending_ms() if self.pending else self.tip_ms())
+        state = self.tracker.snapshot()
+        if self._is_at_end and not self.ended and not any(map(_is_first_delivery, state.unresolved)):
+            self.tracker.reach_end()
+            state = self.tracker.snapshot()
+        return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
+
+    # how ----------------------------------------------------------------------------------------------------------
+    def _verify(self, until_ms: int | None) -> None:
+        """Nothing that arrived until then can be missed by who goes on from the state: all of it was read and is told there."""
+        if until_ms is not None:
+            self._verified_ms = max(self._verified_ms or 0, until_ms)
+
+    def _oldest_pending_ms(self) -> int | None:
+        runs = [run.arrivals[at] for run in self._runs if (at := run.oldest_pending()) is not None]
+        held_ms = self.held.oldest_arrival_ms()
+        return min(runs if held_ms is None else [*runs, held_ms], default=None)
+
+    def _turn_page(self) -> bool:
+        """Leave the page that was handed over, and look at the next one. False when there is none."""
+        if self._pages is None:
+            return False
+        if self._page is not None:
+            self._pages.drop(self._page)
+            self._leave(self._page)
+        self._page = self._pages.first()
+        self._page_at = 0
+        return self._page is not None
+
+    def _leave(self, page: Page) -> None:
+        self.last_page = page
+        if page.ended:
+            while self._runs:
+                self._register(self._runs.popleft())
+            self._is_at_end = True
+
+    def _emit_retry(self, now_ms: int, deadline_ms: int | None) -> Handed | None:
+        due_ms = self.tracker.next_retry_ms
+        if due_ms is None or due_ms > now_ms:
+            return None
+        sequence = self.held.due_retry(now_ms)
+        run = None if sequence is None else self.held.get(sequence)
+        if sequence is None or run is None:
+            return None
+        before = self.tracker.count(NodeState.PENDING)
+        emission = self.tracker.retry(sequence, deadline_ms=deadline_ms)
+        self._recount(before)
+        return run, 0, emission.attempt
+
+    def _recount(self, pending_before: int) -> None:
+        """The tracker has changed; of what is pending it knows only what is registered."""
+        count = self.tracker.count
+        self.pending += count(NodeState.PENDING) - pending_before
+        self.waiting = count(NodeState.QUEUED) + count(NodeState.EXHAUSTED)
+
+    def _register_acked(self) -> None:
+        runs = self._runs
+        while runs and runs[0].is_whole and not runs[0].pending:
+            self._register(runs.popleft())
+
+    def _register_through(self, last: RecordRun) -> None:
+        while not last.registered:
+            run = self._runs.popleft()
+            if run is self._open:
+                self._open = run.cut()
+                self._runs.append(self._open)
+            self._register(run)
+
+    def _register(self, run: RecordRun) -> None:
+        run.registered = True
+        for state, places in run.stretches():
+            first, last = SequenceNumber(run.sequences[places[0]]), SequenceNumber(run.sequences[places[-1]])
+            if state == ACKED:
+                self._verify(run.arrivals[places[-1]] if not self.tracker.count(NodeState.PENDING) else None)
+                self.tracker.emit_span(first, last, len(places))
+                self.tracker.ack(first, 1)
+                continue
+            for at in places:
+                sequence = SequenceNumber(run.sequences[at])
+                self.tracker.emit(sequence, deadline_ms=run.deadlines[at] if run.deadlines else None)
+                self.held.hold(sequence, run.single(at))
+
+
+def _is_first_delivery(record: UnresolvedRecord) -> bool:
+    return record.attempts == 0 and not record.rejected

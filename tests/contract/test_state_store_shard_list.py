@@ -1,0 +1,210 @@
+"""The contract of the state store, for memory and ZooKeeper alike: the list of shards, who writes it, and who watches it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from state.errors import NotListerError, StaleOwnerError
+from state.state_store import ShardList, StateChange
+from state.task_share import TaskShare
+from tests.support.stale_owners import dead_process
+from tests.support.state_stores import OTHER, owned, state_at, task_of
+
+if TYPE_CHECKING:
+    from state.znode_state_store import ZnodeStateStore
+    from tests.support.state_stores import StoreWorld
+
+WAIT_S = 30.0
+
+
+class Bell:
+    """What a test's watch rings. It is taken with each `heard`, which waits for it."""
+
+    def __init__(self) -> None:
+        self._rung = threading.Semaphore(0)
+
+    def ring(self) -> None:
+        self._rung.release()
+
+    def heard(self, timeout_s: float = WAIT_S) -> bool:
+        return self._rung.acquire(timeout=timeout_s)
+
+    def silence(self) -> None:
+        """Forget what has rung until now: there may be more than one ring for a change."""
+        while self._rung.acquire(blocking=False):
+            pass
+
+
+def listing(store: ZnodeStateStore) -> tuple[str, ...]:
+    """The ids of the list."""
+    stored = store.read_shard_list()
+    return () if stored is None else stored.shard_ids
+
+
+# the list -----------------------------------------------------------------------------------------------------
+def test_the_list_is_stored_as_the_ancestor_did_and_each_change_counts_its_version_up(store_world: StoreWorld) -> None:
+    """In the order of the writer. The same list again is no change."""
+    store = owned(store_world)
+    assert store.read_shard_list() is None
+    for ids in (["b"], ["b", "a"], ["b", "a"]):
+        store.save_shard_list(ids)
+    assert msgspec.json.decode(store_world.get("shardList")) == {"shardList": ["b", "a"]}
+    assert store_world.open().read_shard_list() == ShardList(("b", "a"), 1)
+
+
+# who writes it ------------------------------------------------------------------------------------------------
+def test_the_first_task_that_asks_writes_the_list(store_world: StoreWorld) -> None:
+    """The others are refused, also with the same list; asking again changes nothing."""
+    first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
+    with pytest.raises(NotListerError, match="nothing was written"):
+        first.save_shard_list(["a"])
+    assert (second.try_lead(), first.try_lead(), second.try_lead()) == (True, False, True)
+    second.save_shard_list(["a"])
+    second.save_shard_list(["a", "b"])
+    for ids in (["c"], ["a", "b"]):
+        with pytest.raises(NotListerError):
+            first.save_shard_list(ids)
+    assert listing(first) == ("a", "b")
+
+
+def test_the_role_is_taken_over_when_its_task_has_lost_its_session(store_world: StoreWorld) -> None:
+    """The one that had it keeps its share, but writes no list any more, whatever it still believes."""
+    first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
+    assert first.try_lead()
+    store_world.lose_session(first)
+    assert second.try_lead()
+    first.save_states([StateChange(None, state_at(1))])
+    with pytest.raises(NotListerError):
+        first.save_shard_list(["of the first"])
+    assert not first.try_lead()
+    second.save_shard_list(["of the second"])
+    assert listing(first) == ("of the second",)
+
+
+def test_the_role_comes_back_with_the_session_when_nobody_has_taken_it(store_world: StoreWorld) -> None:
+    """Without asking for it again."""
+    first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
+    assert first.try_lead()
+    store_world.lose_session(first)
+    first.save_shard_list(["a"])
+    assert not second.try_lead()
+    assert first.try_lead()
+
+
+def test_the_role_is_free_when_its_task_is_released(store_world: StoreWorld) -> None:
+    """Also for the same task, begun anew, which does not have it by itself."""
+    first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
+    assert first.try_lead()
+    first.release()
+    again = task_of(store_world, 0, 2, OTHER)
+    with pytest.raises(NotListerError):
+        again.save_shard_list(["a"])
+    assert second.try_lead()
+    assert not again.try_lead()
+
+
+def test_the_role_is_not_kept_over_a_release(store_world: StoreWorld) -> None:
+    """The same store, begun anew as the same task, has to ask again, also when nobody else has."""
+    store = task_of(store_world, 0, 2)
+    assert store.try_lead()
+    store.release()
+    store.acquire(OTHER, timeout_s=10, task=TaskShare(0, 2))
+    with pytest.raises(NotListerError):
+        store.save_shard_list(["a"])
+    assert store.try_lead()
+    store.save_shard_list(["a"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells enough about processes")
+def test_the_role_of_a_dead_process_is_taken_at_once(store_world: StoreWorld) -> None:
+    """Its session has not lapsed yet."""
+    dead = task_of(store_world, 0, 2, dead_process())
+    assert dead.try_lead()
+    assert task_of(store_world, 1, 2).try_lead()
+    with pytest.raises(NotListerError):
+        dead.save_shard_list(["a"])
+
+
+def test_the_owner_of_the_whole_writes_the_list_without_a_role(store_world: StoreWorld) -> None:
+    """Asked, it says that it may. Who owns nothing may not."""
+    store = owned(store_world)
+    assert store.try_lead()
+    store.save_shard_list(["a"])
+    assert store_world.children("epoch") == []
+    with pytest.raises(StaleOwnerError, match="acquire it first"):
+        store_world.open().try_lead()
+    with pytest.raises(StaleOwnerError, match="acquire it first"):
+        store_world.open().save_shard_list(["b"])
+
+
+def test_a_stale_lister_is_told_that_it_is_stale(store_world: StoreWorld) -> None:
+    """Not that another has the role."""
+    old = task_of(store_world, 0, 2)
+    assert old.try_lead()
+    store_world.lose_session(old)
+    task_of(store_world, 0, 2, OTHER)
+    with pytest.raises(StaleOwnerError):
+        old.save_shard_list(["a"])
+    with pytest.raises(StaleOwnerError):
+        old.try_lead()
+
+
+# who watches it -----------------------------------------------------------------------------------------------
+def test_a_watch_tells_of_each_change_of_the_list(store_world: StoreWorld) -> None:
+    """From before there is one until it is removed, and made again. It needs no ownership, and tells of nothing else."""
+    watcher, writer, bell = store_world.open(), owned(store_world), Bell()
+    watcher.watch_shard_list(bell.ring)
+    writer.save_states([StateChange(None, state_at(1))])
+    assert not bell.heard(timeout_s=0)
+    for ids in (("a",), ("a", "b"), ("b",)):
+        bell.silence()
+        writer.save_shard_list(ids)
+        assert bell.heard()
+        assert listing(watcher) == ids
+    bell.silence()
+    store_world.remove("shardList")
+    assert bell.heard()
+    bell.silence()
+    writer.save_shard_list(["c"])
+    assert bell.heard()
+
+
+def test_a_watch_outlives_its_session(store_world: StoreWorld) -> None:
+    """It tells by itself that something may have been missed, and of every change after, each time."""
+    watcher, writer, bell = store_world.open(), owned(store_world), Bell()
+    watcher.watch_shard_list(bell.ring)
+    for count in range(1, 3):
+        bell.silence()
+        store_world.lose_session(watcher)
+        assert bell.heard()
+        bell.silence()
+        writer.save_shard_list(["a"] * count)
+        assert bell.heard()
+
+
+def test_each_watcher_is_told(store_world: StoreWorld) -> None:
+    """Several of one store, and of several; also the writer's own."""
+    writer, other = owned(store_world), store_world.open()
+    bells = [Bell() for _ in range(3)]
+    for store, bell in zip((writer, other, other), bells, strict=True):
+        store.watch_shard_list(bell.ring)
+    writer.save_shard_list(["a"])
+    assert all(bell.heard() for bell in bells)
+
+
+def test_a_watch_ends_with_the_close_of_its_store(store_world: StoreWorld) -> None:
+    """Also when the store is used again."""
+    closed, writer, bell, witness = store_world.open(), owned(store_world), Bell(), Bell()
+    closed.watch_shard_list(bell.ring)
+    closed.close()
+    assert listing(closed) == ()
+    store_world.open().watch_shard_list(witness.ring)
+    bell.silence()
+    writer.save_shard_list(["a"])
+    assert witness.heard()
+    assert not bell.heard(timeout_s=0)

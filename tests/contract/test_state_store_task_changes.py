@@ -1,0 +1,172 @@
+"""The contract of the state store, for memory and ZooKeeper alike: from one owner to tasks and back, and to another total."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from state.errors import OwnedByAnotherError
+from state.task_share import TaskShare
+from tests.support.interposed_tree import interposed
+from tests.support.stale_owners import assert_stale, dead_process, write_one
+from tests.support.state_stores import OTHER, OWNER, owned, task_of
+
+if TYPE_CHECKING:
+    from tests.support.state_stores import StoreWorld
+
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells enough about processes")
+
+
+def test_another_total_at_the_same_time_is_refused(store_world: StoreWorld) -> None:
+    """With both numbers and what to do. Those who are there go on."""
+    first = task_of(store_world, 2, 3)
+    with pytest.raises(
+        OwnedByAnotherError,
+        match=r"by 3 tasks in total, not 4 \(task 2 of 3 is process 4242 on .*; stop the others .* use the same total of 3$",
+    ):
+        store_world.open().acquire(OTHER, timeout_s=0.2, task=TaskShare(0, 4))
+    write_one(first, "a")
+    assert msgspec.json.decode(store_world.get("owner"))["totalTasks"] == 3
+
+
+def test_another_total_takes_over_when_the_last_task_has_gone(store_world: StoreWorld) -> None:
+    """A task of the old total writes nothing any more. What was of it is removed."""
+    old, last = task_of(store_world, 0, 3), task_of(store_world, 1, 3)
+    store_world.lose_session(old)
+    slow, tree = interposed(store_world.open())
+    tree.before_wait(last.release)
+    assert slow.acquire(OTHER, timeout_s=60, task=TaskShare(0, 4)) == 1
+    assert (store_world.children("owner"), store_world.children("epoch")) == (["0-of-4"], ["0-of-4"])
+    assert store_world.get("epoch") == b"2"
+    assert_stale(old, TaskShare(0, 3))
+
+
+@pytest.mark.parametrize("between", [None, TaskShare(0, 4)], ids=str)
+def test_a_task_from_before_a_change_stays_stale_when_it_is_changed_back(
+    store_world: StoreWorld, between: TaskShare | None
+) -> None:
+    """Although the share has an epoch of the same number again, and an owner."""
+    old = [task_of(store_world, index, 2) for index in range(2)]
+    for store in old:
+        store_world.lose_session(store)
+    other = store_world.open()
+    other.acquire(OTHER, timeout_s=10, task=between)
+    other.release()
+    for index in range(2):
+        task_of(store_world, index, 2, OTHER)
+        assert store_world.get(f"epoch/{index}-of-2") == b"1"
+    for index, store in enumerate(old):
+        assert_stale(store, TaskShare(index, 2))
+
+
+def test_a_task_waits_for_the_owner_of_the_whole(store_world: StoreWorld) -> None:
+    """And is told who that is when its time is up."""
+    driver = owned(store_world)
+    with pytest.raises(OwnedByAnotherError, match=r"being consumed by process 4242 on host-a.*use another application name$"):
+        store_world.open().acquire(OTHER, timeout_s=0.2, task=TaskShare(0, 2))
+    write_one(driver, "a")
+
+
+def test_a_task_joins_those_that_were_faster_when_the_owner_of_the_whole_goes(store_world: StoreWorld) -> None:
+    """The node that it waits for has gone, although there is one of that name again when it looks."""
+    driver = owned(store_world)
+    slow, tree = interposed(store_world.open())
+
+    def be_faster() -> None:
+        driver.release()
+        task_of(store_world, 0, 2)
+
+    tree.before_wait(be_faster)
+    assert slow.acquire(OTHER, timeout_s=60, task=TaskShare(1, 2)) == 1
+    assert store_world.get("epoch") == b"2"
+    assert slow.read_tasks() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
+
+
+def test_who_waits_is_told_of_who_was_faster(store_world: StoreWorld) -> None:
+    """The error names who has it now, not who had it at first."""
+    first = owned(store_world)
+    slow, tree = interposed(store_world.open())
+
+    def be_faster() -> None:
+        first.release()
+        task_of(store_world, 1, 3, OTHER)
+
+    tree.before_wait(be_faster)
+    with pytest.raises(OwnedByAnotherError, match="by task 1 of 3, process 4343 on host-b"):
+        slow.acquire(OWNER, timeout_s=0.5)
+
+
+def test_the_owner_of_the_whole_writes_nothing_once_tasks_have_taken_over(store_world: StoreWorld) -> None:
+    """Its session was lost, and it does not get it back."""
+    driver = owned(store_world)
+    store_world.lose_session(driver)
+    task = task_of(store_world, 0, 2, OTHER)
+    assert_stale(driver, None)
+    write_one(task, "a")
+
+
+def test_the_whole_is_refused_while_a_task_lives(store_world: StoreWorld) -> None:
+    """The error names a task."""
+    task = task_of(store_world, 1, 3)
+    with pytest.raises(
+        OwnedByAnotherError, match=r"being consumed by task 1 of 3, process 4242 on host-a, since .*; stop all its tasks first"
+    ):
+        store_world.open().acquire(OTHER, timeout_s=0.2)
+    write_one(task, "a")
+
+
+def test_the_whole_is_taken_when_the_last_task_has_gone(store_world: StoreWorld) -> None:
+    """`owner` goes with its session again, and a task from before writes nothing."""
+    old, last = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
+    store_world.lose_session(old)
+    driver, tree = interposed(store_world.open())
+    tree.before_wait(last.release)
+    assert driver.acquire(OTHER, timeout_s=60) == 2
+    assert (driver.read_owner(), driver.read_tasks()) == (OTHER, {})
+    assert store_world.children("epoch") == []
+    assert_stale(old, TaskShare(0, 2))
+    driver.release()
+    assert driver.read_owner() is None
+
+
+@linux_only
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, TaskShare(0, 2)),
+        (TaskShare(0, 2), None),
+        (TaskShare(0, 2), TaskShare(0, 2)),
+        (TaskShare(0, 2), TaskShare(2, 3)),
+    ],
+    ids=str,
+)
+def test_a_dead_holder_is_not_waited_for(store_world: StoreWorld, before: TaskShare | None, after: TaskShare | None) -> None:
+    """Whatever it held, and whatever its successor wants; what it would still write is not done."""
+    dead, store = store_world.open(), store_world.open()
+    dead.acquire(dead_process(), timeout_s=0, task=before)
+    assert store.acquire(OWNER, timeout_s=0, task=after) > 0
+    assert store.read_owner() == OWNER
+    assert list(store.read_tasks()) == ([] if after is None else [after])
+    assert_stale(dead, before)
+
+
+def test_a_reset_is_refused_while_a_task_lives_and_removes_everything_after(store_world: StoreWorld) -> None:
+    """Only `epoch` stays; a task from before writes nothing."""
+    stale, task = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
+    write_one(task, "a")
+    assert task.try_lead()
+    task.save_shard_list(["a"])
+    store_world.lose_session(stale)
+    with pytest.raises(OwnedByAnotherError, match="task 1 of 2"):
+        store_world.open().reset(OTHER, timeout_s=0)
+    assert list(task.load_states()) == ["a"]
+    task.release()
+    fresh = store_world.open()
+    assert fresh.reset(OTHER, timeout_s=10) == 1
+    assert (fresh.load_states(), fresh.read_shard_list(), fresh.read_owner()) == ({}, None, None)
+    assert store_world.children("epoch") == []
+    assert_stale(stale, TaskShare(0, 2))

@@ -1,0 +1,166 @@
+"""The contract of the state store, for memory and ZooKeeper alike: several tasks that own one application together."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from state.errors import ConflictError, OwnedByAnotherError, StoredDataError
+from state.state_store import StateChange
+from state.task_share import TaskShare
+from tests.support.interposed_tree import interposed
+from tests.support.stale_owners import assert_stale, write_one
+from tests.support.state_stores import IDENTITY, OTHER, OWNER, state_at, task_of
+
+if TYPE_CHECKING:
+    from tests.support.state_stores import StoreWorld
+
+
+def test_tasks_own_an_application_together(store_world: StoreWorld) -> None:
+    """Each has a node of its own below one that says how many they are."""
+    first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
+    assert msgspec.json.decode(store_world.get("owner")) == {"totalTasks": 2, "format": 1}
+    assert store_world.children("owner") == ["0-of-2", "1-of-2"]
+    assert store_world.open().read_tasks() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
+    assert first.read_owner() == OWNER
+    assert second.acquire(OTHER, timeout_s=0, task=TaskShare(1, 2)) == 1
+    assert store_world.get("epoch") == b"1"
+
+
+def test_each_new_owner_of_a_share_counts_its_epoch_up(store_world: StoreWorld) -> None:
+    """That of the application and of the other shares stay as they are."""
+    task_of(store_world, 1, 2)
+    epochs = []
+    for _ in range(3):
+        store = store_world.open()
+        epochs.append(store.acquire(OWNER, timeout_s=5, task=TaskShare(0, 2)))
+        store.release()
+    assert epochs == [1, 2, 3]
+    assert (store_world.get("epoch"), store_world.get("epoch/1-of-2")) == (b"1", b"1")
+
+
+def test_tasks_write_states_of_different_shards_at_the_same_time(store_world: StoreWorld) -> None:
+    """No write of the one is in the way of one of the other."""
+
+    def write(index: int) -> int:
+        store = task_of(store_world, index, 2)
+        known = store.save_states([StateChange(None, state_at(0, f"shard-{index}"))])[0]
+        for number in range(1, 30):
+            known = store.save_states([StateChange(known, state_at(number, f"shard-{index}"))])[0]
+        return known.version
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(write, range(2))) == [29, 29]
+    assert {shard: stored.version for shard, stored in store_world.open().load_states().items()} == {"shard-0": 29, "shard-1": 29}
+
+
+def test_a_state_is_written_over_its_own_version_only_by_tasks_too(store_world: StoreWorld) -> None:
+    """Two tasks that both take a shard for theirs do not overwrite each other."""
+    first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
+    known = first.save_states([StateChange(None, state_at(1))])[0]
+    second.save_states([StateChange(known, state_at(2))])
+    with pytest.raises(ConflictError, match="was changed by somebody else"):
+        first.save_states([StateChange(known, state_at(3))])
+
+
+def test_one_share_has_one_owner(store_world: StoreWorld) -> None:
+    """The second is told who has it; the first goes on undisturbed."""
+    first = task_of(store_world, 1, 3)
+    with pytest.raises(
+        OwnedByAnotherError,
+        match=r"^task 1 of 3 of application .* is running already: process 4242 on host-a.*another task index$",
+    ):
+        store_world.open().acquire(OTHER, timeout_s=0.2, task=TaskShare(1, 3))
+    write_one(first, "a")
+
+
+def test_who_waits_for_a_share_gets_it_when_it_is_released(store_world: StoreWorld) -> None:
+    """Long before its time is up."""
+    first = task_of(store_world, 1, 3)
+    second, tree = interposed(store_world.open())
+    released: list[threading.Thread] = []
+
+    def release_soon() -> None:
+        released.append(threading.Thread(target=first.release))
+        released[0].start()
+
+    tree.before_wait(release_soon)
+    assert second.acquire(OTHER, timeout_s=60, task=TaskShare(1, 3)) == 2
+    released[0].join(30)
+    assert second.read_tasks() == {TaskShare(1, 3): OTHER}
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_stale_task_writes_nothing_at_all(store_world: StoreWorld, index: int) -> None:
+    """After another has taken its share over, that of the first task or of one that joined it; the other shares go on."""
+    tasks = [task_of(store_world, each, 2) for each in range(2)]
+    old, neighbour, share = tasks[index], tasks[1 - index], TaskShare(index, 2)
+    store_world.lose_session(old)
+    new = task_of(store_world, index, 2, OTHER)
+    assert_stale(old, share)
+    write_one(neighbour, "a")
+    write_one(new, "b")
+    new.release()
+    old.release()
+    assert old.acquire(OWNER, timeout_s=5, task=share) == 3
+
+
+@pytest.mark.parametrize("share", [None, TaskShare(0, 2)], ids=str)
+def test_a_stale_owner_that_lets_go_takes_nothing_from_its_successor(store_world: StoreWorld, share: TaskShare | None) -> None:
+    """Nobody else gets in, and the successor goes on."""
+    old, new = store_world.open(), store_world.open()
+    old.acquire(OWNER, timeout_s=10, task=share)
+    store_world.lose_session(old)
+    new.acquire(OTHER, timeout_s=10, task=share)
+    old.release()
+    assert new.read_owner() == OTHER
+    write_one(new, "a")
+
+
+def test_a_task_regains_its_lost_session_with_the_next_write(store_world: StoreWorld) -> None:
+    """Under the same epoch, while its neighbours see nothing of it."""
+    store, neighbour = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
+    store_world.lose_session(store)
+    assert neighbour.read_tasks() == {TaskShare(1, 2): OTHER}
+    write_one(store, "a")
+    write_one(neighbour, "b")
+    assert store.acquire(OWNER, timeout_s=0, task=TaskShare(0, 2)) == 1
+    assert neighbour.read_tasks() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
+
+
+def test_a_store_holds_one_thing_at_a_time(store_world: StoreWorld) -> None:
+    """It says what it holds."""
+    store = task_of(store_world, 0, 2)
+    for other in (None, TaskShare(1, 2)):
+        with pytest.raises(ValueError, match=r"this store holds task 0 of 2 of application .*; release that first"):
+            store.acquire(OWNER, timeout_s=0, task=other)
+    store.release()
+    assert store.acquire(OWNER, timeout_s=0) == 2
+
+
+def test_tasks_bind_the_stream_together(store_world: StoreWorld) -> None:
+    """Each compares, one writes."""
+    for index in range(3):
+        task_of(store_world, index, 3).bind_stream(IDENTITY)
+    assert store_world.open().read_stream() == IDENTITY
+
+
+def test_what_is_not_ours_below_owner_is_named(store_world: StoreWorld) -> None:
+    """Neither waited for nor removed."""
+    store_world.put("owner/somebody", b"")
+    with pytest.raises(StoredDataError, match=r"flights/owner/somebody is not a task's; remove it"):
+        store_world.open().acquire(OWNER, timeout_s=0)
+
+
+def test_a_damaged_owner_stops_tasks_until_a_reset(store_world: StoreWorld) -> None:
+    """Nobody knows how many tasks it was."""
+    store_world.put("owner", b"{")
+    store_world.put("epoch", b"1")
+    with pytest.raises(StoredDataError, match=r"flights/owner holds .* reset the application"):
+        task_of(store_world, 0, 2)
+    store_world.open().reset(OWNER, timeout_s=10)
+    task_of(store_world, 0, 2)

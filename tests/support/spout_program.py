@@ -1,0 +1,50 @@
+"""A consumer as a user would write it, for tests that kill it: acks what is even, fails what is odd at first, tells what it saw.
+
+python spout_program.py ENDPOINT ZOOKEEPER APPLICATION LOG TASK_INDEX TOTAL_TASKS
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kinesis_spout.config import AwsConfig, ReadRate
+from kinesis_spout.spout import KinesisSpout, SpoutConfig
+from state.retry_policy import RetryPolicy
+
+STREAM = "orders"
+APPLICATION = "billing"
+
+
+def main() -> None:
+    endpoint_url, zookeeper, application, log, task_index, total_tasks = sys.argv[1:]
+    config = SpoutConfig(
+        stream=STREAM,
+        application=application,
+        zookeeper=zookeeper,
+        aws=AwsConfig(
+            region="us-east-1", endpoint_url=endpoint_url, access_key_id="test", secret_access_key="test"
+        ),  # the test's own
+        starting_position="TRIM_HORIZON",
+        rate=ReadRate(reads_per_second=100, bytes_per_second=1e9),
+        retry=RetryPolicy(retry_limit=50, first_delay_ms=200, growth=1, jitter=0),
+        idle_poll_s=0.02,
+        commit_interval_s=0.2,
+        shard_refresh_interval_s=0.5,
+        zookeeper_session_timeout_s=4,
+        task_index=int(task_index),
+        total_tasks=int(total_tasks),
+    )
+    with KinesisSpout(config) as spout, Path(log).open("a", buffering=1) as told:
+        for emission in spout.emissions():
+            number = int(emission.data)
+            verdict = "fail" if number % 2 and emission.attempt < 3 else "ack"  # fails twice
+            if verdict == "fail":
+                emission.fail("odd")
+            else:
+                emission.ack()
+            told.write(f"{number} {emission.attempt} {verdict} {emission.sequence_number} {emission.shard_id}\n")
+
+
+if __name__ == "__main__":
+    main()

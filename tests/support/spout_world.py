@@ -1,0 +1,137 @@
+"""A standalone spout on a FakeKinesis in this process and a store in memory, whose threads are steps that a test takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
+from kinesis_spout.spout import KinesisSpout
+from kinesis_spout.spout_config import SpoutConfig
+from kinesis_spout.spout_services import SpoutServices
+from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
+from state.memory_store import MemoryBackend, MemoryStateStore
+from tests.simulation.in_process import InlinePool, InProcessClient, Service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesis_spout.background import Step
+    from kinesis_spout.spout_emission import SpoutEmission
+    from state.shard_state import ShardState
+
+STREAM, APPLICATION = "orders", "billing"
+PLACE = "in-memory:2181"  # the store is given, so nobody connects to it
+LOOPS = ("fetch", "timeouts", "reread", "letters", "keep")
+
+
+@dataclass
+class StepLoop:
+    """A `background.Loop` whose steps are taken when a test says so. An error ends it, as it ends a thread."""
+
+    step: Step
+    on_error: Callable[[Exception], None]
+    wakes: int = 0
+    ended: bool = False
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def stop(self) -> None:
+        self.ended = True
+
+    def take(self) -> None:
+        if self.ended:
+            return
+        try:
+            self.step()
+        except Exception as exc:  # noqa: BLE001  # as in a thread's loop: whatever it is, the spout's user gets it
+            self.ended = True
+            self.on_error(exc)
+
+
+class StepLoops:
+    """The loops of a spout, by name: a `background.StartLoop`."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, StepLoop] = {}
+
+    def __call__(self, name: str, step: Step, on_error: Callable[[Exception], None]) -> StepLoop:
+        loop = self.by_name[name] = StepLoop(step, on_error)
+        return loop
+
+    def take(self, *names: str) -> None:
+        for name in names or LOOPS:
+            self.by_name[name].take()
+
+
+@dataclass
+class ServiceTerms:
+    """What a client in this process is made from."""
+
+    aws: AwsConfig = field(default_factory=lambda: AwsConfig(region="us-east-1"))
+    stream: StreamRef = field(default_factory=lambda: StreamRef.parse(name=STREAM))
+
+
+def spout_config(**options: Any) -> SpoutConfig:
+    given: dict[str, Any] = {
+        "zookeeper": PLACE,
+        "application": APPLICATION,
+        "starting_position": "TRIM_HORIZON",
+        "owner_wait_s": 0.0,
+    }
+    return SpoutConfig(stream=STREAM, aws=ServiceTerms().aws, **(given | options))
+
+
+@dataclass
+class SpoutUnderTest:
+    """`fresh()` is a new process on the same stream and store."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+    fake: FakeKinesis = field(init=False)
+    backend: MemoryBackend = field(default_factory=MemoryBackend)
+    loops: StepLoops = field(default_factory=StepLoops)
+    shards: int = 1
+    settings: FakeKinesisSettings = field(default_factory=FakeKinesisSettings)
+
+    def __post_init__(self) -> None:
+        self.fake = FakeKinesis(settings=self.settings, clock=self.clock)
+        self.fake.create(STREAM, shards=self.shards)
+        self.clock.advance(10)
+
+    def put(self, count: int, *, data: bytes = b"record") -> list[str]:
+        """`shardId:sequence` of each."""
+        return [self.fake.put(STREAM, f"key {number}", data) for number in range(count)]
+
+    def store(self) -> MemoryStateStore:
+        return MemoryStateStore(self.backend, application=APPLICATION, stream=STREAM)
+
+    def services(self, **given: Any) -> SpoutServices:
+        random = Random(0)  # noqa: S311  # a test to repeat, not a secret
+        client: Any = InProcessClient(Service(self.fake), ServiceTerms(), self.clock, random)  # type: ignore[arg-type]  # of the settings it takes these two
+        chosen: dict[str, Any] = {
+            "store": self.store(),
+            "new_pool": InlinePool,
+            "start_loop": self.loops,
+            "clock": self.clock,
+        } | given
+        return SpoutServices(client=client, random=random, rate=ReadRate(reads_per_second=1000), **chosen)
+
+    def fresh(self, **options: Any) -> KinesisSpout:
+        """Not opened yet."""
+        services = {name: options.pop(name) for name in ("store", "new_pool", "start_loop", "clock") if name in options}
+        return KinesisSpout(spout_config(**options), services=self.services(**services))
+
+    def states(self) -> dict[str, ShardState]:
+        return {shard: stored.state for shard, stored in self.store().load_states().items()}
+
+
+def drain(spout: KinesisSpout, loops: StepLoops, *, rounds: int = 20) -> list[SpoutEmission]:
+    """What it hands over until there is nothing, with its background work done in between."""
+    came: list[SpoutEmission] = []
+    for _ in range(rounds):
+        loops.take("fetch", "reread")
+        while (emission := spout.next_tuple()) is not None:
+            came.append(emission)
+    return came

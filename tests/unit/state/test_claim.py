@@ -1,0 +1,133 @@
+"""Taking the ownership when answers are lost, and when others act in between."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from state.errors import StaleOwnerError
+from state.memory_store import MemoryBackend, MemoryStateStore
+from state.state_store import StateChange
+from state.task_share import TaskShare
+from tests.support.interposed_tree import interposed
+from tests.support.stale_owners import dead_process
+from tests.support.state_stores import OTHER, OWNER, state_at
+
+BASE = "/kinesis-spout/app/stream"
+FIRST, SECOND = TaskShare(0, 2), TaskShare(1, 2)
+
+
+@pytest.fixture
+def backend() -> MemoryBackend:
+    return MemoryBackend()
+
+
+def node(backend: MemoryBackend, path: str) -> bytes | None:
+    found = backend.read([f"{BASE}/{path}"])[0]
+    return None if found is None else found.data
+
+
+@pytest.mark.parametrize("before", [None, FIRST, SECOND, TaskShare(2, 3)], ids=str)
+def test_a_share_whose_answer_was_lost_is_held_once(backend: MemoryBackend, before: TaskShare | None) -> None:
+    """Whatever was there before: one epoch counted up, not two."""
+    earlier = MemoryStateStore(backend)
+    earlier.acquire(OTHER, timeout_s=0, task=before)
+    earlier.release()
+    store, tree = interposed(MemoryStateStore(backend))
+    tree.loses_answers = True
+    epoch = store.acquire(OWNER, timeout_s=0, task=FIRST)
+    assert epoch == (2 if before == FIRST else 1)
+    assert node(backend, f"epoch/{FIRST}") == b"%d" % epoch
+    assert node(backend, "epoch") == (b"1" if before in {FIRST, SECOND} else b"2")
+    store.save_states([StateChange(None, state_at(1))])
+    assert store.try_lead()
+    store.save_shard_list(["a"])
+    store.release()
+    assert store.read_tasks() == {}
+
+
+def test_the_whole_is_held_once_when_its_answer_was_lost_after_tasks(backend: MemoryBackend) -> None:
+    """The node of the tasks is gone, and so are their epochs."""
+    earlier = MemoryStateStore(backend)
+    earlier.acquire(OTHER, timeout_s=0, task=FIRST)
+    earlier.release()
+    store, tree = interposed(MemoryStateStore(backend))
+    tree.loses_answers = True
+    assert store.acquire(OWNER, timeout_s=0) == 2
+    assert backend.children([f"{BASE}/epoch"]) == [[]]
+
+
+def test_a_task_that_joins_in_between_is_not_run_over(backend: MemoryBackend) -> None:
+    """The owner of the whole saw no task, yet one is there when it writes: it has to look again."""
+    earlier, late = MemoryStateStore(backend), MemoryStateStore(backend)
+    earlier.acquire(OWNER, timeout_s=0, task=FIRST)
+    earlier.release()
+    store, tree = interposed(MemoryStateStore(backend))
+
+    def join_and_go_later() -> None:
+        late.acquire(OTHER, timeout_s=0, task=SECOND)
+        tree.before_wait(late.release)
+
+    tree.before_write("/owner", join_and_go_later)
+    assert store.acquire(OWNER, timeout_s=10) == 2
+    assert backend.children([f"{BASE}/epoch"]) == [[]]
+
+
+def test_a_session_of_a_task_that_is_regained_in_between_is_not_run_over(backend: MemoryBackend) -> None:
+    """A task with another total saw nobody, yet the task is back before it writes."""
+    old = MemoryStateStore(backend)
+    old.acquire(OTHER, timeout_s=0, task=FIRST)
+    old.lose_session()
+    store, tree = interposed(MemoryStateStore(backend))
+
+    def come_back() -> None:
+        old.save_states([StateChange(None, state_at(1))])
+        tree.before_wait(old.lose_session)
+
+    tree.before_write("0-of-3", come_back)
+    assert store.acquire(OWNER, timeout_s=10, task=TaskShare(0, 3)) == 1
+    with pytest.raises(StaleOwnerError):
+        old.save_shard_list(["a"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells enough about processes")
+def test_the_successor_of_a_dead_task_is_not_run_over(backend: MemoryBackend) -> None:
+    """Who wants the whole saw the dead one, and it is another's node by the time it writes."""
+    dead, successor = MemoryStateStore(backend), MemoryStateStore(backend)
+    dead.acquire(dead_process(), timeout_s=0, task=FIRST)
+    store, tree = interposed(MemoryStateStore(backend))
+    waited: list[int] = []
+
+    def succeed() -> None:
+        successor.acquire(OTHER, timeout_s=0, task=FIRST)
+        tree.before_wait(go)
+
+    def go() -> None:
+        waited.append(1)
+        successor.release()
+
+    tree.before_write("/owner", succeed)
+    assert store.acquire(OWNER, timeout_s=10) == 2
+    assert waited == [1]
+
+
+def test_a_regained_share_whose_answer_was_lost_is_regained_once(backend: MemoryBackend) -> None:
+    """The write that needed it goes through."""
+    store = MemoryStateStore(backend)
+    store.acquire(OWNER, timeout_s=0, task=FIRST)
+    store.lose_session()
+    backend.lose_next_answers(2)
+    store.save_states([StateChange(None, state_at(1))])
+    assert store.read_tasks() == {FIRST: OWNER}
+
+
+def test_two_tasks_that_ask_for_the_role_at_once_get_it_once(backend: MemoryBackend) -> None:
+    """The slower one's write is refused, and it is told so."""
+    fast = MemoryStateStore(backend)
+    fast.acquire(OTHER, timeout_s=0, task=FIRST)
+    slow, tree = interposed(MemoryStateStore(backend))
+    slow.acquire(OWNER, timeout_s=0, task=SECOND)
+    tree.before_write("/epoch/lister", fast.try_lead)
+    assert not slow.try_lead()
+    assert fast.try_lead()
