@@ -2,9 +2,9 @@
 
 A page that starts at the first number that is wanted surely brings it. Whether to go on from there or to start anew at the next
 number is a matter of guessing: pages are read on as long as they bring something and the next number does not look far away.
-What was passed and not found is gone: nothing is ever put into a shard before its newest record. Where there is no time to pass
-a run of empty pages, the next reader of the process goes on from there: else a retry behind it would never be found. A page at
-the tip says so of what lies behind it only if it was asked for right there: emulators call the tip what is not.
+What was passed and not found is gone: nothing is ever put into a shard before its newest record. A page at the tip says so of
+what lies behind it only if it was asked for right there: emulators call the tip what is not. Where the time is over in the middle
+of a run of empty pages, the next reader of the process goes on from there: else what lies behind it would never be found.
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ class RetryReader:
         self._began_at = 0  # the retry whose number the getter was asked for
         self._limit = 0
         self._full = False
+        self._found_nothing = True  # not even what it may not hold
 
     def read(self, room: RetryRoom, *, until_s: float | None = None, at_least_one: bool = True) -> Iterator[Delivery]:
         """What is found, until all were looked for, there is no more room, or the time `until_s` is over.
@@ -107,6 +108,7 @@ class RetryReader:
             if page is None:
                 in_time = False
             else:
+                self._found_nothing = self._found_nothing and not page.count
                 yield from self._take(page, room, at_least_one=at_least_one)
                 self._choose_next(page, hit=self.rows > rows, moved=self.done > done or not jumped)
         self._note_search()
@@ -140,12 +142,11 @@ class RetryReader:
         return search.iterator if self._services.clock.monotonic_s() - search.at_s < ITERATOR_LIFE_S else None
 
     def _note_search(self) -> None:
-        iterator = None if self._getter is None or self.done or self._range else self._getter.iterator
-        if iterator is None:
-            self._services.searches.pop(self._shard_id, None)
+        searches, iterator = self._services.searches, None if self._getter is None else self._getter.iterator
+        if iterator is not None and self._found_nothing and not self.done:
+            searches[self._shard_id] = Search(self._retries[0].first, iterator, self._services.clock.monotonic_s())
         else:
-            now_s = self._services.clock.monotonic_s()
-            self._services.searches[self._shard_id] = Search(self._retries[0].first, iterator, now_s)
+            searches.pop(self._shard_id, None)
 
     def _fetch(self, getter: KinesisShardGetter, until_s: float | None) -> Page | None:
         """The next page; None when it can't start before `until_s`. Waits for the pace, and through throttling."""

@@ -91,7 +91,7 @@ class ShardCatalog:
         self._listing = self._client.list_shards()
         self._listed_s = now_s
         self._check_never_seen(pin)
-        fresh = new_shards(self._listing, self.shard_states(), pin, seen_ms=self._seen_ms(pin))
+        fresh = new_shards(self._listing, self.shard_states(), pin, seen_ms=self.seen_ms(pin))
         self._listed_ms = self.service_now_ms()
         self._save([StateChange(before=None, after=state) for state in fresh])
         self._save_list()
@@ -110,9 +110,10 @@ class ShardCatalog:
             self._listing = self._client.list_shards()
             self._listed_s = now_s
 
-    def _seen_ms(self, pin: StartPin) -> int:
+    def seen_ms(self, pin: StartPin) -> int:
         """When every shard that the service had is known to have had a state: at the last listing, which was not long after
-        the last read of any shard. A shard that is new now may be as old as that, and its records too.
+        the last read of any shard: what is read is settled behind a listing only. A shard that is new now may be as old as that,
+        and its records too.
         """
         read_ms = [stored.state.verified_until_ms for stored in self.states.values()]
         known_ms = max([pin.time_ms, self._listed_ms, *(ms for ms in read_ms if ms is not None)])

@@ -153,6 +153,7 @@ class SpoutKeeping:
     def _children(self, changes: dict[str, StateChange]) -> list[StateChange]:
         """First states of the shards that continue those whose ends are stored now: children first, so that none is missed."""
         states: dict[str, ShardState] = {}
+        seen_ms = None if self._pin is None else self.catalog.seen_ms(self._pin)
         for shard_id, change in changes.items():
             page = self._core.seats[shard_id].shard.last_page
             if page is None or not change.after.end_was_read:
@@ -160,7 +161,7 @@ class SpoutKeeping:
             self.catalog.expire()  # it has children, or will have
             end = ShardEnd(shard_id=shard_id, shard_end=True, tip_ms=page.service_time_ms, children=page.child_shards)
             known = self.catalog.states.keys() | states.keys()
-            states |= {child.shard_id: child for child in child_states(end, known)}
+            states |= {child.shard_id: child for child in child_states(end, known, seen_ms=seen_ms)}
         return [StateChange(before=None, after=state) for state in states.values()]
 
     def _put_off(self, dirty: list[ShardSeat], error: Exception) -> None:

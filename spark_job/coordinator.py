@@ -86,7 +86,9 @@ class Coordinator:
         waits for its retry, up to `availableNowRetryWait`.
         """
         pin = self._open()
-        self._settle_if_current(start)
+        if self._run is None or start != self._own_plan:  # a run that ends goes by what was open when it began to read
+            self._catalog.refresh(pin)  # before what was read may look as if every shard had been known then
+        self._settle_if_current(start, pin)
         begun_s = self._clock.monotonic_s()
         while True:
             self._catalog.refresh(pin)
@@ -152,12 +154,14 @@ class Coordinator:
             self._opened = True
         return self.pin_start()
 
-    def _settle_if_current(self, plan_id: str) -> None:
+    def _settle_if_current(self, plan_id: str, pin: StartPin) -> None:
         """Spark asks on from a plan only when its batch is in the commit log. Any other plan is not settled: redelivery."""
         pointer = self._store.read_pointer()
         if pointer is None or pointer.id != plan_id or pointer.status is PlanStatus.SETTLED:
             return
-        settled = settle(self._store, plan_id, states_per_write=self._settings.states_per_write)
+        settled = settle(
+            self._store, plan_id, states_per_write=self._settings.states_per_write, seen_ms=self._catalog.seen_ms(pin)
+        )
         self._catalog.states = settled.states
         for end in settled.ends:
             self._on_read(end, is_news=plan_id == self._own_plan, redelivered=settled.redelivered)

@@ -39,12 +39,12 @@ class Settled:
     storms: int = 0
 
 
-def settle(store: StateStore, plan_id: str, *, states_per_write: int) -> Settled:
+def settle(store: StateStore, plan_id: str, *, states_per_write: int, seen_ms: int | None = None) -> Settled:
     """Close the plan, read ends and report, write the shard states, say that it is settled: in this order.
 
     A shard, or a retry, without a published end was not read and stays as it was. A batch that was not tracked is acked whole;
-    of one that was, what its report does not name. Blocks on the store and raises what it raises; stopped anywhere and called
-    again it gives the same states.
+    of one that was, what its report does not name. `seen_ms` is for the states of new children (`child_states`). Blocks on the
+    store and raises what it raises; stopped anywhere and called again it gives the same states.
     """
     store.close_plan(plan_id)
     failpoint("plan-closed")
@@ -55,7 +55,9 @@ def settle(store: StateStore, plan_id: str, *, states_per_write: int) -> Settled
     redelivered = policy is not None and report is None and any(_has_records(end) for end in ends)
     if not redelivered:
         _say_gone(ends, report)
-        write_states(store, states, _changes(states, planned, ends, report, plan_id), states_per_write=states_per_write)
+        children = _children(ends, states, seen_ms)
+        changes = [*children, *_changes(states, planned, ends, report, plan_id)]
+        write_states(store, states, changes, states_per_write=states_per_write)
     store.mark_settled(plan_id)
     failpoint("plan-settled")
     return Settled(
@@ -89,6 +91,16 @@ def _say_gone(ends: Sequence[ShardEnd], report: PlanReport | None) -> None:
         log.warning("records that waited for their retry are past the stream's retention, and are acked: %s", named)
 
 
+def _children(ends: Sequence[ShardEnd], states: Mapping[str, StoredState], seen_ms: int | None) -> list[StateChange]:
+    """They are written first: when the write of their parents' ends is seen, their states are there."""
+    children: dict[str, ShardState] = {}
+    for end in ends:
+        if end.shard_id in states:
+            known = states.keys() | children.keys()
+            children |= {child.shard_id: child for child in child_states(end, known, seen_ms=seen_ms)}
+    return [StateChange(before=None, after=child) for child in children.values()]
+
+
 def _changes(
     states: Mapping[str, StoredState],
     planned: Mapping[str, ShardSlice],
@@ -96,20 +108,17 @@ def _changes(
     report: PlanReport | None,
     plan_id: str,
 ) -> list[StateChange]:
-    """Children first: when the write of their parents' ends is seen, their states are there."""
     outcomes = {} if report is None else {outcome.shard_id: outcome for outcome in report.shards}
-    children: dict[str, ShardState] = {}
-    parents: list[StateChange] = []
+    changes: list[StateChange] = []
     for end in ends:
         before = states.get(end.shard_id)
         if before is None:
             continue  # the state was removed by a reset while the plan was open: nothing to apply it to
-        children |= {child.shard_id: child for child in child_states(end, states.keys() | children.keys())}
         shard = planned.get(end.shard_id)
         if report is None or shard is None:
             after = settle_shard(before.state, end, plan_id, shard)
         else:
             after = settle_tracked(before.state, shard, end, outcomes.get(end.shard_id), plan_id)
         if after != before.state:
-            parents.append(StateChange(before=before, after=after))
-    return [*(StateChange(before=None, after=child) for child in children.values()), *parents]
+            changes.append(StateChange(before=before, after=after))
+    return changes

@@ -59,14 +59,16 @@ def settle_tracked(
     return _settled(state, planned, end, () if outcome is None else outcome.unresolved, plan_id)
 
 
-def child_states(end: ShardEnd, known: Collection[str]) -> list[ShardState]:
+def child_states(end: ShardEnd, known: Collection[str], *, seen_ms: int | None = None) -> list[ShardState]:
     """First states of the shards that continue this one, except for those that are known: they start at their oldest record.
 
-    Nothing of them can have been missed before the parent's end was read, so that is how far they are verified.
+    `seen_ms`: the service's time up to which every shard is known to have had a state; nothing of a child can have been missed
+    before that. When the parent's end was read says little: it may have been closed, and its child written to, long before.
     """
     children = {child.shard_id: child for child in end.children if child.shard_id not in known}
+    verified_ms = min((ms for ms in (seen_ms, end.tip_ms) if ms is not None), default=None)
     return [
-        ShardState(shard_id=child.shard_id, read_position=TRIM_HORIZON, parents=child.parents, verified_until_ms=end.tip_ms)
+        ShardState(shard_id=child.shard_id, read_position=TRIM_HORIZON, parents=child.parents, verified_until_ms=verified_ms)
         for child in children.values()
     ]
 

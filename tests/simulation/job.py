@@ -110,6 +110,7 @@ class SimulatedJob(MicroBatchEngine):
 
         def overtake() -> None:
             self.there.counts["task attempts that were overtaken"] += 1
+            self.there.clock.advance(0.5)  # a run that is to end has to read only what came before it
             self.there.put(3)
             first.append(self._attempt(partition))
 

@@ -57,6 +57,7 @@ class Past:
         self.committed, self.done, self.lost_in = [], set(), set()
         self.checkpoints, self.walked, self.seen = {}, {}, {}
         self.location = self.backup = None
+        self.world.warnings.said.clear()
         self.thrown_away = self.days_passed = False
 
     def note(self, text: object) -> None:

@@ -42,7 +42,8 @@ class StreamSteps(Past):
 
     def do_update_shard_count(self) -> None:
         count = len(self._open())
-        target = self.random.randint(-(-count // 2), min(2 * count, MOST_SHARDS))
+        fewest = -(-count // 2)
+        target = self.random.randint(fewest, max(fewest, min(2 * count, MOST_SHARDS)))
         if target != count:
             request = requests.UpdateShardCount(stream_name=STREAM, target_shard_count=target, scaling_type="UNIFORM_SCALING")
             self._reshard("updates of the shard count", lambda: self.world.fake.update_shard_count(request))

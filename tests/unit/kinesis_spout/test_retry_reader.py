@@ -119,6 +119,14 @@ def test_a_run_of_empty_pages_that_is_longer_than_the_time_is_passed_by_one_read
     assert not services.searches
 
 
+def test_a_retry_that_had_no_room_is_looked_for_from_its_number_on_by_the_next_reader(one: SimulatedJob) -> None:
+    """The page that brought it was passed: to go on behind it would take it for gone."""
+    put = one.put(2, data=b"0123456789")
+    services = one.services()
+    assert Found(one, [single(put[0])], max_bytes=1, at_least_one=False, services=services).done == 0
+    assert Found(one, [single(put[0])], services=services).numbers == put[:1]
+
+
 def test_empty_pages_in_between_are_passed_over(one: SimulatedJob) -> None:
     put = one.put(3)
     one.fake.insert_empty_pages(STREAM, shard(0), 5)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kinesis_spout.errors import DataLossError
-from kinesis_spout.testing import end_without_children
+from kinesis_spout.errors import AccessDeniedError, DataLossError
+from kinesis_spout.testing import end_without_children, error
 from tests.support.simulated_driver import next_plan, read_all, run
 from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
 
@@ -130,6 +130,31 @@ def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_la
     driver.close()
     one.clock.advance(0.7 * DAY_S)
     with pytest.raises(DataLossError, match=f"longer than the retention.*{shard(1)}"):
+        next_plan(one.coordinator(), plan)
+
+
+@pytest.mark.parametrize("crash", ["before its batch is settled", "before the list is read again"])
+def test_children_whose_parents_end_was_read_long_after_it_was_closed_may_have_lost_records_since_then(
+    one: SimulatedJob, crash: str
+) -> None:
+    """The end comes from a batch that was logged before the split and read long after it, without a look at the list."""
+    driver = one.coordinator()
+    read_all(one, driver)
+    one.put(1)
+    plan = next_plan(driver)
+    driver.close()
+    one.fake.split(STREAM, shard(0))
+    one.put(9)
+    one.clock.advance(0.7 * DAY_S)
+    driver = one.coordinator()
+    run(one, driver, plan)
+    if crash == "before the list is read again":
+        one.fake.faults.add(error("AccessDeniedException"), operation="ListShards")
+        with pytest.raises(AccessDeniedError):
+            next_plan(driver, plan)
+    driver.close()
+    one.clock.advance(0.7 * DAY_S)
+    with pytest.raises(DataLossError, match=shard(1)):
         next_plan(one.coordinator(), plan)
 
 
