@@ -64,10 +64,20 @@ class TipWatch(Protocol):
 
 
 class ShardCatalog:
-    """One per query. `states` is a cache of what the store has, always replaced or updated with what a write returned."""
+    """One per query. `states` is a cache of what the store has, always replaced or updated with what a write returned.
+
+    `only`: the ids of the shards that are read; none for all. All have a state, but the others are not missed when they are gone.
+    """
 
     def __init__(
-        self, settings: CatalogSettings, store: StateStore, client: KinesisClient, clock: Clock, watch: TipWatch
+        self,
+        settings: CatalogSettings,
+        store: StateStore,
+        client: KinesisClient,
+        clock: Clock,
+        watch: TipWatch,
+        *,
+        only: Collection[str] = (),
     ) -> None:
         self.states: dict[str, StoredState] = {}
         self._settings = settings
@@ -75,9 +85,10 @@ class ShardCatalog:
         self._client = client
         self._clock = clock
         self._watch = watch
+        self._only = only
         self._listing: tuple[ShardInfo, ...] = ()
         self._listed_s = NEVER_S
-        self._listed_ms = 0
+        self.listed_ms = 0  # service time of the last listing
         self._retention_ms: int | None = None
         self._service_ahead_ms = 0
         self._missing_since_s: dict[str, float] = {}
@@ -113,7 +124,7 @@ class ShardCatalog:
         self._listed_s = now_s
         self._check_never_seen(pin)
         fresh = new_shards(self._listing, self.shard_states(), pin, seen_ms=self._seen_ms(pin))
-        self._listed_ms = self.service_now_ms()
+        self.listed_ms = self.service_now_ms()
         self._save([StateChange(before=None, after=state) for state in fresh])
         if fresh:
             self._store.save_shard_list([shard.shard_id for shard in self._listing])
@@ -127,7 +138,7 @@ class ShardCatalog:
         the last read of any shard. A shard that is new now may be as old as that, and its records too.
         """
         read_ms = [stored.state.verified_until_ms for stored in self.states.values()]
-        known_ms = max([pin.time_ms, self._listed_ms, *(ms for ms in read_ms if ms is not None)])
+        known_ms = max([pin.time_ms, self.listed_ms, *(ms for ms in read_ms if ms is not None)])
         return min(known_ms - LISTED_LATE_MS, self.service_now_ms())
 
     # views ----------------------------------------------------------------------------------------------------
@@ -137,8 +148,12 @@ class ShardCatalog:
     def lineage(self) -> ShardLineage:
         return ShardLineage.of(self._listing, self.shard_states())
 
+    def wanted(self) -> ShardLineage:
+        """The lineage of the shards that are read."""
+        return self.lineage().among(self._only)
+
     def readable(self) -> list[str]:
-        return self.lineage().readable()
+        return self.wanted().readable()
 
     def endings(self) -> dict[str, SequenceNumber]:
         """Where closed shards end. A number below the shard's own start, as an emulator writes it, is no place in it."""
@@ -223,7 +238,7 @@ class ShardCatalog:
         The two are at least `shardRefreshInterval` apart, and the service is asked for the shard itself: its list may show a new
         one late, long after its parent's last page has named it.
         """
-        missing = self.lineage().vanished() if summary.status == "ACTIVE" else []
+        missing = self.wanted().vanished() if summary.status == "ACTIVE" else []
         self._missing_since_s = self._since(self._missing_since_s, missing)
         gone = [shard for shard in self._lasting(self._missing_since_s) if not self._is_there(shard)]
         if not gone:
@@ -233,7 +248,8 @@ class ShardCatalog:
 
     def _check_never_seen(self, pin: StartPin) -> None:
         """Shards of which nothing was read, and that are gone: open at the pin, or since then between two listings."""
-        gone = [shard for shard in [*self._lost_since_pin(pin), *self._lost_between(pin)] if not self._is_there(shard)]
+        lost = [*self._lost_since_pin(pin), *self._lost_between(pin)]
+        gone = [shard for shard in lost if not (self._only and shard not in self._only) and not self._is_there(shard)]
         if gone:
             self._say_lost("the service does not list any more, before anything of them was read", ", ".join(gone))
 
