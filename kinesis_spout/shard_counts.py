@@ -26,6 +26,15 @@ class ShardCounts:
     latency: list[int] = field(default_factory=lambda: [0] * LATENCY_BUCKETS)
     latency_sum_ms: int = 0
 
+    def on_ack(self, latency_ms: int) -> None:
+        """An ack counted, so long after the record's arrival."""
+        self.acked += 1
+        if latency_ms > 0:
+            self.latency_sum_ms += latency_ms
+            self.latency[min(latency_ms.bit_length(), LAST_BUCKET)] += 1
+        else:
+            self.latency[0] += 1
+
     def add(self, other: ShardCounts) -> None:
         """Count what another one has counted too."""
         for each in fields(self):

@@ -1,8 +1,8 @@
-"""Spark's Java classes as the JVM has loaded them once, in a file that other JVMs map: they start in little more than half the time.
+"""Spark's Java classes as a JVM has loaded them once, in a file that other JVMs map: they start in half the time.
 
     python -m tests.support.spark_classes        makes the file, which takes some 20 s, unless it is there
 
-Java calls it a dynamic archive of class data (JEP 350). A JVM that cannot use it, for another version or class path, does without.
+Java calls it a dynamic archive of class data (JEP 350). A JVM of another version or class path does without it.
 """
 
 from __future__ import annotations
