@@ -86,6 +86,7 @@ class SpoutKeeping:
         self.catalog = ShardCatalog(terms, services.store, services.client, services.clock, SpoutTips(context))
         self._pin: StartPin | None = None
         self._conflicts = 0
+        self._must_load = False
         self._leads = False
         self._list_has_changed = False
         self._looked_s = services.clock.monotonic_s()
@@ -125,6 +126,11 @@ class SpoutKeeping:
     # storing --------------------------------------------------------------------------------------------------
     def commit(self) -> bool:
         """Store every state that has changed. False when the store could not be reached: then it is all still to be done."""
+        try:
+            self._load_again()
+        except StoreUnavailableError as exc:
+            self._hooks.error(exc)
+            return False
         with self._changed:
             dirty = [seat for seat in self._core.seats.values() if seat.is_dirty]
             for seat in dirty:
@@ -178,11 +184,18 @@ class SpoutKeeping:
         self._conflicts += 1
         if self._conflicts > MOST_CONFLICTS:
             raise error
-        self.catalog.states = dict(self._store.load_states())
+        self._must_load = True
+
+    def _load_again(self) -> None:
+        """After a conflict, as soon as the store answers."""
+        if self._must_load:
+            self.catalog.states = dict(self._store.load_states())
+            self._must_load = False
 
     # shards ---------------------------------------------------------------------------------------------------
     def _take_up(self, pin: StartPin) -> None:
         """List the shards when it is time to, and begin with those that may be read and are this task's."""
+        self._load_again()
         if self._config.total_tasks > 1:
             self._look_at_others()
         if self._leads:
