@@ -149,6 +149,13 @@ class SpoutKeeping:
         self._lay_down(dirty)
         return True
 
+    def commit_last(self) -> None:
+        """At the end: a conflict is looked at at once, as there is no later commit. An outage of the store is not waited for."""
+        for _ in range(MOST_CONFLICTS):
+            before = self._conflicts
+            if self.commit() or self._conflicts == before:
+                return
+
     def _change(self, seat: ShardSeat) -> StateChange | None:
         """A later time of verification alone is none: the catalog stores that now and then (`save_verified`)."""
         before = self.catalog.states[seat.shard.shard_id]
