@@ -227,6 +227,7 @@ class SpoutSteps(Checks):
     def do_zombie(self) -> None:
         """A process whose session has lapsed does not know it yet, and commits, when another has its place."""
         self.open_all()
+        self._hear_losses()
         before = {path: node for path, node in self.world.znodes().items() if node.data}
         for zombie in self.zombies:
             zombie.books.done, zombie.books.answered = set(), set()
