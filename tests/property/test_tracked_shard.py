@@ -1,5 +1,7 @@
 """Random histories of a spout's shards against the naive oracle: turns, outcomes, time-outs, room, dead letters, restarts."""
 
+# long: the rules of one machine, which share what they know of every record
+
 from __future__ import annotations
 
 from random import Random
