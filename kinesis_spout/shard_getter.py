@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _FRESH_ITERATORS_PER_FETCH = 3
 _THROTTLED_FOR_S = 120.0
+_ON_END_S = 60.0  # a longer pause was the caller's, no wait of ours: what came before it says nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +131,7 @@ class KinesisShardGetter:
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
         self._throttled_for_s = throttled_for_s
         self._throttled_since_s: float | None = None
+        self._throttled_last_s = 0.0
 
     @property
     def shard_id(self) -> str:
@@ -248,8 +250,9 @@ class KinesisShardGetter:
     def _on_throttled(self, exc: ThrottledError) -> None:
         now_s = self._clock.monotonic_s()
         self._pacer.on_throttled(now_s, self._random)
-        if self._throttled_since_s is None:
+        if self._throttled_since_s is None or now_s - self._throttled_last_s > _ON_END_S:
             self._throttled_since_s = now_s
+        self._throttled_last_s = now_s
         if now_s - self._throttled_since_s >= self._throttled_for_s:
             raise StillThrottledError(
                 f"shard {self._shard_id} of {self._client.where} has been throttled for {now_s - self._throttled_since_s:.0f} s; "

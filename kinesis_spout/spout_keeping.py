@@ -92,6 +92,7 @@ class SpoutKeeping:
         self.has_ended = False
         self._pin: StartPin | None = None
         self._conflicts = 0
+        self._must_load = False
         self._leads = False
         self._list_has_changed = False
         self._looked_s = services.clock.monotonic_s()
@@ -137,6 +138,11 @@ class SpoutKeeping:
     # storing --------------------------------------------------------------------------------------------------
     def commit(self) -> bool:
         """Store every state that has changed. False when the store could not be reached: then it is all still to be done."""
+        try:
+            self._load_again()
+        except StoreUnavailableError as exc:
+            self._hooks.error(exc)
+            return False
         with self._changed:
             dirty = [seat for seat in self._core.seats.values() if seat.is_dirty]
             for seat in dirty:
@@ -154,6 +160,13 @@ class SpoutKeeping:
             self._hooks.checkpointed(shard_id, change.after.checkpoint_text)
         self._lay_down(dirty)
         return True
+
+    def commit_last(self) -> None:
+        """At the end: a conflict is looked at at once, as there is no later commit. An outage of the store is not waited for."""
+        for _ in range(MOST_CONFLICTS):
+            before = self._conflicts
+            if self.commit() or self._conflicts == before:
+                return
 
     def _change(self, seat: ShardSeat) -> StateChange | None:
         """A later time of verification alone is none: the catalog stores that now and then (`save_verified`)."""
@@ -190,11 +203,18 @@ class SpoutKeeping:
         self._conflicts += 1
         if self._conflicts > MOST_CONFLICTS:
             raise error
-        self.catalog.states = dict(self._store.load_states())
+        self._must_load = True
+
+    def _load_again(self) -> None:
+        """After a conflict, as soon as the store answers."""
+        if self._must_load:
+            self.catalog.states = dict(self._store.load_states())
+            self._must_load = False
 
     # shards ---------------------------------------------------------------------------------------------------
     def _take_up(self, pin: StartPin) -> None:
         """List the shards when it is time to, and begin with those that may be read and are this task's."""
+        self._load_again()
         if self._config.total_tasks > 1:
             self._look_at_others()
         if self._leads:

@@ -113,7 +113,7 @@ class SpoutSession:
                 self._changed.notify_all()
             if not isinstance(self.error, StateError):
                 self._letters.step()
-                self._keeping.commit()
+                self._keeping.commit_last()
 
     # handing over -------------------------------------------------------------------------------------------------
     def now_ms(self) -> int:

@@ -234,7 +234,8 @@ class TrackedShard:
         at_tip = not self.pending and self.tip_ms() is not None
         self._verify(self._oldest_pending_ms() if self.pending else self.tip_ms())
         state = self.tracker.snapshot()
-        if self._is_at_end and not self.ended and not any(map(_is_first_delivery, state.unresolved)):
+        all_told = state.read_position == self.tracker.read_position and not any(map(_is_first_delivery, state.unresolved))
+        if self._is_at_end and not self.ended and all_told:
             self.tracker.reach_end()
             state = self.tracker.snapshot()
         return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
 from kinesis_spout.spout import KinesisSpout
 from kinesis_spout.spout_config import SpoutConfig
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 STREAM, APPLICATION = "orders", "billing"
 PLACE = "in-memory:2181"  # the store is given, so nobody connects to it
 LOOPS = ("fetch", "timeouts", "reread", "letters", "keep")
+
+
+class PassingClock(SystemClock):
+    """The machine's: time passes by itself."""
+
+    def advance(self, seconds: float) -> None:
+        """Nobody waits for what is to be later."""
 
 
 @dataclass
@@ -88,7 +96,7 @@ def spout_config(**options: Any) -> SpoutConfig:
 class SpoutUnderTest:
     """`fresh()` is a new process on the same stream and store."""
 
-    clock: ManualClock = field(default_factory=ManualClock)
+    clock: ManualClock | PassingClock = field(default_factory=ManualClock)
     fake: FakeKinesis = field(init=False)
     backend: MemoryBackend = field(default_factory=MemoryBackend)
     loops: StepLoops = field(default_factory=StepLoops)

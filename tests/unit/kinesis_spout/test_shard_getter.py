@@ -211,6 +211,17 @@ def test_a_caller_that_holds_no_thread_for_it_is_told_when_to_come_again() -> No
     assert getter.fetch_unless_throttled(10).count == 1
 
 
+def test_two_throttled_calls_far_apart_are_not_throttling_without_end() -> None:
+    """The caller had no room for a page meanwhile, or its machine slept."""
+    clock = SimulatedClock()
+    getter = getter_of(ScriptedClient(ThrottledError("t"), ThrottledError("t"), fetched([1])), clock=clock)
+    for _ in range(2):
+        with pytest.raises(ThrottledError):
+            getter.fetch_unless_throttled(10)
+        clock.sleep(600.0)
+    assert getter.fetch_unless_throttled(10).count == 1
+
+
 def test_throttling_without_end_becomes_a_clear_error() -> None:
     """It names the shard and what to do, after the time allowed."""
     clock = SimulatedClock()

@@ -9,6 +9,9 @@ import pytest
 from kinesis_spout.aggregates import AggregatedRecordError
 from kinesis_spout.testing import ManualClock
 from scheme.record import KPL_MAGIC
+from state.memory_store import MemoryTree
+from state.znode_state_store import ZnodeStateStore
+from tests.simulation.store_outage import OutageTree, StoreOutage
 from tests.support.breaking_tree import breaking_store
 from tests.support.spout_world import APPLICATION, STREAM, SpoutUnderTest, drain
 
@@ -55,6 +58,27 @@ def test_a_shard_is_laid_down_although_the_answer_to_its_last_commit_was_lost() 
         under_test.loops.take("keep", "keep")
         assert parent not in spout.metrics().shards
         assert len(spout.metrics().shards) == 2
+
+
+@pytest.mark.parametrize("answered", range(6))
+def test_a_store_that_is_gone_again_when_a_conflict_is_looked_at_does_not_stop_the_spout(answered: int) -> None:
+    """A commit had landed without an answer, so the next one is a conflict; and the states cannot be loaded yet."""
+    under_test = SpoutUnderTest()
+    under_test.put(2)
+    outage = StoreOutage()
+    tree = OutageTree(MemoryTree(under_test.backend), outage)
+    store = ZnodeStateStore(tree, under_test.store().paths, reset_command="reset")
+    with under_test.fresh(store=store) as spout:
+        first, second = drain(spout, under_test.loops)
+        first.ack()
+        outage.skipped, outage.left, outage.lands = 1, 1, True
+        under_test.loops.take("keep")
+        outage.skipped, outage.left = answered, 5
+        second.ack()
+        under_test.loops.take("keep", "keep")
+        assert spout.next_tuple() is None
+        outage.left = 0
+    assert [state.checkpoint_text for state in under_test.states().values()] == [second.sequence_number]
 
 
 def test_a_shard_without_news_is_not_written_at_every_commit() -> None:

@@ -213,6 +213,7 @@ def test_the_end_is_stored_when_every_record_has_had_an_outcome_so_that_no_child
     """A retry that is queued does not hold the children, a record that is being processed for the first time does."""
     shard = tracked(page_of([1, 2, 3], ended=True))
     emit(shard, 3)
+    assert not shard.snapshot().end_was_read
     ack(shard, 2)
     ack(shard, 3)
     state = shard.snapshot()

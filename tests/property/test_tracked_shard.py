@@ -1,0 +1,355 @@
+"""Random histories of a spout's shards against the naive oracle: turns, outcomes, time-outs, room, dead letters, restarts."""
+
+# long: the rules of one machine, which share what they know of every record
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kinesis_spout.held_records import LOOK_AGAIN_MS
+from kinesis_spout.spout_core import Limits, SpoutCore
+from kinesis_spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
+from state.position import TRIM_HORIZON, PositionKind
+from state.retry_policy import RetryPolicy
+from state.shard_state import Lifecycle, ShardState
+from state.tracker_table import Effect
+from tests.support.spout_oracle import FIRST_DELAY_MS, LIMIT, Entry, ShardOracle
+from tests.support.spout_pages import FakePages, page_of, payload, run_of
+from tests.support.tracker import check_structure, seq
+
+if TYPE_CHECKING:
+    from kinesis_spout.spout_core import Place, ShardSeat
+
+POLICY = RetryPolicy(retry_limit=LIMIT, first_delay_ms=FIRST_DELAY_MS, max_delay_ms=10_000, jitter=0)
+SHARDS = ("shardId-0a", "shardId-0b", "shardId-0c")
+ONE = len(payload(1_000))
+INDEX = st.integers(0, 200)
+
+
+class SpoutMachine(RuleBasedStateMachine):
+    """Whatever happens, the spout does what walking over all records would do. A record arrived at the ms of its number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 1_000
+        self.number = 1_000
+        self.limits = Limits(100, 100, None, 1 << 20)
+        self.core = SpoutCore(self.limits)
+        self.oracles: dict[str, ShardOracle] = {}
+        self.pages: dict[str, FakePages] = {}
+        self.made: list[tuple[Place, Entry]] = []
+        self.checkpoints: dict[str, int] = {}
+        self.waited: dict[str, set[str]] = {}
+        self.was_at_limit = False
+        self.emitted = self.retried = self.acked = self.failed = self.timed_out = self.dead = 0
+
+    @initialize(
+        shards=st.integers(1, 3),
+        pending=st.sampled_from([1, 3, 100]),
+        unresolved=st.sampled_from([1, 4, 100]),
+        timeout_ms=st.none() | st.just(150),
+        held=st.sampled_from([1, 2 * ONE, 1 << 20]),
+    )
+    def begin(self, shards: int, pending: int, unresolved: int, timeout_ms: int | None, held: int) -> None:
+        self.limits = Limits(pending, unresolved, timeout_ms, held)
+        self.core = SpoutCore(self.limits)
+        for shard_id in SHARDS[:shards]:
+            self.oracles[shard_id] = ShardOracle()
+            self.take_up(ShardState(shard_id=shard_id, read_position=TRIM_HORIZON), [])
+
+    def take_up(self, state: ShardState, unread: list[int]) -> None:
+        pages = self.pages[state.shard_id] = FakePages(*([page_of(unread)] if unread else []))
+        oracle = self.oracles[state.shard_id]
+        if oracle.closed:
+            pages.add(page_of([], ended=True, time_ms=self.now_ms))
+        source = None if state.end_was_read else pages
+        never_drawn_from = Random(0)  # noqa: S311  # as its name says
+        self.core.add(TrackedShard(state, retry_policy=POLICY, random=never_drawn_from, pages=source))
+
+    def seat(self, entry_shard: str) -> ShardSeat:
+        return self.core.seats[entry_shard]
+
+    # pages ------------------------------------------------------------------------------------------------------------
+    def open_shards(self) -> list[str]:
+        return [shard_id for shard_id, oracle in self.oracles.items() if not oracle.closed]
+
+    @precondition(lambda self: self.open_shards())
+    @rule(which=INDEX, count=st.integers(0, 7), at_tip=st.booleans(), ended=st.integers(0, 9).map(lambda n: n == 0))
+    def page(self, which: int, count: int, at_tip: bool, ended: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
+        shard_id = self.open_shards()[which % len(self.open_shards())]
+        numbers = list(range(self.number, self.number + count))
+        self.number += count
+        self.now_ms = max(self.now_ms, self.number)
+        oracle = self.oracles[shard_id]
+        oracle.entries += [Entry(number) for number in numbers]
+        oracle.closed = ended
+        self.pages[shard_id].add(page_of(numbers, shard_id=shard_id, at_tip=at_tip, ended=ended, time_ms=self.now_ms))
+        self.core.look(self.seat(shard_id))
+
+    @rule(ms=st.sampled_from([1, 50, 100, 200, 2_000]))
+    def tick(self, ms: int) -> None:
+        self.now_ms += ms
+
+    # handing over -----------------------------------------------------------------------------------------------------
+    @rule(times=st.integers(1, 8))
+    def emit(self, times: int) -> None:
+        for _ in range(times):
+            self.emit_one()
+
+    def emit_one(self) -> None:
+        at_limit = self.core.pending >= self.limits.max_pending
+        assert self.core.at_limit == at_limit
+        ready = {shard_id for shard_id in self.oracles if self.has_turn(shard_id, new=not at_limit)}
+        if ready:
+            assert self.core.has_turn(self.now_ms)
+        handed = self.core.emit(self.now_ms)
+        self.put_aside()
+        if handed is None:
+            assert not ready, f"nothing came, though {ready} have something"
+            return
+        seat, run, at, attempt = handed
+        shard_id = seat.shard.shard_id
+        oracle = self.oracles[shard_id]
+        entry = oracle.find(run.sequences[at])
+        assert run.data[at] == payload(entry.number)
+        assert attempt == entry.attempts + 1
+        due = [one for one in oracle.due(self.now_ms) if one.held]
+        unread = oracle.of("unread")
+        if entry.status == "unread":
+            assert not at_limit
+            assert oracle.unresolved < self.limits.max_unresolved_per_shard
+            assert entry is unread[0], "out of order"
+            assert not due or oracle.in_a_row >= RETRIES_IN_A_ROW, "a new record came before a due retry"
+            oracle.in_a_row = 0
+        else:
+            assert entry is due[0], f"{entry} came before {due}"
+            may_be_new = bool(unread) and not at_limit and oracle.unresolved < self.limits.max_unresolved_per_shard
+            assert oracle.in_a_row < RETRIES_IN_A_ROW or not may_be_new, "new records starve"
+            oracle.in_a_row += 1
+        self.check_turn(shard_id, ready, at_limit=at_limit)
+        entry.status = "pending"
+        timeout_ms = self.limits.message_timeout_ms
+        entry.deadline_ms = None if timeout_ms is None else self.now_ms + timeout_ms
+        self.emitted += 1
+        self.retried += attempt > 1
+        self.made.append((handed, entry))
+
+    def has_turn(self, shard_id: str, *, new: bool) -> bool:
+        oracle = self.oracles[shard_id]
+        if any(entry.held for entry in oracle.due(self.now_ms)):
+            return True
+        return new and bool(oracle.of("unread")) and oracle.unresolved < self.limits.max_unresolved_per_shard
+
+    def put_aside(self) -> None:
+        """What is due and not in memory, before the first that is: in the shards that had their turn it is looked at later."""
+        for shard_id, oracle in self.oracles.items():
+            tracker = self.seat(shard_id).shard.tracker
+            for entry in oracle.of("queued"):
+                due_ms = tracker._retries._due_ms[seq(entry.number)]
+                assert due_ms == entry.due_ms or (not entry.held and due_ms == self.now_ms + LOOK_AGAIN_MS)
+                entry.due_ms = due_ms
+
+    def check_turn(self, shard_id: str, ready: set[str], *, at_limit: bool) -> None:
+        """Between two turns of a shard that has something all the time, each other one has one at the most."""
+        if at_limit != self.was_at_limit:
+            self.waited.clear()
+        self.was_at_limit = at_limit
+        self.waited = {one: passed for one, passed in self.waited.items() if one in ready}
+        for one in ready - {shard_id}:
+            passed = self.waited.setdefault(one, set())
+            assert shard_id not in passed, f"{shard_id} had two turns while {one} waited"
+            passed.add(shard_id)
+        self.waited.pop(shard_id, None)
+
+    # outcomes ---------------------------------------------------------------------------------------------------------
+    @precondition(lambda self: self.made)
+    @rule(which=INDEX)
+    def ack(self, which: int) -> None:
+        (seat, run, at, attempt), entry = self.made[which % len(self.made)]
+        counts = attempt <= entry.deliveries
+        assert self.core.ack(seat, run, at, attempt, self.now_ms) == counts
+        self.resolve(entry, counts=counts)
+
+    def resolve(self, entry: Entry, *, counts: bool) -> None:
+        if counts:
+            entry.status, entry.deadline_ms = "acked", None
+            self.acked += 1
+
+    @precondition(lambda self: self.made)
+    @rule(which=INDEX)
+    def ack_by_id(self, which: int) -> None:
+        (seat, run, at, attempt), entry = self.made[which % len(self.made)]
+        counts = attempt <= entry.deliveries
+        sequence = seq(run.sequences[at])
+        found = seat.shard.find(sequence, attempt)
+        if found is None:
+            assert self.core.ack_unheld(seat, sequence, attempt) == counts
+        else:
+            assert self.core.ack(seat, *found, self.now_ms) == counts
+        self.resolve(entry, counts=counts)
+
+    @precondition(lambda self: self.made)
+    @rule(which=INDEX, retry=st.integers(0, 5).map(bool))
+    def fail(self, which: int, retry: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
+        (seat, run, at, attempt), entry = self.made[which % len(self.made)]
+        effect = self.core.fail(seat, (run, at, attempt), self.now_ms, reason="no", retry=retry)
+        if entry.status == "pending" and attempt == entry.attempts + 1:
+            assert effect.value == entry.fail(self.now_ms, retry=retry)
+            self.failed += 1
+        else:
+            assert effect is (Effect.IGNORED if attempt <= entry.deliveries else Effect.UNKNOWN)
+
+    @precondition(lambda self: self.made)
+    @rule(which=INDEX, ms=st.none() | st.integers(1, 400))
+    def extend(self, which: int, ms: int | None) -> None:
+        (seat, run, at, attempt), entry = self.made[which % len(self.made)]
+        deadline_ms = None if ms is None else self.now_ms + ms
+        is_pending = entry.status == "pending" and attempt == entry.attempts + 1
+        assert seat.shard.extend(run, at, attempt, deadline_ms) == is_pending
+        if is_pending:
+            entry.deadline_ms = deadline_ms
+
+    @rule(early=st.booleans())
+    def expire(self, early: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
+        pending = [entry for oracle in self.oracles.values() for entry in oracle.of("pending")]
+        deadlines = [entry.deadline_ms for entry in pending if entry.deadline_ms is not None]
+        assert self.core.next_deadline_ms() == min(deadlines, default=None)
+        if deadlines:
+            self.now_ms = max(self.now_ms, min(deadlines) - early)
+        late = [entry for entry in pending if entry.deadline_ms is not None and entry.deadline_ms <= self.now_ms]
+        expired = self.core.expire(self.now_ms)
+        assert sorted(run.sequences[at] for _, (run, at, _) in expired) == sorted(entry.number for entry in late)
+        for entry in late:
+            entry.fail(self.now_ms, retry=True)
+        self.failed += len(late)
+        self.timed_out += len(late)
+
+    # payloads and letters -----------------------------------------------------------------------------------------------
+    @precondition(lambda self: self.oracles)
+    @rule(which=INDEX, gone=st.integers(0, 4).map(lambda n: n == 0))
+    def read_again(self, which: int, gone: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
+        shard_id = list(self.oracles)[which % len(self.oracles)]
+        shard, oracle = self.seat(shard_id).shard, self.oracles[shard_id]
+        wanted = shard.held.wanted(self.now_ms)
+        self.put_aside()
+        for record in wanted:
+            entry = oracle.find(record.first.sequence)
+            assert entry.status in {"queued", "exhausted"}
+            assert not entry.held
+            shard.restock(record, None if gone else run_of(entry.number), self.now_ms)
+            entry.held, entry.gone = not gone, gone
+            if gone:
+                entry.status = "exhausted"
+            elif entry.status == "queued":
+                entry.due_ms = self.now_ms
+        self.core.look(self.seat(shard_id))
+        assert all(entry.held or entry.gone for entry in oracle.of("exhausted"))
+
+    @rule(most=st.integers(1, 3))
+    def write_letters(self, most: int) -> None:
+        for seat, letter in list(self.core.letters())[:most]:
+            entry = self.oracles[seat.shard.shard_id].find(letter.record.first.sequence)
+            assert entry.status == "exhausted"
+            assert letter.record.attempts == entry.attempts
+            assert (letter.run is None) == entry.gone
+            assert self.core.dead_lettered(seat, letter.record.first, 1)
+            entry.status = "acked"
+            self.dead += 1
+
+    # the state --------------------------------------------------------------------------------------------------------
+    @rule()
+    def commit(self) -> None:
+        for shard_id in self.oracles:
+            self.checked_state(shard_id)
+
+    def checked_state(self, shard_id: str) -> ShardState:
+        oracle = self.oracles[shard_id]
+        state = self.seat(shard_id).shard.snapshot()
+        assert [(one.first.sequence, one.attempts) for one in state.unresolved] + [
+            (entry.number, 0) for entry in oracle.entries if entry.is_unresolved and entry.number >= self.unread_from(state)
+        ] == [(entry.number, entry.attempts) for entry in oracle.entries if entry.is_unresolved]
+        unread = [entry for entry in oracle.entries if entry.number >= self.unread_from(state)]
+        assert all(entry.status in {"unread", "pending"} and not entry.attempts for entry in unread), "acked, and read again"
+        assert all(entry.status != "unread" for entry in oracle.entries if entry not in unread), "passed over"
+        if state.end_was_read:
+            assert oracle.closed
+            assert not any(entry.status == "pending" and not entry.attempts for entry in oracle.entries if entry.held)
+        if state.lifecycle is Lifecycle.FINISHED:
+            assert not oracle.unresolved
+        checkpoint = -1 if state.checkpoint is None else state.checkpoint.sequence
+        assert checkpoint >= self.checkpoints.get(shard_id, -1), "the checkpoint has moved back"
+        self.checkpoints[shard_id] = checkpoint
+        open_ones = [entry.number for entry in oracle.entries if entry.status in {"unread", "pending"}]
+        assert all(number > checkpoint for number in open_ones)
+        assert state.verified_until_ms is None or not open_ones or state.verified_until_ms <= min(open_ones)
+        return state
+
+    def unread_from(self, state: ShardState) -> int:
+        """The first number that is read (again) for the first time."""
+        position = state.read_position
+        if position.is_end:
+            return 1 << 60
+        if position.sequence is None:
+            return 0
+        return position.sequence.sequence + (position.kind is PositionKind.AFTER)
+
+    @rule()
+    def restart(self) -> None:
+        """Only what is stored is left: the rest is read again, and no emission of before is known to anybody."""
+        states = [self.checked_state(shard_id) for shard_id in self.oracles]
+        self.core = SpoutCore(self.limits)
+        self.made.clear()
+        self.waited.clear()
+        self.emitted = self.retried = self.acked = self.failed = self.timed_out = self.dead = 0
+        for state in states:
+            oracle = self.oracles[state.shard_id]
+            stored = {one.first.sequence: one for one in state.unresolved}
+            for entry in oracle.entries:
+                entry.deadline_ms = None
+                entry.gone = False
+                if entry.number in stored:
+                    record = stored[entry.number]
+                    entry.held, entry.due_ms = False, record.due_ms
+                    entry.status = "exhausted" if record.rejected or record.attempts > LIMIT else "queued"
+                elif entry.number >= self.unread_from(state):
+                    entry.status, entry.held = "unread", True
+            oracle.in_a_row = 0
+            self.take_up(state, [entry.number for entry in oracle.of("unread")])
+
+    # always -----------------------------------------------------------------------------------------------------------
+    @invariant()
+    def counts_are_exact(self) -> None:
+        if not self.oracles:
+            return
+        counts = [seat.counts for seat in self.core.seats.values()]
+        for name in ("emitted", "retried", "acked", "failed", "timed_out"):
+            assert sum(getattr(one, name) for one in counts) == getattr(self, name), name
+        assert sum(one.dead_lettered for one in counts) == self.dead
+        assert self.core.pending == sum(len(oracle.of("pending")) for oracle in self.oracles.values())
+
+    @invariant()
+    def shards_hold_what_is_unresolved_and_nothing_else(self) -> None:
+        for shard_id, oracle in self.oracles.items():
+            shard = self.seat(shard_id).shard
+            check_structure(shard.tracker)
+            assert shard.pending == len(oracle.of("pending"))
+            assert shard.waiting == len(oracle.of("queued", "exhausted"))
+            held = shard.held
+            numbers = {sequence.sequence for sequence in held._runs}
+            for entry in oracle.of("queued", "exhausted"):
+                entry.held = entry.number in numbers
+            assert numbers <= {entry.number for entry in oracle.entries if entry.is_unresolved}
+            assert held.held_bytes == sum(len(payload(number)) for number in numbers)
+            if not oracle.unresolved and not oracle.of("unread"):
+                assert (len(shard._runs), shard.tracker.node_count, held.held_bytes) == (0, 0, 0)
+
+
+TestSpout = SpoutMachine.TestCase
+TestSpout.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)

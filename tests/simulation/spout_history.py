@@ -1,0 +1,155 @@
+"""A random history of standalone spouts from its seed: drawn, played, and looked at as a whole."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.spout_config import DEFAULT_MAX_PENDING
+from state.retry_policy import RetryPolicy
+from tests.simulation.history import BrokenPromiseError
+from tests.simulation.spout_steps import SpoutJob, SpoutSteps
+from tests.simulation.stream_steps import StreamSteps
+from tests.simulation.world import LOGGER, World
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+STEPS = 60
+MOST_ROUNDS = 600
+SETTLES_S = 15.0
+WEIGHTS: dict[str, int] = {
+    "put": 20,
+    "turn": 40,
+    "step": 15,
+    "emit": 10,
+    "answer": 20,
+    "answer_all": 10,
+    "pause": 2,
+    "crash": 5,
+    "close": 4,
+    "zombie": 3,
+    "lose_session": 2,
+    "lose_answers": 2,
+    "store_outage": 2,
+    "split": 5,
+    "merge": 4,
+    "update_shard_count": 2,
+    "generations": 2,
+    "empty_pages": 2,
+    "iterators_expire": 1,
+    "time": 6,
+    "skew": 2,
+    "fault": 6,
+}
+DAYS = {"retention": 3}
+
+
+class SpoutHistory(StreamSteps, SpoutSteps):
+    def play(self, weights: dict[str, int]) -> None:
+        for _ in range(STEPS):
+            name = self.random.choices(list(weights), weights=list(weights.values()))[0]
+            self.log.append(name)
+            getattr(self, f"do_{name}")()
+            self.check()
+        self.log.append("finish")
+        self.finish()
+        self.check()
+        self.check_end()
+
+    def check(self) -> None:
+        super().check()
+        for process in self.spouts.processes.values():
+            process.check()
+
+    def finish(self) -> None:
+        """Let what is on its way happen, and nothing more go wrong, until there is nothing to read and nothing waits."""
+        self.world.fake.faults.clear()
+        self.world.outage.left = 0
+        self.refusals = 0.0
+        self.spouts.stop()
+        self.spouts.options |= {"max_pending": DEFAULT_MAX_PENDING, "max_unresolved_per_shard": 1000, "prefetch_records": 1000}
+        self.world.clock.advance(SETTLES_S)
+        self.world.note_shards()
+        for _ in range(MOST_ROUNDS):
+            self.open_all()
+            came = 0
+            for process in list(self.spouts.processes.values()):
+                for name in ("fetch", "timeouts", "reread", "letters", "keep"):
+                    self.step(process, name)
+                for emission in self.emit(process, 10_000):
+                    assert emission.ack() == process.config.tracking
+                    came += 1
+            if not came and not self.missing() and not self.stuck():
+                break
+            self.world.clock.advance(0.0 if came else 1.0)
+        self.spouts.orderly = True
+        self.spouts.stop()
+
+    def check_end(self) -> None:
+        missing = self.missing()
+        assert not missing, f"{len(missing)} records were lost: {sorted(missing)[:5]}"
+        self.count("records lost to retention, and told of", len(self.world.ids() - self.resolved()))
+        stuck = self.stuck()
+        assert not stuck, f"these shards are stuck: {stuck}"
+        limit = self.spouts.options["retry"].retry_limit
+        for letter in self.dead:
+            name = f"{letter.shard_id}:{letter.sequence_number}"
+            if letter.data is None:
+                assert self.days_passed, f"{name} is said to be gone"
+            elif name not in self.rejected:
+                assert letter.attempts == limit + 1, f"{name} was dead-lettered after {letter.attempts} attempts"
+            else:
+                assert letter.attempts <= limit + 1
+
+
+def drawn_options(random: Random) -> dict[str, Any]:
+    """A spout's, of all that makes its pages, limits and times small or large."""
+    return {
+        "total_tasks": random.choice((1, 1, 2, 3)),
+        "max_pending": random.choice((1, 5, 50, DEFAULT_MAX_PENDING)),
+        "max_unresolved_per_shard": random.choice((1, 4, 1000)),
+        "message_timeout_s": random.choice((None, 0.5, 5.0, 30.0)),
+        "tracking": random.random() < 0.95,
+        "retry": RetryPolicy(
+            retry_limit=random.choice((0, 1, 3)), first_delay_ms=random.choice((0, 500, 5_000)), jitter=random.choice((0, 0.5))
+        ),
+        "prefetch_records": random.choice((1, 10, 1000)),
+        "prefetch_bytes": random.choice((30, 64 << 20, 64 << 20)),
+        "idle_poll_s": random.choice((0.01, 0.25)),
+        "shard_refresh_interval_s": random.choice((0.1, 0.1, 5.0)),
+        "fetch_concurrency": random.choice((1, 8)),
+    }
+
+
+def drawn(seed: int) -> tuple[SpoutHistory, dict[str, int]]:
+    """A history that has not begun, and how often which step happens in it."""
+    random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
+    world = World.drawn(random)
+    job: Any = SpoutJob(drawn_options(random), orderly=random.random() < 0.5)
+    history = SpoutHistory(world, random, job, refusals=random.choice((0.0, 0.2)))
+    history.days_pass = random.random() < 0.25
+    history.log.append(f"{'days pass, ' if history.days_pass else ''}{history.spouts.options}")
+    history.open_all()  # what is put from here on has arrived after the pin, however late
+    world.clock.advance(10)
+    return history, WEIGHTS | (DAYS if history.days_pass else {})
+
+
+def play_spout(seed: int) -> Counter[str]:
+    """Play a history; what happened in it, counted. Raises `BrokenPromiseError`."""
+    history, weights = drawn(seed)
+    world = history.world
+    propagates, LOGGER.propagate = LOGGER.propagate, False
+    LOGGER.addHandler(world.warnings)
+    try:
+        history.play(weights)
+    except Exception as exc:
+        told = "\n".join(f"{number:3} {line}" for number, line in enumerate(history.log))
+        raise BrokenPromiseError(f"seed {seed}\n{world.fake.settings}\n{told}\n{type(exc).__name__}: {exc}") from exc
+    finally:
+        LOGGER.removeHandler(world.warnings)
+        LOGGER.propagate = propagates
+    for operation, fault in world.fake.faults.struck:
+        world.counts[f"fault: {operation} {fault.code or fault.kind.value}"] += 1
+    world.counts["records put"] += world.count
+    return world.counts

@@ -1,0 +1,164 @@
+"""A process with a standalone spout in a simulated world: its threads are steps that the history takes, in whatever order.
+
+It keeps the books of one opening: what was handed over, what was answered, how often each record failed. What the spout says is
+held against them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kinesis_spout.spout import KinesisSpout
+from kinesis_spout.spout_listener import SpoutListener
+from kinesis_spout.spout_services import SpoutServices
+from state.memory_store import MemoryTree
+from state.znode_state_store import ZnodeStateStore
+from tests.simulation.in_process import InlinePool, InProcessClient
+from tests.simulation.store_outage import OutageTree
+from tests.simulation.world import PATHS
+from tests.support.spout_world import StepLoops
+
+if TYPE_CHECKING:
+    from kinesis_spout.dead_letter import DeadLetter
+    from kinesis_spout.spout_config import SpoutConfig
+    from kinesis_spout.spout_emission import SpoutEmission
+    from state.shard_state import ShardState
+    from tests.simulation.world import World
+
+
+def record_id(emission: SpoutEmission) -> str:
+    return f"{emission.shard_id}:{emission.sequence_number}"
+
+
+def stored_attempts(state: ShardState) -> dict[str, int]:
+    """What an opening starts from; ranges do not come up in states as small as these."""
+    assert all(one.count == 1 for one in state.unresolved)
+    return {f"{state.shard_id}:{one.first}": one.attempts for one in state.unresolved}
+
+
+@dataclass
+class Books(SpoutListener):
+    """Of one opening. `attempts`: failures so far, those that were stored before it included.
+
+    `done` and `answered` are the history's: records that were acked, and those that have ever had an outcome.
+    """
+
+    done: set[str]
+    answered: set[str]
+    handed: list[SpoutEmission] = field(default_factory=list)
+    pending: dict[str, SpoutEmission] = field(default_factory=dict)
+    attempts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    resolved: set[str] = field(default_factory=set)
+    newest: dict[str, int] = field(default_factory=dict)
+    errors: list[Exception] = field(default_factory=list)
+
+    def on_emission(self, emission: SpoutEmission) -> None:
+        name = record_id(emission)
+        assert name not in self.pending, f"{name} was handed over again while it was pending"
+        assert name not in self.resolved, f"{name} was handed over after it was resolved"
+        assert emission.attempt == self.attempts[name] + 1, (
+            f"{name} came with attempt {emission.attempt} after {self.attempts[name]} failures"
+        )
+        number = int(emission.sequence_number)
+        if name not in self.attempts:
+            assert number > self.newest.get(emission.shard_id, -1), f"{name} came for the first time after {self.newest}"
+            self.newest[emission.shard_id] = number
+        self.handed.append(emission)
+        self.pending[name] = emission
+        self.counts["emitted"] += 1
+        self.counts["retried"] += emission.attempt > 1
+
+    def acked(self, emission: SpoutEmission) -> None:
+        self.resolve(record_id(emission))
+        self.counts["acked"] += 1
+
+    def resolve(self, name: str) -> None:
+        assert name not in self.resolved, f"{name} was resolved twice"
+        self.pending.pop(name, None)
+        self.resolved.add(name)
+        self.answered.add(name)
+        self.done.add(name)
+
+    def failed(self, emission: SpoutEmission, reason: str | None) -> None:
+        del reason
+        name = record_id(emission)
+        pending = self.pending.pop(name, None)
+        assert pending is not None, f"a failure of {emission} counted though it was not pending"
+        assert pending.attempt == emission.attempt, f"a failure of {emission} counted though {pending} was pending"
+        self.attempts[name] += 1
+        self.answered.add(name)
+        self.counts["failed"] += 1
+
+    def exhausted(self, letter: DeadLetter) -> None:
+        name = f"{letter.shard_id}:{letter.sequence_number}"
+        self.resolved.add(name)
+        self.answered.add(name)
+
+    def timed_out(self, emission: SpoutEmission) -> None:
+        del emission
+        self.counts["timed_out"] += 1  # and `failed` is told too
+
+    def error(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+class SpoutProcess:
+    """Opened at once. `crash` leaves everything as it is; what the store has of its session lapses."""
+
+    def __init__(self, world: World, books: Books, config: SpoutConfig) -> None:
+        self.books = books
+        self.config = config
+        self.loops = StepLoops()
+        self.tree = MemoryTree(world.backend)
+        self._world = world
+        for stored in world.look().load_states().values():
+            self.books.attempts.update(stored_attempts(stored.state))
+        services = SpoutServices(
+            client=InProcessClient(world.service, world.settings, world.skewed, world.random),
+            store=ZnodeStateStore(OutageTree(self.tree, world.outage), PATHS, reset_command="kinesis-spout reset"),
+            clock=world.skewed,
+            new_pool=InlinePool,
+            start_loop=self.loops,
+            random=world.random,
+            rate=world.settings.rate,
+        )
+        self.spout = KinesisSpout(self.config, services=services)
+        self.spout.open()
+
+    @property
+    def error(self) -> Exception | None:
+        """What has stopped it."""
+        session = self.spout._session
+        return None if session is None else session.error
+
+    def emit(self) -> SpoutEmission | None:
+        emission = self.spout.next_tuple()
+        if emission is not None:
+            self.books.on_emission(emission)
+            if not self.config.tracking:
+                self.books.acked(emission)
+        return emission
+
+    def crash(self) -> None:
+        for loop in self.loops.by_name.values():
+            loop.ended = True
+        self._world.backend.expire(self.tree.session_id())
+
+    def close(self) -> None:
+        self.spout.close()
+
+    def check(self) -> None:
+        """What it counts is what has happened."""
+        if self.error is not None:
+            return
+        metrics = self.spout.metrics()
+        counts = metrics.total.counts
+        told = {name: getattr(counts, name) for name in ("emitted", "acked", "failed", "retried", "timed_out")}
+        assert told == {name: self.books.counts[name] for name in told}, f"{told} was counted, of {self.books.counts}"
+        pending = Counter(name.partition(":")[0] for name in self.books.pending)
+        for shard_id, shard in metrics.shards.items():
+            assert shard.pending == pending[shard_id], f"{shard_id} has {shard.pending} pending, not {pending[shard_id]}"
+        assert self.spout._open_session().core.pending == metrics.total.pending

@@ -1,0 +1,258 @@
+"""What happens to the processes of a standalone spout, and what those do who consume it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.errors import DataLossError
+from kinesis_spout.spout_config import SpoutConfig
+from tests.simulation.checks import Checks
+from tests.simulation.past import SHARD
+from tests.simulation.spout_process import Books, SpoutProcess, record_id
+from tests.simulation.world import APPLICATION, STREAM
+from tests.support.spout_world import LOOPS
+
+if TYPE_CHECKING:
+    from kinesis_spout.dead_letter import DeadLetter
+    from kinesis_spout.spout_emission import SpoutEmission
+
+MOST_OPENINGS = 5
+OLD = 30  # emissions that are remembered for a late word on them
+
+
+@dataclass
+class SpoutJob:
+    """The processes that run, by task; `stop` ends them all, some in order."""
+
+    options: dict[str, Any]
+    processes: dict[int, SpoutProcess] = field(default_factory=dict)
+    tracked: None = None
+    orderly: bool = True
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            if self.orderly:
+                process.close()
+            else:
+                process.crash()
+        self.processes.clear()
+
+
+@dataclass
+class SpoutSteps(Checks):
+    """`delivered`: every record that was ever handed over. `stored_done`: those that no opening may hand over any more."""
+
+    answered: set[str] = field(default_factory=set)
+    delivered: set[str] = field(default_factory=set)
+    stored_done: set[str] = field(default_factory=set)
+    dead: list[DeadLetter] = field(default_factory=list)
+    rejected: set[str] = field(default_factory=set)
+    refusals: float = 0.0
+    zombies: list[SpoutProcess] = field(default_factory=list)
+
+    @property
+    def spouts(self) -> SpoutJob:
+        job: Any = self.job
+        assert isinstance(job, SpoutJob)
+        return job
+
+    def letters(self) -> set[str]:
+        return {f"{letter.shard_id}:{letter.sequence_number}" for letter in self.dead}
+
+    # processes --------------------------------------------------------------------------------------------------------
+    def open_all(self) -> None:
+        for task in range(self.spouts.options["total_tasks"]):
+            if task not in self.spouts.processes:
+                self._open_task(task)
+
+    def _open_task(self, task: int) -> None:
+        self.world.outage.left = 0
+        for shard, stored in self.world.look().load_states().items():
+            waits = {one.first.sequence for one in stored.state.unresolved}
+            read_to = self._read_to(stored.state)
+            self.stored_done |= {f"{shard}:{n}" for n in self.world.records.get(shard, []) if n <= read_to and n not in waits}
+        for _ in range(MOST_OPENINGS):
+            books = Books(self.done, self.answered)
+            config = SpoutConfig(
+                stream=STREAM,
+                application=APPLICATION,
+                zookeeper="in-memory:2181",
+                aws=self.world.settings.aws,
+                starting_position=self.world.settings.starting_position.text,
+                fail_on_data_loss=self.world.settings.fail_on_data_loss,
+                dead_letter=self._take_letter,
+                breaker_failures=None,
+                owner_wait_s=0.0,
+                task_index=task,
+                listeners=(books,),
+                **self.spouts.options,
+            )
+            try:
+                self.spouts.processes[task] = SpoutProcess(self.world, books, config)
+            except DataLossError as error:
+                self.go_on_after(error)
+            else:
+                self.count("openings")
+                return
+        raise AssertionError("the spout cannot be opened")
+
+    def _take_letter(self, letter: DeadLetter) -> None:
+        if self.random.random() < self.refusals:
+            raise OSError("the dead letters are full")
+        self.dead.append(letter)
+        self.count("dead letters")
+
+    def _any(self) -> SpoutProcess:
+        self.open_all()
+        return self.random.choice(list(self.spouts.processes.values()))
+
+    def look_after(self, process: SpoutProcess) -> None:
+        """What it says, and whether it has been stopped by something that may stop it."""
+        self._hear_losses()
+        error = process.error
+        if isinstance(error, DataLossError):
+            self.go_on_after(error)
+        elif error is not None:
+            raise AssertionError(f"the spout was stopped by {type(error).__name__}: {error}") from error
+
+    def _hear_losses(self) -> None:
+        said, self.world.warnings.said = self.world.warnings.said, []
+        for sentence in said:
+            if "records may be lost" in sentence and "DataLossError" not in sentence:
+                assert self.days_passed, f"a loss was told of though nothing can have expired: {sentence}"
+                self.lost_in.update(SHARD.findall(sentence))
+                self.count("losses that were told of")
+
+    def step(self, process: SpoutProcess, name: str) -> None:
+        process.loops.take(name)
+        self.look_after(process)
+
+    # steps of threads -------------------------------------------------------------------------------------------------
+    def do_step(self) -> None:
+        process = self._any()
+        name = self.random.choice(LOOPS)
+        self.note(name)
+        for _ in range(self.random.choice((1, 1, 3))):
+            self.step(process, name)
+
+    def do_turn(self) -> None:
+        """All threads of one process, in whatever order, and its consumer."""
+        process = self._any()
+        for name in self.random.sample(LOOPS, len(LOOPS)):
+            self.step(process, name)
+        self.emit(process, self.random.choice((1, 3, 10, 100)))
+
+    def do_emit(self) -> None:
+        self.emit(self._any(), self.random.choice((1, 3, 10, 100)))
+
+    def emit(self, process: SpoutProcess, most: int) -> list[SpoutEmission]:
+        came: list[SpoutEmission] = []
+        while len(came) < most and process.spout.is_open and process.error is None and (emission := process.emit()) is not None:
+            came.append(emission)
+            self._check_emission(emission)
+            self.delivered.add(record_id(emission))
+        self.count("emissions", len(came))
+        return came
+
+    def _check_emission(self, emission: SpoutEmission) -> None:
+        name = record_id(emission)
+        shard = emission.shard_id
+        assert int(emission.sequence_number) in self.world.records[shard], f"{name} was never put"
+        assert name not in self.stored_done, f"{name} came again, though it is stored as resolved"
+        if name in self.delivered or self.days_passed:
+            return
+        self.world.note_shards()
+        for parent in self.world.parents[shard]:
+            early = [n for n in self.world.records.get(parent, []) if f"{parent}:{n}" not in self.answered]
+            assert not early, f"{name} came before {len(early)} records of its parent {parent} had an outcome: {early[:3]}"
+
+    # the consumer -----------------------------------------------------------------------------------------------------
+    def do_answer(self) -> None:
+        """Words on what is pending, and late ones on what was."""
+        process = self._any()
+        pending = list(process.books.pending.values())
+        known = [*(pending * (OLD // max(1, len(pending)))), *pending, *process.books.handed[-OLD:]]
+        if not known:
+            return
+        for _ in range(self.random.choice((1, 3, 10, 50))):
+            self.answer(process, self.random.choice(known))
+
+    def do_answer_all(self) -> None:
+        process = self._any()
+        for emission in list(process.books.pending.values()):
+            self.answer(process, emission)
+
+    def answer(self, process: SpoutProcess, emission: SpoutEmission) -> None:
+        name = record_id(emission)
+        is_pending = process.books.pending.get(name) is emission
+        may_be_acked = name not in process.books.resolved
+        kind = self.random.choices(("ack", "ack by id", "fail", "reject", "extend"), weights=(50, 10, 25, 3, 5))[0]
+        self.count(f"words of consumers: {kind}{'' if is_pending else ', late'}")
+        if kind == "extend":
+            assert emission.extend(self.random.choice((None, 0.1, 100.0))) == is_pending
+        elif kind in {"fail", "reject"}:
+            self.rejected |= {name} if is_pending and kind == "reject" else set()
+            assert emission.fail("no", retry=kind == "fail") == is_pending, f"a failure of {emission}"
+        elif kind == "ack":
+            assert emission.ack() == may_be_acked, f"an ack of {emission}"
+        elif process.spout.ack(emission.message_id) and name not in process.books.resolved:
+            process.books.acked(emission)  # it was not in memory, so no hook was called
+
+    def do_pause(self) -> None:
+        process = self._any()
+        process.spout.deactivate()
+        assert process.spout.next_tuple() is None
+        self.do_answer()
+        if process.spout.is_open:
+            process.spout.activate()
+
+    # ends -------------------------------------------------------------------------------------------------------------
+    def do_crash(self) -> None:
+        process = self._any()
+        self.zombies = [process]
+        process.crash()
+        del self.spouts.processes[process.config.task_index]
+        self.count("crashes")
+
+    def do_close(self) -> None:
+        process = self._any()
+        emissions = list(process.books.pending.values())
+        del self.spouts.processes[process.config.task_index]
+        process.close()
+        self._hear_losses()
+        assert not any(emission.ack() for emission in emissions[:3]), "an ack counted after the spout was closed"
+        self.count("closings")
+
+    def do_zombie(self) -> None:
+        """A process whose session has lapsed does not know it yet, and commits, when another has its place."""
+        self.open_all()
+        self._hear_losses()
+        before = {path: node for path, node in self.world.znodes().items() if node.data}
+        for zombie in self.zombies:
+            zombie.books.done, zombie.books.answered = set(), set()
+            for emission in list(zombie.books.pending.values()):
+                emission.ack()
+            loop = zombie.loops.by_name["keep"]
+            loop.ended = False
+            loop.take()
+            self.world.warnings.said.clear()
+            self.count("zombies")
+        self.zombies = []
+        after = {path: node for path, node in self.world.znodes().items() if node.data}
+        assert after == before, "a process that was overtaken has written"
+
+    def do_lose_session(self) -> None:
+        self.world.backend.expire(self._any().tree.session_id())
+        self.count("sessions that were lost")
+
+    def do_lose_answers(self) -> None:
+        self.world.backend.lose_next_answers(self.random.choice((1, 2)))
+        self.count("answers of the store that were lost")
+
+    def do_store_outage(self) -> None:
+        self.open_all()
+        outage = self.world.outage
+        outage.skipped, outage.left = self.random.choice((0, 1, 3)), self.random.choice((1, 2, 5))
+        outage.lands = self.random.random() < 0.5
+        self.count("outages of the store")
