@@ -34,10 +34,20 @@ RELIST_S = 10.0  # the list is read at least as often while it does not show a s
 
 
 class ShardCatalog:
-    """One per query. `states` is a cache of what the store has, always replaced or updated with what a write returned."""
+    """One per query. `states` is a cache of what the store has, always replaced or updated with what a write returned.
+
+    `only`: the ids of the shards that are read; none for all. All have a state, but the others are not missed when they are gone.
+    """
 
     def __init__(
-        self, settings: CatalogSettings, store: StateStore, client: KinesisClient, clock: Clock, watch: TipWatch
+        self,
+        settings: CatalogSettings,
+        store: StateStore,
+        client: KinesisClient,
+        clock: Clock,
+        watch: TipWatch,
+        *,
+        only: Collection[str] = (),
     ) -> None:
         self.states: dict[str, StoredState] = {}
         self._settings = settings
@@ -45,10 +55,11 @@ class ShardCatalog:
         self._client = client
         self._clock = clock
         self._watch = watch
+        self._only = only
         self._listing: tuple[ShardInfo, ...] = ()
         self._saved_list: tuple[str, ...] = ()
         self._listed_s = NEVER_S
-        self._listed_ms = 0
+        self.listed_ms = 0  # service time of the last listing
         self._relist_s = settings.shard_refresh_interval_ms / 1000
         self._retention_ms: int | None = None
         self._service_ahead_ms = 0
@@ -92,7 +103,7 @@ class ShardCatalog:
         self._listed_s = now_s
         self._check_never_seen(pin)
         fresh = new_shards(self._listing, self.shard_states(), pin, seen_ms=self.seen_ms(pin))
-        self._listed_ms = self.service_now_ms()
+        self.listed_ms = self.service_now_ms()
         self._save([StateChange(before=None, after=state) for state in fresh])
         self._save_list()
         self._watch.keep_only(self.states)
@@ -116,7 +127,7 @@ class ShardCatalog:
         and its records too.
         """
         read_ms = [stored.state.verified_until_ms for stored in self.states.values()]
-        known_ms = max([pin.time_ms, self._listed_ms, *(ms for ms in read_ms if ms is not None)])
+        known_ms = max([pin.time_ms, self.listed_ms, *(ms for ms in read_ms if ms is not None)])
         return min(known_ms - LISTED_LATE_MS, self.service_now_ms())
 
     def _save_list(self) -> None:
@@ -133,15 +144,19 @@ class ShardCatalog:
     def lineage(self) -> ShardLineage:
         return ShardLineage.of(self._listing, self.shard_states())
 
+    def wanted(self) -> ShardLineage:
+        """The lineage of the shards that are read."""
+        return self.lineage().among(self._only)
+
     def readable(self) -> list[str]:
-        return self.lineage().readable()
+        return self.wanted().readable()
 
     def unfollowed(self) -> list[str]:
         """Shards that were read to their ends and whose children neither these nor the list have told of, but should.
 
         Not those whose ends were read so long before the last listing that it shows all it will ever show.
         """
-        late_ms = self._listed_ms - LISTED_LATE_MS
+        late_ms = self.listed_ms - LISTED_LATE_MS
         return [shard for shard in self.lineage().unfollowed() if (self.states[shard].state.verified_until_ms or 0) > late_ms]
 
     def endings(self) -> dict[str, SequenceNumber]:
@@ -227,7 +242,7 @@ class ShardCatalog:
         The two are at least `shardRefreshInterval` apart, and the service is asked for the shard itself: its list may show a new
         one late, long after its parent's last page has named it.
         """
-        missing = self.lineage().vanished() if summary.status == "ACTIVE" else []
+        missing = self.wanted().vanished() if summary.status == "ACTIVE" else []
         self._missing_since_s = self._since(self._missing_since_s, missing)
         gone = [shard for shard in self._lasting(self._missing_since_s) if not self._is_there(shard)]
         if not gone:
@@ -237,7 +252,8 @@ class ShardCatalog:
 
     def _check_never_seen(self, pin: StartPin) -> None:
         """Shards of which nothing was read, and that are gone: open at the pin, or since then between two listings."""
-        gone = [shard for shard in [*self._lost_since_pin(pin), *self._lost_between(pin)] if not self._is_there(shard)]
+        lost = [*self._lost_since_pin(pin), *self._lost_between(pin)]
+        gone = [shard for shard in lost if not (self._only and shard not in self._only) and not self._is_there(shard)]
         if gone:
             self._say_lost("the service does not list any more, before anything of them was read", ", ".join(gone))
         self._check_out_of_sight()

@@ -28,7 +28,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from kinesis_spout.shard_info import ShardInfo
     from state.shard_state import ShardState
@@ -64,6 +64,13 @@ class ShardLineage:
             if shard.shard_id not in listed or shard.is_closed:
                 listed[shard.shard_id] = shard
         return cls(listed, states)
+
+    def among(self, shard_ids: Collection[str]) -> ShardLineage:
+        """The same as if there were only these shards: the others hold nobody. Of no ids: all shards."""
+        if not shard_ids:
+            return self
+        listed = {shard_id: shard for shard_id, shard in self.listed.items() if shard_id in shard_ids}
+        return ShardLineage(listed, {shard_id: state for shard_id, state in self.states.items() if shard_id in shard_ids})
 
     # one shard ------------------------------------------------------------------------------------------------
     def phase(self, shard_id: str) -> ShardPhase:

@@ -24,7 +24,7 @@ from scheme.errors import MalformedRecordError
 from state.emission import parse_message_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
     from typing import Self
 
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["FailRecordError", "KinesisSpout", "SpoutClosedError", "SpoutConfig", "SpoutEmission"]
 log = logging.getLogger("kinesis_spout")
 MOST_MALFORMED_A_CALL = 100
+
+
+def _never() -> bool:
+    return False
 
 
 class SpoutClosedError(KinesisError):
@@ -50,6 +54,7 @@ class KinesisSpout:
         self.config = config
         self._given = services
         self._session: SpoutSession | None = None
+        self._ended: SpoutSession | None = None
         self._scheme = config.scheme
         self._active = config.start_active
         self._waits = WaitTimes()
@@ -68,6 +73,7 @@ class KinesisSpout:
         """Stop reading, commit what has an outcome, give the ownership up. Emissions without one come again. Idempotent."""
         session, self._session = self._session, None
         if session is not None:
+            self._ended = session
             session.end()
 
     def __enter__(self) -> Self:
@@ -80,6 +86,12 @@ class KinesisSpout:
     @property
     def is_open(self) -> bool:
         return self._session is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """All is handed over and has an outcome: up to `until`, `max_records`, or the ends of all shards. Found out by and by."""
+        session = self._session
+        return session is not None and session.has_ended
 
     @property
     def is_active(self) -> bool:
@@ -117,10 +129,13 @@ class KinesisSpout:
                 return emission
         return None
 
-    def emissions(self) -> Iterator[SpoutEmission]:
-        """Emissions as they come, waiting in between by the strategies of the configuration. Ends when the spout is closed."""
+    def emissions(self, stop: Callable[[], bool] = _never) -> Iterator[SpoutEmission]:
+        """Emissions as they come, waiting in between by the strategies of the configuration.
+
+        Ends when the spout `has_ended` or is closed, and when `stop()` is true: asked before each emission and each wait.
+        """
         streak = 0
-        while (session := self._session) is not None:
+        while (session := self._session) is not None and not stop():
             try:
                 emission = self.next_tuple()
             except SpoutClosedError:  # by another thread, in this very moment
@@ -129,6 +144,8 @@ class KinesisSpout:
                 streak = 0
                 yield emission
                 continue
+            if session.has_ended:
+                return
             streak += 1
             at_limit = session.core.at_limit
             strategy = self.config.limit_wait if at_limit else self.config.idle_wait
@@ -151,8 +168,13 @@ class KinesisSpout:
 
     # what can be seen -------------------------------------------------------------------------------------------------
     def metrics(self) -> SpoutMetrics:
-        """Counts per shard and in total since the spout was opened, exact at one moment. O(shards)."""
-        return self._open_session().metrics(self._waits)
+        """Counts per shard and in total since the spout was opened, exact at one moment. O(shards).
+
+        Also of a spout that an error has stopped, or that was closed: as they were then. Raises `SpoutClosedError` for one that
+        was never open.
+        """
+        session = self._session or self._ended
+        return (session or self._open_session()).metrics(self._waits)
 
     # how ----------------------------------------------------------------------------------------------------------
     def _open_session(self) -> SpoutSession:

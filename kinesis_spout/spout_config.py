@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_PENDING = 10_000
 STATES_PER_WRITE = 100
+UNTIL_NOW_MARGIN_MS = 2_000  # the service's Date header is cut to whole seconds, and arrival times are approximate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,10 @@ class SpoutConfig:
       `embedded:<directory>` for a server on this machine. Both or neither: without them nothing is remembered, and each run
       begins at `starting_position`.
     - `starting_position`: where an application without state begins: LATEST, TRIM_HORIZON, an ISO time, or a time ago like -2h.
+    - `until`: `now`, an ISO time, or a time ago: only what has arrived by then, by the service's clock, is handed over, and
+      `emissions()` ends when all of that has an outcome. None for no end.
+    - `shards`: the ids of the only shards to read; none for all. Among these, children still wait for their parents.
+    - `max_records`: so many records are handed over at most; after that only their retries are. None for no end.
     - `scheme`: gives an emission its `values`; None for the payload alone. What it finds malformed is dead-lettered at once.
     - `max_pending`: so many emissions may be without an outcome before new ones wait (retries go on); `max_unresolved_per_shard`:
       so many records of a shard may be pending or waiting for a retry before its new ones wait.
@@ -58,6 +63,9 @@ class SpoutConfig:
     zookeeper_session_timeout_s: float = 10.0
     aws: AwsConfig = field(default_factory=AwsConfig)
     starting_position: str = "LATEST"
+    until: str | None = None
+    shards: tuple[str, ...] = ()
+    max_records: int | None = None
     scheme: RecordScheme | None = None
     max_pending: int = DEFAULT_MAX_PENDING
     max_unresolved_per_shard: int = 100_000
@@ -88,6 +96,7 @@ class SpoutConfig:
     def __post_init__(self) -> None:
         self.stream_ref.region_or(self.aws.region)
         self.start  # noqa: B018  # raises what is wrong with it
+        self.until_ms(0)
         if (self.application is None) != (self.zookeeper is None):
             given, missing = ("application", "zookeeper") if self.zookeeper is None else ("zookeeper", "application")
             raise ConfigError.of(given, f"is given without {missing}; give both, or neither to remember nothing")
@@ -96,6 +105,8 @@ class SpoutConfig:
         for name in _DURATIONS:
             value = getattr(self, name)
             _require(name, value, "above 0 and at most a day", holds=value is None or 0 < value <= 86_400)
+        _require("max_records", self.max_records, "None, or 1 or more", holds=self.max_records is None or self.max_records >= 1)
+        _require("until", self.until, "left out where there are other tasks", holds=self.until is None or self.total_tasks == 1)
         _require(
             "breaker_failures",
             self.breaker_failures,
@@ -123,6 +134,21 @@ class SpoutConfig:
             return StartWish(default=StartingPosition.parse(self.starting_position))
         except InvalidPositionError as exc:
             raise ConfigError(f"option starting_position: {exc}") from exc
+
+    def until_ms(self, service_now_ms: int) -> int | None:
+        """The last arrival time that is of interest, in ms since 1970. Raises `ConfigError`."""
+        if self.until is None:
+            return None
+        if self.until == "now":
+            return service_now_ms + UNTIL_NOW_MARGIN_MS
+        try:
+            moment = StartingPosition.parse(self.until)
+        except InvalidPositionError:
+            moment = None
+        pinned_ms = None if moment is None or moment.text == "LATEST" else moment.pin(service_now_ms).timestamp_ms
+        if pinned_ms is None:
+            raise ConfigError.of("until", "is not a time; use now, -2h, or an ISO time like 2026-01-31T12:00:00Z", self.until)
+        return pinned_ms
 
     @property
     def message_timeout_ms(self) -> int | None:

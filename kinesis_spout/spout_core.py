@@ -7,6 +7,7 @@ shards with due retries go on in a rotation of their own.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,12 +28,16 @@ ACKED = Effect.ACKED
 
 
 class Limits(NamedTuple):
-    """`message_timeout_ms` None: emissions do not time out. `max_held_bytes`: payload kept for retries, in all."""
+    """`message_timeout_ms` None: emissions do not time out. `max_held_bytes`: payload kept for retries, in all.
+
+    `max_records`: after so many, only their retries go out.
+    """
 
     max_pending: int
     max_unresolved_per_shard: int
     message_timeout_ms: int | None
     max_held_bytes: int
+    max_records: int | None = None
 
 
 class ShardSeat:
@@ -66,6 +71,7 @@ class SpoutCore:
         self._max_unresolved = limits.max_unresolved_per_shard
         self._timeout_ms = limits.message_timeout_ms
         self._max_held_bytes = limits.max_held_bytes
+        self._new_left = sys.maxsize if limits.max_records is None else limits.max_records
         self._turns: deque[ShardSeat] = deque()
         self._retry_turns: deque[ShardSeat] = deque()
         self._due: list[tuple[int, str]] = []
@@ -73,7 +79,12 @@ class SpoutCore:
     @property
     def at_limit(self) -> bool:
         """No new records go out until some outcomes have come."""
-        return self.pending >= self._max_pending
+        return self.pending >= self._max_pending or not self._new_left
+
+    @property
+    def is_full(self) -> bool:
+        """`max_records` were handed over."""
+        return not self._new_left
 
     @property
     def failed_in_vain(self) -> int:
@@ -114,7 +125,7 @@ class SpoutCore:
         """One record of the shard whose turn it is; None when none has any that may go out."""
         if self._due and self._due[0][0] <= now_ms:
             self._wake_due(now_ms)
-        new = self.pending < self._max_pending
+        new = self.pending < self._max_pending and self._new_left > 0
         turns = self._turns if new else self._retry_turns
         deadline_ms = None if self._timeout_ms is None else now_ms + self._timeout_ms
         while turns:
@@ -138,6 +149,8 @@ class SpoutCore:
                 seat.counts.emitted += 1
                 if attempt > 1:
                     seat.counts.retried += 1
+                else:
+                    self._new_left -= 1
                 return seat, run, at, attempt
         return None
 

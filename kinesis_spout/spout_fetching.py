@@ -10,6 +10,7 @@ from kinesis_spout.errors import ShardNotFoundError
 from kinesis_spout.no_more import no_more
 from kinesis_spout.round_robin import RoundRobinReader
 from kinesis_spout.shard_getter import KinesisShardGetter, Page
+from kinesis_spout.until import cut_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,18 +26,31 @@ _NOTHING_TO_DO_S = 1.0
 class SpoutShardGetter(KinesisShardGetter):
     """A shard at its tip is left alone for a while; one that the service has forgotten gives nothing more, and is `gone`.
 
+    Nothing that arrived after `until_ms` is given: `last_page` is what is left of the page where it stopped.
     Raises `AggregatedRecordError` for a page with a KPL aggregate, if these are refused, before any record of it is known.
     """
 
     gone = False
     refuse_aggregated = True
     idle_poll_s = 0.0
+    until_ms: int | None = None
+    last_page: Page | None = None
     _idle_until_s = float("-inf")
 
     def ready_at_s(self) -> float:
         return max(super().ready_at_s(), self._idle_until_s)
 
     def fetch_unless_throttled(self, limit: int) -> Page:
+        if self.last_page is not None:
+            self.last_page = no_more(self.shard_id, ended=False)
+            return self.last_page
+        page = self._fetch_page(limit)
+        cut = None if self.until_ms is None else cut_page(page, self.until_ms)
+        if cut is not None:
+            self.last_page = page = cut
+        return page
+
+    def _fetch_page(self, limit: int) -> Page:
         try:
             page = super().fetch_unless_throttled(limit)
         except ShardNotFoundError:
@@ -61,6 +75,11 @@ class Prefetched:
         """The service does not know the shard any more."""
         return isinstance(self.buffer.getter, SpoutShardGetter) and self.buffer.getter.gone
 
+    @property
+    def last_page(self) -> Page | None:
+        """The page before the first record that arrived too late to be of interest; None as long as none was seen."""
+        return self.buffer.getter.last_page if isinstance(self.buffer.getter, SpoutShardGetter) else None
+
     def first(self) -> Page | None:
         return self.buffer.first()
 
@@ -79,6 +98,7 @@ class SpoutFetching:
         self._core = context.core
         self._changed = context.changed
         self._wake = wake
+        self.until_ms: int | None = None
         self._budget = ByteBudget(config.prefetch_bytes)
         self._buffers: dict[str, Prefetched] = {}
         self._is_stale = False
@@ -106,6 +126,7 @@ class SpoutFetching:
         )
         getter.idle_poll_s = self._config.idle_poll_s
         getter.refuse_aggregated = self._config.refuse_aggregated
+        getter.until_ms = self.until_ms
         buffer = BufferedGetter(getter, max_records=self._config.prefetch_records, budget=self._budget)
         pages = self._buffers[state.shard_id] = Prefetched(buffer, self._wake)
         self._is_stale = True
@@ -143,7 +164,7 @@ class SpoutFetching:
         pages = self._buffers.get(buffer.shard_id)
         if seat is None or pages is None or pages.buffer is not buffer:
             return
-        if pages.gone:
+        if pages.gone or pages.last_page is not None:
             buffer.close()
         seat.is_dirty = True
         self._core.look(seat)

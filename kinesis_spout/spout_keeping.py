@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.config import nearest_name
+from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.shard_assigner import is_ours
 from kinesis_spout.shard_catalog import ShardCatalog
 from kinesis_spout.spout_config import STATES_PER_WRITE
+from kinesis_spout.spout_end import SpoutEnd
 from kinesis_spout.start import pin_start
 from kinesis_spout.tracked_shard import TrackedShard
 from state.errors import ConflictError, StoreUnavailableError
@@ -83,7 +85,11 @@ class SpoutKeeping:
         self._hooks = context.hooks
         self._changed = context.changed
         terms = CatalogTerms(config.stream_ref, round(config.shard_refresh_interval_s * 1000), config.fail_on_data_loss)
-        self.catalog = ShardCatalog(terms, services.store, services.client, services.clock, SpoutTips(context))
+        self.catalog = ShardCatalog(
+            terms, services.store, services.client, services.clock, SpoutTips(context), only=frozenset(config.shards)
+        )
+        self._end = SpoutEnd(config, context.core, self.catalog, fetching)
+        self.has_ended = False
         self._pin: StartPin | None = None
         self._conflicts = 0
         self._leads = False
@@ -95,6 +101,7 @@ class SpoutKeeping:
         """Take the ownership, look whose state it is, pin the start, and take the first shards up."""
         self._acquire(self._config.owner_wait_s)
         summary = self.catalog.describe()
+        self._end.open()
         self._store.bind_stream(StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms))
         self.catalog.states = dict(self._store.load_states())
         self._store.watch_shard_list(self._on_list)
@@ -104,6 +111,7 @@ class SpoutKeeping:
             listed = [shard.shard_id for shard in self._services.client.list_shards()]
             pin = pin_start(self._store, self._config.start, self.catalog.service_now_ms(), listed)
         self._take_up(pin)
+        self._refuse_unknown_shards()
         self._pin = pin
 
     def step(self) -> float:
@@ -120,6 +128,10 @@ class SpoutKeeping:
             self._hooks.error(exc)
         except ConflictError as exc:
             self._on_conflict(exc)
+        with self._changed:
+            self.has_ended = self._end.reached()
+            if self.has_ended:
+                self._changed.notify_all()
         return self._config.commit_interval_s
 
     # storing --------------------------------------------------------------------------------------------------
@@ -225,8 +237,16 @@ class SpoutKeeping:
         """The store calls it, from a thread of its own."""
         self._list_has_changed = True
         self._wake()
+    def _refuse_unknown_shards(self) -> None:
+        for shard_id in self._config.shards:
+            if shard_id not in self.catalog.states:
+                nearest = nearest_name(shard_id, self.catalog.states)
+                hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
+                raise ConfigError.of("shards", f"is no shard of stream {self._config.stream_ref.name}; {hint}", shard_id)
 
     def _is_new(self, shard_id: str) -> bool:
+        if self._config.shards and shard_id not in self._config.shards:
+            return False
         return shard_id not in self._core.seats and is_ours(shard_id, self._config.task_index, self._config.total_tasks)
 
     def _begin(self, state: ShardState, ending_sequence: SequenceNumber | None = None) -> None:

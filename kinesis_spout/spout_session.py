@@ -63,7 +63,13 @@ class SpoutSession:
         self.stream_name = config.stream_ref.name
         self._is_over = False
         self.hooks = SpoutHooks(config)
-        limits = Limits(config.max_pending, config.max_unresolved_per_shard, config.message_timeout_ms, config.prefetch_bytes)
+        limits = Limits(
+            config.max_pending,
+            config.max_unresolved_per_shard,
+            config.message_timeout_ms,
+            config.prefetch_bytes,
+            config.max_records,
+        )
         self.core = SpoutCore(limits)
         self._config = config
         self._tracking = config.tracking
@@ -122,9 +128,14 @@ class SpoutSession:
                 self.core.ack(*handed, now_ms)
             return handed
 
+    @property
+    def has_ended(self) -> bool:
+        """See `KinesisSpout.has_ended`."""
+        return self._keeping.has_ended
+
     def may_emit(self) -> bool:
         """Whether it makes sense to ask now. The caller holds the lock."""
-        return self.error is not None or self.core.has_turn(self.now_ms())
+        return self.error is not None or self.has_ended or self.core.has_turn(self.now_ms())
 
     def wait(self, longest_s: float, until: Callable[[], bool]) -> float:
         """Wait until `until` holds, which is looked at when something has changed; how long that took, in seconds."""

@@ -15,6 +15,8 @@ from state.state_store import StartPin, StateChange
 from tests.support.simulated_job import shard
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tests.support.simulated_job import SimulatedJob
 
 GONE = ShardState(shard_id="shardId-000000000099", read_position=Position.after(SequenceNumber(7)), checkpoint=SequenceNumber(7))
@@ -24,13 +26,13 @@ PIN = StartPin(time_ms=START_MS, wish="LATEST", position=Position.at_timestamp(1
 class World:
     """A catalog with the watch that it looks at."""
 
-    def __init__(self, job: SimulatedJob, **options: Any) -> None:
+    def __init__(self, job: SimulatedJob, *, only: Collection[str] = (), **options: Any) -> None:
         self.job = job
         settings = job.settings(**({"shard_refresh_interval": "10s"} | options))
         self.services = job.services(settings)
         self.watch = ShardWatch()
         self.services.store.acquire(this_process(0), timeout_s=1)
-        self.catalog = ShardCatalog(settings, self.services.store, self.services.client, job.clock, self.watch)
+        self.catalog = ShardCatalog(settings, self.services.store, self.services.client, job.clock, self.watch, only=only)
         self.catalog.states = dict(self.services.store.load_states())
 
     def refresh(self, after_s: float = 0) -> None:

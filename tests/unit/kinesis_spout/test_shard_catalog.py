@@ -138,6 +138,16 @@ def test_a_given_up_shard_keeps_its_unresolved_records(lenient: World) -> None:
     assert lenient.catalog.states[GONE.shard_id].state == state
 
 
+def test_a_shard_that_is_not_to_be_read_is_not_missed(job: SimulatedJob) -> None:
+    """Whoever reads some shards only is not stopped by what happens to the others."""
+    with closing(World(job, only=frozenset({shard(0)}))) as world:
+        world.store(GONE)
+        world.refresh()
+        world.refresh(after_s=10)
+        assert world.catalog.readable() == [shard(0)]
+        assert GONE.shard_id in world.catalog.states
+
+
 def test_a_shard_that_comes_back_in_the_second_listing_was_never_gone(world: World) -> None:
     world.job.fake.faults.add(alter(lambda page: msgspec.structs.replace(page, shards=page.shards[1:])), operation="ListShards")
     world.refresh()

@@ -209,3 +209,15 @@ def test_hash_keys_that_no_open_shard_takes_are_holes(open_ranges: list[tuple[in
     """A closed shard takes none, also one that the listing still shows as open beside."""
     listing = [shard(f"s{index}", keys=keys) for index, keys in enumerate(open_ranges)]
     assert open_range_holes([*listing, shard("t", closed=True), shard("t")]) == holes
+
+
+# some of them -------------------------------------------------------------------------------------------------
+def test_among_some_shards_the_others_hold_nobody() -> None:
+    """They are neither read nor missed; among none means all."""
+    seen = lineage(
+        [shard("p", closed=True), shard("c", "p"), shard("d", "c")], state("p"), state("c", "p"), state("d", "c"), state("x")
+    )
+    assert seen.among(frozenset({"c", "d"})).readable() == ["c"]
+    assert seen.among(frozenset({"c", "d"})).waits_for("d") == ("c",)
+    assert seen.among(frozenset({"c", "d"})).vanished() == []
+    assert seen.among(frozenset()) is seen
