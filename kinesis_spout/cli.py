@@ -15,8 +15,10 @@ from typer.core import TyperGroup
 
 from kinesis_spout import __version__
 from kinesis_spout.cli_console import errors, root_options
+from kinesis_spout.cli_consume import consume
 from kinesis_spout.cli_errors import CliError, one_sentence
 from kinesis_spout.cli_local import local
+from kinesis_spout.cli_produce import produce
 from kinesis_spout.cli_reset import reset
 from kinesis_spout.cli_shards import shards
 
@@ -68,6 +70,8 @@ def kinesis_spout(
     root_options(ctx).debug = debug
 
 
+app.command()(consume)
+app.command()(produce)
 app.command()(shards)
 app.command()(local)
 app.command()(reset)

@@ -13,6 +13,7 @@
     |-- ServiceUnavailableError  (retryable)      5xx, a timeout, a dropped connection, a stream that is being created
     |-- MalformedResponseError                    an answer outside the contract; was asked for again before
     |-- DataLossError                             records that were to be read are not in the stream any more
+    |-- MissingExtraError (ImportError)           a package that only an extra brings is not installed
     `-- IllegalAckerEventError                    a tuple that was answered already, a root that is not the acker's
 
 Messages are one sentence: what is wrong, where (stream, region or endpoint), what to do. They hold no secret and no
@@ -106,6 +107,10 @@ class MalformedResponseError(KinesisError):
 
 class DataLossError(KinesisError):
     """Records that were to be read are gone: older than the stream's retention, or in a shard that vanished."""
+
+
+class MissingExtraError(KinesisError, ImportError):
+    """A package that only an extra brings is not installed; the message says how to install it."""
 
 
 class IllegalAckerEventError(KinesisError):

@@ -133,7 +133,7 @@ class SpoutConfig:
         try:
             return StartWish(default=StartingPosition.parse(self.starting_position))
         except InvalidPositionError as exc:
-            raise ConfigError(f"option starting_position: {exc}") from exc
+            raise ConfigError(f"option starting_position: {exc}", option="starting_position") from exc
 
     def until_ms(self, service_now_ms: int) -> int | None:
         """The last arrival time that is of interest, in ms since 1970. Raises `ConfigError`."""
