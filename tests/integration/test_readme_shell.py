@@ -1,0 +1,78 @@
+"""The README's lines with `consume` and `produce`, as they are written, in a shell: on a local stream, and a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from scripts.readme_options import README
+from tests.support.command_line import environment
+from tests.support.consuming import COMMANDS, LIMIT_S, command_that, connection, data_of, lines_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.kinesis import ServedFake
+
+SECTION = README.read_text("utf-8").split("## From the shell\n")[1].split("\n## ")[0]
+LINES = [line for block in re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL) for line in block.splitlines()]
+
+
+def in_shell(fake: ServedFake, folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+    """The line as it is, with the checkout's command in PATH."""
+    path = f"{folder}:{environment()['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env=environment(**connection(fake), PATH=path),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_every_line_does_what_it_says(fake_kinesis: ServedFake, zookeeper: str, tmp_path: Path) -> None:
+    """What has no end is given one, and names that are not here are replaced: the region, the ensemble, the worker."""
+    follow, catch_up, process, put, put_back = LINES
+    fake_kinesis.model.create("orders", shards=2)
+    program(tmp_path, "kinesis-spout", f'exec {shlex.quote(sys.executable)} -m kinesis_spout.cli "$@"')
+    program(tmp_path, "python3", f"exec {command_that('refuses the sevens', tmp_path / 'log')}")
+    (tmp_path / "orders.txt").write_text("".join(f'{{"customer": {number}}}\n' for number in range(10)))
+
+    ended = in_shell(fake_kinesis, tmp_path, put)
+    assert (ended.returncode, ended.stderr) == (0, "put 10 records on stream orders\n")
+    assert "worker.py" in process
+    for number in range(10):
+        fake_kinesis.model.put("orders", "k", f"order {number}".encode())
+    local = catch_up.replace("zk1:2181,zk2:2181", f"{zookeeper}/readme")
+    assert in_shell(fake_kinesis, tmp_path, local).returncode == 0
+    assert len((tmp_path / "orders.jsonl").read_text().splitlines()) == 20
+    assert in_shell(fake_kinesis, tmp_path, local).returncode == 0
+    assert (tmp_path / "orders.jsonl").read_text() == ""
+
+    ended = in_shell(fake_kinesis, tmp_path, f"{process} --until now")
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert data_of((tmp_path / "dead.jsonl").read_text()) == ["order 7"]
+    ended = in_shell(fake_kinesis, tmp_path, put_back)
+    assert (ended.returncode, ended.stderr) == (0, "put 1 record on stream orders\n")
+
+    program(tmp_path, "jq", "cat")
+    shown = in_shell(fake_kinesis, tmp_path, follow.replace(" --region eu-west-1", " --from TRIM_HORIZON --max-records 3"))
+    assert len(lines_of(shown.stdout)) == 3
+
+
+def test_the_answers_that_the_section_shows_are_understood() -> None:
+    """They are of the form that the tests' commands give."""
+    shown = [json.loads(text) for text in re.findall(r'`(\{"id".*?\})`', SECTION)]
+    assert [sorted(answer) for answer in shown] == [["id", "ok"], ["id", "ok", "reason"]]
+    assert "answer(record, ok=True)" in COMMANDS["acks"]
