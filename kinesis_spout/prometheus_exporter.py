@@ -78,7 +78,9 @@ class MetricsServer:
         self._running: tuple[Any, Any] | None = None
 
     def start(self) -> None:
-        """Raises `ConfigError` when the address cannot be listened on, and `MissingExtraError`."""
+        """Idempotent. Raises `ConfigError` when the address cannot be listened on, and `MissingExtraError`."""
+        if self._running is not None:
+            return
         client = _prometheus()
         registry = client.CollectorRegistry()
         registry.register(SpoutCollector(self._spout))
