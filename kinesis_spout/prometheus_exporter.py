@@ -61,7 +61,7 @@ class SpoutCollector:
             metrics = self._spout.metrics()
         except KinesisError:
             return
-        stream = self._spout.stream_name
+        stream = self._spout.config.stream_ref.name
         shards = [((stream, shard_id), shard) for shard_id, shard in metrics.shards.items()]
         yield from _families(_PREFIX, ("stream", "shard"), shards)
         yield from _families(f"{_PREFIX}stream_", ("stream",), [((stream,), metrics.total)])

@@ -17,7 +17,7 @@ from state.state_store import StartPin, StateChange, StateStore, StoredState, St
 from state.state_writing import write_states
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from kinesis_spout.catalog_seams import CatalogSettings, TipWatch
     from kinesis_spout.clock import Clock

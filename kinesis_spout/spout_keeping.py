@@ -237,6 +237,7 @@ class SpoutKeeping:
         """The store calls it, from a thread of its own."""
         self._list_has_changed = True
         self._wake()
+
     def _refuse_unknown_shards(self) -> None:
         for shard_id in self._config.shards:
             if shard_id not in self.catalog.states:
