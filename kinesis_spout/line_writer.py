@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _LOOK_MS = 100
 _MOST_AT_ONCE = 1024 * 1024
-GRACE_S = 5.0
+GRACE_S = 2.0
 
 
 class LineWriter:

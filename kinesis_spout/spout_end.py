@@ -34,8 +34,12 @@ class SpoutEnd:
         """Nothing is without an outcome, and either `max_records` were handed over, or every shard is done."""
         if self._config.total_tasks > 1 or any(seat.shard.unresolved for seat in self._core.seats.values()):
             return False
+        if self._core.is_full:
+            return True
+        if not self._config.shards and self._catalog.unfollowed():
+            return False  # children that nobody has told of yet
         lineage = self._catalog.wanted()
-        return self._core.is_full or all(self._is_done(shard_id, lineage) for shard_id in lineage.states)
+        return all(self._is_done(shard_id, lineage) for shard_id in lineage.states)
 
     def _is_done(self, shard_id: str, lineage: ShardLineage) -> bool:
         """Finished; or read up to the time. A shard that waits for its parents is done when these are: they did not end."""

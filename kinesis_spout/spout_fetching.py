@@ -26,6 +26,7 @@ _NOTHING_TO_DO_S = 1.0
 class SpoutShardGetter(KinesisShardGetter):
     """A shard at its tip is left alone for a while; one that the service has forgotten gives nothing more, and is `gone`.
 
+    Nothing that arrived after `until_ms` is given: `last_page` is what is left of the page where it stopped.
     Raises `AggregatedRecordError` for a page with a KPL aggregate, if these are refused, before any record of it is known.
     Nothing that arrived after `until_ms` is given: `last_page` is what is left of the page where it stopped.
     """

@@ -88,7 +88,7 @@ class SpoutKeeping:
         self.catalog = ShardCatalog(
             terms, services.store, services.client, services.clock, SpoutTips(context), only=frozenset(config.shards)
         )
-        self._end = SpoutEnd(config, self._core, self.catalog, fetching)
+        self._end = SpoutEnd(config, context.core, self.catalog, fetching)
         self.has_ended = False
         self._pin: StartPin | None = None
         self._conflicts = 0
