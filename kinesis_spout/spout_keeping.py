@@ -16,7 +16,7 @@ from kinesis_spout.spout_config import STATES_PER_WRITE
 from kinesis_spout.spout_end import SpoutEnd
 from kinesis_spout.start import pin_start
 from kinesis_spout.tracked_shard import TrackedShard
-from state.errors import ConflictError, StoreUnavailableError
+from state.errors import ConflictError, NotListerError, StoreUnavailableError
 from state.ownership import this_process
 from state.plan import ShardEnd
 from state.settle import child_states
@@ -129,6 +129,8 @@ class SpoutKeeping:
             self._hooks.error(exc)
         except ConflictError as exc:
             self._on_conflict(exc)
+        except NotListerError:
+            self._leads = False  # another task has taken the list over, while this one's session was lost
         with self._changed:
             self.has_ended = self._end.reached()
             if self.has_ended:
@@ -215,7 +217,7 @@ class SpoutKeeping:
     def _take_up(self, pin: StartPin) -> None:
         """List the shards when it is time to, and begin with those that may be read and are this task's."""
         self._load_again()
-        if self._config.total_tasks > 1:
+        if self._config.total_tasks > 1 or not self._leads:
             self._look_at_others()
         if self._leads:
             self.catalog.refresh(pin)
