@@ -91,6 +91,7 @@ class TrackedShard:
             self._retries_in_a_row = 0
         if run is None:
             return None
+        self._retries_in_a_row = 0
         at = run.emitted
         run.states[at] = PENDING
         run.emitted = at + 1

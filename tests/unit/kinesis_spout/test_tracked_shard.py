@@ -181,6 +181,18 @@ def test_due_retries_come_before_new_records_but_starve_none() -> None:
     assert came == [*range(1, RETRIES_IN_A_ROW + 1), 11, 5, 6]
 
 
+def test_retries_of_long_ago_do_not_count_as_retries_in_a_row() -> None:
+    shard = tracked(page_of(range(1, 20)))
+    emit(shard, RETRIES_IN_A_ROW)
+    for number in range(1, RETRIES_IN_A_ROW + 1):
+        fail(shard, number)
+    for number in emit(shard, RETRIES_IN_A_ROW, now_ms=DUE_MS):
+        ack(shard, number, 2)
+    (new,) = emit(shard, now_ms=DUE_MS)
+    fail(shard, new, now_ms=DUE_MS)
+    assert emit(shard, now_ms=3 * DUE_MS) == [new]
+
+
 def test_a_record_that_is_not_in_memory_is_wanted_and_holds_up_no_other_retry() -> None:
     shard = tracked(page_of([1, 2]))
     emit(shard, 2)
