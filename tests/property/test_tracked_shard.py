@@ -61,6 +61,8 @@ class SpoutMachine(RuleBasedStateMachine):
         for shard_id in SHARDS[:shards]:
             self.oracles[shard_id] = ShardOracle()
             self.take_up(ShardState(shard_id=shard_id, read_position=TRIM_HORIZON), [])
+        for which in range(shards):
+            self.page(which, 5, at_tip=False, ended=False)
 
     def take_up(self, state: ShardState, unread: list[int]) -> None:
         pages = self.pages[state.shard_id] = FakePages(*([page_of(unread)] if unread else []))
@@ -82,9 +84,10 @@ class SpoutMachine(RuleBasedStateMachine):
     @rule(which=INDEX, count=st.integers(0, 7), at_tip=st.booleans(), ended=st.integers(0, 9).map(lambda n: n == 0))
     def page(self, which: int, count: int, at_tip: bool, ended: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
         shard_id = self.open_shards()[which % len(self.open_shards())]
+        self.number = max(self.number, self.now_ms)  # nothing arrives earlier than the tip that was seen
         numbers = list(range(self.number, self.number + count))
         self.number += count
-        self.now_ms = max(self.now_ms, self.number)
+        self.now_ms = self.number
         oracle = self.oracles[shard_id]
         oracle.entries += [Entry(number) for number in numbers]
         oracle.closed = ended
@@ -150,7 +153,9 @@ class SpoutMachine(RuleBasedStateMachine):
         for shard_id, oracle in self.oracles.items():
             tracker = self.seat(shard_id).shard.tracker
             for entry in oracle.of("queued"):
-                due_ms = tracker._retries._due_ms[seq(entry.number)]
+                due_ms = tracker._retries._due_ms.get(seq(entry.number))
+                if due_ms is None:
+                    continue  # it has just been handed over, or its record is known to be gone
                 assert due_ms == entry.due_ms or (not entry.held and due_ms == self.now_ms + LOOK_AGAIN_MS)
                 entry.due_ms = due_ms
 
@@ -165,6 +170,14 @@ class SpoutMachine(RuleBasedStateMachine):
             assert shard_id not in passed, f"{shard_id} had two turns while {one} waited"
             passed.add(shard_id)
         self.waited.pop(shard_id, None)
+
+    @rule(times=st.integers(1, 8), failing=st.integers(0, 3), ms=st.sampled_from([0, 100, 300]))
+    def turn(self, times: int, failing: int, ms: int) -> None:
+        """Some go out, the newest of them fail, and time passes: what most other rules have something to do for."""
+        self.emit(times)
+        for which in range(len(self.made) - min(failing, len(self.made)), len(self.made)):
+            self.fail(which, retry=True)
+        self.now_ms += ms
 
     # outcomes ---------------------------------------------------------------------------------------------------------
     @precondition(lambda self: self.made)
@@ -286,7 +299,8 @@ class SpoutMachine(RuleBasedStateMachine):
         self.checkpoints[shard_id] = checkpoint
         open_ones = [entry.number for entry in oracle.entries if entry.status in {"unread", "pending"}]
         assert all(number > checkpoint for number in open_ones)
-        assert state.verified_until_ms is None or not open_ones or state.verified_until_ms <= min(open_ones)
+        untold = [entry.number for entry in unread]
+        assert state.verified_until_ms is None or not untold or state.verified_until_ms <= min(untold)
         return state
 
     def unread_from(self, state: ShardState) -> int:
@@ -298,8 +312,12 @@ class SpoutMachine(RuleBasedStateMachine):
             return 0
         return position.sequence.sequence + (position.kind is PositionKind.AFTER)
 
-    @rule()
-    def restart(self) -> None:
+    @rule(really=st.integers(0, 5).map(lambda n: n == 0))
+    def restart(self, really: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
+        if really:
+            self.begin_again()
+
+    def begin_again(self) -> None:
         """Only what is stored is left: the rest is read again, and no emission of before is known to anybody."""
         states = [self.checked_state(shard_id) for shard_id in self.oracles]
         self.core = SpoutCore(self.limits)
@@ -351,5 +369,5 @@ class SpoutMachine(RuleBasedStateMachine):
 
 TestSpout = SpoutMachine.TestCase
 TestSpout.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
