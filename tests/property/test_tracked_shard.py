@@ -110,6 +110,8 @@ class SpoutMachine(RuleBasedStateMachine):
         ready = {shard_id for shard_id in self.oracles if self.has_turn(shard_id, new=not at_limit)}
         if ready:
             assert self.core.has_turn(self.now_ms)
+        for shard_id in self.oracles.keys() - ready:
+            self.oracles[shard_id].unbroken = 0
         handed = self.core.emit(self.now_ms)
         self.put_aside()
         if handed is None:
@@ -128,12 +130,13 @@ class SpoutMachine(RuleBasedStateMachine):
             assert oracle.unresolved < self.limits.max_unresolved_per_shard
             assert entry is unread[0], "out of order"
             assert not due or oracle.in_a_row >= RETRIES_IN_A_ROW, "a new record came before a due retry"
-            oracle.in_a_row = 0
+            oracle.in_a_row = oracle.unbroken = 0
         else:
             assert entry is due[0], f"{entry} came before {due}"
             may_be_new = bool(unread) and not at_limit and oracle.unresolved < self.limits.max_unresolved_per_shard
-            assert oracle.in_a_row < RETRIES_IN_A_ROW or not may_be_new, "new records starve"
+            assert oracle.unbroken < RETRIES_IN_A_ROW or not may_be_new, "new records starve"
             oracle.in_a_row += 1
+            oracle.unbroken += 1
         self.check_turn(shard_id, ready, at_limit=at_limit)
         entry.status = "pending"
         timeout_ms = self.limits.message_timeout_ms
@@ -336,7 +339,7 @@ class SpoutMachine(RuleBasedStateMachine):
                     entry.status = "exhausted" if record.rejected or record.attempts > LIMIT else "queued"
                 elif entry.number >= self.unread_from(state):
                     entry.status, entry.held = "unread", True
-            oracle.in_a_row = 0
+            oracle.in_a_row = oracle.unbroken = 0
             self.take_up(state, [entry.number for entry in oracle.of("unread")])
 
     # always -----------------------------------------------------------------------------------------------------------
@@ -369,5 +372,5 @@ class SpoutMachine(RuleBasedStateMachine):
 
 TestSpout = SpoutMachine.TestCase
 TestSpout.settings = settings(
-    max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -39,11 +39,12 @@ class Entry:
 
 @dataclass
 class ShardOracle:
-    """`closed`: its last page was put. `in_a_row`: retries since the last new record, while one waited."""
+    """`closed`: its last page was put. `in_a_row`: retries since the last new record; `unbroken`: without an idle turn."""
 
     entries: list[Entry] = field(default_factory=list)
     closed: bool = False
     in_a_row: int = 0
+    unbroken: int = 0
 
     def find(self, number: int) -> Entry:
         return next(entry for entry in self.entries if entry.number == number)
