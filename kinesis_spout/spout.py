@@ -13,6 +13,7 @@ last commit.
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
@@ -58,6 +59,7 @@ class KinesisSpout:
         self._scheme = config.scheme
         self._active = config.start_active
         self._waits = WaitTimes()
+        self._closing = threading.Lock()
 
     # life ---------------------------------------------------------------------------------------------------------
     def open(self) -> None:
@@ -70,8 +72,13 @@ class KinesisSpout:
         self._session = SpoutSession.begin(self.config, self._given)
 
     def close(self) -> None:
-        """Stop reading, commit what has an outcome, give the ownership up. Emissions without one come again. Idempotent."""
-        session, self._session = self._session, None
+        """Stop reading, commit what has an outcome, give the ownership up. Emissions without one come again. Idempotent.
+
+        From any thread, but not from within a signal handler: the thread that it has interrupted may hold the spout's lock. Raise
+        an exception there, which ends the `with` block, or set what the `stop` of `emissions` looks at.
+        """
+        with self._closing:
+            session, self._session = self._session, None
         if session is not None:
             self._ended = session
             session.end()
@@ -198,6 +205,9 @@ class KinesisSpout:
         except MalformedRecordError as exc:
             session.malformed(emission, exc.reason)
             return None
+        except Exception as exc:
+            emission.fail(f"its scheme raised {type(exc).__name__}: {exc}")
+            raise
 
     def _emission(self, session: SpoutSession | None, message_id: str) -> SpoutEmission | None:
         shard_id, sequence, attempt = parse_message_id(message_id)

@@ -93,6 +93,10 @@ class SpoutCore:
             return 0
         return self.past.failed + sum(seat.counts.failed for seat in self.seats.values())
 
+    def next_retry_ms(self) -> int | None:
+        """When the next retry may be due; None when none waits."""
+        return self._due[0][0] if self._due else None
+
     def has_turn(self, now_ms: int) -> bool:
         """Whether a shard may have a record that may go out."""
         retry_is_due = bool(self._due) and self._due[0][0] <= now_ms

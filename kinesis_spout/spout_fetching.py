@@ -139,8 +139,7 @@ class SpoutFetching:
         pages = self._buffers.pop(shard_id, None)
         if pages is not None:
             pages.buffer.close()
-            while pages.buffer.take() is not None:
-                pass
+            _drop_all(pages.buffer)
             self._is_stale = True
 
     def get(self, shard_id: str) -> Prefetched | None:
@@ -164,8 +163,14 @@ class SpoutFetching:
         seat = self._core.seats.get(buffer.shard_id)
         pages = self._buffers.get(buffer.shard_id)
         if seat is None or pages is None or pages.buffer is not buffer:
+            _drop_all(buffer)  # of a shard that was laid down while its fetch was under way
             return
         if pages.gone or pages.last_page is not None:
             buffer.close()
         seat.is_dirty = True
         self._core.look(seat)
+
+
+def _drop_all(buffer: BufferedGetter) -> None:
+    while buffer.take() is not None:
+        pass

@@ -138,14 +138,16 @@ class SpoutSession:
         return self.error is not None or self.has_ended or self.core.has_turn(self.now_ms())
 
     def wait(self, longest_s: float, until: Callable[[], bool]) -> float:
-        """Wait until `until` holds, which is looked at when something has changed; how long that took, in seconds."""
+        """Wait until `until` holds, which is looked at when something has changed, or a retry is due; how long, in seconds."""
         if longest_s <= 0:
             return 0.0
         began_s = self._clock.monotonic_s()
         with self._changed:
             self._waiting += 1
             try:
-                self._changed.wait_for(until, longest_s)
+                due_ms = self.core.next_retry_ms()
+                due_s = longest_s if due_ms is None else max(0.0, (due_ms - self.now_ms()) / 1000)
+                self._changed.wait_for(until, min(longest_s, due_s))
             finally:
                 self._waiting -= 1
         return self._clock.monotonic_s() - began_s
@@ -173,8 +175,8 @@ class SpoutSession:
             if self._is_over:
                 return False
             effect = self.core.fail(seat, (run, at, attempt), self.now_ms(), reason=reason, retry=retry)
-            self._look_at_breaker()
             self._changed.notify_all()
+        self._look_at_breaker()
         counted = effect in {Effect.QUEUED, Effect.EXHAUSTED}
         if counted:
             self.hooks.failed(emission, reason)
@@ -186,6 +188,7 @@ class SpoutSession:
         with self._changed:
             self.core.fail(seat, (run, at, attempt), self.now_ms(), reason=reason, retry=False)
             seat.counts.malformed += 1
+        self._look_at_breaker()
         self.hooks.failed(emission, reason)
 
     def extend(self, emission: SpoutEmission, timeout_s: float | None) -> bool:
@@ -253,9 +256,9 @@ class SpoutSession:
         """Fail what is late, at its very deadline: anything emitted from now on is due later than what is waited for here."""
         with self._changed:
             expired = self.core.expire(self.now_ms())
-            self._look_at_breaker()
             if expired:
                 self._changed.notify_all()
+        self._look_at_breaker()
         for seat, handed in expired:
             emission = SpoutEmission(self, (seat, *handed))
             self.hooks.timed_out(emission)
@@ -269,9 +272,11 @@ class SpoutSession:
 
     def _look_at_breaker(self) -> None:
         most = self._config.breaker_failures
-        failed = self.core.failed_in_vain
+        with self._changed:
+            failed = self.core.failed_in_vain
         if most is not None and failed >= most and self.error is None:
-            self.error = NothingAckedError(
-                f"{failed} records of stream {self._config.stream_ref.name} failed and none was ever acked, so the spout has "
+            error = NothingAckedError(
+                f"{failed} records of stream {self.stream_name} failed and none was ever acked, so the spout has "
                 "stopped; mend what processes them, or set breaker_failures to None; no record is lost"
             )
+            self._stopped_by(error)

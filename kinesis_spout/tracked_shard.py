@@ -267,7 +267,7 @@ class TrackedShard:
         self.last_page = page
         if page.ended:
             while self._runs:
-                self._register(self._runs.popleft())
+                self._register_first()
             self._is_at_end = True
 
     def _emit_retry(self, now_ms: int, deadline_ms: int | None) -> Handed | None:
@@ -292,18 +292,19 @@ class TrackedShard:
     def _register_acked(self) -> None:
         runs = self._runs
         while runs and runs[0].is_whole and not runs[0].pending:
-            self._register(runs.popleft())
+            self._register_first()
 
     def _register_through(self, last: RecordRun) -> None:
         while not last.registered:
-            run = self._runs.popleft()
+            run = self._runs[0]
             if run is self._open:
                 self._open = run.cut()
                 self._runs.append(self._open)
-            self._register(run)
+            self._register_first()
 
-    def _register(self, run: RecordRun) -> None:
-        run.registered = True
+    def _register_first(self) -> None:
+        """It leaves the line only when the tracker has all of it: what an interrupt stops half-way is an error the next time."""
+        run = self._runs[0]
         for state, places in run.stretches():
             first, last = SequenceNumber(run.sequences[places[0]]), SequenceNumber(run.sequences[places[-1]])
             if state == ACKED:
@@ -315,6 +316,8 @@ class TrackedShard:
                 sequence = SequenceNumber(run.sequences[at])
                 self.tracker.emit(sequence, deadline_ms=run.deadlines[at] if run.deadlines else None)
                 self.held.hold(sequence, run.single(at))
+        run.registered = True
+        self._runs.popleft()
 
 
 def _is_first_delivery(record: UnresolvedRecord) -> bool:

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.spout import FailRecordError
+from kinesis_spout.spout_listener import SpoutListener
 from kinesis_spout.spout_session import NothingAckedError
+from scheme.json_scheme import JsonScheme
+from scheme.raw_scheme import RawScheme
 from tests.support.simulated_job import SimulatedJob, shard
 from tests.support.stepped_spout import SteppedSpout
 
 if TYPE_CHECKING:
     from kinesis_spout.spout_emission import SpoutEmission
+    from scheme.record import Record
 
 
 # outcomes -----------------------------------------------------------------------------------------------------------
@@ -187,3 +191,36 @@ def test_hooks_are_told_and_cannot_break_anything(one: SimulatedJob, caplog: pyt
     assert second.fail("no")
     assert told == [("ack", (b"record 0",)), ("fail", (b"record 1",), "no")]
     assert "a hook's own fault" in caplog.text
+
+
+def test_an_error_of_the_scheme_itself_is_raised_and_fails_the_record(one: SimulatedJob) -> None:
+    """Not malformed data but a fault of the code: the record is not left without an outcome."""
+
+    class Broken(RawScheme):
+        def decode(self, record: Record) -> tuple[bytes]:
+            raise KeyError(record.partition_key)
+
+    one.put(1)
+    spout = SteppedSpout(one, scheme=Broken())
+    spout.fetch()
+    with pytest.raises(KeyError):
+        spout.spout.next_tuple()
+    total = spout.spout.metrics().total
+    assert (total.pending, total.queued) == (0, 1)
+
+
+def test_the_breaker_is_told_of_and_counts_malformed_records(one: SimulatedJob) -> None:
+    for _ in range(3):
+        one.put(1, data=b"nonsense")
+    told: list[Exception] = []
+
+    class Listener(SpoutListener):
+        def error(self, error: Exception) -> None:
+            told.append(error)
+
+    spout = SteppedSpout(one, scheme=JsonScheme("n INT"), breaker_failures=3, listeners=(Listener(),))
+    spout.fetch()
+    spout.spout.next_tuple()
+    with pytest.raises(NothingAckedError):
+        spout.spout.next_tuple()
+    assert [type(error) for error in told] == [NothingAckedError]
