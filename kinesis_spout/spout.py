@@ -59,17 +59,22 @@ class KinesisSpout:
         self._scheme = config.scheme
         self._active = config.start_active
         self._waits = WaitTimes()
-        self._closing = threading.Lock()
+        self._is_open = False
+        self._turning = threading.Lock()
+        self._turned = threading.Event()  # set when a spout that waits for its activation need not any more
 
     # life ---------------------------------------------------------------------------------------------------------
     def open(self) -> None:
         """Connect, take the ownership (waits up to `owner_wait_s` for another holder's to lapse), begin to read ahead.
 
         Raises `KinesisError` and `state.errors.StateError`; nothing is left open then. Opened again after `close` it goes on.
+        A spout that is not active, as it was configured or deactivated, does all of that when it is activated.
         """
-        if self._session is not None:
-            raise SpoutClosedError("the spout is open already; close it before it is opened again")
-        self._session = SpoutSession.begin(self.config, self._given)
+        with self._turning:
+            if self._is_open:
+                raise SpoutClosedError("the spout is open already; close it before it is opened again")
+            self._connect()
+            self._is_open = True
 
     def close(self) -> None:
         """Stop reading, commit what has an outcome, give the ownership up. Emissions without one come again. Idempotent.
@@ -77,8 +82,10 @@ class KinesisSpout:
         From any thread, but not from within a signal handler: the thread that it has interrupted may hold the spout's lock. Raise
         an exception there, which ends the `with` block, or set what the `stop` of `emissions` looks at.
         """
-        with self._closing:
+        with self._turning:
             session, self._session = self._session, None
+            self._is_open = False
+            self._turned.set()
         if session is not None:
             self._ended = session
             session.end()
@@ -92,7 +99,7 @@ class KinesisSpout:
 
     @property
     def is_open(self) -> bool:
-        return self._session is not None
+        return self._is_open
 
     @property
     def has_ended(self) -> bool:
@@ -105,8 +112,12 @@ class KinesisSpout:
         return self._active
 
     def activate(self) -> None:
-        """Hand records over (again)."""
-        self._active = True
+        """Hand records over (again). Connects, as `open` does, if that was put off."""
+        with self._turning:
+            self._active = True
+            if self._is_open:
+                self._connect()
+            self._turned.set()
         if (session := self._session) is not None:
             session.notify()
 
@@ -124,6 +135,8 @@ class KinesisSpout:
         """
         session = self._session
         if session is None or session.error is not None:
+            if self._is_open and session is None:
+                return None  # it was not activated yet
             session = self._open_session()
         for _ in range(MOST_MALFORMED_A_CALL):
             place = session.emit() if self._active else None
@@ -142,7 +155,8 @@ class KinesisSpout:
         Ends when the spout `has_ended` or is closed, and when `stop()` is true: asked before each emission and each wait.
         """
         streak = 0
-        while (session := self._session) is not None and not stop():
+        while self._is_open and not stop():
+            session = self._session
             try:
                 emission = self.next_tuple()
             except SpoutClosedError:  # by another thread, in this very moment
@@ -151,12 +165,18 @@ class KinesisSpout:
                 streak = 0
                 yield emission
                 continue
-            if session.has_ended:
-                return
             streak += 1
-            at_limit = session.core.at_limit
-            strategy = self.config.limit_wait if at_limit else self.config.idle_wait
-            self._waits.add(session.wait(strategy(streak), lambda: self._may_emit(session)), at_limit=at_limit)
+            if session is None:
+                self._turned.wait(self.config.idle_wait(streak))
+            elif session.has_ended:
+                return
+            else:
+                self._wait(session, streak)
+
+    def _wait(self, session: SpoutSession, streak: int) -> None:
+        at_limit = session.core.at_limit
+        strategy = self.config.limit_wait if at_limit else self.config.idle_wait
+        self._waits.add(session.wait(strategy(streak), lambda: self._may_emit(session)), at_limit=at_limit)
 
     # outcomes -----------------------------------------------------------------------------------------------------
     def ack(self, message_id: str) -> bool:
@@ -184,6 +204,11 @@ class KinesisSpout:
         return (session or self._open_session()).metrics(self._waits)
 
     # how ----------------------------------------------------------------------------------------------------------
+    def _connect(self) -> None:
+        if self._active and self._session is None:
+            self._turned.clear()
+            self._session = SpoutSession.begin(self.config, self._given)
+
     def _open_session(self) -> SpoutSession:
         session = self._session
         if session is None:

@@ -50,7 +50,9 @@ class SpoutConfig:
       called again, with backoff, until it returns. Without one, exhausted records are logged, without their payload.
     - `breaker_failures`: the spout stops with an error when so many emissions failed and none was ever acked; None for never.
     - `prefetch_records` a shard, and `prefetch_bytes` of all shards, are read ahead; as many bytes again may be kept for retries.
-    - `idle_poll_s`: how long a shard without news is left alone; the service allows 5 reads a second and shard.
+    - `idle_poll_s`: how long a shard without news is left alone, growing to `max_idle_poll_s` as it stays without; the service
+      allows 5 reads a second and shard.
+    - `start_active`: False puts even the connecting off until `activate` is called.
     - `task_index`, `total_tasks`: this process is one of several that share the stream's shards.
     - `fail_on_data_loss`: whether records that expired unread stop the spout, or are told in the log.
     - `on_ack`, `on_fail`: called with each emission that is acked or has failed, in the thread that tells the outcome.
@@ -79,6 +81,7 @@ class SpoutConfig:
     prefetch_bytes: int = 64 * 1024 * 1024
     fetch_concurrency: int = 8
     idle_poll_s: float = 0.25
+    max_idle_poll_s: float = 1.0
     rate: ReadRate = field(default_factory=ReadRate)
     shard_refresh_interval_s: float = 30.0
     fail_on_data_loss: bool = True
@@ -168,6 +171,7 @@ _DURATIONS = (
     "message_timeout_s",
     "commit_interval_s",
     "idle_poll_s",
+    "max_idle_poll_s",
     "shard_refresh_interval_s",
 )
 

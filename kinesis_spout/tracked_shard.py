@@ -38,14 +38,7 @@ Handed = tuple[RecordRun, int, int]
 class TrackedShard:
     """Not safe from several threads at a time: the caller holds a lock. `pages` None: only what is unresolved is left to do."""
 
-    def __init__(
-        self,
-        state: ShardState,
-        *,
-        retry_policy: RetryPolicy,
-        random: Random,
-        pages: PageSource | None,
-    ) -> None:
+    def __init__(self, state: ShardState, *, retry_policy: RetryPolicy, random: Random, pages: PageSource | None) -> None:
         self.tracker = InflightRecordTracker(state, retry_policy=retry_policy, random=random)
         self.shard_id = state.shard_id
         self.pending = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from scheme.json_scheme import JsonScheme
 from scheme.raw_scheme import RawScheme
 from tests.support.simulated_job import SimulatedJob, shard
 from tests.support.stepped_spout import SteppedSpout
+from tests.support.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from kinesis_spout.spout_emission import SpoutEmission
@@ -32,13 +34,30 @@ def test_outcomes_are_taken_while_the_spout_is_not_active(one: SimulatedJob) -> 
     assert len(spout.drain()) == 1
 
 
-def test_a_spout_can_start_inactive_without_being_closed(one: SimulatedJob) -> None:
+def test_a_spout_that_starts_inactive_connects_when_it_is_activated(one: SimulatedJob) -> None:
+    one.put(1)
+    one.count_calls()
+    spout = SteppedSpout(one, start_active=False)
+    assert spout.spout.is_open
+    assert spout.spout.next_tuple() is None
+    assert not one.fake.faults.struck
+    spout.spout.activate()
+    spout.fetch()
+    assert len(spout.drain()) == 1
+
+
+def test_a_loop_waits_for_the_activation(one: SimulatedJob) -> None:
     one.put(1)
     spout = SteppedSpout(one, start_active=False)
-    spout.fetch()
-    assert spout.spout.next_tuple() is None
+    found: list[SpoutEmission] = []
+    loop = threading.Thread(target=lambda: found.extend(spout.spout.emissions(lambda: bool(found))))
+    loop.start()
     spout.spout.activate()
-    assert len(spout.drain()) == 1
+    spout.fetch()
+    wait_until(lambda: bool(found), timeout_s=20)
+    spout.spout.close()
+    loop.join(20)
+    assert not loop.is_alive()
 
 
 def test_by_message_id_or_by_emission_is_the_same(one: SimulatedJob) -> None:

@@ -45,7 +45,7 @@ def test_a_commit_writes_only_what_has_changed(job: SimulatedJob) -> None:
     spout = SteppedSpout(job, store=store)
     spout.pump()
     job.put(1, key=job.key_of(0))
-    spout.fetch()
+    spout.after(2.0).fetch()
     spout.drain()
     tree.written.clear()
     spout.keep()
