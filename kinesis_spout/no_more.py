@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
-from kinesis_spout.get_records_decoder import PAGE_SCHEMA
+from kinesis_spout.get_records_decoder import NO_RECORDS
 from kinesis_spout.shard_getter import Page
 
 
 def no_more(shard_id: str, *, ended: bool = True) -> Page:
     return Page(
         shard_id=shard_id,
-        records=pa.RecordBatch.from_pylist([], schema=PAGE_SCHEMA),
+        records=NO_RECORDS,
         count=0,
         first=None,
         last=None,

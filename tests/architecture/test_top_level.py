@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 from typing import TYPE_CHECKING
 
@@ -33,3 +35,9 @@ def test_the_wheel_ships_the_asked_packages_only() -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert sorted(wheel["packages"]) == sorted(PACKAGES)
     assert all((ROOT / name / "py.typed").is_file() for name in PACKAGES)
+
+
+def test_the_source_starts_without_pandas() -> None:
+    """Three processes start with each query; pandas costs each of them a third of a second, and none of them needs it for that."""
+    program = "import sys, spark_job.source, spark_job.task_reader; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
