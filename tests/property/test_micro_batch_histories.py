@@ -16,8 +16,8 @@ from tests.support.played_outcomes import PlayedOutcomes, policy
 from tests.support.source import STREAM, ShiftedClock, StreamUnderTest
 from tests.support.tracked_history import TrackedHistory, random_failures
 
-HISTORIES = 4  # a check of the seams; tests/simulation plays many more, faster
-TRACKED_HISTORIES = 3  # slower: what fails comes up to four times
+HISTORIES = 2  # a check of the seams; tests/simulation plays many more, faster
+TRACKED_HISTORIES = 1  # slower: what fails comes up to four times
 STEPS = 30
 
 
