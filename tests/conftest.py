@@ -1,5 +1,7 @@
 """Fixtures live in tests/support, one file per service."""
 
+import pytest
+
 pytest_plugins = (
     "tests.support.zookeeper",
     "tests.support.kinesis",
@@ -12,3 +14,9 @@ pytest_plugins = (
     "tests.support.wheel",
     "tests.support.tracked",
 )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The drills come first, in whatever order else: begun last, a test of minutes would keep one core while the others idle."""
+    items.sort(key=lambda item: "drills" not in item.path.parts)
