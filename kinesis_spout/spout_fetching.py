@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.aggregates import refuse_aggregates
 from kinesis_spout.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.errors import ShardNotFoundError
+from kinesis_spout.get_records_decoder import decode_get_records
 from kinesis_spout.no_more import no_more
 from kinesis_spout.round_robin import RoundRobinReader
 from kinesis_spout.shard_getter import KinesisShardGetter, Page
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
 
 _STEP_S = 0.05
+_ONE_RECORD = (
+    b'{"Records":[{"SequenceNumber":"1","ApproximateArrivalTimestamp":1.0,"Data":"","PartitionKey":"k"}],'
+    b'"NextShardIterator":"i","MillisBehindLatest":0}'
+)
 _EMPTY_BEFORE_BACKOFF = 8
 _NOTHING_TO_DO_S = 1.0
 
@@ -117,6 +122,8 @@ class SpoutFetching:
         )
 
     def open(self) -> None:
+        """Load what the first record needs besides: pyarrow imports pandas then, which would hold that record up."""
+        decode_get_records(_ONE_RECORD)
         self._reader.__enter__()
 
     def close(self) -> None:
