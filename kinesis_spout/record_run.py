@@ -11,19 +11,22 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PENDING = 1
-ACKED = 2
+PENDING = 0
+ACKED = 1
 
 
 class RecordRun:
-    """The first `emitted` of the records were handed over. Not safe from several threads at a time.
+    """The first `emitted` of the records were handed over; `unacked` are all that were not acked, emitted or not.
 
-    The lists are parallel: sequence numbers, payloads, partition keys, arrival times (ms since 1970), and, where
+    Not safe from several threads at a time.
+
+    The lists are parallel: sequence numbers as texts, payloads, partition keys, arrival times (ms since 1970), and, where
     emissions time out, the deadline of each one that was emitted (ms), which never goes back.
     `registered`: the tracker knows the records, so their outcomes go there.
     """
@@ -35,41 +38,48 @@ class RecordRun:
         "deadlines",
         "emitted",
         "keys",
-        "pending",
         "registered",
-        "sequences",
         "size",
         "states",
+        "texts",
+        "unacked",
     )
 
-    def __init__(self, sequences: list[int], data: list[bytes], keys: list[str], arrivals: list[int]) -> None:
-        self.sequences = sequences
+    def __init__(self, texts: list[str], data: list[bytes], keys: list[str], arrivals: list[int]) -> None:
+        self.texts = texts
         self.data = data
         self.keys = keys
         self.arrivals = arrivals
         self.deadlines: list[int] = []
-        self.size = len(sequences)
+        self.size = len(texts)
         self.states = bytearray(self.size)
         self.emitted = 0
-        self.pending = 0
+        self.unacked = self.size
         self.registered = False
         self._first_open = 0
 
     @classmethod
     def of(cls, records: pa.RecordBatch) -> RecordRun:
         """From rows of the decoder's columns."""
-        arrivals = pc.divide(records.column("approximateArrivalTimestamp").cast(pa.int64()), 1000)
+        arrivals = records.column("approximateArrivalTimestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False)
         return cls(
-            list(map(int, records.column("sequenceNumber").to_pylist())),
+            records.column("sequenceNumber").to_pylist(),
             records.column("data").to_pylist(),
             records.column("partitionKey").to_pylist(),
-            arrivals.to_pylist(),
+            arrivals.cast(pa.int64()).to_pylist(),
         )
 
     @property
-    def is_whole(self) -> bool:
-        """All of it was emitted."""
-        return self.emitted == self.size
+    def sequences(self) -> list[int]:
+        """O(size): most numbers are never asked for."""
+        return list(map(int, self.texts))
+
+    def sequence(self, at: int) -> SequenceNumber:
+        return SequenceNumber(int(self.texts[at]))
+
+    @property
+    def has_acked(self) -> bool:
+        return self.unacked < self.size
 
     @property
     def payload_bytes(self) -> int:
@@ -79,15 +89,16 @@ class RecordRun:
         """Take what was not emitted yet out, as a run of its own."""
         at = self.emitted
         rest = self.part(at, self.size)
-        for column in (self.sequences, self.data, self.keys, self.arrivals, self.states):
+        for column in (self.texts, self.data, self.keys, self.arrivals, self.states):
             del column[at:]
         self.size = at
+        self.unacked -= rest.size
         return rest
 
     def part(self, first: int, end: int) -> RecordRun:
         """Some of the records alone, as if they had not been emitted."""
         some = slice(first, end)
-        return RecordRun(self.sequences[some], self.data[some], self.keys[some], self.arrivals[some])
+        return RecordRun(self.texts[some], self.data[some], self.keys[some], self.arrivals[some])
 
     def single(self, index: int) -> RecordRun:
         """One record alone, for when it is kept longer than the others."""
@@ -95,17 +106,18 @@ class RecordRun:
 
     def extend(self, other: RecordRun) -> None:
         """Add the records of another run, not emitted yet."""
-        self.sequences += other.sequences
+        self.texts += other.texts
         self.data += other.data
         self.keys += other.keys
         self.arrivals += other.arrivals
         self.states += bytes(other.size)
         self.size += other.size
+        self.unacked += other.size
 
     def index_of(self, sequence: int) -> int | None:
         """Where a record that was emitted stands."""
-        index = bisect_left(self.sequences, sequence)
-        return index if index < self.emitted and self.sequences[index] == sequence else None
+        index = bisect_left(self.texts, sequence, key=int)
+        return index if index < self.emitted and int(self.texts[index]) == sequence else None
 
     def oldest_pending(self) -> int | None:
         """The first record that is pending; None when none is. Amortised O(1)."""

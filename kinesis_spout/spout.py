@@ -21,7 +21,6 @@ from kinesis_spout.spout_config import SpoutConfig
 from kinesis_spout.spout_emission import FailRecordError, SpoutEmission
 from kinesis_spout.spout_metrics import SpoutMetrics, WaitTimes
 from kinesis_spout.spout_session import SpoutSession
-from scheme.errors import MalformedRecordError
 from state.emission import parse_message_id
 
 if TYPE_CHECKING:
@@ -29,16 +28,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from kinesis_spout.spout_core import Place
     from kinesis_spout.spout_services import SpoutServices
 
 __all__ = ["FailRecordError", "KinesisSpout", "SpoutClosedError", "SpoutConfig", "SpoutEmission"]
 log = logging.getLogger("kinesis_spout")
-MOST_MALFORMED_A_CALL = 100
-
-
-def _never() -> bool:
-    return False
 
 
 class SpoutClosedError(KinesisError):
@@ -134,33 +127,21 @@ class KinesisSpout:
         Never waits for the network. Raises `SpoutClosedError`, and the error that has stopped the spout, if one has.
         """
         session = self._session
-        if session is None or session.error is not None:
-            if self._is_open and session is None:
+        if session is None:
+            if self._is_open:
                 return None  # it was not activated yet
             session = self._open_session()
-        for _ in range(MOST_MALFORMED_A_CALL):
-            place = session.emit() if self._active else None
-            if place is None:
-                return None
-            emission = SpoutEmission(session, place) if self._scheme is None else self._decoded(place, session)
-            if emission is not None:
-                if session.hooks.any:
-                    session.hooks.emitted(emission)
-                return emission
-        return None
+        return session.next_tuple(active=self._active)
 
-    def emissions(self, stop: Callable[[], bool] = _never) -> Iterator[SpoutEmission]:
+    def emissions(self, stop: Callable[[], bool] | None = None) -> Iterator[SpoutEmission]:
         """Emissions as they come, waiting in between by the strategies of the configuration.
 
         Ends when the spout `has_ended` or is closed, and when `stop()` is true: asked before each emission and each wait.
         """
         streak = 0
-        while self._is_open and not stop():
+        while self._is_open and (stop is None or not stop()):
             session = self._session
-            try:
-                emission = self.next_tuple()
-            except SpoutClosedError:  # by another thread, in this very moment
-                return
+            emission = None if session is None else session.next_tuple(active=self._active)
             if emission is not None:
                 streak = 0
                 yield emission
@@ -220,25 +201,7 @@ class KinesisSpout:
     def _may_emit(self, session: SpoutSession) -> bool:
         return self._session is not session or (self._active and session.may_emit())
 
-    def _decoded(self, place: Place, session: SpoutSession) -> SpoutEmission | None:
-        """None for a record that its scheme finds malformed: it is on its way to the dead letters."""
-        emission = SpoutEmission(session, place)
-        if self._scheme is None:
-            return emission
-        try:
-            return SpoutEmission(session, place, self._scheme.decode(emission.record))
-        except MalformedRecordError as exc:
-            session.malformed(emission, exc.reason)
-            return None
-        except Exception as exc:
-            emission.fail(f"its scheme raised {type(exc).__name__}: {exc}")
-            raise
-
     def _emission(self, session: SpoutSession | None, message_id: str) -> SpoutEmission | None:
         shard_id, sequence, attempt = parse_message_id(message_id)
-        place = None if session is None else session.find(shard_id, sequence, attempt)
-        if session is None or place is None:
-            return None
-        if self._scheme is None:
-            return SpoutEmission(session, place)
-        return SpoutEmission(session, place, self._scheme.decode(SpoutEmission(session, place).record))  # it was decoded before
+        emission = None if session is None else session.find(shard_id, sequence, attempt)
+        return emission if emission is None or self._scheme is None else emission.decoded(self._scheme)  # it was decoded before

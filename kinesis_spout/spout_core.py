@@ -7,7 +7,6 @@ shards with due retries go on in a rotation of their own.
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from kinesis_spout.record_run import RecordRun
     from kinesis_spout.tracked_shard import Handed, TrackedShard
     from state.sequence_number import SequenceNumber
-
-
-ACKED = Effect.ACKED
 
 
 class Limits(NamedTuple):
@@ -67,11 +63,11 @@ class SpoutCore:
         self.past = ShardCounts()  # of shards that were laid down
         self.pending = 0
         self.has_acked = False
-        self._max_pending = limits.max_pending
+        self._most_pending = limits.max_pending  # 0 as soon as no new record may go out at all
         self._max_unresolved = limits.max_unresolved_per_shard
         self._timeout_ms = limits.message_timeout_ms
         self._max_held_bytes = limits.max_held_bytes
-        self._new_left = sys.maxsize if limits.max_records is None else limits.max_records
+        self._new_left = limits.max_records
         self._turns: deque[ShardSeat] = deque()
         self._retry_turns: deque[ShardSeat] = deque()
         self._due: list[tuple[int, str]] = []
@@ -79,12 +75,12 @@ class SpoutCore:
     @property
     def at_limit(self) -> bool:
         """No new records go out until some outcomes have come."""
-        return self.pending >= self._max_pending or not self._new_left
+        return self.pending >= self._most_pending
 
     @property
     def is_full(self) -> bool:
         """`max_records` were handed over."""
-        return not self._new_left
+        return self._new_left == 0
 
     @property
     def failed_in_vain(self) -> int:
@@ -118,6 +114,10 @@ class SpoutCore:
         self.pending -= seat.shard.pending
         self.past.add(seat.counts)
         seat.is_left = True
+        if seat.in_turn:
+            self._turns.remove(seat)
+        if seat.in_turn_for_retries:
+            self._retry_turns.remove(seat)
 
     def look(self, seat: ShardSeat) -> None:
         """A page may have come, or a retry is queued: give the shard its place."""
@@ -129,48 +129,63 @@ class SpoutCore:
         """One record of the shard whose turn it is; None when none has any that may go out."""
         if self._due and self._due[0][0] <= now_ms:
             self._wake_due(now_ms)
-        new = self.pending < self._max_pending and self._new_left > 0
-        turns = self._turns if new else self._retry_turns
         deadline_ms = None if self._timeout_ms is None else now_ms + self._timeout_ms
+        if self.pending >= self._most_pending:
+            return self._emit_of(self._retry_turns, now_ms, deadline_ms, new=False)
+        turns = self._turns
+        if not turns:
+            return None
+        seat = turns[0]
+        shard = seat.shard
+        run = shard.open
+        if run is None or shard.waiting or shard.pending >= self._max_unresolved or self._new_left is not None:
+            return self._emit_of(turns, now_ms, deadline_ms, new=True)
+        at = shard.emit_new(run, deadline_ms)  # as nearly all records go
+        self.pending += 1
+        seat.counts.emitted += 1
+        turns.rotate(-1)
+        return seat, run, at, 1
+
+    def _emit_of(self, turns: deque[ShardSeat], now_ms: int, deadline_ms: int | None, *, new: bool) -> Place | None:
+        """A retry or, where `new` allows it, a new record."""
         while turns:
             seat = turns.popleft()
             shard = seat.shard
-            if seat.is_left:
-                continue
-            unresolved = shard.pending + shard.waiting
-            handed = shard.emit(now_ms, deadline_ms, new=new and unresolved < self._max_unresolved)
-            if new and not shard.waiting and shard.has_new and unresolved + 1 < self._max_unresolved:
-                turns.append(seat)  # what `_place` would come to: most records go this way
+            handed = shard.emit(now_ms, deadline_ms, new=new and shard.unresolved < self._max_unresolved)
+            if new:
+                seat.in_turn = False
             else:
-                if new:
-                    seat.in_turn = False
-                else:
-                    seat.in_turn_for_retries = False
-                self._place(seat)
+                seat.in_turn_for_retries = False
+            self._place(seat)
             if handed is not None:
-                self.pending += 1
-                run, at, attempt = handed
-                seat.counts.emitted += 1
-                if attempt > 1:
-                    seat.counts.retried += 1
-                else:
-                    self._new_left -= 1
-                return seat, run, at, attempt
+                self._count(seat, is_new=handed[2] == 1)
+                return seat, *handed
         return None
 
+    def _count(self, seat: ShardSeat, *, is_new: bool) -> None:
+        self.pending += 1
+        seat.counts.emitted += 1
+        if not is_new:
+            seat.counts.retried += 1
+        elif self._new_left is not None:
+            self._new_left -= 1
+            if not self._new_left:
+                self._most_pending = 0
+
     # outcomes -----------------------------------------------------------------------------------------------------
-    def ack(self, seat: ShardSeat, run: RecordRun, at: int, attempt: int, now_ms: int) -> bool:
+    def ack(self, place: Place, now_ms: int) -> bool:
         """Whether it counted: not for what was acked, or timed out and dead-lettered, before, nor of a shard laid down."""
+        seat, run, at, attempt = place
         if seat.is_left:
             return False
         shard = seat.shard
         before = shard.pending
-        if shard.ack(run, at, attempt) is not ACKED:
+        if not shard.ack(run, at, attempt):
             return False
         self.pending += shard.pending - before
         self.has_acked = seat.is_dirty = True
         seat.counts.on_ack(now_ms - run.arrivals[at])
-        if not seat.in_turn and shard.has_new:
+        if not seat.in_turn and shard.open is not None:
             self._place(seat)
         return True
 
@@ -247,7 +262,7 @@ class SpoutCore:
     def _place(self, seat: ShardSeat) -> None:
         """Into the rotation, at its end, if there is something new; and into the queue of those whose retry is to come."""
         shard = seat.shard
-        if not seat.in_turn and shard.has_new and shard.pending + shard.waiting < self._max_unresolved:
+        if not seat.in_turn and shard.open is not None and shard.pending + shard.waiting < self._max_unresolved:
             seat.in_turn = True
             self._turns.append(seat)
         if not shard.waiting:

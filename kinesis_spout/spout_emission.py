@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from kinesis_spout.spout_core import Place
 from scheme.record import Record
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Protocol, Self
 
-    from kinesis_spout.record_run import RecordRun
-    from kinesis_spout.spout_core import ShardSeat
     from kinesis_spout.tuple_tree import TupleTree
+    from scheme.record_scheme import RecordScheme
 
     class Outcomes(Protocol):
         """Where outcomes are told: the spout, from its opening to its closing."""
@@ -37,22 +39,25 @@ class FailRecordError(Exception):
         self.retry = retry
 
 
-class SpoutEmission:
+class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
     """One hand-over of one record. As a context manager it acks at the end, and fails when the block raises.
 
     `attempt` counts deliveries from 1. `place` is how the spout finds it: seat, run, where in that, attempt.
     Outcomes may be told from any thread, once; a late ack of an earlier attempt still counts. The repr leaves the payload out.
+    A struct, for one is made for every record, and this is the cheapest object that can be made.
     """
 
-    __slots__ = ("_decoded", "_outcomes", "attempt", "place")
+    _outcomes: Outcomes
+    place: Place
+    _decoded: tuple[Any, ...] | None = None
 
-    def __init__(
-        self, outcomes: Outcomes, place: tuple[ShardSeat, RecordRun, int, int], decoded: tuple[Any, ...] | None = None
-    ) -> None:
-        self._outcomes = outcomes
-        self.place = place
-        self.attempt = place[3]
-        self._decoded = decoded
+    @property
+    def attempt(self) -> int:
+        return self.place[3]
+
+    def decoded(self, scheme: RecordScheme) -> SpoutEmission:
+        """The same with the values that the scheme makes of the payload. Raises what that raises."""
+        return msgspec.structs.replace(self, _decoded=scheme.decode(self.record))
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -70,7 +75,7 @@ class SpoutEmission:
 
     @property
     def sequence_number(self) -> str:
-        return str(self.place[1].sequences[self.place[2]])
+        return self.place[1].texts[self.place[2]]
 
     @property
     def partition_key(self) -> str:
@@ -78,7 +83,8 @@ class SpoutEmission:
 
     @property
     def data(self) -> bytes:
-        return self.place[1].data[self.place[2]]
+        _, run, at, _ = self.place
+        return run.data[at]
 
     @property
     def approximate_arrival_ms(self) -> int:

@@ -47,7 +47,7 @@ class SpoutEnd:
         if state.end_was_read or lineage.waits_for(shard_id):
             return state.finished or not state.end_was_read
         seat, pages = self._core.seats.get(shard_id), self._fetching.get(shard_id)
-        if seat is None or pages is None or seat.shard.has_new or self._until_ms is None:
+        if seat is None or pages is None or seat.shard.open is not None or self._until_ms is None:
             return False
         if pages.last_page is not None:
             return seat.shard.last_page is pages.last_page

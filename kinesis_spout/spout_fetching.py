@@ -34,7 +34,6 @@ class SpoutShardGetter(KinesisShardGetter):
 
     Nothing that arrived after `until_ms` is given: `last_page` is what is left of the page where it stopped.
     Raises `AggregatedRecordError` for a page with a KPL aggregate, if these are refused, before any record of it is known.
-    Nothing that arrived after `until_ms` is given: `last_page` is what is left of the page where it stopped.
     """
 
     gone = False

@@ -76,11 +76,11 @@ def _letters(letter: Letter, stream: str, shard_id: str) -> Iterator[DeadLetter]
             approximate_arrival_ms=None,
         )
         return
-    for at, sequence in enumerate(run.sequences):
+    for at, sequence in enumerate(run.texts):
         yield DeadLetter(
             **known,  # type: ignore[arg-type]  # the mapping's values have the types of their fields
-            sequence_number=str(sequence),
-            last_sequence_number=str(sequence),
+            sequence_number=sequence,
+            last_sequence_number=sequence,
             data=run.data[at],
             partition_key=run.keys[at],
             approximate_arrival_ms=run.arrivals[at],

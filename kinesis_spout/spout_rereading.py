@@ -80,7 +80,8 @@ class SpoutRereading:
         rows = RecordRun([], [], [], [])
         for delivery in reader.read(RetryRoom(room_bytes)):
             rows.extend(RecordRun.of(delivery.records))
+        numbers = rows.sequences
         for record in records[: reader.done]:  # found in their order
-            first = bisect_left(rows.sequences, record.first.sequence)
-            last = bisect_right(rows.sequences, record.last.sequence)
+            first = bisect_left(numbers, record.first.sequence)
+            last = bisect_right(numbers, record.last.sequence)
             yield record, rows.part(first, last) if first < last else None

@@ -20,6 +20,7 @@ from kinesis_spout.spout_metrics import SpoutMetrics, WaitTimes, metrics_of
 from kinesis_spout.spout_rereading import SpoutRereading
 from kinesis_spout.spout_services import SpoutServices
 from kinesis_spout.tuple_tree import TupleTree, fail_timed_out
+from scheme.errors import MalformedRecordError
 from state.errors import StateError
 from state.tracker_table import Effect
 
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 
     from kinesis_spout.background import Loop
     from kinesis_spout.spout_config import SpoutConfig
-    from kinesis_spout.spout_core import Place
+    from scheme.record_scheme import RecordScheme
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
 _NO_DEADLINE_S = 60.0
+MOST_MALFORMED_A_CALL = 100
 
 
 class NothingAckedError(KinesisError):
@@ -73,6 +75,8 @@ class SpoutSession:
         self.core = SpoutCore(limits)
         self._config = config
         self._tracking = config.tracking
+        self._scheme = config.scheme
+        self._is_plain = config.scheme is None and not self.hooks.any
         self._services = services
         self._clock = services.clock
         self._monotonic_s = services.clock.monotonic_s
@@ -120,13 +124,43 @@ class SpoutSession:
         """Milliseconds since 1970 by the clock at the opening, and a clock that never goes back since then."""
         return int(self._monotonic_s() * 1000 + self._offset_ms)
 
-    def emit(self) -> Place | None:
+    def next_tuple(self, *, active: bool) -> SpoutEmission | None:
+        """See `KinesisSpout.next_tuple`."""
+        if self.error is not None:
+            raise self.error
+        if not active:
+            return None
+        if self._is_plain:
+            return self._emit()
+        emission = self._emit() if self._scheme is None else self._emit_decoded(self._scheme)
+        if emission is not None:
+            self.hooks.emitted(emission)
+        return emission
+
+    def _emit(self) -> SpoutEmission | None:
         now_ms = int(self._monotonic_s() * 1000 + self._offset_ms)
         with self._lock:
-            handed = self.core.emit(now_ms)
-            if not self._tracking and handed is not None:
-                self.core.ack(*handed, now_ms)
-            return handed
+            place = self.core.emit(now_ms)
+            if place is None:
+                return None
+            if not self._tracking:
+                self.core.ack(place, now_ms)
+        return SpoutEmission(self, place)
+
+    def _emit_decoded(self, scheme: RecordScheme) -> SpoutEmission | None:
+        """The next record that its scheme can read; others are on their way to the dead letters."""
+        for _ in range(MOST_MALFORMED_A_CALL):
+            emission = self._emit()
+            if emission is None:
+                return None
+            try:
+                return emission.decoded(scheme)
+            except MalformedRecordError as exc:
+                self.malformed(emission, exc.reason)
+            except Exception as exc:
+                emission.fail(f"its scheme raised {type(exc).__name__}: {exc}")
+                raise
+        return None
 
     @property
     def has_ended(self) -> bool:
@@ -161,7 +195,7 @@ class SpoutSession:
         """See `SpoutEmission.ack`."""
         now_ms = int(self._monotonic_s() * 1000 + self._offset_ms)
         with self._lock:
-            acked = not self._is_over and self.core.ack(*emission.place, now_ms)
+            acked = not self._is_over and self.core.ack(emission.place, now_ms)
             if self._waiting:
                 self._changed.notify_all()
         if acked and self.hooks.any:
@@ -206,12 +240,12 @@ class SpoutSession:
         deadline_ms = None if timeout_ms is None else self.now_ms() + timeout_ms
         return TupleTree(self._acker, emission.message_id, _Answer(emission), deadline_ms=deadline_ms)
 
-    def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> Place | None:
+    def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> SpoutEmission | None:
         """What a message id names, if its payload is in memory."""
         with self._changed:
             seat = self.core.seats.get(shard_id)
             handed = None if seat is None else seat.shard.find(sequence, attempt)
-            return None if seat is None or handed is None else (seat, *handed)
+            return None if seat is None or handed is None else SpoutEmission(self, (seat, *handed))
 
     def ack_unheld(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> bool:
         """A late ack of a record that waits for its retry, and whose payload is not in memory."""

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kinesis_spout.held_records import HeldRecords
-from kinesis_spout.record_run import ACKED, PENDING, RecordRun
+from kinesis_spout.record_run import ACKED, RecordRun
 from state.inflight_record_tracker import InflightRecordTracker
-from state.sequence_number import SequenceNumber
 from state.tracker_table import Effect, NodeState
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from kinesis_spout.page_source import PageSource
     from kinesis_spout.shard_getter import Page
     from state.retry_policy import RetryPolicy
+    from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
 
 RUN_RECORDS = 500
@@ -47,8 +47,7 @@ class TrackedShard:
         self.last_page: Page | None = None  # the newest page of which every record was handed over
         self._pages = pages
         self._runs: deque[RecordRun] = deque()  # not registered yet
-        self._open: RecordRun | None = None  # the last of them, while it has more to hand over
-        self.has_new = False  # whether a new record can be handed over now
+        self.open: RecordRun | None = None  # the last of them, while it has more to hand over
         self._page: Page | None = None
         self._page_at = 0
         self._is_at_end = False  # its end was read, and everything before it handed over
@@ -75,53 +74,51 @@ class TrackedShard:
     # handing over -------------------------------------------------------------------------------------------------
     def emit(self, now_ms: int, deadline_ms: int | None, *, new: bool) -> Handed | None:
         """The next record: a due retry first, but after a few of these a new one, where `new` allows it. None without any."""
-        run = self._open if new else None
-        if self.waiting:
-            takes_turns = run is not None and self._retries_in_a_row >= RETRIES_IN_A_ROW
-            if not takes_turns and (handed := self._emit_retry(now_ms, deadline_ms)) is not None:
-                self._retries_in_a_row += 1
-                return handed
-            self._retries_in_a_row = 0
-        if run is None:
-            return None
+        run = self.open if new else None
+        takes_turns = run is not None and self._retries_in_a_row >= RETRIES_IN_A_ROW
+        if self.waiting and not takes_turns and (handed := self._emit_retry(now_ms, deadline_ms)) is not None:
+            self._retries_in_a_row += 1
+            return handed
         self._retries_in_a_row = 0
+        return None if run is None else (run, self.emit_new(run, deadline_ms), 1)
+
+    def emit_new(self, run: RecordRun, deadline_ms: int | None) -> int:
+        """Hand over the next record of the `open` run, which is that run's n-th."""
         at = run.emitted
-        run.states[at] = PENDING
-        run.emitted = at + 1
-        run.pending += 1
+        run.emitted = emitted = at + 1
         if deadline_ms is not None:
             run.deadlines.append(deadline_ms)
         self.pending += 1
-        if at + 1 == run.size:
-            self._open = None
-            self.has_new = False
+        if emitted == run.size:
+            self.open = None
             self.refill()
-        return run, at, 1
+        return at
 
     def refill(self) -> None:
         """Go on to the next records of the buffer, and over pages without any. Call it when a page may have come."""
-        while self._open is None:
+        while self.open is None:
             if self._page is not None and self._page_at < self._page.count:
                 records = self._page.records.slice(self._page_at, RUN_RECORDS)
                 self._page_at += records.num_rows
-                self._open = RecordRun.of(records)
-                self.has_new = True
-                self._runs.append(self._open)
+                self.open = RecordRun.of(records)
+                self._runs.append(self.open)
             elif not self._turn_page():
                 return
 
     # outcomes -----------------------------------------------------------------------------------------------------
-    def ack(self, run: RecordRun, at: int, attempt: int) -> Effect:
+    def ack(self, run: RecordRun, at: int, attempt: int) -> bool:
+        """Whether it counted."""
         if run.registered:
-            return self.ack_node(SequenceNumber(run.sequences[at]), attempt)
-        if run.states[at] != PENDING:
-            return Effect.UNKNOWN  # acked before
-        run.states[at] = ACKED
-        run.pending -= 1
+            return self.ack_node(run.sequence(at), attempt) is Effect.ACKED
+        states = run.states
+        if states[at] == ACKED:
+            return False
+        states[at] = ACKED
         self.pending -= 1
-        if not run.pending and run.emitted == run.size and run is self._runs[0]:
+        run.unacked = unacked = run.unacked - 1
+        if not unacked and run is self._runs[0]:
             self._register_acked()
-        return Effect.ACKED
+        return True
 
     def ack_node(self, sequence: SequenceNumber, attempt: int) -> Effect:
         """A record that the tracker knows, in memory or not."""
@@ -140,7 +137,7 @@ class TrackedShard:
             if run.states[at] == ACKED:
                 return Effect.UNKNOWN
             self._register_through(run)
-        sequence = SequenceNumber(run.sequences[at])
+        sequence = run.sequence(at)
         before = self.tracker.count(NodeState.PENDING)
         effect = self.tracker.fail(sequence, attempt, now_ms, reason=reason, retry=retry)
         self._recount(before)
@@ -173,7 +170,7 @@ class TrackedShard:
             if run.states[at] == ACKED:
                 return False
             self._register_through(run)
-        return self.tracker.extend(SequenceNumber(run.sequences[at]), attempt, deadline_ms)
+        return self.tracker.extend(run.sequence(at), attempt, deadline_ms)
 
     def find(self, sequence: SequenceNumber, attempt: int) -> Handed | None:
         """What a message id names, where its payload is in memory."""
@@ -209,7 +206,7 @@ class TrackedShard:
     def tip_ms(self) -> int | None:
         """The service's time when the shard was at its tip, or its end, if all that was read is handed over; else None."""
         page = self.last_page
-        is_there = page is not None and (page.at_tip or page.ended) and not self.has_new and self._page is None
+        is_there = page is not None and (page.at_tip or page.ended) and self.open is None and self._page is None
         return page.service_time_ms if is_there and page is not None else None
 
     def lag_ms(self, service_now_ms: int) -> int | None:
@@ -222,7 +219,7 @@ class TrackedShard:
 
     def snapshot(self) -> ShardState:
         """The state to store."""
-        acked = [run for run in self._runs if run.pending < run.emitted]
+        acked = [run for run in self._runs if run.has_acked]
         if acked:
             self._register_through(acked[-1])
         at_tip = not self.pending and self.tip_ms() is not None
@@ -284,29 +281,29 @@ class TrackedShard:
 
     def _register_acked(self) -> None:
         runs = self._runs
-        while runs and runs[0].is_whole and not runs[0].pending:
+        while runs and not runs[0].unacked:
             self._register_first()
 
     def _register_through(self, last: RecordRun) -> None:
         while not last.registered:
             run = self._runs[0]
-            if run is self._open:
-                self._open = run.cut()
-                self._runs.append(self._open)
+            if run is self.open:
+                self.open = run.cut()
+                self._runs.append(self.open)
             self._register_first()
 
     def _register_first(self) -> None:
         """It leaves the line only when the tracker has all of it: what an interrupt stops half-way is an error the next time."""
         run = self._runs[0]
         for state, places in run.stretches():
-            first, last = SequenceNumber(run.sequences[places[0]]), SequenceNumber(run.sequences[places[-1]])
+            first, last = run.sequence(places[0]), run.sequence(places[-1])
             if state == ACKED:
                 self._verify(run.arrivals[places[-1]] if not self.tracker.count(NodeState.PENDING) else None)
                 self.tracker.emit_span(first, last, len(places))
                 self.tracker.ack(first, 1)
                 continue
             for at in places:
-                sequence = SequenceNumber(run.sequences[at])
+                sequence = run.sequence(at)
                 self.tracker.emit(sequence, deadline_ms=run.deadlines[at] if run.deadlines else None)
                 self.held.hold(sequence, run.single(at))
         run.registered = True

@@ -188,7 +188,7 @@ class SpoutMachine(RuleBasedStateMachine):
     def ack(self, which: int) -> None:
         (seat, run, at, attempt), entry = self.made[which % len(self.made)]
         counts = attempt <= entry.deliveries
-        assert self.core.ack(seat, run, at, attempt, self.now_ms) == counts
+        assert self.core.ack((seat, run, at, attempt), self.now_ms) == counts
         self.resolve(entry, counts=counts)
 
     def resolve(self, entry: Entry, *, counts: bool) -> None:
@@ -206,7 +206,7 @@ class SpoutMachine(RuleBasedStateMachine):
         if found is None:
             assert self.core.ack_unheld(seat, sequence, attempt) == counts
         else:
-            assert self.core.ack(seat, *found, self.now_ms) == counts
+            assert self.core.ack((seat, *found), self.now_ms) == counts
         self.resolve(entry, counts=counts)
 
     @precondition(lambda self: self.made)

@@ -12,7 +12,6 @@ def emitted(count: int, *, of: int = 4, deadline_ms: int | None = None) -> Recor
     for at in range(count):
         run.states[at] = PENDING
         run.emitted += 1
-        run.pending += 1
         if deadline_ms is not None:
             run.deadlines.append(deadline_ms + at)
     return run
@@ -21,13 +20,13 @@ def emitted(count: int, *, of: int = 4, deadline_ms: int | None = None) -> Recor
 def resolve(run: RecordRun, *places: int) -> None:
     for at in places:
         run.states[at] = ACKED
-        run.pending -= 1
+        run.unacked -= 1
 
 
 def test_a_run_has_its_records_as_the_page_had_them() -> None:
     run = RecordRun.of(page_of([7, 8]).records)
     assert (run.sequences, run.data, run.keys, run.arrivals) == ([7, 8], [payload(7), payload(8)], ["key 7", "key 8"], [7, 8])
-    assert (run.size, run.is_whole, run.payload_bytes) == (2, False, 16)
+    assert (run.size, run.emitted, run.unacked, run.payload_bytes) == (2, 0, 2, 16)
 
 
 def test_stretches_are_records_of_one_state_that_follow_each_other() -> None:
@@ -44,7 +43,7 @@ def test_what_was_not_handed_over_is_in_no_stretch() -> None:
 def test_cutting_leaves_what_was_handed_over_and_gives_the_rest() -> None:
     run = emitted(1)
     rest = run.cut()
-    assert (run.sequences, run.is_whole, run.pending) == ([1], True, 1)
+    assert (run.sequences, run.size, run.emitted, run.unacked) == ([1], 1, 1, 1)
     assert (rest.sequences, rest.data, rest.emitted, rest.size) == ([2, 3, 4], [payload(2), payload(3), payload(4)], 0, 3)
 
 
@@ -66,4 +65,4 @@ def test_a_record_is_found_by_its_number_once_it_was_handed_over() -> None:
 def test_a_run_takes_the_records_of_another_one() -> None:
     run = run_of(1)
     run.extend(run_of(2, 3))
-    assert (run.sequences, run.size, len(run.states), run.is_whole) == ([1, 2, 3], 3, 3, False)
+    assert (run.sequences, run.size, len(run.states), run.unacked) == ([1, 2, 3], 3, 3, 3)

@@ -93,7 +93,7 @@ def test_a_shard_with_too_much_unresolved_takes_no_new_records_and_the_others_do
     take_up(spout, B, page_of([1]))
     places = emit(spout, 9)
     assert named(places) == [("a", 1), ("b", 1), ("a", 2)]
-    spout.ack(*places[0], 0)
+    spout.ack(places[0], 0)
     assert named(emit(spout, 9)) == [("a", 3)]
 
 
@@ -144,13 +144,13 @@ def test_every_delivery_and_every_outcome_is_counted_once() -> None:
     spout = core(timeout_ms=50)
     take_up(spout, A, page_of([1, 2, 3]))
     first, second, third = emit(spout, 3)
-    assert spout.ack(*first, 10)
-    assert not spout.ack(*first, 10)
+    assert spout.ack(first, 10)
+    assert not spout.ack(first, 10)
     assert fail(spout, second) is Effect.QUEUED
     assert fail(spout, second) is Effect.IGNORED
     assert len(spout.expire(50)) == 1
     (again,) = emit(spout, 3, now_ms=DUE_MS)
-    assert spout.ack(*third, DUE_MS)
+    assert spout.ack(third, DUE_MS)
     counts = spout.seats[A].counts
     assert named([again]) == [("a", 2)]
     assert (counts.emitted, counts.retried, counts.acked, counts.failed, counts.timed_out) == (4, 1, 2, 2, 1)
@@ -163,7 +163,7 @@ def test_outcomes_of_a_shard_that_was_laid_down_are_ignored_and_its_counts_are_k
     take_up(spout, A, page_of([1, 2]))
     first, second = emit(spout, 2)
     spout.remove(A)
-    assert not spout.ack(*first, 0)
+    assert not spout.ack(first, 0)
     assert fail(spout, second) is Effect.UNKNOWN
     assert (spout.pending, spout.past.emitted, spout.past.acked) == (0, 2, 0)
 
@@ -174,7 +174,7 @@ def test_a_letter_that_a_late_ack_has_overtaken_is_not_counted() -> None:
     (place,) = emit(spout)
     assert fail(spout, place) is Effect.EXHAUSTED
     ((seat, letter),) = spout.letters()
-    assert spout.ack(*place, 0)
+    assert spout.ack(place, 0)
     assert not spout.dead_lettered(seat, letter.record.first, 1)
     assert (seat.counts.acked, seat.counts.dead_lettered, seat.shard.unresolved) == (1, 0, 0)
 
@@ -185,7 +185,7 @@ def test_nothing_was_acked_until_the_first_ack() -> None:
     first, second = emit(spout, 2)
     fail(spout, first)
     assert spout.failed_in_vain == 1
-    spout.ack(*second, 0)
+    spout.ack(second, 0)
     assert spout.failed_in_vain == 0
 
 
