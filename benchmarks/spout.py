@@ -3,9 +3,9 @@
     python benchmarks/spout.py [--json] [--records N] [--rounds N] [--peer]
 
 Each reader is a process of its own, reads the same records from the same server on this machine and hands every payload to the
-same lines of code; a run counts only if all of them saw the same. Given are records per second of processor time from when all is
-connected, so per core, which what else the machine does disturbs least. --peer installs async-kinesis in a place of its own (.tools) and takes part
-in the comparison. The latency is from before a put to after the ack, at some 20 puts a second.
+same lines of code; a run counts only if all of them saw the same. Given are records per second of processor time from when
+all is connected, so per core, which what else the machine does disturbs least. --peer installs async-kinesis in a place of its
+own (.tools) and takes part in the comparison. The latency is from before a put to after the ack, at some 20 puts a second.
 """
 
 from __future__ import annotations

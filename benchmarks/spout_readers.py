@@ -30,7 +30,7 @@ class Seen:
         self._began_s = self._began_cpu_s = 0.0
 
     def start(self) -> None:
-        """Everything is imported and connected, and reading begins: a stream is read for days, so what came before is not counted."""
+        """All is imported and connected, and reading begins: a stream is read for days, so what came before is not counted."""
         self._began_s, self._began_cpu_s = time.perf_counter(), time.process_time()
 
     def told(self) -> dict[str, float]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spark_job import TrackedBatch
     from tests.support.tracked import TrackedQuery
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("generated_code")]
 LINES = ["to be or not", "to be", "", "that is the question", "not"]
 
 

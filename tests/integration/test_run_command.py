@@ -54,23 +54,19 @@ def ids_in(path: Path) -> list[int]:
 
 
 def test_parquet_gets_every_record_once_and_a_second_run_adds_nothing(orders: Orders, tmp_path: Path) -> None:
+    """Spark's noise is in the named log, and nowhere else."""
     arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out", "--available-now")
-    first = run_cli(*arguments, cwd=tmp_path)
+    first = run_cli(*arguments, "--log-file", "spark[x].log", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert f"{COUNT} rows" in first.stderr.splitlines()[-1]
+    assert first.stdout == ""
+    assert "spark[x].log" in first.stderr
+    assert "WARN" not in first.stderr
+    assert "WARN" in (tmp_path / "spark[x].log").read_text()
+    assert SECRET_KEY not in first.stderr + (tmp_path / "spark[x].log").read_text()
     assert ids_in(tmp_path / "out") == list(range(COUNT))
     assert run_cli(*arguments, cwd=tmp_path).returncode == 0
     assert ids_in(tmp_path / "out") == list(range(COUNT))
-
-
-def test_sparks_noise_is_in_the_named_log_and_nowhere_else(orders: Orders, tmp_path: Path) -> None:
-    ended = run_cli("run", *orders.arguments, "--sink", "noop", "--available-now", "--log-file", "spark[x].log", cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == ""
-    assert "spark[x].log" in ended.stderr
-    assert "WARN" not in ended.stderr
-    assert "WARN" in (tmp_path / "spark[x].log").read_text()
-    assert SECRET_KEY not in ended.stderr + (tmp_path / "spark[x].log").read_text()
 
 
 def test_a_path_that_cannot_be_written_is_one_sentence_of_javas(orders: Orders, tmp_path: Path) -> None:
@@ -124,14 +120,9 @@ def test_a_stream_that_is_not_there_is_one_sentence(orders: Orders, tmp_path: Pa
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_it_in_order_and_another_run_goes_on_at_once(
-    orders: Orders, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
-    arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out")
-    with subprocess.Popen(
-        command_line(*arguments), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
-    ) as process:
+def stopped_by(number: signal.Signals, arguments: tuple[str, ...], cwd: Path) -> int:
+    """The exit code of a run that is sent a signal when it has read everything, and has stopped in order."""
+    with subprocess.Popen(command_line(*arguments), cwd=cwd, env=environment(), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
             for line in process.stderr:
@@ -139,18 +130,25 @@ def test_a_signal_stops_it_in_order_and_another_run_goes_on_at_once(
                     break
             os.kill(process.pid, number)
             rest = process.stderr.read()
-            assert process.wait(timeout=60) == code
+            code = process.wait(timeout=60)
         finally:
             process.kill()
     assert rest.splitlines()[-1].startswith("stopped after")
     assert "error" not in rest
+    return code
+
+
+def test_ctrl_c_stops_it_in_order_and_another_run_goes_on_at_once(orders: Orders, tmp_path: Path) -> None:
+    arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out")
+    assert stopped_by(signal.SIGINT, arguments, tmp_path) == 130
     again = run_cli(*arguments, "--available-now", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert ids_in(tmp_path / "out") == list(range(COUNT))
 
 
 def test_reset_asks_and_then_removes_what_was_read(orders: Orders, tmp_path: Path) -> None:
-    assert run_cli("run", *orders.arguments, "--sink", "noop", "--available-now", cwd=tmp_path).returncode == 0
+    """By a run that a service manager has ended."""
+    assert stopped_by(signal.SIGTERM, ("run", *orders.arguments, "--sink", "noop"), tmp_path) == 143
     named = orders.arguments[:6]
     asked = run_cli("reset", *named, cwd=tmp_path)
     assert asked.returncode == 1

@@ -1,4 +1,9 @@
-"""A local Spark session, one per test run: two threads, no UI, UTC, nothing written outside the temporary folder."""
+"""A local Spark session, one per test run: two threads, no UI, UTC, nothing written outside the temporary folder.
+
+It interprets expressions: to generate code for a plan and to compile that costs more than half of a test of a few rows. The
+commands, drills and demos, whose Spark is their own, generate code as Spark does by default, and so do tests with
+`generated_code`.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +46,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")
         .config("spark.driver.extraJavaOptions", f"{QUICK_JVM} -Dderby.system.home={home}")
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.default.parallelism", "2")
         .config("spark.sql.session.timeZone", "UTC")
@@ -55,3 +62,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def generated_code(spark: SparkSession) -> Iterator[None]:
+    """Spark generates code for its plans, as by default."""
+    names = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    before = {name: spark.conf.get(name) for name in names}
+    for name in names:
+        spark.conf.unset(name)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, str(value))

@@ -1,8 +1,8 @@
 """Spark's Java classes as a JVM has loaded them once, in a file that other JVMs map: they start in half the time.
 
-    python -m tests.support.spark_classes        makes the file, which takes some 20 s, unless it is there
+    python -m tests.support.spark_classes        makes the file, which takes some 20 s, unless it is there and fits
 
-Java calls it a dynamic archive of class data (JEP 350). A JVM of another version or class path does without it.
+Java calls it a dynamic archive of class data (JEP 350). A JVM of another version, or with other jars, does without it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCHIVE = ROOT / ".tools" / "spark-classes.jsa"
+MADE_OF = ARCHIVE.with_suffix(".txt")
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live for seconds: the second compiler and parallel collectors cost more than they gain."""
 _QUIET = "-Xlog:disable"  # a JVM that does without would say so on its stdout
@@ -46,9 +48,21 @@ def quick_jvm() -> str:
     return f"{QUICK_JVM} -XX:SharedArchiveFile={ARCHIVE} {_QUIET}" if ARCHIVE.exists() else QUICK_JVM
 
 
+def sources() -> str:
+    """The Java and the jars of which an archive is made, and without which it is not used: by name, size and time."""
+    spec = find_spec("pyspark")
+    jars = sorted(Path(str(spec and spec.origin)).parent.glob("jars/*.jar"))
+    stats = ((jar, jar.stat()) for jar in jars)
+    return "\n".join([os.environ.get("JAVA_HOME", ""), *(f"{jar} {stat.st_size} {stat.st_mtime_ns}" for jar, stat in stats)])
+
+
 def make_archive() -> None:
     """Run a small job, and keep what it has loaded. Nothing is left behind of one that fails."""
     ARCHIVE.parent.mkdir(exist_ok=True)
+    made_of = sources()
+    if ARCHIVE.exists() and MADE_OF.exists() and MADE_OF.read_text() == made_of:
+        return
+    ARCHIVE.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(dir=ARCHIVE.parent) as directory:
         made = Path(directory) / ARCHIVE.name
         program = [
@@ -66,7 +80,8 @@ def make_archive() -> None:
             sys.stderr.write(f"Spark's classes could not be kept, so the tests take longer: {ran.stderr[-500:]}\n")
             return
         made.replace(ARCHIVE)
+        MADE_OF.write_text(made_of)
 
 
-if __name__ == "__main__" and not ARCHIVE.exists():
+if __name__ == "__main__":
     make_archive()
