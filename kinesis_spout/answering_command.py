@@ -4,7 +4,7 @@
     from its stdout   {"id": "shardId-000000000000:4964...:1", "ok": true}
                       {"id": ..., "ok": false, "reason": "no rates", "retry": true}            reason and retry may be left out
 
-It may answer in any order, and late. Its stderr is the one of this process.
+It may answer in any order, and late. Its stderr is the one of this process, or goes line by line to who has a screen of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kinesis_spout.spout_listener import SpoutListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import BinaryIO
+    from typing import IO, BinaryIO
 
     from kinesis_spout.spout_emission import SpoutEmission
 
@@ -51,9 +51,17 @@ class AnsweringCommand(SpoutListener):
 
     `complain` gets a sentence for every line that is no answer to anything; it is called in a thread of the command's own.
     `stopped()`: asked while the command reads nothing; from then on it is given a few seconds more.
+    `on_stderr` gets each line of its stderr, without the line's end, in another such thread; None: they go to this process's.
     """
 
-    def __init__(self, text: str, *, complain: Callable[[str], None], stopped: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        complain: Callable[[str], None],
+        stopped: Callable[[], bool],
+        on_stderr: Callable[[str], None] | None = None,
+    ) -> None:
         try:
             self._words = shlex.split(text)
         except ValueError as exc:
@@ -68,7 +76,8 @@ class AnsweringCommand(SpoutListener):
         self._late: OrderedDict[str, SpoutEmission] = OrderedDict()
         self._process: subprocess.Popen[bytes] | None = None
         self._writer: LineWriter | None = None
-        self._reader: threading.Thread | None = None
+        self._on_stderr = on_stderr
+        self._readers: list[threading.Thread] = []
         self._answers_ended = threading.Event()
 
     def open(self) -> None:
@@ -77,14 +86,21 @@ class AnsweringCommand(SpoutListener):
         Raises `ConfigError` if there is no such program.
         """
         try:
-            process = subprocess.Popen(self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
+            process = subprocess.Popen(
+                self._words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=None if self._on_stderr is None else subprocess.PIPE,
+                process_group=0,
+            )
         except OSError as exc:
             raise ConfigError.of("exec", f"cannot be started: {exc.strerror}; give a program in PATH", self._words[0]) from exc
         self._process = process
         if process.stdin is not None:
             self._writer = LineWriter(process.stdin.fileno(), lambda: self._stopped() or self.has_ended)
-        self._reader = threading.Thread(target=self._read, args=(process.stdout,), name="kinesis-spout-answers", daemon=True)
-        self._reader.start()
+        self._start_reader("answers", self._read, process.stdout)
+        if process.stderr is not None:
+            self._start_reader("stderr", self._pass_on, process.stderr)
 
     @property
     def waiting(self) -> int:
@@ -125,18 +141,30 @@ class AnsweringCommand(SpoutListener):
 
     def close(self, grace_s: float) -> None:
         """Send nothing more, take its last answers for so many seconds at most, and end it if it has not ended by itself."""
-        process, reader = self._process, self._reader
-        if process is None or reader is None:
+        process = self._process
+        if process is None:
             return
         if process.stdin is not None:
             process.stdin.close()
-        reader.join(grace_s)
+        self._answers_ended.wait(grace_s)
         if not _has_ended(process, _TERMINATED_S if self._answers_ended.is_set() else 0.0):
             os.killpg(process.pid, signal.SIGTERM)
             if not _has_ended(process, _TERMINATED_S):
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        reader.join(_TERMINATED_S)
+        for reader in self._readers:
+            reader.join(_TERMINATED_S)
+
+    def _start_reader(self, name: str, read: Callable[[BinaryIO], None], pipe: IO[bytes] | None) -> None:
+        reader = threading.Thread(target=read, args=(pipe,), name=f"kinesis-spout-{name}", daemon=True)
+        self._readers.append(reader)
+        reader.start()
+
+    def _pass_on(self, said: BinaryIO) -> None:
+        with said:
+            while line := said.readline(_LONGEST_ANSWER_BYTES):
+                if self._on_stderr is not None:
+                    self._on_stderr(line.decode(errors="replace").rstrip("\r\n"))
 
     def _read(self, answers: BinaryIO) -> None:
         number = 0

@@ -177,7 +177,12 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
     screen = ConsumeScreen(job.spout.stream_ref.name, table=_shows_table(job), quiet=job.stats is False)
     command = None
     if job.command is not None:
-        command = AnsweringCommand(job.command, complain=screen.complain, stopped=lambda: stop.stopping)
+        command = AnsweringCommand(
+            job.command,
+            complain=screen.complain,
+            stopped=lambda: stop.stopping,
+            on_stderr=screen.pass_on if screen.is_live else None,
+        )
     with screen.logs(), ExitStack() as stack:
         letters = None if job.letters is None else stack.enter_context(LetterFile(job.letters))
         spout = KinesisSpout(replace(job.spout, dead_letter=letters, listeners=() if command is None else (command,)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
+from rich.text import Text
 
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.stats_table import stats_table, summary
@@ -25,7 +26,7 @@ MOST_COMPLAINTS = 10
 
 
 class ConsumeScreen:
-    """On stderr. `note` is safe from any thread."""
+    """On stderr. `note` and `pass_on` are safe from any thread."""
 
     def __init__(self, spout_name: str, *, table: bool, quiet: bool) -> None:
         console = Console(stderr=True)
@@ -39,6 +40,15 @@ class ConsumeScreen:
         """A sentence, above the table."""
         self._console.print(f"[yellow]note:[/] {escape(text)}", highlight=False, soft_wrap=True)
 
+    @property
+    def is_live(self) -> bool:
+        """A table on a terminal is drawn again and again: whoever else writes there must do it by way of this screen."""
+        return self._table and self._console.is_terminal
+
+    def pass_on(self, line: str) -> None:
+        """A line of somebody else's, above the table, with its colours."""
+        self._console.print(Text.from_ansi(line), soft_wrap=True)
+
     def complain(self, sentence: str) -> None:
         """The same for what may happen very often: from the tenth on, silence."""
         self._complaints += 1
@@ -50,7 +60,7 @@ class ConsumeScreen:
     @contextmanager
     def live(self, spout: KinesisSpout) -> Iterator[None]:
         """Show the table once a second while the block runs, on a terminal; in a file, once at its end."""
-        if not self._table or not self._console.is_terminal:
+        if not self.is_live:
             yield
             return
         with Live(get_renderable=lambda: self._rendered(spout), console=self._console, refresh_per_second=1):

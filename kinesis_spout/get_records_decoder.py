@@ -122,7 +122,7 @@ def _decoded(body: _Body, records: pa.RecordBatch, *, last_arrival_ms: int | Non
 
 def _arrivals(values: list[float | str | None]) -> pa.Array:
     """Seconds since 1970 to microseconds, rounded as `datetime.fromtimestamp` does: the fraction, half to even."""
-    if any(type(value) is str for value in values):
+    if str in set(map(type, values)):
         return pa.array([_moment(value) for value in values], ARRIVAL_TYPE)
     seconds = pa.array(values, pa.float64())
     whole = pc.trunc(seconds)

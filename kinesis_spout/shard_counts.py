@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 LATENCY_BUCKETS = 32  # of 2 ** n ms each: up to 24 days
-_LONGEST_MS = 2 ** (LATENCY_BUCKETS - 2)
 
 
 @dataclass(slots=True)
@@ -29,12 +28,12 @@ class ShardCounts:
     def on_ack(self, latency_ms: int) -> None:
         """An ack counted, so long after the record's arrival."""
         self.acked += 1
-        if 0 < latency_ms < _LONGEST_MS:
+        if latency_ms > 0:
             self.latency_sum_ms += latency_ms
-            self.latency[latency_ms.bit_length()] += 1
-        elif latency_ms > 0:
-            self.latency_sum_ms += latency_ms
-            self.latency[-1] += 1
+            try:
+                self.latency[latency_ms.bit_length()] += 1
+            except IndexError:
+                self.latency[-1] += 1
         else:
             self.latency[0] += 1
 

@@ -131,7 +131,9 @@ class KinesisSpout:
             if self._is_open:
                 return None  # it was not activated yet
             session = self._open_session()
-        return session.next_tuple(active=self._active)
+        if session.error is not None:
+            raise session.error
+        return session.next_tuple() if self._active else None
 
     def emissions(self, stop: Callable[[], bool] | None = None) -> Iterator[SpoutEmission]:
         """Emissions as they come, waiting in between by the strategies of the configuration.
@@ -141,7 +143,10 @@ class KinesisSpout:
         streak = 0
         while self._is_open and (stop is None or not stop()):
             session = self._session
-            emission = None if session is None else session.next_tuple(active=self._active)
+            if session is None or not self._active:
+                emission = None
+            else:
+                emission = session.emit() if session.is_plain else session.next_tuple()
             if emission is not None:
                 streak = 0
                 yield emission
@@ -149,6 +154,8 @@ class KinesisSpout:
             streak += 1
             if session is None:
                 self._turned.wait(self.config.idle_wait(streak))
+            elif session.error is not None:
+                raise session.error
             elif session.has_ended:
                 return
             else:

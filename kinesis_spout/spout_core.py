@@ -179,10 +179,15 @@ class SpoutCore:
         if seat.is_left:
             return False
         shard = seat.shard
-        before = shard.pending
-        if not shard.ack(run, at, attempt):
+        if run.registered:
+            before = shard.pending
+            counts = shard.ack_node(run.sequence(at), attempt) is Effect.ACKED
+            self.pending += shard.pending - before
+        else:
+            counts = shard.ack_new(run, at)
+            self.pending -= counts
+        if not counts:
             return False
-        self.pending += shard.pending - before
         self.has_acked = seat.is_dirty = True
         seat.counts.on_ack(now_ms - run.arrivals[at])
         if not seat.in_turn and shard.open is not None:

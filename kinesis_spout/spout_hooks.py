@@ -53,8 +53,12 @@ class SpoutHooks:
         self._tell("shard_finished", shard_id)
 
     def error(self, error: Exception) -> None:
-        """Something that is tried again, or has stopped the spout. It is logged, too."""
+        """Something that is tried again, or comes after what has stopped the spout. It is logged, too."""
         log.warning("%s: %s", type(error).__name__, error)
+        self._tell("error", error)
+
+    def stopped(self, error: Exception) -> None:
+        """The spout has stopped: who asks for the next record gets the error, so it is not logged as well."""
         self._tell("error", error)
 
     def _tell(self, what: str, *arguments: Any) -> None:

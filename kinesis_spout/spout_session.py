@@ -76,7 +76,7 @@ class SpoutSession:
         self._config = config
         self._tracking = config.tracking
         self._scheme = config.scheme
-        self._is_plain = config.scheme is None and not self.hooks.any
+        self.is_plain = config.scheme is None and not self.hooks.any  # nobody is to be told, and nothing decoded
         self._services = services
         self._clock = services.clock
         self._monotonic_s = services.clock.monotonic_s
@@ -124,20 +124,17 @@ class SpoutSession:
         """Milliseconds since 1970 by the clock at the opening, and a clock that never goes back since then."""
         return int(self._monotonic_s() * 1000 + self._offset_ms)
 
-    def next_tuple(self, *, active: bool) -> SpoutEmission | None:
+    def next_tuple(self) -> SpoutEmission | None:
         """See `KinesisSpout.next_tuple`."""
-        if self.error is not None:
-            raise self.error
-        if not active:
-            return None
-        if self._is_plain:
-            return self._emit()
-        emission = self._emit() if self._scheme is None else self._emit_decoded(self._scheme)
+        emission = self.emit() if self._scheme is None else self._emit_decoded(self._scheme)
         if emission is not None:
             self.hooks.emitted(emission)
         return emission
 
-    def _emit(self) -> SpoutEmission | None:
+    def emit(self) -> SpoutEmission | None:
+        """`next_tuple` where `is_plain`."""
+        if self.error is not None:
+            raise self.error
         now_ms = int(self._monotonic_s() * 1000 + self._offset_ms)
         with self._lock:
             place = self.core.emit(now_ms)
@@ -150,7 +147,7 @@ class SpoutSession:
     def _emit_decoded(self, scheme: RecordScheme) -> SpoutEmission | None:
         """The next record that its scheme can read; others are on their way to the dead letters."""
         for _ in range(MOST_MALFORMED_A_CALL):
-            emission = self._emit()
+            emission = self.emit()
             if emission is None:
                 return None
             try:
@@ -282,9 +279,13 @@ class SpoutSession:
     def _stopped_by(self, error: Exception) -> None:
         """A thread has ended: whoever asks for the next record gets the error. What is acked is still committed."""
         with self._changed:
+            is_first = self.error is None
             self.error = self.error or error
             self._changed.notify_all()
-        self.hooks.error(error)
+        if is_first:
+            self.hooks.stopped(error)
+        else:
+            self.hooks.error(error)
 
     def _expire(self) -> float:
         """Fail what is late, at its very deadline: anything emitted from now on is due later than what is waited for here."""

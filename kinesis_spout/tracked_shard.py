@@ -106,10 +106,8 @@ class TrackedShard:
                 return
 
     # outcomes -----------------------------------------------------------------------------------------------------
-    def ack(self, run: RecordRun, at: int, attempt: int) -> bool:
-        """Whether it counted."""
-        if run.registered:
-            return self.ack_node(run.sequence(at), attempt) is Effect.ACKED
+    def ack_new(self, run: RecordRun, at: int) -> bool:
+        """A record of a run that the tracker does not know yet: whether it was pending, so that it counted."""
         states = run.states
         if states[at] == ACKED:
             return False

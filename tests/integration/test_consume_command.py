@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
 import signal
 import subprocess
 from collections import Counter
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 FROM_START = ("--from", "TRIM_HORIZON")
 ALL = (*FROM_START, "--until", "now")
+TERMINAL = {"TERM": "xterm", "COLUMNS": "150"}
 
 
 def put(fake: ServedFake, count: int, *, first: int = 0) -> list[str]:
@@ -249,6 +253,33 @@ def test_counts_are_shown_as_a_table(orders: ServedFake) -> None:
     assert total.split()[:4] == ["all", "shards", "30", "30"]
     assert [row.split()[0] for row in shards] == ["shardId-000000000000", "shardId-000000000001"]
     assert last == "stream orders: 30 emitted, 30 acked"
+
+
+def test_on_a_terminal_the_table_is_live_and_what_the_command_says_stands_above_it(orders: ServedFake, tmp_path: Path) -> None:
+    put(orders, 30)
+    ours, theirs = pty.openpty()
+    arguments = ("consume", "orders", *ALL, "--exec", command_that("acks", tmp_path / "log"))
+    with running(orders, *arguments, stdout=subprocess.DEVNULL, stderr=theirs, variables=TERMINAL) as process:
+        os.close(theirs)
+        shown = read_terminal(ours)
+        assert process.wait(LIMIT_S) == 0
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip() for line in shown.replace("\r", "\n").split("\n")]
+    assert any(line.split()[:4] == ["all", "shards", "30", "30"] for line in lines)
+    assert "the input has ended" in lines  # on a line of its own, not in the middle of the table
+    assert [line for line in lines if line][-1] == "stream orders: 30 emitted, 30 acked"
+
+
+def read_terminal(terminal: int) -> str:
+    """All that is written to a terminal, until nobody can write there any more."""
+    said = b""
+    try:
+        while some := os.read(terminal, 65_536):
+            said += some
+    except OSError:  # as Linux ends it
+        pass
+    finally:
+        os.close(terminal)
+    return said.decode()
 
 
 def test_counts_are_served_to_prometheus(orders: ServedFake) -> None:

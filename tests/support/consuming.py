@@ -81,11 +81,13 @@ def run(fake: ServedFake, *arguments: str, stdin: bytes = b"") -> subprocess.Com
 
 
 @contextmanager
-def running(fake: ServedFake, *arguments: str, **pipes: Any) -> Iterator[subprocess.Popen[str]]:
-    """The command with pipes, killed at the end if it is still there."""
+def running(
+    fake: ServedFake, *arguments: str, variables: dict[str, str] | None = None, **pipes: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """The command with pipes, killed at the end if it is still there. `variables`: of its environment, besides the usual ones."""
     with subprocess.Popen(
         command_line(*arguments),
-        env=environment(**connection(fake)),
+        env=environment(**connection(fake), **(variables or {})),
         **({"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | pipes),
         text=True,
     ) as process:
