@@ -1,6 +1,11 @@
 """Fixtures live in tests/support, one file per service."""
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No example is too slow: the first one with text makes a table of all characters, and the machine may be busy elsewhere.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 pytest_plugins = (
     "tests.support.zookeeper",
