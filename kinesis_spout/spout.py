@@ -126,13 +126,9 @@ class KinesisSpout:
 
         Never waits for the network. Raises `SpoutClosedError`, and the error that has stopped the spout, if one has.
         """
-        session = self._session
-        if session is None:
-            if self._is_open:
-                return None  # it was not activated yet
-            session = self._open_session()
-        if session.error is not None:
-            raise session.error
+        if self._session is None and self._is_open:
+            return None  # it was not activated yet
+        session = self._open_session()
         return session.next_tuple() if self._active else None
 
     def emissions(self, stop: Callable[[], bool] | None = None) -> Iterator[SpoutEmission]:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 
+_COUNTED = Effect.ACKED
+
+
 class Limits(NamedTuple):
     """`message_timeout_ms` None: emissions do not time out. `max_held_bytes`: payload kept for retries, in all.
 
@@ -179,15 +182,10 @@ class SpoutCore:
         if seat.is_left:
             return False
         shard = seat.shard
-        if run.registered:
-            before = shard.pending
-            counts = shard.ack_node(run.sequence(at), attempt) is Effect.ACKED
-            self.pending += shard.pending - before
-        else:
-            counts = shard.ack_new(run, at)
-            self.pending -= counts
-        if not counts:
+        before = shard.pending
+        if shard.ack(run, at, attempt) is not _COUNTED:
             return False
+        self.pending += shard.pending - before
         self.has_acked = seat.is_dirty = True
         seat.counts.on_ack(now_ms - run.arrivals[at])
         if not seat.in_turn and shard.open is not None:

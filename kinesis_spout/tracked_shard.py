@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
 
+_COUNTED = Effect.ACKED  # an enum's member is looked up at length, and this one for every record
 RUN_RECORDS = 500
 RETRIES_IN_A_ROW = 4  # then a new record has its turn: retries go first, but starve nothing
 
@@ -106,17 +107,18 @@ class TrackedShard:
                 return
 
     # outcomes -----------------------------------------------------------------------------------------------------
-    def ack_new(self, run: RecordRun, at: int) -> bool:
-        """A record of a run that the tracker does not know yet: whether it was pending, so that it counted."""
+    def ack(self, run: RecordRun, at: int, attempt: int) -> Effect:
+        if run.registered:
+            return self.ack_node(run.sequence(at), attempt)
         states = run.states
         if states[at] == ACKED:
-            return False
+            return Effect.UNKNOWN  # acked before
         states[at] = ACKED
         self.pending -= 1
         run.unacked = unacked = run.unacked - 1
         if not unacked and run is self._runs[0]:
             self._register_acked()
-        return True
+        return _COUNTED
 
     def ack_node(self, sequence: SequenceNumber, attempt: int) -> Effect:
         """A record that the tracker knows, in memory or not."""
