@@ -6,14 +6,11 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Self
 
-import psutil
-
 from spark_job.child_environment import clean_environment
+from spark_job.process_family import kill_family
 from spark_job.query_failure import failure_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from spark_job.demo_manifest import DemoDirectory
 
 _LOG_TAIL_BYTES = 200_000
@@ -63,18 +60,8 @@ class JobProcess:
             return None
 
     def kill(self) -> int:
-        """Send kill -9 to the job and all processes it has started (the JVM, Python workers); how many there were. Idempotent.
-
-        Blocks until they are gone. Nothing that was started before the job is part of it.
-        """
-        if self._process.poll() is not None:
-            return 0
-        members = _stopped_tree(psutil.Process(self._process.pid))
-        for member in members:
-            _if_there(member.kill)
-        self._process.wait(timeout=30)
-        psutil.wait_procs(members[1:], timeout=30)
-        return len(members)
+        """Send kill -9 to the job and all processes it has started; how many there were. Idempotent."""
+        return kill_family(self._process)
 
     def failure(self) -> str:
         """Why the job ended: the cause at the end of what it logged."""
@@ -82,21 +69,3 @@ class JobProcess:
             size = log.seek(0, 2)
             log.seek(max(self._log_start, size - _LOG_TAIL_BYTES))
             return failure_sentence(log.read().decode(errors="replace"))
-
-
-def _stopped_tree(root: psutil.Process) -> list[psutil.Process]:
-    """The process and all that descend from it, stopped, so that none can start another while the rest are being ended."""
-    members = [root]
-    _if_there(root.suspend)
-    while fresh := [child for child in root.children(recursive=True) if child not in members]:
-        for child in fresh:
-            _if_there(child.suspend)
-        members += fresh
-    return members
-
-
-def _if_there(action: Callable[[], None]) -> None:
-    try:
-        action()
-    except psutil.NoSuchProcess:
-        return

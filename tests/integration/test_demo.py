@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from spark_job.demo_flights import find_flights, is_cancelled, read_flights
+from spark_job.process_family import runs
 from tests.support.command_line import command_line, environment, run_cli
 
 if TYPE_CHECKING:
@@ -120,13 +121,13 @@ def test_a_signal_ends_all_it_has_started(tmp_path: Path, number: signal.Signals
             for line in process.stdout:
                 if line.startswith("Spark job"):
                     break
-            started = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+            started = psutil.Process(process.pid).children(recursive=True)
             os.kill(process.pid, number)
             assert process.wait(timeout=60) == code
         finally:
             process.kill()
     assert started
-    assert [pid for pid in started if psutil.pid_exists(pid)] == []
+    assert [one.pid for one in started if runs(one)] == []
     assert processes_naming(str(folder)) == []
 
 

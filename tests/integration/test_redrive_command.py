@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 from kinesis_spout.testing import Fault, drop, slow
 from spark_job.dead_letter import DeadLetter, Letter
+from spark_job.process_family import kill_family
 from spark_job.redrive import CHUNK_LETTERS
 from tests.support.command_line import command_line, environment, run_cli
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, serve
@@ -88,14 +88,7 @@ class Dead:
                     time.sleep(0.05)  # noqa: TID251  # another process announces nothing
                 yield process
             finally:
-                if process.poll() is None:
-                    _kill(process)
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    """Kill -9 the command and its JVM, by their ids."""
-    for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
-        one.kill()
+                kill_family(process)
 
 
 @pytest.fixture
@@ -184,7 +177,7 @@ def test_kill_9_between_a_put_and_its_ledger_brings_it_again_and_loses_nothing(s
     """The service has the second request's record; the killed command never heard of it."""
     write(spark, dead, LETTERS)
     with dead.held_at_second_request(drop(processed=True, delay_s=HELD_S)) as process:
-        _kill(process)
+        kill_family(process)
     deadline = time.monotonic() + LIMIT_S
     while len(dead.on()) < len(LETTERS):
         assert time.monotonic() < deadline, "the second request is not done"

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
+from spark_job.process_family import kill_family
 from state import failpoint
 from tests.support.spark import QUICK_JVM
 
@@ -80,17 +79,7 @@ class JobProcess:
     def kill(self) -> None:
         """Send kill -9 to the job and everything below it (the JVM and its Python workers), by id."""
         assert self.process is not None
-        try:
-            family = [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]
-        except psutil.NoSuchProcess:
-            family = []
-        for one in family:
-            try:
-                one.kill()
-            except psutil.NoSuchProcess:
-                continue
-        self.process.wait(30)
-        psutil.wait_procs(family, timeout=30)
+        kill_family(self.process)
 
     def tail(self, lines: int = 40) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

@@ -13,10 +13,10 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, TYPE_CHECKING, Any
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from spark_job.process_family import kill_family
 from tests.support.spark import QUICK_JVM
 
 if TYPE_CHECKING:
@@ -91,13 +91,8 @@ def _ended_with_family(process: subprocess.Popen[str]) -> Iterator[subprocess.Po
     try:
         yield process
     finally:
-        family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-        process.kill()
-        for one in family:
-            if one.is_running():
-                one.kill()
+        kill_family(process)
         process.communicate(timeout=30)
-        psutil.wait_procs(family, timeout=30)
 
 
 def _lines_of(stream: IO[str] | None) -> SimpleQueue[str]:
