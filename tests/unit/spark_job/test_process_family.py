@@ -22,9 +22,9 @@ many = [subprocess.Popen(child, stdin=subprocess.PIPE) for _ in range(3)]
 sys.stdin.read()
 """
 CHILDREN = {
-    "lives on": "sys.stdin.read(); import threading; threading.Event().wait()",
+    "lives on": "sys.stdin.read(); import threading; threading.Event().wait(60)",
     "ends with its parent": "sys.stdin.read()",
-    "starts others": "[subprocess.run([sys.executable, '-c', 'pass']) for _ in iter(int, 1)]",
+    "starts others": "[subprocess.run([sys.executable, '-c', 'pass']) for _ in range(500)]",
 }
 
 
