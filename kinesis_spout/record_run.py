@@ -7,7 +7,6 @@ per record is enough; the tracker gets one node for a whole stretch of acked rec
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,6 +27,7 @@ class RecordRun:
 
     The lists are parallel: sequence numbers as texts, payloads, partition keys, arrival times (ms since 1970), and, where
     emissions time out, the deadline of each one that was emitted (ms), which never goes back.
+    The first `granted` may be handed over without a look at anything else.
     `registered`: the tracker knows the records, so their outcomes go there.
     """
 
@@ -37,6 +37,7 @@ class RecordRun:
         "data",
         "deadlines",
         "emitted",
+        "granted",
         "keys",
         "registered",
         "size",
@@ -54,6 +55,7 @@ class RecordRun:
         self.size = len(texts)
         self.states = bytearray(self.size)
         self.emitted = 0
+        self.granted = 0
         self.unacked = self.size
         self.registered = False
         self._first_open = 0
@@ -137,6 +139,10 @@ class RecordRun:
 
     def stretches(self) -> Iterator[tuple[int, range]]:
         """What was emitted as (PENDING or ACKED, indices), in order: records of one state that follow each other."""
-        for state, indices in groupby(range(self.emitted), key=self.states.__getitem__):
-            found = list(indices)
-            yield state, range(found[0], found[-1] + 1)
+        states, emitted = self.states, self.emitted
+        end = 0
+        while end < emitted:
+            first, state = end, states[end]
+            found = states.find(PENDING if state == ACKED else ACKED, first, emitted)
+            end = emitted if found < 0 else found
+            yield state, range(first, end)

@@ -28,14 +28,12 @@ class ShardCounts:
     def on_ack(self, latency_ms: int) -> None:
         """An ack counted, so long after the record's arrival."""
         self.acked += 1
-        if latency_ms > 0:
-            self.latency_sum_ms += latency_ms
-            try:
-                self.latency[latency_ms.bit_length()] += 1
-            except IndexError:
-                self.latency[-1] += 1
-        else:
-            self.latency[0] += 1
+        latency_ms = max(latency_ms, 0)  # not `max`: once for every record
+        self.latency_sum_ms += latency_ms
+        try:
+            self.latency[latency_ms.bit_length()] += 1
+        except IndexError:
+            self.latency[-1] += 1
 
     def add(self, other: ShardCounts) -> None:
         """Count what another one has counted too."""

@@ -139,14 +139,13 @@ class KinesisSpout:
         streak = 0
         while self._is_open and (stop is None or not stop()):
             session = self._session
-            if session is None or not self._active:
-                emission = None
-            else:
-                emission = session.emit() if session.is_plain else session.next_tuple()
-            if emission is not None:
-                streak = 0
-                yield emission
-                continue
+            if session is not None:
+                emit = session.emit if session.is_plain else session.next_tuple
+                while self._active and self._session is session and (emission := emit()) is not None:
+                    streak = 0
+                    yield emission
+                    if stop is not None and stop():
+                        return
             streak += 1
             if session is None:
                 self._turned.wait(self.config.idle_wait(streak))

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 
-_COUNTED = Effect.ACKED
-
-
 class Limits(NamedTuple):
     """`message_timeout_ms` None: emissions do not time out. `max_held_bytes`: payload kept for retries, in all.
 
@@ -65,7 +62,6 @@ class SpoutCore:
         self.seats: dict[str, ShardSeat] = {}
         self.past = ShardCounts()  # of shards that were laid down
         self.pending = 0
-        self.has_acked = False
         self._most_pending = limits.max_pending  # 0 as soon as no new record may go out at all
         self._max_unresolved = limits.max_unresolved_per_shard
         self._timeout_ms = limits.message_timeout_ms
@@ -88,7 +84,7 @@ class SpoutCore:
     @property
     def failed_in_vain(self) -> int:
         """How many have failed, as long as none was acked; 0 from the first ack on. O(shards) until then."""
-        if self.has_acked:
+        if self.past.acked or any(seat.counts.acked for seat in self.seats.values()):
             return 0
         return self.past.failed + sum(seat.counts.failed for seat in self.seats.values())
 
@@ -133,17 +129,16 @@ class SpoutCore:
         if self._due and self._due[0][0] <= now_ms:
             self._wake_due(now_ms)
         deadline_ms = None if self._timeout_ms is None else now_ms + self._timeout_ms
+        turns = self._turns
         if self.pending >= self._most_pending:
             return self._emit_of(self._retry_turns, now_ms, deadline_ms, new=False)
-        turns = self._turns
         if not turns:
             return None
         seat = turns[0]
-        shard = seat.shard
-        run = shard.open
-        if run is None or shard.waiting or shard.pending >= self._max_unresolved or self._new_left is not None:
+        run = seat.shard.open
+        if run is None or run.emitted >= run.granted:
             return self._emit_of(turns, now_ms, deadline_ms, new=True)
-        at = shard.emit_new(run, deadline_ms)  # as nearly all records go
+        at = seat.shard.emit_new(run, deadline_ms)  # as nearly all records go
         self.pending += 1
         seat.counts.emitted += 1
         turns.rotate(-1)
@@ -162,6 +157,8 @@ class SpoutCore:
             self._place(seat)
             if handed is not None:
                 self._count(seat, is_new=handed[2] == 1)
+                if self._new_left is None:
+                    shard.grant(self._max_unresolved)
                 return seat, *handed
         return None
 
@@ -182,24 +179,25 @@ class SpoutCore:
         if seat.is_left:
             return False
         shard = seat.shard
-        before = shard.pending
-        if shard.ack(run, at, attempt) is not _COUNTED:
+        resolved = shard.ack(run, at, attempt)
+        if resolved is None:
             return False
-        self.pending += shard.pending - before
-        self.has_acked = seat.is_dirty = True
+        self.pending -= resolved
+        seat.is_dirty = True
         seat.counts.on_ack(now_ms - run.arrivals[at])
         if not seat.in_turn and shard.open is not None:
             self._place(seat)
         return True
 
     def ack_unheld(self, seat: ShardSeat, sequence: SequenceNumber, attempt: int) -> bool:
-        """A late ack of a record that is queued, and not in memory."""
-        shard = seat.shard
-        before = shard.pending
-        if seat.is_left or shard.ack_unheld(sequence, attempt) is not Effect.ACKED:
+        """A late ack by message id, which is one record's: a range that begins with that record is more, and comes again."""
+        if seat.is_left or seat.shard.begins_range(sequence):
             return False
-        self.pending += shard.pending - before  # it may have come back meanwhile, and gone out
-        self.has_acked = seat.is_dirty = True
+        resolved = seat.shard.ack_node(sequence, attempt)
+        if resolved is None:
+            return False
+        self.pending -= resolved  # 1 if it has come back meanwhile, and gone out
+        seat.is_dirty = True
         seat.counts.acked += 1
         self._place(seat)
         return True

@@ -48,8 +48,14 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
     """
 
     _outcomes: Outcomes
+    data: bytes
     place: Place
     _decoded: tuple[Any, ...] | None = None
+
+    @classmethod
+    def of(cls, outcomes: Outcomes, place: Place) -> SpoutEmission:
+        _, run, at, _ = place
+        return cls(outcomes, run.data[at], place)
 
     @property
     def attempt(self) -> int:
@@ -80,11 +86,6 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
     @property
     def partition_key(self) -> str:
         return self.place[1].keys[self.place[2]]
-
-    @property
-    def data(self) -> bytes:
-        _, run, at, _ = self.place
-        return run.data[at]
 
     @property
     def approximate_arrival_ms(self) -> int:

@@ -122,7 +122,7 @@ class SpoutSession:
     # handing over -------------------------------------------------------------------------------------------------
     def now_ms(self) -> int:
         """Milliseconds since 1970 by the clock at the opening, and a clock that never goes back since then."""
-        return int(self._monotonic_s() * 1000 + self._offset_ms)
+        return int(self._monotonic_s() * 1000.0 + self._offset_ms)
 
     def next_tuple(self) -> SpoutEmission | None:
         """See `KinesisSpout.next_tuple`."""
@@ -135,14 +135,14 @@ class SpoutSession:
         """`next_tuple` where `is_plain`."""
         if self.error is not None:
             raise self.error
-        now_ms = int(self._monotonic_s() * 1000 + self._offset_ms)
+        now_ms = int(self._monotonic_s() * 1000.0 + self._offset_ms)
         with self._lock:
             place = self.core.emit(now_ms)
             if place is None:
                 return None
             if not self._tracking:
                 self.core.ack(place, now_ms)
-        return SpoutEmission(self, place)
+        return SpoutEmission(self, place[1].data[place[2]], place)
 
     def _emit_decoded(self, scheme: RecordScheme) -> SpoutEmission | None:
         """The next record that its scheme can read; others are on their way to the dead letters."""
@@ -190,7 +190,7 @@ class SpoutSession:
     # outcomes -----------------------------------------------------------------------------------------------------
     def ack(self, emission: SpoutEmission) -> bool:
         """See `SpoutEmission.ack`."""
-        now_ms = int(self._monotonic_s() * 1000 + self._offset_ms)
+        now_ms = int(self._monotonic_s() * 1000.0 + self._offset_ms)
         with self._lock:
             acked = not self._is_over and self.core.ack(emission.place, now_ms)
             if self._waiting:
@@ -242,7 +242,7 @@ class SpoutSession:
         with self._changed:
             seat = self.core.seats.get(shard_id)
             handed = None if seat is None else seat.shard.find(sequence, attempt)
-            return None if seat is None or handed is None else SpoutEmission(self, (seat, *handed))
+            return None if seat is None or handed is None else SpoutEmission.of(self, (seat, *handed))
 
     def ack_unheld(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> bool:
         """A late ack of a record that waits for its retry, and whose payload is not in memory."""
@@ -295,7 +295,7 @@ class SpoutSession:
                 self._changed.notify_all()
         self._look_at_breaker()
         for seat, handed in expired:
-            emission = SpoutEmission(self, (seat, *handed))
+            emission = SpoutEmission.of(self, (seat, *handed))
             self.hooks.timed_out(emission)
             self.hooks.failed(emission, "no outcome until its deadline")
         fail_timed_out(self._acker, self.now_ms())

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
 
-_COUNTED = Effect.ACKED  # an enum's member is looked up at length, and this one for every record
-RUN_RECORDS = 500
+RUN_RECORDS = 1_000
 RETRIES_IN_A_ROW = 4  # then a new record has its turn: retries go first, but starve nothing
 
 Handed = tuple[RecordRun, int, int]
@@ -42,18 +41,18 @@ class TrackedShard:
     def __init__(self, state: ShardState, *, retry_policy: RetryPolicy, random: Random, pages: PageSource | None) -> None:
         self.tracker = InflightRecordTracker(state, retry_policy=retry_policy, random=random)
         self.shard_id = state.shard_id
-        self.pending = 0
         self.waiting = 0  # queued for their retry, or exhausted
         self.held = HeldRecords(self.tracker)
         self.last_page: Page | None = None  # the newest page of which every record was handed over
         self._pages = pages
         self._runs: deque[RecordRun] = deque()  # not registered yet
+        self._unacked = 0  # records of these, handed over or not
         self.open: RecordRun | None = None  # the last of them, while it has more to hand over
         self._page: Page | None = None
         self._page_at = 0
         self._is_at_end = False  # its end was read, and everything before it handed over
         self._retries_in_a_row = 0
-        self._recount(self.tracker.count(NodeState.PENDING))
+        self._recount()
         self._verified_ms = state.verified_until_ms
 
     # what holds now -----------------------------------------------------------------------------------------------
@@ -61,6 +60,12 @@ class TrackedShard:
     def ended(self) -> bool:
         """The shard's end was read, and every record before it has had an outcome: those that continue it may begin."""
         return self.tracker.read_position.is_end
+
+    @property
+    def pending(self) -> int:
+        """Records that were handed over and have no outcome yet."""
+        at_hand = 0 if self.open is None else self.open.size - self.open.emitted
+        return self.tracker.count(NodeState.PENDING) + self._unacked - at_hand
 
     @property
     def unresolved(self) -> int:
@@ -89,11 +94,15 @@ class TrackedShard:
         run.emitted = emitted = at + 1
         if deadline_ms is not None:
             run.deadlines.append(deadline_ms)
-        self.pending += 1
         if emitted == run.size:
             self.open = None
             self.refill()
         return at
+
+    def grant(self, most_unresolved: int) -> None:
+        """Let new records go out without another look at the rest, up to that limit, if no retry waits and none was the last."""
+        if self.open is not None and not self.waiting and not self._retries_in_a_row:
+            self.open.granted = min(self.open.size, self.open.emitted + most_unresolved - self.pending)
 
     def refill(self) -> None:
         """Go on to the next records of the buffer, and over pages without any. Call it when a page may have come."""
@@ -103,31 +112,34 @@ class TrackedShard:
                 self._page_at += records.num_rows
                 self.open = RecordRun.of(records)
                 self._runs.append(self.open)
+                self._unacked += self.open.size
             elif not self._turn_page():
                 return
 
     # outcomes -----------------------------------------------------------------------------------------------------
-    def ack(self, run: RecordRun, at: int, attempt: int) -> Effect:
+    def ack(self, run: RecordRun, at: int, attempt: int) -> int | None:
+        """How many fewer are pending: 1, or 0 when a late ack took the record from the queue. None: it did not count."""
         if run.registered:
             return self.ack_node(run.sequence(at), attempt)
         states = run.states
-        if states[at] == ACKED:
-            return Effect.UNKNOWN  # acked before
+        if states[at]:
+            return None  # acked before
         states[at] = ACKED
-        self.pending -= 1
+        self._unacked -= 1
         run.unacked = unacked = run.unacked - 1
         if not unacked and run is self._runs[0]:
             self._register_acked()
-        return _COUNTED
+        return 1
 
-    def ack_node(self, sequence: SequenceNumber, attempt: int) -> Effect:
-        """A record that the tracker knows, in memory or not."""
+    def ack_node(self, sequence: SequenceNumber, attempt: int) -> int | None:
+        """As `ack`, of a record that the tracker knows, in memory or not."""
         before = self.tracker.count(NodeState.PENDING)
         effect = self.tracker.ack(sequence, attempt)
-        self._recount(before)
-        if effect is Effect.ACKED:
-            self.held.drop(sequence)
-        return effect
+        self._recount()
+        if effect is not Effect.ACKED:
+            return None
+        self.held.drop(sequence)
+        return before - self.tracker.count(NodeState.PENDING)
 
     def fail(
         self, run: RecordRun, at: int, attempt: int, now_ms: int, *, reason: str | None, retry: bool = True, keep: bool = True
@@ -138,9 +150,8 @@ class TrackedShard:
                 return Effect.UNKNOWN
             self._register_through(run)
         sequence = run.sequence(at)
-        before = self.tracker.count(NodeState.PENDING)
         effect = self.tracker.fail(sequence, attempt, now_ms, reason=reason, retry=retry)
-        self._recount(before)
+        self._recount()
         if effect is Effect.QUEUED and not keep:
             self.held.drop(sequence)
         return effect
@@ -153,9 +164,8 @@ class TrackedShard:
         due = [run for run in self._runs if (ms := run.next_deadline_ms()) is not None and ms <= now_ms]
         if due:
             self._register_through(due[-1])
-        before = self.tracker.count(NodeState.PENDING)
         expired = self.tracker.expire(now_ms)
-        self._recount(before)
+        self._recount()
         late = [(run, 0, one.attempt) for one in expired if (run := self.held.get(one.sequence)) is not None]
         for one in reversed(expired):
             if self.held.held_bytes <= most_held_bytes:
@@ -180,25 +190,21 @@ class TrackedShard:
         held = self.held.get(sequence)
         return None if held is None or held.size > 1 else (held, 0, attempt)
 
-    def ack_unheld(self, sequence: SequenceNumber, attempt: int) -> Effect:
-        """A late ack by message id, which is one record's: a range that begins with that record is more, and comes again."""
+    def begins_range(self, sequence: SequenceNumber) -> bool:
+        """Whether the tracker knows the record as the first of several that have one outcome."""
         known = (self.tracker.queued(sequence), *(one for one in self.tracker.exhausted if one.first == sequence))
-        if any(one is not None and one.count > 1 for one in known):
-            return Effect.UNKNOWN
-        return self.ack_node(sequence, attempt)
+        return any(one is not None and one.count > 1 for one in known)
 
     def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
         """See `HeldRecords.restock`."""
-        before = self.tracker.count(NodeState.PENDING)
         self.held.restock(record, found, now_ms)
-        self._recount(before)
+        self._recount()
 
     # dead letters -------------------------------------------------------------------------------------------------
     def dead_lettered(self, sequence: SequenceNumber) -> Effect:
         """The letter is written: the record counts as acked. Unknown when a late ack came first."""
-        before = self.tracker.count(NodeState.PENDING)
         effect = self.tracker.dead_lettered(sequence)
-        self._recount(before)
+        self._recount()
         self.held.drop(sequence)
         return effect
 
@@ -268,16 +274,15 @@ class TrackedShard:
         run = None if sequence is None else self.held.get(sequence)
         if sequence is None or run is None:
             return None
-        before = self.tracker.count(NodeState.PENDING)
         emission = self.tracker.retry(sequence, deadline_ms=deadline_ms)
-        self._recount(before)
+        self._recount()
         return run, 0, emission.attempt
 
-    def _recount(self, pending_before: int) -> None:
-        """The tracker has changed; of what is pending it knows only what is registered."""
-        count = self.tracker.count
-        self.pending += count(NodeState.PENDING) - pending_before
-        self.waiting = count(NodeState.QUEUED) + count(NodeState.EXHAUSTED)
+    def _recount(self) -> None:
+        """The tracker has changed."""
+        self.waiting = self.tracker.count(NodeState.QUEUED) + self.tracker.count(NodeState.EXHAUSTED)
+        if self.waiting and self.open is not None:
+            self.open.granted = 0
 
     def _register_acked(self) -> None:
         runs = self._runs
@@ -306,6 +311,7 @@ class TrackedShard:
                 sequence = run.sequence(at)
                 self.tracker.emit(sequence, deadline_ms=run.deadlines[at] if run.deadlines else None)
                 self.held.hold(sequence, run.single(at))
+        self._unacked -= run.unacked
         run.registered = True
         self._runs.popleft()
 

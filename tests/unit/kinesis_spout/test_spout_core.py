@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.spout_core import Limits, SpoutCore
+from kinesis_spout.tracked_shard import RETRIES_IN_A_ROW
 from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import ShardState, UnresolvedRecord
@@ -87,6 +88,22 @@ def test_retries_go_on_when_the_limit_of_pending_ones_is_reached() -> None:
     assert spout.pending == 3
 
 
+def test_retries_in_a_row_are_counted_since_the_last_new_record() -> None:
+    """However many came before that, retries that are due go first."""
+    spout = core()
+    take_up(spout, A, page_of(range(1, 9)))
+    for place in emit(spout, RETRIES_IN_A_ROW - 1):
+        fail(spout, place)
+    for place in emit(spout, RETRIES_IN_A_ROW - 1, now_ms=DUE_MS):
+        spout.ack(place, DUE_MS)
+    new = emit(spout, 2, now_ms=DUE_MS)
+    for place in new:
+        fail(spout, place, now_ms=DUE_MS)
+    again = emit(spout, 3, now_ms=2 * DUE_MS)
+    assert named(new) == named(again)[:2]
+    assert [attempt for *_, attempt in again] == [2, 2, 1]
+
+
 def test_a_shard_with_too_much_unresolved_takes_no_new_records_and_the_others_do() -> None:
     spout = core(max_unresolved=2)
     take_up(spout, A, page_of([1, 2, 3]))
@@ -104,7 +121,6 @@ def test_a_late_ack_of_what_is_not_in_memory_makes_room_for_the_next_record() ->
     assert emit(spout) == []
     assert spout.ack_unheld(spout.seats[A], seq(3), 1)
     assert named(emit(spout)) == [("a", 8)]
-    assert spout.has_acked
     assert spout.seats[A].is_dirty
 
 
