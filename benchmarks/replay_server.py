@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
 import socketserver
+import sys
 import threading
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.clock import SystemClock
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from multiprocessing.connection import Connection
 
 FIRST_NUMBER = 49590338271490256608559692538361571095921575989136588898
@@ -118,9 +121,16 @@ class _Server(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)  # without a look at the host's name
         self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader that has seen everything goes away with a request under way."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
-def serve(shards: int, records: int, size: int, pipe: Connection) -> None:
-    """The server's process: make the bodies, tell the address, end when the pipe closes."""
+
+def serve(shards: int, records: int, size: int, pipe: Connection, cores: Collection[int] = ()) -> None:
+    """The server's process, on these cores: make the bodies, tell the address, end when the pipe closes."""
+    if cores:
+        os.sched_setaffinity(0, cores)
     with _Server(("127.0.0.1", 0), _handler(ReplayedStream("benchmark", shards, records, size))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         pipe.send(f"http://127.0.0.1:{server.server_port}")

@@ -3,9 +3,11 @@
     python benchmarks/spout.py [--json] [--records N] [--rounds N] [--peer]
 
 Each reader is a process of its own, reads the same records from the same server on this machine and hands every payload to the
-same lines of code; a run counts only if all of them saw the same. Given are records per second of processor time from when
-all is connected, so per core, which what else the machine does disturbs least. --peer installs async-kinesis in a place of its
-own (.tools) and takes part in the comparison. The latency is from before a put to after the ack, at some 20 puts a second.
+same lines of code; a run counts only if all of them saw the same. Each reader has one core to itself and the server has the
+others, where there is more than one: threads on several cores, which may be two halves of one, would cost each other time. Given
+are records per second of processor time from when all is connected, which what else the machine does disturbs least. --peer
+installs async-kinesis in a place of its own (.tools) and takes part in the comparison. The latency is from before a put to after
+the ack, at some 20 puts a second.
 """
 
 from __future__ import annotations
@@ -44,13 +46,25 @@ def peer_python() -> Path:
     return python
 
 
-def read(reader: str, endpoint_url: str, records: int) -> dict[str, Any]:
+def cores() -> tuple[set[int], set[int]]:
+    """Those for the server, and the one for a reader; none where processes can't be held to cores, or there is one only."""
+    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
+        return set(), set()
+    first, *others = sorted(os.sched_getaffinity(0))
+    return set(others), {first}
+
+
+def read(reader: str, endpoint_url: str, records: int, core: set[int]) -> dict[str, Any]:
     """One reader's run in a process of its own."""
     python = peer_python() if reader == "async-kinesis" else Path(sys.executable)
     program = str(ROOT / "benchmarks" / "spout_readers.py")
     environment = os.environ if reader == "async-kinesis" else {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
-        [str(python), program, reader, endpoint_url, str(records)], capture_output=True, text=True, env=environment, check=False
+        [str(python), program, reader, endpoint_url, str(records), *map(str, core)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     )
     if ran.returncode:
         raise SystemExit(f"{reader} failed: {ran.stderr[-2000:]}")
@@ -61,7 +75,10 @@ def read(reader: str, endpoint_url: str, records: int) -> dict[str, Any]:
 def compare(records: int, rounds: int, readers: list[str]) -> dict[str, Any]:
     """Records per second of processor time, the best of the rounds, which take turns."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(SHARDS, records, RECORD_BYTES, theirs), daemon=True)
+    for_server, for_reader = cores()
+    server = multiprocessing.get_context("spawn").Process(
+        target=serve, args=(SHARDS, records, RECORD_BYTES, theirs, for_server), daemon=True
+    )
     server.start()
     theirs.close()
     runs: dict[str, list[dict[str, Any]]] = {reader: [] for reader in readers}
@@ -69,7 +86,7 @@ def compare(records: int, rounds: int, readers: list[str]) -> dict[str, Any]:
         endpoint_url = ours.recv()
         for _ in range(rounds):
             for reader in readers:
-                runs[reader].append(read(reader, endpoint_url, records))
+                runs[reader].append(read(reader, endpoint_url, records, for_reader))
     finally:
         ours.close()
         server.join(10)

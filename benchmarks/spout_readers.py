@@ -1,6 +1,6 @@
 """The readers that `spout.py` compares, each in a process of its own: reads every record once, says what it saw and what it took.
 
-    python spout_readers.py spout|boto3|async-kinesis ENDPOINT RECORDS
+    python spout_readers.py spout|boto3|async-kinesis ENDPOINT RECORDS [CORE]
 
 All of them give every record's payload as bytes to the same few lines, which count it and add its checksum up. The reader of
 async-kinesis imports nothing of ours, so that it can run where only that package is installed.
@@ -112,7 +112,9 @@ READERS = {"spout": spout, "boto3": boto3, "async-kinesis": async_kinesis}
 
 
 def main() -> None:
-    name, endpoint_url, records = sys.argv[1:]
+    name, endpoint_url, records, *core = sys.argv[1:]
+    if core:
+        os.sched_setaffinity(0, set(map(int, core)))
     os.environ.update(KEYS)
     seen = Seen()
     READERS[name](endpoint_url, int(records), seen)
