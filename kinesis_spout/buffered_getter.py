@@ -14,7 +14,8 @@ from kinesis_spout.shard_getter import ThrottleTellingGetter
 from kinesis_spout.shard_info import MAX_BYTES_PER_CALL
 
 if TYPE_CHECKING:
-    from kinesis_spout.shard_getter import Page, ShardGetter
+    from kinesis_spout.page import Page
+    from kinesis_spout.shard_getter import ShardGetter
 
 RESERVED_PAGE_BYTES = MAX_BYTES_PER_CALL
 
@@ -189,5 +190,5 @@ class BufferedGetter:
 
 
 def _held_bytes(page: Page) -> int:
-    """What a page costs in memory: its Arrow buffers, which hold keys and numbers besides the payload."""
-    return int(page.records.nbytes) if page.count else 0
+    """What a page costs in memory: keys and numbers besides the payload."""
+    return page.columns.nbytes if page.count else 0

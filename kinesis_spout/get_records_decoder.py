@@ -1,6 +1,6 @@
-"""GetRecords bodies to Arrow, without a Python object per field that is not needed.
+"""GetRecords bodies to columns, without a Python object per field that is not needed.
 
-msgspec parses the JSON and the base64 in one pass into typed structs; Arrow takes the columns from there. botocore's own
+msgspec parses the JSON and the base64 in one pass into typed structs; the columns are taken from there. botocore's own
 parser makes dicts and datetimes instead, which costs more than all the rest of reading (benchmarks/decode.py measures it).
 The result is what botocore would give for the same body; where botocore accepts what is no answer of the service
 (base64 with foreign characters in it, a record without a sequence number), this raises.
@@ -17,26 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_spout.errors import MalformedResponseError
+from kinesis_spout.record_columns import ARRIVAL_TYPE, NO_RECORDS, RecordColumns
 from state.errors import InvalidSequenceNumberError
 from state.plan import ChildShard
 from state.sequence_number import SequenceNumber
 
-ARRIVAL_TYPE = pa.timestamp("us", tz="UTC")
-PAGE_SCHEMA = pa.schema(
-    [
-        pa.field("sequenceNumber", pa.string(), nullable=False),
-        pa.field("partitionKey", pa.string()),
-        pa.field("data", pa.binary()),
-        pa.field("approximateArrivalTimestamp", ARRIVAL_TYPE),
-    ]
-)
-# Of nulls: to make arrays of Python's values, pyarrow imports pandas, which takes a third of a second in every process.
-NO_RECORDS = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedPage:
-    """One GetRecords answer. `records` has the columns of `PAGE_SCHEMA`, in the service's order.
+    """One GetRecords answer. `columns` are its records, in the service's order.
 
     - `first`, `last`: of the records; None when there are none. `last_arrival_ms`: arrival of the last record, ms since 1970.
     - `payload_bytes`: the records' data, decoded.
@@ -44,7 +33,7 @@ class DecodedPage:
     - `next_iterator`: None at the end of the shard, which may come together with records.
     """
 
-    records: pa.RecordBatch
+    columns: RecordColumns
     count: int
     first: SequenceNumber | None
     last: SequenceNumber | None
@@ -53,6 +42,11 @@ class DecodedPage:
     millis_behind_latest: int | None
     next_iterator: str | None
     child_shards: tuple[ChildShard, ...]
+
+    @property
+    def records(self) -> pa.RecordBatch:
+        """See `RecordColumns.to_arrow`."""
+        return self.columns.to_arrow()
 
 
 # gc=False: the structs hold only strings, bytes and numbers, so they are in no cycle and the collector need not visit them.
@@ -90,33 +84,26 @@ def decode_get_records(body: bytes) -> DecodedPage:
 
 def _page(body: _Body) -> DecodedPage:
     rows = body.Records
-    if not rows:  # as most answers are at the tip: nothing to make of them
-        return _decoded(body, NO_RECORDS, last_arrival_ms=None, payload_bytes=0)
-    data = pa.array([row.Data for row in rows], pa.binary())
-    arrivals = _arrivals([row.ApproximateArrivalTimestamp for row in rows])
-    columns = [
-        pa.array([row.SequenceNumber for row in rows], pa.string()),
-        pa.array([row.PartitionKey for row in rows], pa.string()),
-        data,
-        arrivals,
-    ]
-    records = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
-    payload_bytes = pc.sum(pc.binary_length(data)).as_py() or 0
-    return _decoded(body, records, last_arrival_ms=_last_ms(arrivals), payload_bytes=payload_bytes)
-
-
-def _decoded(body: _Body, records: pa.RecordBatch, *, last_arrival_ms: int | None, payload_bytes: int) -> DecodedPage:
-    rows = body.Records
+    columns = _columns(rows) if rows else NO_RECORDS  # most answers at the tip have none: nothing to make of them
     return DecodedPage(
-        records=records,
+        columns=columns,
         count=len(rows),
         first=SequenceNumber.parse(rows[0].SequenceNumber) if rows else None,
         last=SequenceNumber.parse(rows[-1].SequenceNumber) if rows else None,
-        last_arrival_ms=last_arrival_ms,
-        payload_bytes=payload_bytes,
+        last_arrival_ms=_last_ms(columns.arrivals) if rows else None,
+        payload_bytes=columns.payload_bytes,
         millis_behind_latest=body.MillisBehindLatest,
         next_iterator=body.NextShardIterator,
         child_shards=tuple(ChildShard(shard_id=c.ShardId, parents=tuple(c.ParentShards or ())) for c in body.ChildShards or ()),
+    )
+
+
+def _columns(rows: list[_Record]) -> RecordColumns:
+    return RecordColumns(
+        [row.SequenceNumber for row in rows],
+        [row.PartitionKey for row in rows],
+        [row.Data for row in rows],
+        _arrivals([row.ApproximateArrivalTimestamp for row in rows]),
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kinesis_spout.get_records_decoder import NO_RECORDS
-from kinesis_spout.shard_getter import Page
+from kinesis_spout.page import Page
+from kinesis_spout.record_columns import NO_RECORDS
 
 
 def no_more(shard_id: str, *, ended: bool = True) -> Page:
     return Page(
         shard_id=shard_id,
-        records=NO_RECORDS,
+        columns=NO_RECORDS,
         count=0,
         first=None,
         last=None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from kinesis_spout.shard_getter import Page
+    from kinesis_spout.page import Page
 
 
 class PageSource(Protocol):

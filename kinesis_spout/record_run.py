@@ -9,8 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ class RecordRun:
 
     Not safe from several threads at a time.
 
-    The lists are parallel: sequence numbers as texts, payloads, partition keys, arrival times (ms since 1970), and, where
+    The lists are parallel: sequence numbers as texts, partition keys, payloads, arrival times (ms since 1970), and, where
     emissions time out, the deadline of each one that was emitted (ms), which never goes back.
     The first `granted` may be handed over without a look at anything else.
     `registered`: the tracker knows the records, so their outcomes go there.
@@ -46,7 +44,7 @@ class RecordRun:
         "unacked",
     )
 
-    def __init__(self, texts: list[str], data: list[bytes], keys: list[str], arrivals: list[int]) -> None:
+    def __init__(self, texts: list[str], keys: list[str], data: list[bytes], arrivals: list[int]) -> None:
         self.texts = texts
         self.data = data
         self.keys = keys
@@ -59,17 +57,6 @@ class RecordRun:
         self.unacked = self.size
         self.registered = False
         self._first_open = 0
-
-    @classmethod
-    def of(cls, records: pa.RecordBatch) -> RecordRun:
-        """From rows of the decoder's columns."""
-        arrivals = records.column("approximateArrivalTimestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False)
-        return cls(
-            records.column("sequenceNumber").to_pylist(),
-            records.column("data").to_pylist(),
-            records.column("partitionKey").to_pylist(),
-            arrivals.cast(pa.int64()).to_pylist(),
-        )
 
     @property
     def sequences(self) -> list[int]:
@@ -100,7 +87,7 @@ class RecordRun:
     def part(self, first: int, end: int) -> RecordRun:
         """Some of the records alone, as if they had not been emitted."""
         some = slice(first, end)
-        return RecordRun(self.texts[some], self.data[some], self.keys[some], self.arrivals[some])
+        return RecordRun(self.texts[some], self.keys[some], self.data[some], self.arrivals[some])
 
     def single(self, index: int) -> RecordRun:
         """One record alone, for when it is kept longer than the others."""

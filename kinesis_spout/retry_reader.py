@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.kinesis_client import KinesisClient
     from kinesis_spout.pacing import Pacer
+    from kinesis_spout.page import Page
     from kinesis_spout.retry_room import RetryRoom
-    from kinesis_spout.shard_getter import Page
     from state.plan import PlannedRetry
     from state.sequence_number import SequenceNumber
 

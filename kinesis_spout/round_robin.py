@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.buffered_getter import BufferedGetter
     from kinesis_spout.clock import Clock
-    from kinesis_spout.shard_getter import Page
+    from kinesis_spout.page import Page
 
 _LOOK_AGAIN_S = 0.05
 

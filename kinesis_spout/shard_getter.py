@@ -7,7 +7,6 @@ before the first at the start position.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -21,46 +20,20 @@ from kinesis_spout.errors import (
     ThrottledError,
 )
 from kinesis_spout.get_records_decoder import decode_get_records
+from kinesis_spout.page import Page
 from kinesis_spout.shard_info import MAX_RECORDS_PER_CALL
 from state.position import SHARD_END, Position, PositionKind
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kinesis_spout.clock import Clock
     from kinesis_spout.get_records_decoder import DecodedPage
     from kinesis_spout.kinesis_client import FetchedPage, KinesisClient
     from kinesis_spout.pacing import Pacer
-    from state.plan import ChildShard
     from state.sequence_number import SequenceNumber
 
 _FRESH_ITERATORS_PER_FETCH = 3
 _THROTTLED_FOR_S = 120.0
 _ON_END_S = 60.0  # a longer pause was the caller's, no wait of ours: what came before it says nothing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """What one fetch brought. `records` has the columns of `get_records_decoder.PAGE_SCHEMA`, in sequence order.
-
-    - `at_tip`: nothing more was there when the service answered; `service_time_ms` is its clock then, to the second.
-    - `ended`: the shard ends after these records (there may be some); `child_shards` continue it, as far as the service said.
-    - `millis_behind_latest`: 0 when the service did not tell; then `at_tip` is false.
-    """
-
-    shard_id: str
-    records: pa.RecordBatch
-    count: int
-    first: SequenceNumber | None
-    last: SequenceNumber | None
-    last_arrival_ms: int | None
-    payload_bytes: int
-    millis_behind_latest: int
-    child_shards: tuple[ChildShard, ...]
-    next_iterator: str | None
-    ended: bool
-    at_tip: bool
-    service_time_ms: int | None
 
 
 class ShardGetter(Protocol):
@@ -106,6 +79,8 @@ class KinesisShardGetter:
     `ending_sequence` can only add an end: some emulators never end a closed shard, others write a number there that no
     record has. A shard that is throttled for `throttled_for_s` seconds on end raises `StillThrottledError`.
     """
+
+    keeps_lists = False  # pages are changed to Arrow as soon as they come: smaller, and what most want
 
     def __init__(
         self,
@@ -204,6 +179,8 @@ class KinesisShardGetter:
         self._iterator_is_a_hint = False
         if decoded.last is not None:
             self._position = Position.after(decoded.last)
+        if not self.keeps_lists:
+            decoded.columns.to_arrow()
         ended = decoded.next_iterator is None or self._is_beyond_the_end()
         if ended:
             self._position, self._iterator = SHARD_END, None
@@ -225,7 +202,7 @@ class KinesisShardGetter:
     def _page(self, decoded: DecodedPage, service_time_ms: int | None, *, ended: bool, limit: int) -> Page:
         return Page(
             shard_id=self._shard_id,
-            records=decoded.records,
+            columns=decoded.columns,
             count=decoded.count,
             first=decoded.first,
             last=decoded.last,

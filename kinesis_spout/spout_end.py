@@ -50,7 +50,7 @@ class SpoutEnd:
         if seat is None or pages is None or seat.shard.open is not None or self._until_ms is None:
             return False
         if pages.last_page is not None:
-            return seat.shard.last_page is pages.last_page
+            return seat.shard.pages.last_page is pages.last_page
         tip_ms = seat.shard.tip_ms()
         return tip_ms is not None and tip_ms > self._seen_from_ms and self._was_open(shard_id)
 

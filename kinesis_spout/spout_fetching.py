@@ -10,12 +10,14 @@ from kinesis_spout.errors import ShardNotFoundError
 from kinesis_spout.get_records_decoder import decode_get_records
 from kinesis_spout.no_more import no_more
 from kinesis_spout.round_robin import RoundRobinReader
-from kinesis_spout.shard_getter import KinesisShardGetter, Page
+from kinesis_spout.shard_getter import KinesisShardGetter
 from kinesis_spout.until import cut_page
+from scheme.record import KPL_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesis_spout.page import Page
     from kinesis_spout.spout_context import SpoutContext
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
@@ -36,6 +38,7 @@ class SpoutShardGetter(KinesisShardGetter):
     Raises `AggregatedRecordError` for a page with a KPL aggregate, if these are refused, before any record of it is known.
     """
 
+    keeps_lists = True
     gone = False
     refuse_aggregated = True
     idle_poll_s = 0.0
@@ -64,7 +67,7 @@ class SpoutShardGetter(KinesisShardGetter):
         except ShardNotFoundError:
             self.gone = True
             return no_more(self.shard_id, ended=False)
-        if self.refuse_aggregated and page.count:
+        if self.refuse_aggregated and page.columns.any_begins_with(KPL_MAGIC):
             refuse_aggregates(page.records, self.shard_id)
         if page.at_tip:  # with records or without: to ask again at once would use the second's calls up, and wait for the next
             self._idle_until_s = self._clock.monotonic_s() + self._idle_s(page)

@@ -182,7 +182,7 @@ class SpoutKeeping:
         states: dict[str, ShardState] = {}
         seen_ms = None if self._pin is None else self.catalog.seen_ms(self._pin)
         for shard_id, change in changes.items():
-            page = self._core.seats[shard_id].shard.last_page
+            page = self._core.seats[shard_id].shard.pages.last_page
             if page is None or not change.after.end_was_read:
                 continue
             self.catalog.expire()  # it has children, or will have

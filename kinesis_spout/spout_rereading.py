@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
+from kinesis_spout.record_columns import RecordColumns
 from kinesis_spout.record_run import RecordRun
 from kinesis_spout.retry_reader import RetryReader
 from kinesis_spout.retry_room import RetryRoom
@@ -79,7 +80,7 @@ class SpoutRereading:
         reader = RetryReader(shard_id, retries, self._services)
         rows = RecordRun([], [], [], [])
         for delivery in reader.read(RetryRoom(room_bytes)):
-            rows.extend(RecordRun.of(delivery.records))
+            rows.extend(RecordRun(*RecordColumns.of(delivery.records).lists()))
         numbers = rows.sequences
         for record in records[: reader.done]:  # found in their order
             first = bisect_left(numbers, record.first.sequence)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kinesis_spout.held_records import HeldRecords
+from kinesis_spout.page_runs import PageRuns
 from kinesis_spout.record_run import ACKED, RecordRun
 from state.inflight_record_tracker import InflightRecordTracker
 from state.tracker_table import Effect, NodeState
@@ -23,12 +24,10 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesis_spout.page_source import PageSource
-    from kinesis_spout.shard_getter import Page
     from state.retry_policy import RetryPolicy
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
 
-RUN_RECORDS = 1_000
 RETRIES_IN_A_ROW = 4  # then a new record has its turn: retries go first, but starve nothing
 
 Handed = tuple[RecordRun, int, int]
@@ -43,14 +42,10 @@ class TrackedShard:
         self.shard_id = state.shard_id
         self.waiting = 0  # queued for their retry, or exhausted
         self.held = HeldRecords(self.tracker)
-        self.last_page: Page | None = None  # the newest page of which every record was handed over
-        self._pages = pages
+        self.pages = PageRuns(pages)
         self._runs: deque[RecordRun] = deque()  # not registered yet
         self._unacked = 0  # records of these, handed over or not
         self.open: RecordRun | None = None  # the last of them, while it has more to hand over
-        self._page: Page | None = None
-        self._page_at = 0
-        self._is_at_end = False  # its end was read, and everything before it handed over
         self._retries_in_a_row = 0
         self._recount()
         self._verified_ms = state.verified_until_ms
@@ -106,15 +101,15 @@ class TrackedShard:
 
     def refill(self) -> None:
         """Go on to the next records of the buffer, and over pages without any. Call it when a page may have come."""
-        while self.open is None:
-            if self._page is not None and self._page_at < self._page.count:
-                records = self._page.records.slice(self._page_at, RUN_RECORDS)
-                self._page_at += records.num_rows
-                self.open = RecordRun.of(records)
-                self._runs.append(self.open)
-                self._unacked += self.open.size
-            elif not self._turn_page():
-                return
+        if self.open is not None:
+            return
+        self.open = self.pages.next_run()
+        if self.open is not None:
+            self._runs.append(self.open)
+            self._unacked += self.open.size
+        elif self.pages.is_at_end:
+            while self._runs:
+                self._register_first()
 
     # outcomes -----------------------------------------------------------------------------------------------------
     def ack(self, run: RecordRun, at: int, attempt: int) -> int | None:
@@ -211,9 +206,7 @@ class TrackedShard:
     # the state ----------------------------------------------------------------------------------------------------
     def tip_ms(self) -> int | None:
         """The service's time when the shard was at its tip, or its end, if all that was read is handed over; else None."""
-        page = self.last_page
-        is_there = page is not None and (page.at_tip or page.ended) and self.open is None and self._page is None
-        return page.service_time_ms if is_there and page is not None else None
+        return self.pages.tip_ms if self.open is None else None
 
     def lag_ms(self, service_now_ms: int) -> int | None:
         """How far what was handed over is behind the service's time, in ms of arrival time; 0 at the tip, None when unknown."""
@@ -232,7 +225,7 @@ class TrackedShard:
         self._verify(self._oldest_pending_ms() if self.pending else self.tip_ms())
         state = self.tracker.snapshot()
         all_told = state.read_position == self.tracker.read_position and not any(map(_is_first_delivery, state.unresolved))
-        if self._is_at_end and not self.ended and all_told:
+        if self.pages.is_at_end and self.open is None and not self.ended and all_told:
             self.tracker.reach_end()
             state = self.tracker.snapshot()
         return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
@@ -247,24 +240,6 @@ class TrackedShard:
         runs = [run.arrivals[at] for run in self._runs if (at := run.oldest_pending()) is not None]
         held_ms = self.held.oldest_arrival_ms()
         return min(runs if held_ms is None else [*runs, held_ms], default=None)
-
-    def _turn_page(self) -> bool:
-        """Leave the page that was handed over, and look at the next one. False when there is none."""
-        if self._pages is None:
-            return False
-        if self._page is not None:
-            self._pages.drop(self._page)
-            self._leave(self._page)
-        self._page = self._pages.first()
-        self._page_at = 0
-        return self._page is not None
-
-    def _leave(self, page: Page) -> None:
-        self.last_page = page
-        if page.ended:
-            while self._runs:
-                self._register_first()
-            self._is_at_end = True
 
     def _emit_retry(self, now_ms: int, deadline_ms: int | None) -> Handed | None:
         due_ms = self.tracker.next_retry_ms

@@ -11,25 +11,24 @@ import pyarrow.compute as pc
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from kinesis_spout.shard_getter import Page
+    from kinesis_spout.page import Page
 
 
 def cut_page(page: Page, until_ms: int) -> Page | None:
     """The page's records before the first that arrived after `until_ms` (ms since 1970 UTC); None where none did."""
-    micros = page.records.column("approximateArrivalTimestamp").cast(pa.int64())
+    micros = page.columns.arrivals.cast(pa.int64())
     at = pc.index(pc.greater_equal(micros, (until_ms + 1) * 1000), pa.scalar(value=True)).as_py()
     if at < 0:
         return None
-    records = page.records.slice(0, at)
-    sequences = records.column("sequenceNumber")
+    columns = page.columns.up_to(at)
     return replace(
         page,
-        records=records,
+        columns=columns,
         count=at,
         first=page.first if at else None,
-        last=SequenceNumber.parse(sequences[at - 1].as_py()) if at else None,
+        last=SequenceNumber.parse(columns.lists().numbers[-1]) if at else None,
         last_arrival_ms=micros[at - 1].as_py() // 1000 if at else None,
-        payload_bytes=pc.sum(pc.binary_length(records.column("data"))).as_py() or 0,
+        payload_bytes=columns.payload_bytes,
         child_shards=(),
         next_iterator=None,
         ended=False,

@@ -12,7 +12,7 @@ from kinesis_spout.aggregates import refuse_aggregates
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
 from kinesis_spout.retry_reader import RetryReader
 from kinesis_spout.retry_room import RetryRoom
-from kinesis_spout.shard_getter import KinesisShardGetter, Page
+from kinesis_spout.shard_getter import KinesisShardGetter
 from spark_job.rows import to_rows
 from state.position import Position
 from state.sequence_number import SequenceNumber
@@ -20,6 +20,7 @@ from state.sequence_number import SequenceNumber
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kinesis_spout.page import Page
     from spark_job.settings import SourceSettings
     from spark_job.worker import WorkerServices
     from state.plan import PlannedRetry, ShardEnd, TaskEnd, TaskPlan

@@ -15,7 +15,7 @@ from kinesis_spout.errors import ShardNotFoundError
 from kinesis_spout.no_more import no_more
 from kinesis_spout.payload import fitting_records, payload_bytes
 from kinesis_spout.round_robin import RoundRobinReader
-from kinesis_spout.shard_getter import KinesisShardGetter, Page
+from kinesis_spout.shard_getter import KinesisShardGetter
 from spark_job.collecting_retries import NO_RETRIES, FoundRetries, collect_retries
 from state.plan import ShardEnd, ShardSlice, TaskPlan
 from state.sequence_number import SequenceNumber
@@ -23,6 +23,7 @@ from state.sequence_number import SequenceNumber
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kinesis_spout.page import Page
     from kinesis_spout.retry_reader import Delivery
     from spark_job.settings import SourceSettings
     from spark_job.worker import WorkerServices

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kinesis_spout.get_records_decoder import ARRIVAL_TYPE, PAGE_SCHEMA
+from kinesis_spout.page import Page
+from kinesis_spout.record_columns import ARRIVAL_TYPE, RecordColumns
 from kinesis_spout.record_run import RecordRun
-from kinesis_spout.shard_getter import Page
 from kinesis_spout.tracked_shard import TrackedShard
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
@@ -30,21 +30,20 @@ def page_of(
     numbers: Sequence[int], *, shard_id: str = SHARD, at_tip: bool = False, ended: bool = False, time_ms: int | None = None
 ) -> Page:
     """A page whose records have these numbers; each arrived as many ms after 1970 as its number says."""
-    columns = [
-        pa.array(list(map(str, numbers)), pa.string()),
-        pa.array([f"key {number}" for number in numbers], pa.string()),
-        pa.array(list(map(payload, numbers)), pa.binary()),
+    columns = RecordColumns(
+        list(map(str, numbers)),
+        [f"key {number}" for number in numbers],
+        list(map(payload, numbers)),
         pa.array([number * 1000 for number in numbers], ARRIVAL_TYPE),
-    ]
-    records = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
+    )
     return Page(
         shard_id=shard_id,
-        records=records,
+        columns=columns,
         count=len(numbers),
         first=SequenceNumber(numbers[0]) if numbers else None,
         last=SequenceNumber(numbers[-1]) if numbers else None,
         last_arrival_ms=numbers[-1] if numbers else None,
-        payload_bytes=sum(len(payload(number)) for number in numbers),
+        payload_bytes=columns.payload_bytes,
         millis_behind_latest=0 if at_tip else 1,
         child_shards=(),
         next_iterator=None if ended else "next",
@@ -55,7 +54,7 @@ def page_of(
 
 
 def run_of(*numbers: int) -> RecordRun:
-    return RecordRun.of(page_of(numbers).records)
+    return RecordRun(*page_of(numbers).columns.lists())
 
 
 class FakePages:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kinesis_spout.errors import MalformedResponseError
-from kinesis_spout.get_records_decoder import PAGE_SCHEMA, decode_get_records
+from kinesis_spout.get_records_decoder import decode_get_records
+from kinesis_spout.record_columns import PAGE_SCHEMA
 from state.plan import ChildShard
 from state.sequence_number import SequenceNumber
 

@@ -24,7 +24,7 @@ def resolve(run: RecordRun, *places: int) -> None:
 
 
 def test_a_run_has_its_records_as_the_page_had_them() -> None:
-    run = RecordRun.of(page_of([7, 8]).records)
+    run = RecordRun(*page_of([7, 8]).columns.lists())
     assert (run.sequences, run.data, run.keys, run.arrivals) == ([7, 8], [payload(7), payload(8)], ["key 7", "key 8"], [7, 8])
     assert (run.size, run.emitted, run.unacked, run.payload_bytes) == (2, 0, 2, 16)
 

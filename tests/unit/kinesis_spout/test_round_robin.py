@@ -12,8 +12,8 @@ import pytest
 from kinesis_spout.buffered_getter import RESERVED_PAGE_BYTES, BufferedGetter, ByteBudget
 from kinesis_spout.errors import AccessDeniedError, KinesisError, StillThrottledError, ThrottledError
 from kinesis_spout.get_records_decoder import decode_get_records
+from kinesis_spout.page import Page
 from kinesis_spout.round_robin import RoundRobinReader
-from kinesis_spout.shard_getter import Page
 from state.position import TRIM_HORIZON, Position
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def page_of(shard_id: str, count: int = 1, *, ended: bool = False, at_tip: bool 
     decoded = decode_get_records(json.dumps({"Records": records}).encode())
     return Page(
         shard_id=shard_id,
-        records=decoded.records,
+        columns=decoded.columns,
         count=count,
         first=decoded.first,
         last=decoded.last,
@@ -271,7 +271,7 @@ def test_reading_stops_within_one_page_of_the_budget() -> None:
     with RoundRobinReader(getters, max_concurrent=4, clock=SimulatedClock()) as reader:
         while not reader.idle:
             reader.step(LIMIT_S)
-    page_bytes = page_of("a", 10).records.nbytes
+    page_bytes = page_of("a", 10).columns.nbytes
     assert 2000 <= budget.held_bytes < 2000 + page_bytes
 
 

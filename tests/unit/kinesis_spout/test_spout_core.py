@@ -16,7 +16,7 @@ from tests.support.spout_pages import FakePages, page_of, payload, run_of, track
 from tests.support.tracker import POLICY, seq
 
 if TYPE_CHECKING:
-    from kinesis_spout.shard_getter import Page
+    from kinesis_spout.page import Page
     from kinesis_spout.spout_core import Place
 
 A, B, C = "shardId-0a", "shardId-0b", "shardId-0c"

@@ -8,7 +8,7 @@ from base64 import b64encode
 import pytest
 
 from kinesis_spout.get_records_decoder import decode_get_records
-from kinesis_spout.shard_getter import Page
+from kinesis_spout.page import Page
 from kinesis_spout.until import cut_page
 from state.sequence_number import SequenceNumber
 
@@ -27,7 +27,7 @@ def page_of(*arrivals_ms: int) -> Page:
     decoded = decode_get_records(json.dumps({"Records": records, "MillisBehindLatest": 0}).encode())
     return Page(
         shard_id="shardId-000000000000",
-        records=decoded.records,
+        columns=decoded.columns,
         count=decoded.count,
         first=decoded.first,
         last=decoded.last,

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kinesis_spout.aggregates import AggregatedRecordError, refuse_aggregates
-from kinesis_spout.get_records_decoder import PAGE_SCHEMA
+from kinesis_spout.record_columns import PAGE_SCHEMA
 from scheme.record import KPL_MAGIC, Record
 from spark_job.rows import SCHEMA_DDL, to_rows
 from tests.support.simulated_job import AGGREGATE
