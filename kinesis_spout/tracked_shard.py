@@ -103,10 +103,10 @@ class TrackedShard:
         """Go on to the next records of the buffer, and over pages without any. Call it when a page may have come."""
         if self.open is not None:
             return
-        self.open = self.pages.next_run()
-        if self.open is not None:
-            self._runs.append(self.open)
-            self._unacked += self.open.size
+        self.open = run = self.pages.next_run()
+        if run is not None:
+            self._unacked += run.size
+            self._runs.append(run)
         elif self.pages.is_at_end:
             while self._runs:
                 self._register_first()
@@ -225,7 +225,7 @@ class TrackedShard:
         self._verify(self._oldest_pending_ms() if self.pending else self.tip_ms())
         state = self.tracker.snapshot()
         all_told = state.read_position == self.tracker.read_position and not any(map(_is_first_delivery, state.unresolved))
-        if self.pages.is_at_end and self.open is None and not self.ended and all_told:
+        if self.pages.is_at_end and not self._runs and not self.ended and all_told:
             self.tracker.reach_end()
             state = self.tracker.snapshot()
         return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
+import pytest
 from msgspec.structs import replace
 
 from kinesis_spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
@@ -212,6 +215,18 @@ def test_a_shard_is_finished_when_its_end_was_read_and_all_is_acked() -> None:
     assert shard.snapshot().lifecycle is Lifecycle.ACTIVE
     ack(shard, 1)
     assert shard.snapshot().finished
+
+
+def test_an_interrupt_while_the_end_is_taken_in_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records are pending, and the tracker does not know them yet: a state that said the end would pass over them."""
+    shard = tracked(page_of([1, 2], ended=True))
+    emit(shard)
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(shard.tracker, "emit", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            emit(shard)
+    state = shard.snapshot()
+    assert (state.read_position, state.end_was_read) == (TRIM_HORIZON, False)
 
 
 def test_an_empty_last_page_ends_a_shard_too() -> None:
