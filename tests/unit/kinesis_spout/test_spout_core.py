@@ -104,6 +104,15 @@ def test_retries_in_a_row_are_counted_since_the_last_new_record() -> None:
     assert [attempt for *_, attempt in again] == [2, 2, 1]
 
 
+def test_a_retry_of_an_earlier_page_goes_before_new_records_of_the_next() -> None:
+    """Although these could go out without another look when it failed."""
+    spout = core()
+    take_up(spout, A, page_of([1, 2]), page_of([3, 4, 5]))
+    first, *_ = emit(spout, 3)
+    fail(spout, first)
+    assert named(emit(spout, 2, now_ms=DUE_MS)) == [("a", 1), ("a", 4)]
+
+
 def test_a_shard_with_too_much_unresolved_takes_no_new_records_and_the_others_do() -> None:
     spout = core(max_unresolved=2)
     take_up(spout, A, page_of([1, 2, 3]))
