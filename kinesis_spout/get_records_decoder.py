@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_spout.errors import MalformedResponseError
+from kinesis_spout.page import PageRecords
 from kinesis_spout.record_columns import ARRIVAL_TYPE, NO_RECORDS, RecordColumns
 from state.errors import InvalidSequenceNumberError
 from state.plan import ChildShard
@@ -24,29 +25,16 @@ from state.sequence_number import SequenceNumber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedPage:
-    """One GetRecords answer. `columns` are its records, in the service's order.
+class DecodedPage(PageRecords):
+    """One GetRecords answer.
 
-    - `first`, `last`: of the records; None when there are none. `last_arrival_ms`: arrival of the last record, ms since 1970.
-    - `payload_bytes`: the records' data, decoded.
     - `millis_behind_latest`: None when the answer did not tell.
     - `next_iterator`: None at the end of the shard, which may come together with records.
     """
 
-    columns: RecordColumns
-    count: int
-    first: SequenceNumber | None
-    last: SequenceNumber | None
-    last_arrival_ms: int | None
-    payload_bytes: int
     millis_behind_latest: int | None
     next_iterator: str | None
     child_shards: tuple[ChildShard, ...]
-
-    @property
-    def records(self) -> pa.RecordBatch:
-        """See `RecordColumns.to_arrow`."""
-        return self.columns.to_arrow()
 
 
 # gc=False: the structs hold only strings, bytes and numbers, so they are in no cycle and the collector need not visit them.

@@ -122,7 +122,7 @@ class TrackedShard:
         states[at] = ACKED
         self._unacked -= 1
         run.unacked = unacked = run.unacked - 1
-        if not unacked and run is self._runs[0]:
+        if not unacked:
             self._register_acked()
         return 1
 
