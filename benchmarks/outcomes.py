@@ -27,7 +27,7 @@ from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from spark_job import DeadLetter, KinesisSource, Reject
 from spark_job.record_mapping import records_of
 from spark_job.worker import WorkerServices
-from state import embedded_zookeeper
+from state.zookeeper import embedded as embedded_zookeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 from localstack import runtime
 from spark_job import KinesisSource
 from spark_job.worker import WorkerServices
-from state import embedded_zookeeper
+from state.zookeeper import embedded as embedded_zookeeper
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from spark_job import KinesisSource
-from state import embedded_zookeeper
+from state.zookeeper import embedded as embedded_zookeeper
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -15,11 +15,11 @@ from random import Random
 from time import thread_time_ns
 from typing import TYPE_CHECKING
 
-from state.inflight_record_tracker import InflightRecordTracker
 from state.position import TRIM_HORIZON
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
+from state.tracker.inflight_record_tracker import InflightRecordTracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -27,8 +27,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from kinesis_spout.errors import IllegalAckerEventError
-from state.due_queue import DueQueue
-from state.shrinking_dict import ShrinkingDict
+from state.collections.due_queue import DueQueue
+from state.collections.shrinking_dict import ShrinkingDict
 
 if TYPE_CHECKING:
     from random import Random

@@ -23,7 +23,7 @@ from kinesis_spout.record_lines import raw_line, record_line
 from kinesis_spout.spout import KinesisSpout, SpoutConfig
 from kinesis_spout.spout_config import DEFAULT_MAX_PENDING
 from state.retry_policy import RetryPolicy
-from state.zookeeper_store import DEFAULT_ROOT
+from state.zookeeper.store import DEFAULT_ROOT
 
 READ, DONE, SHOWN = "What is read", "What is done with it", "What is shown"
 BROKEN_PIPE = 141  # as of a program that SIGPIPE has ended

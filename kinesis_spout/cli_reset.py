@@ -9,9 +9,9 @@ from rich.console import Console
 from kinesis_spout.cli_console import errors, root_options
 from kinesis_spout.cli_errors import CliError, one_sentence
 from kinesis_spout.clock import SystemClock
-from state.embedded_zookeeper import embedded_directory
 from state.ownership import this_process
-from state.zookeeper_store import ZookeeperStateStore
+from state.zookeeper.embedded import embedded_directory
+from state.zookeeper.store import ZookeeperStateStore
 
 OWNER_WAIT_S = 15.0  # an application that was just killed holds on for as long as its session lasts
 

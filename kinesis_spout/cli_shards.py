@@ -21,11 +21,11 @@ from kinesis_spout.shard_info import StreamSummary
 from kinesis_spout.shard_lineage import ShardLineage
 from kinesis_spout.shard_report import ShardLine, shard_lines
 from kinesis_spout.shard_tree import shard_tree
-from state.embedded_zookeeper import LOCK_NAME, embedded_directory
 from state.position import Position
 from state.shard_state import ShardState
-from state.znode_state_store import ZnodeStateStore
-from state.zookeeper_store import DEFAULT_ROOT, ZookeeperStateStore
+from state.znodes.store import ZnodeStateStore
+from state.zookeeper.embedded import LOCK_NAME, embedded_directory
+from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
 
 CALLS_AT_A_TIME = 16
 LONGEST_LINE = 10_000

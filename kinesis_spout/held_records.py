@@ -13,8 +13,8 @@ from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from kinesis_spout.record_run import RecordRun
-    from state.inflight_record_tracker import InflightRecordTracker
     from state.shard_state import UnresolvedRecord
+    from state.tracker.inflight_record_tracker import InflightRecordTracker
 
 LOOK_AGAIN_MS = 1_000  # how soon a retry is due again whose record must be read again first
 GONE = "past the stream's retention before it could be retried"

@@ -12,9 +12,9 @@ from kinesis_spout.shard_lineage import ShardLineage, open_range_holes
 from kinesis_spout.shard_start import lapsed_shards, new_shards
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
-from state.shard_znodes import MAX_STATES_PER_WRITE
 from state.state_store import StartPin, StateChange, StateStore, StoredState, StreamIdentity
 from state.state_writing import write_states
+from state.znodes.shard_states import MAX_STATES_PER_WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

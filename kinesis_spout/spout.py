@@ -21,7 +21,7 @@ from kinesis_spout.spout_config import SpoutConfig
 from kinesis_spout.spout_emission import FailRecordError, SpoutEmission
 from kinesis_spout.spout_metrics import SpoutMetrics, WaitTimes
 from kinesis_spout.spout_session import SpoutSession
-from state.emission import parse_message_id
+from state.tracker.emission import parse_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.shard_counts import ShardCounts
-from state.tracker_table import Effect
+from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

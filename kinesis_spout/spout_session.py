@@ -22,7 +22,7 @@ from kinesis_spout.spout_services import SpoutServices
 from kinesis_spout.tuple_tree import TupleTree, fail_timed_out
 from scheme.errors import MalformedRecordError
 from state.errors import StateError
-from state.tracker_table import Effect
+from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable

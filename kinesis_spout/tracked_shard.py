@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from kinesis_spout.held_records import HeldRecords
 from kinesis_spout.page_runs import PageRuns
 from kinesis_spout.record_run import ACKED, RecordRun
-from state.inflight_record_tracker import InflightRecordTracker
-from state.tracker_table import Effect, NodeState
+from state.tracker.inflight_record_tracker import InflightRecordTracker
+from state.tracker.transitions import Effect, NodeState
 
 if TYPE_CHECKING:
     from random import Random

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
-from state.emission import parse_message_id
+from state.tracker.emission import parse_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

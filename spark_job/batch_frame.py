@@ -14,9 +14,9 @@ from spark_job.batch_content import PartitionContent, ShardContent, merge_conten
 from spark_job.failed_record import FailedRecord, Outcome, key_hash
 from spark_job.row_sorting import SORTED_DDL, RowSorter
 from spark_job.rows import ARROW_SCHEMA
-from state.emission import parse_message_id
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
+from state.tracker.emission import parse_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

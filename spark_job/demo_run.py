@@ -17,8 +17,8 @@ from spark_job.demo_kinesis import DemoKinesis, Put
 from spark_job.demo_letters import compare_letters, read_letters
 from spark_job.demo_manifest import APPLICATION, STREAM, ZOOKEEPER_ROOT, Manifest
 from spark_job.demo_process import JobProcess
-from state.embedded_zookeeper import ensure_running, stop
-from state.zookeeper_store import ZookeeperStateStore
+from state.zookeeper.embedded import ensure_running, stop
+from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Self
 
-from state.emission import parse_message_id
+from state.tracker.emission import parse_message_id
 
 if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber

@@ -10,11 +10,11 @@ from typing import Any
 from kinesis_spout.config import parse_bool, parse_duration_ms, parse_size_bytes
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.start import StartWish
-from state.connect_string import ConnectString
-from state.embedded_zookeeper import embedded_directory
 from state.errors import InvalidPositionError, InvalidStoreSettingError
 from state.position import StartingPosition
-from state.zookeeper_paths import valid_name
+from state.znodes.paths import valid_name
+from state.zookeeper.connect_string import ConnectString
+from state.zookeeper.embedded import embedded_directory
 
 Reader = Callable[[str, str], Any]
 _JSON_START = '{"default": "LATEST"}'

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
 from spark_job.worker import WorkerServices
-from state.connect_string import EMBEDDED_PREFIX
+from state.zookeeper.connect_string import EMBEDDED_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

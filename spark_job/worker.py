@@ -17,8 +17,8 @@ from kinesis_spout.kinesis_client import KinesisClient
 from kinesis_spout.pacing import Pacer
 from kinesis_spout.retry_pacer import RetryPacer
 from kinesis_spout.thread_pools import NewPool, thread_pool
-from state.embedded_zookeeper import resolve_connect_string
-from state.zookeeper_store import ZookeeperStateStore
+from state.zookeeper.embedded import resolve_connect_string
+from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
     from kinesis_spout.retry_reader import Search

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from state.errors import StoreUnavailableError
-from state.znode_state_store import ZnodeStateStore
-from state.znode_tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, Znode
-from state.zookeeper_paths import ZookeeperPaths
+from state.znodes.paths import ZookeeperPaths
+from state.znodes.store import ZnodeStateStore
+from state.znodes.tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, Znode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from state.errors import IllegalTrackerEventError, StoredDataError
-from state.inflight_record_tracker import InflightRecordTracker
 from state.plan import plan_number
 from state.position import TRIM_HORIZON
 from state.retry_policy import RetryPolicy
 from state.shard_state import ShardState
+from state.tracker.inflight_record_tracker import InflightRecordTracker
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

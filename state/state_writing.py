@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from state.failpoint import failpoint
-from state.shard_znodes import split_changes
+from state.znodes.shard_states import split_changes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

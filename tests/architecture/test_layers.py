@@ -18,7 +18,7 @@ MAY_IMPORT = {
 }
 # The files that may import a vendor at their top, and those that may only inside a function or for types.
 VENDORS = {
-    "kazoo": (("state/zookeeper_*.py",), ()),
+    "kazoo": (("state/zookeeper/*",), ()),
     "boto3": (("kinesis_spout/kinesis_connection.py", "kinesis_spout/testing*"), ()),
     "botocore": (("kinesis_spout/kinesis_connection.py", "kinesis_spout/testing*"), ()),
     "pyspark": (("spark_job/*", "scheme/*_columns.py"), ("scheme/*",)),
@@ -106,7 +106,7 @@ def test_each_vendor_is_imported_behind_its_one_door_only(tmp_path: Path) -> Non
         tmp_path,
         {
             "state/plan.py": "def f():\n    from kazoo.client import KazooClient\n",
-            "state/zookeeper_store.py": "from kazoo.client import KazooClient\n",
+            "state/zookeeper/store.py": "from kazoo.client import KazooClient\n",
             "kinesis_spout/spout.py": "import botocore.exceptions\n",
             "kinesis_spout/kinesis_connection.py": "import boto3\n",
             "scheme/json_scheme.py": "import pyspark\n",

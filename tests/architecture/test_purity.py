@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PURE = (
     "state/sequence_number.py",
     "state/position.py",
-    "state/inflight_record_tracker.py",
+    "state/tracker/inflight_record_tracker.py",
     "state/retry_policy.py",
     "state/shard_state.py",
     "state/plan.py",

@@ -19,7 +19,7 @@ from tests.support import state_values
 from tests.support.state_stores import OTHER, end, owned, plan
 
 if TYPE_CHECKING:
-    from state.znode_state_store import ZnodeStateStore
+    from state.znodes.store import ZnodeStateStore
     from tests.support.state_stores import StoreWorld
 
 

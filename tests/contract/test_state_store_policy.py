@@ -16,7 +16,7 @@ from tests.support.interposed_tree import interposed
 from tests.support.state_stores import OTHER, OWNER, failures, owned, plan, state_at
 
 if TYPE_CHECKING:
-    from state.znode_state_store import ZnodeStateStore
+    from state.znodes.store import ZnodeStateStore
     from tests.support.state_stores import StoreWorld
 
 BLOCKING = OutcomePolicy(retry=RetryPolicy(retry_limit=7, max_age_ms=5_000, jitter=0.25), on_failure=OnFailure.BLOCK_KEY)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from state.codec import MAX_VALUE_BYTES
+from state.codec.values import MAX_VALUE_BYTES
 from state.errors import ConflictError, PlanClosedError, StoredDataError
 from state.report import PlanReport, ShardOutcome
 from tests.support.interposed_tree import interposed
@@ -16,7 +16,7 @@ from tests.support.state_stores import failures, owned, plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from state.znode_state_store import ZnodeStateStore
+    from state.znodes.store import ZnodeStateStore
     from tests.support.state_stores import StoreWorld
 
 REPORT = "batches/1-aa/report"

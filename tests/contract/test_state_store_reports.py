@@ -18,7 +18,7 @@ from tests.support.interposed_tree import interposed
 from tests.support.state_stores import OTHER, end, failures, owned, plan
 
 if TYPE_CHECKING:
-    from state.znode_state_store import ZnodeStateStore
+    from state.znodes.store import ZnodeStateStore
     from tests.support.state_stores import StoreWorld
 
 REPORT = "batches/1-aa/report"

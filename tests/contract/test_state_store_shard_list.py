@@ -16,7 +16,7 @@ from tests.support.stale_owners import dead_process
 from tests.support.state_stores import OTHER, owned, state_at, task_of
 
 if TYPE_CHECKING:
-    from state.znode_state_store import ZnodeStateStore
+    from state.znodes.store import ZnodeStateStore
     from tests.support.state_stores import StoreWorld
 
 WAIT_S = 30.0

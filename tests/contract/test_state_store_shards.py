@@ -17,8 +17,8 @@ from state.errors import (
 )
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
-from state.shard_znodes import split_changes
 from state.state_store import ShardList, StateChange
+from state.znodes.shard_states import split_changes
 from tests.support import state_values
 from tests.support.state_stores import OWNER, owned, sequence, state_at
 

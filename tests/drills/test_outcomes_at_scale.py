@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from state.zookeeper_store import ZookeeperStateStore
+from state.zookeeper.store import ZookeeperStateStore
 from tests.support.job_process import JobProcess
 from tests.support.source import APPLICATION, STREAM
 from tests.support.wheel import separate_executors

@@ -12,7 +12,7 @@ import pytest
 
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from state.sequence_number import SequenceNumber
-from state.zookeeper_store import ZookeeperStateStore
+from state.zookeeper.store import ZookeeperStateStore
 from tests.support import spout_program
 from tests.support.zookeeper import wait_until
 

@@ -13,7 +13,7 @@ from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
 from state.state_store import StateChange
-from state.zookeeper_store import ZookeeperStateStore
+from state.zookeeper.store import ZookeeperStateStore
 from tests.support.command_line import run_cli
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY
 

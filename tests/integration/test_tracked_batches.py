@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_job import TrackedBatch
-    from state.zookeeper_store import ZookeeperStateStore
+    from state.zookeeper.store import ZookeeperStateStore
 
 pytestmark = pytest.mark.spark
 

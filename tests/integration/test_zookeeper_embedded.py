@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from state.embedded_zookeeper import answers, ensure_running, stop
-from state.embedded_zookeeper_supervisor import connections
 from state.errors import EmbeddedZookeeperError
 from state.ownership import process_start
+from state.zookeeper.embedded import answers, ensure_running, stop
+from state.zookeeper.embedded_supervisor import connections
 from tests.support.zookeeper import running_in, wait_until
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STARTER = (
-    "import sys; from pathlib import Path; from state.embedded_zookeeper import ensure_running;"
+    "import sys; from pathlib import Path; from state.zookeeper.embedded import ensure_running;"
     "print(ensure_running(Path(sys.argv[1])), flush=True); sys.stdin.read()"
 )
 

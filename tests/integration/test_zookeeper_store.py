@@ -15,12 +15,12 @@ import msgspec
 import pytest
 from kazoo.client import KazooClient
 
-from state.connect_string import ConnectString
-from state.embedded_zookeeper import ensure_running, stop
 from state.errors import InvalidStoreSettingError, OwnedByAnotherError, StateError, StoreUnavailableError
 from state.ownership import this_process
 from state.state_store import OwnerInfo, StateChange
-from state.zookeeper_store import ZookeeperStateStore
+from state.zookeeper.connect_string import ConnectString
+from state.zookeeper.embedded import ensure_running, stop
+from state.zookeeper.store import ZookeeperStateStore
 from tests.support.state_stores import OWNER, end, end_session, plan, state_at
 from tests.support.zookeeper import kill_server
 
@@ -31,7 +31,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 HOLDER = """
 import sys
 from state.ownership import this_process
-from state.zookeeper_store import ZookeeperStateStore
+from state.zookeeper.store import ZookeeperStateStore
 store = ZookeeperStateStore(sys.argv[1], application="app", stream="flights", session_timeout_s=60.0)
 store.acquire(this_process(0), timeout_s=0)
 print("owned", flush=True)
@@ -185,7 +185,7 @@ def test_a_forked_process_connects_for_itself(zookeeper_chroot: str, store: Zook
     store.create_plan(plan(1))
     script = (
         "import os, sys\n"
-        "from state.zookeeper_store import ZookeeperStateStore\n"
+        "from state.zookeeper.store import ZookeeperStateStore\n"
         "from tests.support.state_stores import OWNER, end\n"
         'store = ZookeeperStateStore(sys.argv[1], application="app", stream="other")\n'
         "store.acquire(OWNER, timeout_s=0)\n"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from state.embedded_zookeeper import ensure_running, stop
 from state.errors import OwnedByAnotherError
 from state.ownership import this_process
 from state.state_store import StateChange
 from state.task_share import TaskShare
-from state.zookeeper_store import ZookeeperStateStore
+from state.zookeeper.embedded import ensure_running, stop
+from state.zookeeper.store import ZookeeperStateStore
 from tests.support.state_stores import state_at
 from tests.support.zookeeper import kill_server
 
@@ -28,7 +28,7 @@ HOLDER = """
 import sys
 from state.ownership import this_process
 from state.task_share import TaskShare
-from state.zookeeper_store import ZookeeperStateStore
+from state.zookeeper.store import ZookeeperStateStore
 store = ZookeeperStateStore(sys.argv[1], application="app", stream="flights", session_timeout_s=60.0)
 store.acquire(this_process(0), timeout_s=0, task=TaskShare(0, 2))
 assert store.try_lead()

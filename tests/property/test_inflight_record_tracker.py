@@ -13,13 +13,13 @@ from state.errors import IllegalTrackerEventError
 from state.position import Position, PositionKind
 from state.retry_policy import RetryPolicy
 from state.shard_state import UnresolvedRecord
-from state.tracker_table import Effect, NodeState
+from state.tracker.transitions import Effect, NodeState
 from tests.support.tracker import SHARD, check_structure, make_tracker, restart, seq, seqs
 from tests.support.tracker_oracle import FIRST_DELAY_MS, LIMIT, MAX_AGE_MS, Oracle
 
 if TYPE_CHECKING:
-    from state.emission import Emission
     from state.sequence_number import SequenceNumber
+    from state.tracker.emission import Emission
 
 POLICY = RetryPolicy(retry_limit=LIMIT, first_delay_ms=FIRST_DELAY_MS, max_delay_ms=10_000, jitter=0, max_age_ms=MAX_AGE_MS)
 STEPS = st.integers(1, 3)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.errors import StoredDataError
 from state.plan import PlannedRetry, ShardEnd, ShardSlice
 from state.position import SHARD_END, Position
 from state.report import ShardOutcome
 from state.settle import settle_shard, settle_tracked
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.shard_state_codec import decode_shard_state, encode_shard_state
 from tests.support.tracker import SHARD, fresh_state, seq
 
 if TYPE_CHECKING:

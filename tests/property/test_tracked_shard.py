@@ -17,7 +17,7 @@ from kinesis_spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
 from state.position import TRIM_HORIZON, PositionKind
 from state.retry_policy import RetryPolicy
 from state.shard_state import Lifecycle, ShardState
-from state.tracker_table import Effect
+from state.tracker.transitions import Effect
 from tests.support.spout_oracle import FIRST_DELAY_MS, LIMIT, Entry, ShardOracle
 from tests.support.spout_pages import FakePages, page_of, payload, run_of
 from tests.support.tracker import check_structure, seq

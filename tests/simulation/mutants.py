@@ -26,21 +26,21 @@ class Mutant:
 ANCESTOR = (
     Mutant(
         "a late ack after a failure leaves a ghost in the retry queue",
-        "state/tracker_core.py",
+        "state/tracker/core.py",
         "        self._retries.discard(node.first)\n        self._deadlines.discard(node.first)\n        self._exhausted.drop",
         "        self._deadlines.discard(node.first)\n        self._exhausted.drop",
         TRACKER,
     ),
     Mutant(
         "an acked record is emitted again",
-        "state/tracker_snapshot.py",
+        "state/tracker/snapshot.py",
         "        if node.state is not NodeState.ACKED:\n            unresolved.append",
         "        if node.state is not NodeState.NONE:\n            unresolved.append",
         TRACKER,
     ),
     Mutant(
         "a double failure burns two retries",
-        "state/inflight_record_tracker.py",
+        "state/tracker/inflight_record_tracker.py",
         "        if not _is_pending_in(node, attempt):\n            return Effect.IGNORED\n        record =",
         "        if node.state is not NodeState.PENDING:\n            return Effect.IGNORED\n        record =",
         TRACKER,
@@ -53,7 +53,7 @@ ANCESTOR = (
     ),
     Mutant(
         "a checkpoint that cannot be read is taken for none",
-        "state/shard_state_codec.py",
+        "state/codec/shard_states.py",
         "    stored = decode(data, _StoredShardState, path, newest_format=STATE_FORMAT)\n",
         "    try:\n"
         "        stored = decode(data, _StoredShardState, path, newest_format=STATE_FORMAT)\n"
@@ -62,7 +62,7 @@ ANCESTOR = (
     ),
     Mutant(
         "a read that fails is taken for no checkpoint",
-        "state/shard_znodes.py",
+        "state/znodes/shard_states.py",
         "        shard_ids = self.names()\n        paths =",
         "        try:\n"
         "            shard_ids = self.names()\n"
@@ -72,7 +72,7 @@ ANCESTOR = (
     ),
     Mutant(
         "a stale owner writes",
-        "state/fence.py",
+        "state/znodes/fence.py",
         "                self._tree.commit([*fence, *operations])\n",
         "                self._tree.commit(operations)\n",
     ),
@@ -85,7 +85,7 @@ ANCESTOR = (
     ),
     Mutant(
         "attempts are forgotten in a restart",
-        "state/tracker_snapshot.py",
+        "state/tracker/snapshot.py",
         "        nodes.append(Node(record.first, record.last, record.count, node_state, record, detached=True))\n",
         "        forgotten = replace(record, attempts=0)\n"
         "        nodes.append(Node(record.first, record.last, record.count, node_state, forgotten, detached=True))\n",
@@ -93,7 +93,7 @@ ANCESTOR = (
     ),
     Mutant(
         "an ack that comes before the emission is registered is lost",
-        "state/inflight_record_tracker.py",
+        "state/tracker/inflight_record_tracker.py",
         "        self._append(sequence, sequence, 1)\n",
         "        late, self._late = getattr(self, '_late', None), sequence\n"
         "        if late is not None:\n"
@@ -104,7 +104,7 @@ ANCESTOR = (
 PARTITION_MANAGER = (
     Mutant(
         "failed records that are too far behind are dropped",
-        "state/tracker_snapshot.py",
+        "state/tracker/snapshot.py",
         "unresolved=tuple(unresolved), lifecycle=lifecycle)\n",
         "unresolved=tuple(unresolved[-3:]), lifecycle=lifecycle)\n",
     ),
@@ -128,7 +128,7 @@ PARTITION_MANAGER = (
     ),
     Mutant(
         "state of another stream is picked up",
-        "state/znode_state_store.py",
+        "state/znodes/store.py",
         "        if (known.arn, known.created_ms) == (identity.arn, identity.created_ms):\n",
         "        if known:\n",
     ),
@@ -136,7 +136,7 @@ PARTITION_MANAGER = (
 OURS = (
     Mutant(
         "a checkpoint may move back",
-        "state/shard_znodes.py",
+        "state/znodes/shard_states.py",
         "    if went_back or (before.finished and not after.finished):\n",
         "    if False:\n",
         f"{CONTRACT}_shards.py -k memory",
@@ -161,7 +161,7 @@ OURS = (
     ),
     Mutant(
         "a zombie publishes into a closed plan",
-        "state/plan_znodes.py",
+        "state/znodes/plans.py",
         "            self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), Create(path, encode(end, path))])\n",
         "            self._tree.commit([Create(path, encode(end, path))])\n",
         f"{CONTRACT}_plans.py -k memory",

@@ -13,7 +13,7 @@ from tests.support.micro_batch_engine import Crash
 if TYPE_CHECKING:
     from random import Random
 
-    from state.znode_tree import Znode
+    from state.znodes.tree import Znode
     from tests.simulation.failing import Failing
     from tests.simulation.job import SimulatedJob
     from tests.simulation.world import World

@@ -12,7 +12,7 @@ from tests.simulation.past import Past
 from tests.support.micro_batch_engine import CRASHES, TRACKED_CRASHES
 
 if TYPE_CHECKING:
-    from state.znode_tree import Znode
+    from state.znodes.tree import Znode
 
 MOST_WRITES = 14
 OUTAGE_S = 30.0

@@ -14,7 +14,7 @@ from kinesis_spout.spout import KinesisSpout
 from kinesis_spout.spout_listener import SpoutListener
 from kinesis_spout.spout_services import SpoutServices
 from state.memory_store import MemoryTree
-from state.znode_state_store import ZnodeStateStore
+from state.znodes.store import ZnodeStateStore
 from tests.simulation.in_process import InlinePool, InProcessClient
 from tests.simulation.store_outage import OutageTree
 from tests.simulation.world import PATHS

@@ -13,7 +13,7 @@ from tests.simulation.past import Past
 from tests.simulation.world import PATHS, base_settings
 
 if TYPE_CHECKING:
-    from state.znode_tree import Znode
+    from state.znodes.tree import Znode
 
 MOST_CALLS = 40
 MOST_TRIES = 8

@@ -11,7 +11,7 @@ from tests.support.forwarding_tree import ForwardingTree
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from state.znode_tree import Operation, Znode, ZnodeTree
+    from state.znodes.tree import Operation, Znode, ZnodeTree
 
 
 @dataclass

@@ -13,9 +13,9 @@ from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock,
 from spark_job.kinesis_source import KinesisSource
 from spark_job.worker import WorkerServices
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
-from state.znode_state_store import ZnodeStateStore
-from state.zookeeper_paths import ZookeeperPaths
-from state.zookeeper_store import DEFAULT_ROOT
+from state.znodes.paths import ZookeeperPaths
+from state.znodes.store import ZnodeStateStore
+from state.zookeeper.store import DEFAULT_ROOT
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.simulation.store_outage import OutageTree, StoreOutage
 from tests.support.dying_store import OWNER_NODES, DyingTree
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from spark_job.settings import SourceSettings
     from state.state_store import StateStore
-    from state.znode_tree import Znode
+    from state.znodes.tree import Znode
 
 STREAM, APPLICATION = "orders", "orders-etl"
 PATHS = ZookeeperPaths(root=DEFAULT_ROOT, application=APPLICATION, stream=STREAM)

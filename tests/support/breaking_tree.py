@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from state.errors import StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryTree
-from state.znode_state_store import ZnodeStateStore
-from state.znode_tree import Check, Operation
-from state.zookeeper_paths import ZookeeperPaths
+from state.znodes.paths import ZookeeperPaths
+from state.znodes.store import ZnodeStateStore
+from state.znodes.tree import Check, Operation
 from tests.support.forwarding_tree import ForwardingTree
 
 if TYPE_CHECKING:

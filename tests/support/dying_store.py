@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from state.connect_string import ConnectString
-from state.znode_state_store import ZnodeStateStore
-from state.znode_tree import Create, Delete, Operation, Set, ZnodeTree
-from state.zookeeper_paths import ZookeeperPaths
-from state.zookeeper_store import DEFAULT_ROOT
-from state.zookeeper_tree import ZookeeperTree
+from state.znodes.paths import ZookeeperPaths
+from state.znodes.store import ZnodeStateStore
+from state.znodes.tree import Create, Delete, Operation, Set, ZnodeTree
+from state.zookeeper.connect_string import ConnectString
+from state.zookeeper.store import DEFAULT_ROOT
+from state.zookeeper.tree import ZookeeperTree
 from tests.support.forwarding_tree import ForwardingTree
 from tests.support.micro_batch_engine import Crash
 

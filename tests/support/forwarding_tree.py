@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from state.znode_tree import Operation, Znode, ZnodeTree
+    from state.znodes.tree import Operation, Znode, ZnodeTree
 
 
 class ForwardingTree:

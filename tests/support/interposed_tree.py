@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from state.znode_state_store import ZnodeStateStore
-from state.znode_tree import Operation, TransactionRefusedError, ZnodeTree
+from state.znodes.store import ZnodeStateStore
+from state.znodes.tree import Operation, TransactionRefusedError, ZnodeTree
 from tests.support.forwarding_tree import ForwardingTree
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from kinesis_spout.clock import SystemClock
 from spark_job.kinesis_source import KinesisSource
 from spark_job.worker import WorkerServices
-from state.zookeeper_store import ZookeeperStateStore
+from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, create_stream, kinesis_client, serve
 
 if TYPE_CHECKING:

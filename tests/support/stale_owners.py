@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from state.state_store import OwnerInfo
     from state.task_share import TaskShare
-    from state.znode_state_store import ZnodeStateStore
+    from state.znodes.store import ZnodeStateStore
 
 
 def dead_process() -> OwnerInfo:

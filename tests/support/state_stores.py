@@ -15,11 +15,11 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
 from state.state_store import OwnerInfo, StreamIdentity
 from state.task_share import TaskShare
-from state.znode_tree import Delete
-from state.zookeeper_store import ZookeeperStateStore
+from state.znodes.tree import Delete
+from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
-    from state.znode_state_store import ZnodeStateStore
+    from state.znodes.store import ZnodeStateStore
 
 ROOT, STREAM = "root", "flights"
 OWNER = OwnerInfo(host="host-a", pid=4242, since_ms=1_357_000_000_000)

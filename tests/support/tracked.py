@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from spark_job import DeadLetter
-from state.zookeeper_store import ZookeeperStateStore
+from state.zookeeper.store import ZookeeperStateStore
 from tests.support.source import APPLICATION, STREAM
 
 if TYPE_CHECKING:

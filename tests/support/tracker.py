@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from random import Random
 
-from state.inflight_record_tracker import InflightRecordTracker
 from state.position import TRIM_HORIZON
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
-from state.tracker_table import NodeState
+from state.tracker.inflight_record_tracker import InflightRecordTracker
+from state.tracker.transitions import NodeState
 
 SHARD = "shardId-000000000000"
 # Retries are due 100, 200, 400 ... ms after the failure, exactly.

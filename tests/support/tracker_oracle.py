@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from state.tracker_table import Effect
+from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
     from state.shard_state import ShardState

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from state.embedded_zookeeper import Running, ensure_running, read_running, stop
 from state.ownership import process_start
+from state.zookeeper.embedded import Running, ensure_running, read_running, stop
 from tests.support.state_stores import MemoryWorld, StoreWorld, ZookeeperWorld
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kinesis_spout.held_records import LOOK_AGAIN_MS, HeldRecords
 from state.position import Position
 from state.shard_state import ShardState, UnresolvedRecord
-from state.tracker_table import NodeState
+from state.tracker.transitions import NodeState
 from tests.support.spout_pages import payload, run_of
 from tests.support.tracker import SHARD, make_tracker, seq
 

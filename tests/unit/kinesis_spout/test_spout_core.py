@@ -11,7 +11,7 @@ from kinesis_spout.tracked_shard import RETRIES_IN_A_ROW
 from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import ShardState, UnresolvedRecord
-from state.tracker_table import Effect
+from state.tracker.transitions import Effect
 from tests.support.spout_pages import FakePages, page_of, payload, run_of, tracked_from
 from tests.support.tracker import POLICY, seq
 

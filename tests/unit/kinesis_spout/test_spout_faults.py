@@ -10,7 +10,7 @@ from kinesis_spout.aggregates import AggregatedRecordError
 from kinesis_spout.testing import ManualClock
 from scheme.record import KPL_MAGIC
 from state.memory_store import MemoryTree
-from state.znode_state_store import ZnodeStateStore
+from state.znodes.store import ZnodeStateStore
 from tests.simulation.store_outage import OutageTree, StoreOutage
 from tests.support.breaking_tree import breaking_store
 from tests.support.spout_world import APPLICATION, STREAM, SpoutUnderTest, drain

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_job.planner import PlanLimits, make_plan
-from state.codec import MAX_VALUE_BYTES, encode
+from state.codec.values import MAX_VALUE_BYTES, encode
 from state.plan import ShardEnd, TaskEnd
 from state.position import Position
 from state.sequence_number import SequenceNumber

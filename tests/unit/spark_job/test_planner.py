@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kinesis_spout.shard_start import lapsed_shards, new_shards, start_position
 from spark_job.planner import PlanLimits, make_plan, share_records
 from spark_job.retry_planner import DueRetry, due_retries, queued_retries
-from state.codec import MAX_VALUE_BYTES, encode
+from state.codec.values import MAX_VALUE_BYTES, encode
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord

@@ -1,0 +1,1 @@
+"""Stored values as JSON bytes, and back."""

@@ -1,0 +1,193 @@
+"""Reports of tracked batches, and the mark of an application that tracks its records, to bytes and back.
+
+A report that fits is one value. A larger one is a header, which says how many parts there are and what they add up to,
+and the parts, each a value of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from state.codec.unresolved import StoredRecord, from_rows, shared_reasons, to_rows
+from state.codec.values import MAX_VALUE_BYTES, decode, encode, encode_unchecked
+from state.errors import StoredDataError
+from state.report import REPORT_FORMAT, OnFailure, OutcomePolicy, PlanReport, ReportStatus, ShardOutcome
+from state.retry_policy import RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from state.report import OpenReport
+    from state.shard_state import UnresolvedRecord
+
+_HEADER_BYTES = 4 * 1024
+_MAX_PART_BYTES = MAX_VALUE_BYTES - _HEADER_BYTES  # so that what is in one part fits beside a header too
+
+
+class StoredOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A shard's outcome, its records as rows."""
+
+    shard_id: str
+    unresolved: tuple[StoredRecord, ...] = ()
+
+
+class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Outcomes of shards, in order, with the reasons that their records share. One shard's may go on in the next part."""
+
+    shards: tuple[StoredOutcome, ...]
+    reasons: tuple[str, ...] = ()
+
+
+class ReportHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What `batches/<planId>/report` holds.
+
+    `report` is without the shards' outcomes: they are in `outcomes`, or in `parts` named by `token` and `opened_version`.
+    """
+
+    token: str
+    status: ReportStatus
+    report: PlanReport | None = None
+    outcomes: ReportPart | None = None
+    opened_version: int = 0
+    parts: int = 0
+    digest: str | None = None
+    format: int = REPORT_FORMAT
+
+
+class _StoredPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    retry_limit: int
+    first_delay_ms: int
+    growth: float
+    max_delay_ms: int
+    jitter: float
+    max_age_ms: int | None = None
+    on_failure: OnFailure
+    format: int = REPORT_FORMAT
+
+
+def encode_policy(policy: OutcomePolicy, path: str) -> bytes:
+    """The bytes of the mark."""
+    retry = policy.retry
+    return encode(
+        _StoredPolicy(
+            retry_limit=retry.retry_limit,
+            first_delay_ms=retry.first_delay_ms,
+            growth=retry.growth,
+            max_delay_ms=retry.max_delay_ms,
+            jitter=retry.jitter,
+            max_age_ms=retry.max_age_ms,
+            on_failure=policy.on_failure,
+            format=policy.format,
+        ),
+        path,
+    )
+
+
+def decode_policy(data: bytes, path: str) -> OutcomePolicy:
+    """The policy of the mark; raises `StoredDataError`, also for numbers that no policy has."""
+    stored = decode(data, _StoredPolicy, path, newest_format=REPORT_FORMAT)
+    try:
+        retry = RetryPolicy(
+            retry_limit=stored.retry_limit,
+            first_delay_ms=stored.first_delay_ms,
+            growth=stored.growth,
+            max_delay_ms=stored.max_delay_ms,
+            jitter=stored.jitter,
+            max_age_ms=stored.max_age_ms,
+        )
+    except ValueError as exc:
+        raise StoredDataError(f"{path} holds no policy: {exc}; remove it, and the application is marked anew") from exc
+    return OutcomePolicy(retry=retry, on_failure=stored.on_failure, format=stored.format)
+
+
+def encode_open_report(token: str, path: str) -> bytes:
+    """The bytes of a report that has begun."""
+    return encode(ReportHeader(token=token, status=ReportStatus.OPEN), path)
+
+
+def encode_report(opened: OpenReport, report: PlanReport, path: str) -> tuple[bytes, list[bytes]]:
+    """The bytes of a done report's header and of its parts: none when it fits into the header."""
+    header = ReportHeader(
+        token=opened.token,
+        status=ReportStatus.DONE,
+        report=replace(report, shards=()),
+        opened_version=opened.version,
+        format=report.format,
+    )
+    parts = list(_parts(report.shards))
+    if len(parts) <= 1:
+        return encode(replace(header, outcomes=parts[0] if parts else None), path), []
+    encoded = [encode(part, path) for part in parts]
+    return encode(replace(header, parts=len(parts), digest=_digest(encoded)), path), encoded
+
+
+def decode_header(data: bytes, path: str) -> ReportHeader:
+    """What `encode_open_report` and `encode_report` wrote; raises `StoredDataError`."""
+    return decode(data, ReportHeader, path, newest_format=REPORT_FORMAT)
+
+
+def decode_report(header: ReportHeader, parts: Sequence[bytes | None], path: str) -> PlanReport:
+    """A done report of this header and these parts (None: the part is not there); raises `StoredDataError`."""
+    if header.report is None:
+        raise _damaged(path, "is done but holds no report")
+    present = [part for part in parts if part is not None]
+    if len(present) < header.parts:
+        raise _damaged(path, f"has {header.parts} parts, of which {header.parts - len(present)} are missing")
+    if header.parts and _digest(present) != header.digest:
+        raise _damaged(path, "has parts that were changed since they were written")
+    outcomes = [header.outcomes] if header.outcomes else [decode(part, ReportPart, path) for part in present]
+    return replace(header.report, shards=_joined(outcomes, path))
+
+
+def _parts(shards: Sequence[ShardOutcome]) -> Iterator[ReportPart]:
+    """The outcomes in order, in parts that each fit into a value: halved until they do."""
+    if not shards:
+        return
+    part = _part(shards)
+    if len(encode_unchecked(part)) <= _MAX_PART_BYTES:
+        yield part
+        return
+    for half in _halves(shards):
+        yield from _parts(half)
+
+
+def _halves(shards: Sequence[ShardOutcome]) -> list[list[ShardOutcome]]:
+    if len(shards) > 1:
+        middle = len(shards) // 2
+        return [list(shards[:middle]), list(shards[middle:])]
+    unresolved = shards[0].unresolved
+    if len(unresolved) > 1:
+        middle = len(unresolved) // 2
+        return [[replace(shards[0], unresolved=unresolved[:middle])], [replace(shards[0], unresolved=unresolved[middle:])]]
+    # A reason that fits into no value is for nobody to read.
+    return [[replace(shards[0], unresolved=tuple(replace(record, reason=None) for record in unresolved))]]
+
+
+def _part(shards: Sequence[ShardOutcome]) -> ReportPart:
+    reasons = shared_reasons(record for outcome in shards for record in outcome.unresolved)
+    return ReportPart(
+        shards=tuple(
+            StoredOutcome(shard_id=outcome.shard_id, unresolved=to_rows(outcome.unresolved, reasons)) for outcome in shards
+        ),
+        reasons=reasons,
+    )
+
+
+def _joined(parts: Sequence[ReportPart], path: str) -> tuple[ShardOutcome, ...]:
+    joined: dict[str, list[UnresolvedRecord]] = {}
+    for part in parts:
+        for stored in part.shards:
+            joined.setdefault(stored.shard_id, []).extend(from_rows(stored.unresolved, part.reasons, path))
+    return tuple(ShardOutcome(shard_id=shard_id, unresolved=tuple(records)) for shard_id, records in joined.items())
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"\n".join(parts)).hexdigest()
+
+
+def _damaged(path: str, what: str) -> StoredDataError:
+    return StoredDataError(f"{path} {what}; restore it, or remove it to have the plan's records delivered again")

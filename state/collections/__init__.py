@@ -1,0 +1,1 @@
+"""Collections that the tracker and the acker share."""

@@ -1,0 +1,1 @@
+"""Tracks the records of one shard that are in flight. Pure."""

@@ -1,0 +1,97 @@
+"""The tracker's nodes: a doubly linked list in emission order and a hash map over the same nodes.
+
+The list is a ring through a sentinel, so there is no end of the list to treat apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from state.collections.shrinking_dict import ShrinkingDict
+from state.sequence_number import SequenceNumber
+from state.tracker.transitions import NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from state.shard_state import UnresolvedRecord
+
+
+class Node:
+    """A record, or a span of `count` records from `first` to `last` (both inclusive), in the list.
+
+    - `record`: what is stored of it: its failures so far. None for one that has not failed (in this life or an earlier one).
+    - `uncounted`: the failure of its latest delivery did not count, so that is one more than `attempts` says.
+    - `detached`: its neighbours in the list need not be its neighbours in the shard: it was split out or restored.
+    """
+
+    __slots__ = ("after", "before", "count", "detached", "first", "last", "record", "state", "uncounted")
+
+    before: Node
+    after: Node
+
+    def __init__(
+        self,
+        first: SequenceNumber,
+        last: SequenceNumber,
+        count: int,
+        state: NodeState,
+        record: UnresolvedRecord | None = None,
+        *,
+        detached: bool = False,
+    ) -> None:
+        self.first = first
+        self.last = last
+        self.count = count
+        self.state = state
+        self.record = record
+        self.detached = detached
+        self.uncounted = False
+
+    @property
+    def attempts(self) -> int:
+        """Deliveries that had an outcome."""
+        return 0 if self.record is None else self.record.attempts
+
+    @property
+    def deliveries(self) -> int:
+        """Deliveries for which an outcome may still be told: none once it is acked."""
+        if self.state is NodeState.PENDING:
+            return self.attempts + 1
+        return 0 if self.state is NodeState.ACKED else self.attempts + self.uncounted
+
+
+class NodeList:
+    """The nodes in order, and by the sequence number of their first record. Every change is O(1)."""
+
+    def __init__(self) -> None:
+        self._by_first: ShrinkingDict[SequenceNumber, Node] = ShrinkingDict()
+        self.sentinel = Node(SequenceNumber(0), SequenceNumber(0), 0, NodeState.NONE)
+        self.sentinel.before = self.sentinel.after = self.sentinel
+
+    def __len__(self) -> int:
+        return len(self._by_first)
+
+    def __iter__(self) -> Iterator[Node]:
+        node = self.sentinel.after
+        while node is not self.sentinel:
+            yield node
+            node = node.after
+
+    def get(self, first: SequenceNumber) -> Node | None:
+        return self._by_first.get(first)
+
+    def append(self, node: Node) -> None:
+        self.insert(node, self.sentinel.before)
+
+    def insert(self, node: Node, before: Node) -> None:
+        """Put a new node right behind `before`."""
+        node.before, node.after = before, before.after
+        before.after.before = node
+        before.after = node
+        self._by_first[node.first] = node
+
+    def remove(self, node: Node) -> None:
+        node.before.after = node.after
+        node.after.before = node.before
+        self._by_first.drop(node.first)

@@ -1,0 +1,183 @@
+"""The ownership of an application's state, and the fence around every write of the owner.
+
+A new owner counts its epoch up (`claim` says which nodes that are). Every owner write is a transaction that also checks
+that the epochs are in the versions which this owner knows, and that its ephemeral node is there: one who was overtaken
+writes nothing, and one whose session lapsed writes nothing before the ownership is regained (which only works while no
+epoch has moved).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from state.errors import OwnedByAnotherError, StaleOwnerError, StoreUnavailableError
+from state.ownership import describe
+from state.znodes.claim import Claim, Claims, Holder
+from state.znodes.tree import Check, Create, Delete, Operation, Set, TransactionRefusedError, Znode, ZnodeTree
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from state.state_store import OwnerInfo
+    from state.task_share import TaskShare
+    from state.znodes.paths import ZookeeperPaths
+
+_MAX_ROUNDS = 8  # rounds of regaining; each needs the session to lapse once more
+
+
+class Fence:
+    """Takes, holds and gives up the ownership, and commits the owner's transactions. Safe from any thread."""
+
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, claims: Claims) -> None:
+        self._tree = tree
+        self._paths = paths
+        self._claims = claims
+        self._lock = threading.Lock()
+        self._held: Claim | None = None
+        self._overtaken = False
+
+    @property
+    def held(self) -> Claim | None:
+        """What is held, as far as is known."""
+        return self._held
+
+    @property
+    def ever_held(self) -> bool:
+        """Whether the ownership is held, or has passed on to another process since."""
+        return self._held is not None or self._overtaken
+
+    def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
+        """See `StateStore.acquire`. One who was overtaken must `release` before it acquires anew: what it knows is old."""
+        with self._lock:
+            if self._held is not None or self._overtaken:
+                self.commit([])
+            if self._held is not None:
+                self._check_same(self._held.task, task)
+                return self._held.epoch
+            self._tree.ensure(self._paths.base)
+            deadline = time.monotonic() + timeout_s
+            while True:
+                taken = self._claims.take(owner, task)
+                if isinstance(taken, Claim):
+                    self._held = taken
+                    return taken.epoch
+                if taken is not None and not self._has_gone(taken, deadline - time.monotonic()):
+                    raise self._owned_by(taken, task)
+
+    def release(self) -> None:
+        """Give the ownership up, if it is held."""
+        held, self._held, self._overtaken = self._held, None, False
+        if held is None:
+            return
+        try:
+            self._tree.commit([*held.guards, Delete(held.node.path)])
+        except TransactionRefusedError:
+            return  # it has passed on, or lapsed already
+
+    def forget(self) -> None:
+        """The session ends: the ownership lapses with it."""
+        self._held, self._overtaken = None, False
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        """Commit the owner's operations behind the fence; each sets or creates one node in a version that it names.
+
+        A refusal after a lost answer is no refusal when what stands there is this very write.
+        Raises `StaleOwnerError`, or `TransactionRefusedError` with the index among `operations`.
+        """
+        uncertain = False
+        for _ in range(_MAX_ROUNDS):
+            held = self._held
+            if held is None:
+                raise (
+                    self._stale()
+                    if self._overtaken
+                    else StaleOwnerError(f"{self._name} is not owned by this store; acquire it first")
+                )
+            fence: list[Operation] = [*held.guards, Check(held.node.path, 0)]
+            try:
+                self._tree.commit([*fence, *operations])
+            except TransactionRefusedError as refused:
+                uncertain = uncertain or refused.uncertain
+                if refused.index < len(held.guards):
+                    self._held, self._overtaken = None, True
+                    raise self._stale() from refused
+                if refused.index == len(held.guards):
+                    self._regain(held)
+                    continue
+                if uncertain and self._landed(operations):
+                    return
+                raise TransactionRefusedError(
+                    refused.index - len(fence), refused.refusal, refused.path, uncertain=uncertain
+                ) from refused
+            else:
+                return
+        raise StoreUnavailableError(
+            f"the session that owns {self._name} was lost {_MAX_ROUNDS} times in a row; check the ZooKeeper servers"
+        )
+
+    def _has_gone(self, holder: Holder, timeout_s: float) -> bool:
+        return self._tree.wait_gone(holder.path, holder.node.owner_session, max(0.0, timeout_s))
+
+    def _check_same(self, held: TaskShare | None, wanted: TaskShare | None) -> None:
+        if held != wanted:
+            raise ValueError(
+                f"this store holds {'all' if held is None else held.told} of {self._name}, not "
+                f"{'all' if wanted is None else wanted.told} of it; release that first"
+            )
+
+    @property
+    def _name(self) -> str:
+        return f"application {self._paths.application!r} of stream {self._paths.stream!r}"
+
+    def _stale(self) -> StaleOwnerError:
+        return StaleOwnerError(
+            f"another process has taken over {self._name}; nothing was written, and this process can write nothing any more"
+        )
+
+    def _owned_by(self, holder: Holder, task: TaskShare | None) -> OwnedByAnotherError:
+        who = describe(holder.info)
+        if holder.task is None:
+            what = f"{self._name} is being consumed by {who}; stop that one first, or use another application name"
+        elif task is None:
+            what = (
+                f"{self._name} is being consumed by {holder.task.told}, {who}; stop all its tasks first, or use another "
+                "application name"
+            )
+        elif holder.task == task:
+            what = (
+                f"{task.told} of {self._name} is running already: {who}; stop that one first, or give this one another task index"
+            )
+        else:
+            what = (
+                f"{self._name} is being consumed by {holder.task.total} tasks in total, not {task.total} ({holder.task.told} is "
+                f"{who}); stop the others first, or use the same total of {holder.task.total}"
+            )
+        return OwnedByAnotherError(what)
+
+    def _landed(self, operations: Sequence[Operation]) -> bool:
+        nodes = self._tree.read([operation.path for operation in operations])
+        return all(_is_done(operation, node) for operation, node in zip(operations, nodes, strict=True))
+
+    def _regain(self, held: Claim) -> None:
+        """The session was lost: own again, unless the epoch has moved."""
+        try:
+            self._tree.commit([*held.guards, held.node])
+        except TransactionRefusedError as refused:
+            if refused.index < len(held.guards):
+                self._held, self._overtaken = None, True
+                raise self._stale() from refused
+            # else another thread has just regained it
+
+
+def _is_done(operation: Operation, node: Znode | None) -> bool:
+    match operation:
+        case Create(_, data):
+            return node is not None and node.version == 0 and node.data == data
+        case Set(_, data, version):
+            return node is not None and node.version == version + 1 and node.data == data
+        case Delete():
+            return node is None
+        case Check():
+            return True

@@ -1,0 +1,224 @@
+"""Plans and their ends as znodes. The node `batches/<planId>` in version 0 is an open plan; closing writes it.
+
+An end is created in one transaction with a check of that version, so once a plan is closed nobody adds to it. Ends
+are fenced by plan, never by epoch: a task need not know who owns the application.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from state.codec.values import MAX_VALUE_BYTES, PlanHeader, decode, encode
+from state.errors import ConflictError, PlanClosedError
+from state.plan import Plan, PlanPointer, PlanStatus, TaskEnd, TaskPlan, plan_number
+from state.znodes.tree import Check, Create, Delete, Operation, Set, TransactionRefusedError, Znode, ZnodeTree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from state.znodes.fence import Fence
+    from state.znodes.paths import ZookeeperPaths
+
+OPEN_VERSION = 0
+_MAX_OPERATIONS = 500
+_MAX_REMOVALS = 5  # rounds; only a late end of an unsettled plan can make a second one necessary
+
+
+class PlanZnodes:
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
+        self._tree = tree
+        self._paths = paths
+        self._fence = fence
+
+    # what an executor does ------------------------------------------------------------------------------------
+    def read_end(self, plan_id: str, task: int) -> TaskEnd | None:
+        path = self._paths.end(plan_id, task)
+        node = self._tree.read([path])[0]
+        return None if node is None else decode(node.data, TaskEnd, path)
+
+    def publish_end(self, plan_id: str, task: int, end: TaskEnd) -> TaskEnd:
+        path = self._paths.end(plan_id, task)
+        try:
+            self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), Create(path, encode(end, path))])
+        except TransactionRefusedError as refused:
+            holds = self.read_end(plan_id, task)
+            plan_is_open = refused.index == 1
+            if holds is not None and (plan_is_open or holds.token == end.token):
+                return holds
+            raise PlanClosedError(
+                f"plan {plan_id} is closed or gone, so task {task} of it can publish nothing; its records come again"
+            ) from refused
+        return end
+
+    # what an owner does ---------------------------------------------------------------------------------------
+    def pointer(self) -> PlanPointer | None:
+        return self._pointer()[0]
+
+    def known(self) -> list[str]:
+        names = self._tree.children([self._paths.batches])[0]
+        return sorted((name for name in names or () if _is_plan_id(name)), key=lambda plan_id: (plan_number(plan_id), plan_id))
+
+    def create(self, plan: Plan) -> None:
+        pointer, node = self._pointer()
+        self._check_number(plan, pointer)
+        self._tree.ensure(self._paths.batches)
+        *first, last = self._chunks(plan)
+        for chunk in first:
+            self._commit(chunk)
+        closing = self._closing(pointer.id) if pointer is not None and pointer.status is PlanStatus.OPEN else []
+        self._move(PlanPointer(plan.plan_id, PlanStatus.OPEN), node, [*last, *closing])
+
+    def header(self, plan_id: str) -> PlanHeader | None:
+        path = self._paths.batch(plan_id)
+        node = self._tree.read([path])[0]
+        return None if node is None else decode(node.data, PlanHeader, path)
+
+    def read(self, plan_id: str) -> Plan | None:
+        header = self.header(plan_id)
+        if header is None:
+            return None
+        paths = [self._paths.task(plan_id, task) for task in range(header.tasks)]
+        nodes = self._tree.read(paths)
+        tasks = tuple(decode(node.data, TaskPlan, path) for path, node in zip(paths, nodes, strict=True) if node is not None)
+        if len(tasks) < header.tasks:
+            return None  # half created or half removed, so never or no longer a plan
+        return Plan(
+            plan_id=plan_id,
+            created_ms=header.created_ms,
+            until_ms=header.until_ms,
+            tasks=tasks,
+            storms=header.storms,
+            format=header.format,
+        )
+
+    def read_task(self, plan_id: str, task: int) -> TaskPlan | None:
+        path = self._paths.task(plan_id, task)
+        node = self._tree.read([path])[0]
+        return None if node is None else decode(node.data, TaskPlan, path)
+
+    def read_ends(self, plan_id: str) -> Mapping[int, TaskEnd]:
+        header = self.header(plan_id)
+        paths = {task: self._paths.end(plan_id, task) for task in range(header.tasks if header else 0)}
+        nodes = self._tree.read(list(paths.values()))
+        return {
+            task: decode(node.data, TaskEnd, path)
+            for (task, path), node in zip(paths.items(), nodes, strict=True)
+            if node is not None
+        }
+
+    def close(self, plan_id: str) -> None:
+        pointer, node = self._pointer()
+        if pointer is None or pointer.id != plan_id:
+            raise self._not_current(plan_id, pointer)
+        if pointer.status is PlanStatus.OPEN:
+            self._move(PlanPointer(plan_id, PlanStatus.CLOSED), node, self._closing(plan_id))
+        else:
+            self._fence.commit([])  # one who was overtaken hears of it here too
+
+    def mark_settled(self, plan_id: str) -> None:
+        pointer, node = self._pointer()
+        if pointer is None or pointer.id != plan_id:
+            raise self._not_current(plan_id, pointer)
+        if pointer.status is PlanStatus.OPEN:
+            raise ConflictError(f"plan {plan_id} is open, so it cannot be settled; close it first")
+        if pointer.status is PlanStatus.CLOSED:
+            self._move(PlanPointer(plan_id, PlanStatus.SETTLED), node, [])
+        else:
+            self._fence.commit([])
+
+    def remove(self, plan_id: str) -> None:
+        pointer = self.pointer()
+        if pointer is not None and pointer.id == plan_id:
+            raise ValueError(f"plan {plan_id} is the newest one and cannot be removed; a later plan must be settled first")
+        for _ in range(_MAX_REMOVALS):
+            closing = self._closing(plan_id)
+            if closing:
+                self._commit(closing)
+            if self.remove_tree(self._paths.batch(plan_id)):
+                return
+        raise ConflictError(f"plan {plan_id} is written to while it is removed; remove it again later")
+
+    def remove_tree(self, path: str) -> bool:
+        """Remove a node and all below it, deepest first, behind the fence; False when something changed meanwhile."""
+        doomed = self._below(path)
+        for start in range(0, len(doomed), _MAX_OPERATIONS):
+            try:
+                self._fence.commit([Delete(each) for each in doomed[start : start + _MAX_OPERATIONS]])
+            except TransactionRefusedError:
+                return not self._below(path)
+        return True
+
+    def _below(self, path: str) -> list[str]:
+        levels = [[path]]
+        found: list[str] = []
+        while levels[-1]:
+            names = self._tree.children(levels[-1])
+            there = [(parent, children) for parent, children in zip(levels[-1], names, strict=True) if children is not None]
+            found.extend(parent for parent, _ in there)
+            levels.append([f"{parent}/{child}" for parent, children in there for child in children])
+        return found[::-1]
+
+    def _pointer(self) -> tuple[PlanPointer | None, Znode | None]:
+        node = self._tree.read([self._paths.plan])[0]
+        return (None if node is None else decode(node.data, PlanPointer, self._paths.plan)), node
+
+    def _move(self, pointer: PlanPointer, node: Znode | None, operations: Sequence[Operation]) -> None:
+        """Write `/plan`, based on `node`, in one transaction with `operations`."""
+        data = encode(pointer, self._paths.plan)
+        self._commit([*operations, Create(self._paths.plan, data) if node is None else Set(self._paths.plan, data, node.version)])
+
+    def _commit(self, operations: Sequence[Operation]) -> None:
+        try:
+            self._fence.commit(operations)
+        except TransactionRefusedError as refused:
+            raise ConflictError(
+                f"{refused.path} was changed by somebody else meanwhile; nothing was written, read the plan again"
+            ) from refused
+
+    def _closing(self, plan_id: str) -> list[Operation]:
+        """What closes a plan; nothing when it is closed already, or gone."""
+        path = self._paths.batch(plan_id)
+        node = self._tree.read([path])[0]
+        return [] if node is None or node.version != OPEN_VERSION else [Set(path, node.data, OPEN_VERSION)]
+
+    def _check_number(self, plan: Plan, pointer: PlanPointer | None) -> None:
+        newest = max((plan_number(known) for known in [*self.known(), *([pointer.id] if pointer else [])]), default=0)
+        if plan_number(plan.plan_id) <= newest:
+            raise ConflictError(
+                f"plan {plan.plan_id} is not above plan {newest}, which {self._paths.base} knows; choose a higher number"
+            )
+
+    def _not_current(self, plan_id: str, pointer: PlanPointer | None) -> ConflictError:
+        newest = "there is no plan" if pointer is None else f"{pointer.id} is ({pointer.status})"
+        return ConflictError(
+            f"plan {plan_id} is not the newest plan of {self._paths.base}, {newest}; only the newest can be closed and settled"
+        )
+
+    def _chunks(self, plan: Plan) -> Iterator[list[Operation]]:
+        batch = self._paths.batch(plan.plan_id)
+        header = PlanHeader(
+            created_ms=plan.created_ms,
+            until_ms=plan.until_ms,
+            tasks=len(plan.tasks),
+            storms=plan.storms,
+            format=plan.format,
+        )
+        chunk: list[Operation] = [Create(batch, encode(header, batch))]
+        chunk_bytes = 0
+        for task, task_plan in enumerate(plan.tasks):
+            path = self._paths.task(plan.plan_id, task)
+            data = encode(task_plan, path)
+            if len(chunk) == _MAX_OPERATIONS or chunk_bytes + len(data) > MAX_VALUE_BYTES:
+                yield chunk
+                chunk, chunk_bytes = [], 0
+            chunk.append(Create(path, data))
+            chunk_bytes += len(data)
+        yield chunk
+
+
+def _is_plan_id(name: str) -> bool:
+    try:
+        plan_number(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,164 @@
+"""The report of a plan and the mark of an application that tracks its records, as znodes.
+
+A report is fenced by its plan, as ends are: each of its writes checks that `batches/<planId>` is in the version of an open
+plan. It is done when its node is set over the version that its opener made; parts, if it has any, are written before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from state.codec.reports import (
+    decode_header,
+    decode_policy,
+    decode_report,
+    encode_open_report,
+    encode_policy,
+    encode_report,
+)
+from state.errors import ConflictError, PlanClosedError
+from state.failpoint import failpoint
+from state.report import OpenReport, OutcomePolicy, PlanReport, ReportStatus
+from state.znodes.paths import valid_name
+from state.znodes.plans import OPEN_VERSION
+from state.znodes.tree import Check, Create, Delete, Set, TransactionRefusedError, ZnodeTree
+
+if TYPE_CHECKING:
+    from state.znodes.fence import Fence
+    from state.znodes.paths import ZookeeperPaths
+
+_MAX_ROUNDS = 8  # each needs somebody else to write between our read and our write
+
+
+class ReportZnodes:
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
+        self._tree = tree
+        self._paths = paths
+        self._fence = fence
+
+    # the mark -------------------------------------------------------------------------------------------------
+    def read_policy(self) -> OutcomePolicy | None:
+        path = self._paths.tracked
+        node = self._tree.read([path])[0]
+        return None if node is None else decode_policy(node.data, path)
+
+    def mark_tracked(self, policy: OutcomePolicy) -> None:
+        path = self._paths.tracked
+        data = encode_policy(policy, path)
+        for _ in range(_MAX_ROUNDS):
+            node = self._tree.read([path])[0]
+            if node is not None and node.data == data:
+                return
+            self._tree.ensure(self._paths.base)
+            try:
+                self._tree.commit([Create(path, data) if node is None else Set(path, data, node.version)])
+            except TransactionRefusedError:
+                continue  # somebody else has written it, or this one's answer was lost
+            return
+        raise ConflictError(f"{path} is written to by several processes; let only one query track the application")
+
+    def clear_policy(self) -> None:
+        there = self._tree.read([self._paths.tracked])[0] is not None
+        try:
+            self._fence.commit([Delete(self._paths.tracked)] if there else [])
+        except TransactionRefusedError:
+            return  # somebody else has just removed it
+
+    # the report -----------------------------------------------------------------------------------------------
+    def open(self, plan_id: str, token: str) -> OpenReport:
+        path = self._paths.report(plan_id)
+        data = encode_open_report(valid_name("report token", token), path)
+        for _ in range(_MAX_ROUNDS):
+            node = self._tree.read([path])[0]
+            write = Create(path, data) if node is None else Set(path, data, node.version)
+            opened = OpenReport(
+                plan_id=plan_id, token=token, version=0 if node is None else node.version + 1, reopened=node is not None
+            )
+            try:
+                self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), write])
+            except TransactionRefusedError as refused:
+                if refused.index == 0:
+                    raise _closed(plan_id) from refused
+                if not (refused.uncertain and self._stands(opened, ReportStatus.OPEN, opened.version)):
+                    continue  # somebody else has just opened it
+            return opened
+        raise ConflictError(f"{path} is written to by several processes; let only one query track the application")
+
+    def finish(self, opened: OpenReport, report: PlanReport) -> None:
+        path = self._paths.report(opened.plan_id)
+        if self._is_done(opened):
+            return  # of a call whose answer was lost
+        if not self._stands(opened, ReportStatus.OPEN, opened.version):
+            raise self._overtaken(opened)
+        header, parts = encode_report(opened, report, path)
+        for part, data in enumerate(parts):
+            self._write_part(opened, part, data)
+            failpoint("report-part-written")
+        try:
+            self._tree.commit([Check(self._paths.batch(opened.plan_id), OPEN_VERSION), Set(path, header, opened.version)])
+        except TransactionRefusedError as refused:
+            if not self._is_done(opened):
+                raise self._overtaken(opened) from refused
+        failpoint("report-done")
+
+    def read(self, plan_id: str) -> PlanReport | None:
+        path = self._paths.report(plan_id)
+        node = self._tree.read([path])[0]
+        header = None if node is None else decode_header(node.data, path)
+        if header is None or header.status is ReportStatus.OPEN:
+            return None
+        # One at a time: together they might be more than one answer holds.
+        parts = [self._read_part(plan_id, header.token, header.opened_version, part) for part in range(header.parts)]
+        return decode_report(header, parts, path)
+
+    def _write_part(self, opened: OpenReport, part: int, data: bytes) -> None:
+        """Write it for this opening only: one who was overtaken leaves nothing behind."""
+        path = self._paths.report_part(opened.plan_id, opened.token, opened.version, part)
+        for _ in range(_MAX_ROUNDS):
+            node = self._tree.read([path])[0]
+            if node is not None and node.data == data:
+                return
+            write = Create(path, data) if node is None else Set(path, data, node.version)
+            fence = [
+                Check(self._paths.batch(opened.plan_id), OPEN_VERSION),
+                Check(self._paths.report(opened.plan_id), opened.version),
+            ]
+            try:
+                self._tree.commit([*fence, write])
+            except TransactionRefusedError as refused:
+                if refused.index < len(fence):
+                    raise self._overtaken(opened) from refused
+                continue  # this one's answer was lost
+            return
+        raise ConflictError(f"{path} is written to by somebody else; nothing of the report counts")
+
+    def _read_part(self, plan_id: str, token: str, version: int, part: int) -> bytes | None:
+        node = self._tree.read([self._paths.report_part(plan_id, token, version, part)])[0]
+        return None if node is None else node.data
+
+    def _stands(self, opened: OpenReport, status: ReportStatus, version: int) -> bool:
+        """Whether the node is in this version and status, by the opener's own hand."""
+        path = self._paths.report(opened.plan_id)
+        node = self._tree.read([path])[0]
+        if node is None or node.version != version:
+            return False
+        header = decode_header(node.data, path)
+        return header.token == opened.token and header.status is status
+
+    def _is_done(self, opened: OpenReport) -> bool:
+        return self._stands(opened, ReportStatus.DONE, opened.version + 1)
+
+    def _overtaken(self, opened: OpenReport) -> PlanClosedError | ConflictError:
+        batch = self._tree.read([self._paths.batch(opened.plan_id)])[0]
+        if batch is None or batch.version != OPEN_VERSION:
+            return _closed(opened.plan_id)
+        return ConflictError(
+            f"the report of plan {opened.plan_id} was opened by somebody else, or removed, since this batch began; nothing of "
+            "this batch is acked, its records come again"
+        )
+
+
+def _closed(plan_id: str) -> PlanClosedError:
+    return PlanClosedError(
+        f"plan {plan_id} is closed or gone, so its batch can report nothing (any more); its records come again"
+    )

@@ -1,0 +1,159 @@
+"""Shard states as znodes: compare-and-set each, behind the owner's fence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from state.codec.shard_states import decode_shard_state, encode_shard_state
+from state.codec.values import MAX_VALUE_BYTES
+from state.errors import CheckpointRegressionError, ConflictError, StateTooLargeError
+from state.state_store import StateChange, StoredState
+from state.znodes.paths import ZookeeperPaths, is_shard
+from state.znodes.tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, ZnodeTree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from state.shard_state import ShardState
+    from state.znodes.fence import Fence
+
+MAX_STATES_PER_WRITE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """One shard's part of a transaction: `version` is what it will be in, `state` what `data` stands for."""
+
+    path: str
+    state: ShardState
+    data: bytes
+    before: StoredState | None
+
+    @property
+    def version(self) -> int:
+        return 0 if self.before is None else self.before.version + 1
+
+
+class ShardZnodes:
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
+        self._tree = tree
+        self._paths = paths
+        self._fence = fence
+
+    def names(self) -> list[str]:
+        """Ids of the shards that have a node."""
+        names = self._tree.children([self._paths.base])[0]
+        return sorted(name for name in names or () if is_shard(name))
+
+    def load(self) -> Mapping[str, StoredState]:
+        shard_ids = self.names()
+        paths = [self._paths.shard_state(shard_id) for shard_id in shard_ids]
+        return {
+            shard_id: StoredState(decode_shard_state(node.data, shard_id, path), node.version)
+            for shard_id, path, node in zip(shard_ids, paths, self._tree.read(paths), strict=True)
+            if node is not None
+        }
+
+    def save(self, changes: Sequence[StateChange]) -> list[StoredState]:
+        writes = [self._write(change) for change in changes]
+        _check_size(writes, self._paths.base)
+        if not writes:
+            return []
+        operations = list(self._operations(writes))
+        try:
+            self._fence.commit(operations)
+        except TransactionRefusedError as refused:
+            raise conflict(refused) from refused
+        return [StoredState(write.state, write.version) for write in writes]
+
+    def remove(self, states: Sequence[StoredState]) -> None:
+        if len(states) > MAX_STATES_PER_WRITE:
+            raise StateTooLargeError(
+                f"{len(states)} shard states under {self._paths.base} are more than one transaction removes "
+                f"({MAX_STATES_PER_WRITE}); remove them in parts"
+            )
+        folders = [self._paths.shard(stored.state.shard_id) for stored in states]
+        operations: list[Operation] = []
+        for stored, folder, children in zip(states, folders, self._tree.children(folders), strict=True):
+            path = self._paths.shard_state(stored.state.shard_id)
+            operations += [Check(path, stored.version), Delete(path)]
+            if children is not None and len(children) == 1:
+                operations.append(Delete(folder))  # else something of another program's is in it
+        if not operations:
+            return
+        try:
+            self._fence.commit(operations)
+        except TransactionRefusedError as refused:
+            raise conflict(refused) from refused
+
+    def _write(self, change: StateChange) -> _Write:
+        _check_checkpoint(change)
+        path = self._paths.shard_state(change.after.shard_id)
+        data, state = encode_shard_state(change.after, path)
+        return _Write(path, state, data, change.before)
+
+    def _operations(self, writes: Iterable[_Write]) -> Iterator[Operation]:
+        created = [write for write in writes if write.before is None]
+        folders = [self._paths.shard(write.state.shard_id) for write in created]
+        for folder, node in zip(folders, self._tree.read(folders), strict=True):
+            if node is None:
+                yield Create(folder, b"")
+        for write in writes:
+            yield Create(write.path, write.data) if write.before is None else Set(write.path, write.data, write.before.version)
+
+
+def split_changes(changes: Iterable[StateChange], most_states: int = MAX_STATES_PER_WRITE) -> Iterator[list[StateChange]]:
+    """The changes in lists that `save_states` takes at a time: at most 500 states (or fewer, as asked) and 512 KB."""
+    batch: list[StateChange] = []
+    batch_bytes = 0
+    for change in changes:
+        size = len(encode_shard_state(change.after, change.after.shard_id)[0])
+        if batch and (len(batch) >= min(most_states, MAX_STATES_PER_WRITE) or batch_bytes + size > MAX_VALUE_BYTES):
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(change)
+        batch_bytes += size
+    if batch:
+        yield batch
+
+
+def _check_size(writes: Sequence[_Write], base: str) -> None:
+    total = sum(len(write.data) for write in writes)
+    if len(writes) > MAX_STATES_PER_WRITE or total > MAX_VALUE_BYTES:
+        raise StateTooLargeError(
+            f"{len(writes)} shard states of {total} bytes under {base} are more than one transaction takes "
+            f"({MAX_STATES_PER_WRITE} states, {MAX_VALUE_BYTES} bytes); write them in parts"
+        )
+    if len({write.path for write in writes}) < len(writes):
+        raise ValueError(f"a shard under {base} occurs twice in one write; merge its changes first")
+
+
+def _check_checkpoint(change: StateChange) -> None:
+    if change.before is None:
+        return
+    before, after = change.before.state, change.after
+    if before.shard_id != after.shard_id:
+        raise ValueError(
+            f"a change of shard {after.shard_id} is based on shard {before.shard_id}; pass the state of the same shard"
+        )
+    went_back = before.checkpoint is not None and (after.checkpoint is None or after.checkpoint < before.checkpoint)
+    if went_back or (before.finished and not after.finished):
+        raise CheckpointRegressionError(
+            f"the checkpoint of shard {after.shard_id} would move back from {_shown(before)} to {_shown(after)}; "
+            "load the states again"
+        )
+
+
+def _shown(state: ShardState) -> str:
+    return f"SHARD_END after {state.checkpoint}" if state.finished else str(state.checkpoint_text)
+
+
+def conflict(refused: TransactionRefusedError) -> ConflictError:
+    """What a write says that was based on what is no longer there."""
+    what = {
+        Refusal.NO_NODE: "was removed",
+        Refusal.NODE_EXISTS: "was created by somebody else",
+        Refusal.BAD_VERSION: "was changed by somebody else",
+    }.get(refused.refusal, refused.refusal.value)
+    return ConflictError(f"{refused.path} {what} since it was read; nothing was written, load the states again")

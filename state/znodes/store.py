@@ -1,0 +1,200 @@
+"""The state store over a tree of znodes: the rules once, for ZooKeeper and for memory.
+
+The contract is in `state_store`; ownership is in `fence` and `claim`, shard states in `shard_znodes`, their list in
+`shard_list_znodes`, plans in `plan_znodes`, reports in `report_znodes`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from state.codec.values import decode, encode
+from state.errors import StateError, StreamMismatchError
+from state.state_store import OwnerInfo, ShardList, StartPin, StateChange, StoredState, StreamIdentity
+from state.znodes.claim import Claims
+from state.znodes.fence import Fence
+from state.znodes.plans import PlanZnodes
+from state.znodes.reports import ReportZnodes
+from state.znodes.shard_list import ShardListZnodes
+from state.znodes.shard_states import ShardZnodes
+from state.znodes.tree import Create, TransactionRefusedError, ZnodeTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
+    from state.report import OpenReport, OutcomePolicy, PlanReport
+    from state.task_share import TaskShare
+    from state.znodes.paths import ZookeeperPaths
+
+
+class ZnodeStateStore:
+    """A `StateStore`. `reset_command` is what the errors tell a user to run to start anew. No I/O before the first call."""
+
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, *, reset_command: str) -> None:
+        self._tree = tree
+        self._paths = paths
+        self._reset_command = reset_command
+        self._claims = Claims(tree, paths)
+        self._fence = Fence(tree, paths, self._claims)
+        self._shard_list = ShardListZnodes(tree, paths, self._fence, self._claims)
+        self._shards = ShardZnodes(tree, paths, self._fence)
+        self._plans = PlanZnodes(tree, paths, self._fence)
+        self._reports = ReportZnodes(tree, paths, self._fence)
+
+    # ownership ------------------------------------------------------------------------------------------------
+    def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
+        return self._fence.acquire(owner, timeout_s=timeout_s, task=task)
+
+    def release(self) -> None:
+        self._fence.release()
+
+    def close(self) -> None:
+        self._fence.forget()
+        self._tree.close()
+
+    def read_owner(self) -> OwnerInfo | None:
+        """Who holds the ownership now, if anybody does; of several tasks, the first."""
+        return next((holder.info for holder in self._claims.holders()), None)
+
+    def read_tasks(self) -> Mapping[TaskShare, OwnerInfo]:
+        """Which tasks share the ownership now, in order; none while one process has it whole."""
+        return {holder.task: holder.info for holder in self._claims.holders() if holder.task is not None}
+
+    def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
+        """Remove all state of the application and stream; returns how many shards had some.
+
+        Raises `OwnedByAnotherError` while another live owner holds it. The ownership is given up afterwards. `epoch`
+        stays, counted up, so that no process from before the reset can take itself for the owner later.
+        """
+        self._fence.acquire(owner, timeout_s=timeout_s)
+        try:
+            shards = len(self._shards.names())
+            for name in self._tree.children([self._paths.base])[0] or ():
+                path = f"{self._paths.base}/{name}"
+                if path not in {self._paths.epoch, self._paths.owner} and not self._plans.remove_tree(path):
+                    raise StateError(f"{path} is written to while it is removed; stop what writes there and reset again")
+        finally:
+            self._fence.release()
+        return shards
+
+    # identity and start ---------------------------------------------------------------------------------------
+    def bind_stream(self, identity: StreamIdentity) -> None:
+        stored = self._create_once(self._paths.identity, encode(identity, self._paths.identity), fenced=self._fence.ever_held)
+        known = decode(stored, StreamIdentity, self._paths.identity)
+        if (known.arn, known.created_ms) == (identity.arn, identity.created_ms):
+            return
+        if known.arn == identity.arn:
+            what = (
+                f"stream {identity.arn} was deleted and created again: the state is of the one created at "
+                f"{_time(known.created_ms)}, the stream is now the one created at {_time(identity.created_ms)}"
+            )
+        else:
+            what = f"the state of application {self._paths.application!r} is of stream {known.arn}, not of {identity.arn}"
+        raise StreamMismatchError(f"{what}; use another application name, or drop the old state with: {self._reset_command}")
+
+    def read_stream(self) -> StreamIdentity | None:
+        """The stream that the state is bound to."""
+        node = self._tree.read([self._paths.identity])[0]
+        return None if node is None else decode(node.data, StreamIdentity, self._paths.identity)
+
+    def read_start(self) -> StartPin | None:
+        node = self._tree.read([self._paths.start])[0]
+        return None if node is None else decode(node.data, StartPin, self._paths.start)
+
+    def pin_start(self, pin: StartPin) -> StartPin:
+        stored = self._create_once(self._paths.start, encode(pin, self._paths.start), fenced=False)
+        return decode(stored, StartPin, self._paths.start)
+
+    # shards ---------------------------------------------------------------------------------------------------
+    def load_states(self) -> Mapping[str, StoredState]:
+        return self._shards.load()
+
+    def save_states(self, changes: Sequence[StateChange]) -> list[StoredState]:
+        return self._shards.save(changes)
+
+    def remove_states(self, states: Sequence[StoredState]) -> None:
+        self._shards.remove(states)
+
+    def save_shard_list(self, shard_ids: Sequence[str]) -> None:
+        self._shard_list.save(shard_ids)
+
+    def read_shard_list(self) -> ShardList | None:
+        return self._shard_list.read()
+
+    def watch_shard_list(self, callback: Callable[[], None]) -> None:
+        self._shard_list.watch(callback)
+
+    def try_lead(self) -> bool:
+        return self._shard_list.try_lead()
+
+    # plans ----------------------------------------------------------------------------------------------------
+    def read_pointer(self) -> PlanPointer | None:
+        return self._plans.pointer()
+
+    def create_plan(self, plan: Plan) -> None:
+        self._plans.create(plan)
+
+    def known_plans(self) -> Sequence[str]:
+        return self._plans.known()
+
+    def read_plan(self, plan_id: str) -> Plan | None:
+        return self._plans.read(plan_id)
+
+    def read_task(self, plan_id: str, task: int) -> TaskPlan | None:
+        return self._plans.read_task(plan_id, task)
+
+    def close_plan(self, plan_id: str) -> None:
+        self._plans.close(plan_id)
+
+    def read_end(self, plan_id: str, task: int) -> TaskEnd | None:
+        return self._plans.read_end(plan_id, task)
+
+    def read_ends(self, plan_id: str) -> Mapping[int, TaskEnd]:
+        return self._plans.read_ends(plan_id)
+
+    def publish_end(self, plan_id: str, task: int, end: TaskEnd) -> TaskEnd:
+        return self._plans.publish_end(plan_id, task, end)
+
+    def mark_settled(self, plan_id: str) -> None:
+        self._plans.mark_settled(plan_id)
+
+    def remove_plan(self, plan_id: str) -> None:
+        self._plans.remove(plan_id)
+
+    # outcomes -------------------------------------------------------------------------------------------------
+    def read_policy(self) -> OutcomePolicy | None:
+        return self._reports.read_policy()
+
+    def mark_tracked(self, policy: OutcomePolicy) -> None:
+        self._reports.mark_tracked(policy)
+
+    def clear_policy(self) -> None:
+        self._reports.clear_policy()
+
+    def open_report(self, plan_id: str, token: str) -> OpenReport:
+        return self._reports.open(plan_id, token)
+
+    def finish_report(self, opened: OpenReport, report: PlanReport) -> None:
+        self._reports.finish(opened, report)
+
+    def read_report(self, plan_id: str) -> PlanReport | None:
+        return self._reports.read(plan_id)
+
+    def _create_once(self, path: str, data: bytes, *, fenced: bool) -> bytes:
+        """What the node holds: `data`, if there was none. Fenced where an owner writes, so that a stale one creates nothing."""
+        while True:
+            node = self._tree.read([path])[0]
+            if node is not None:
+                return node.data
+            self._tree.ensure(self._paths.base)
+            try:
+                (self._fence if fenced else self._tree).commit([Create(path, data)])
+            except TransactionRefusedError:
+                continue  # somebody else has just created it
+            return data
+
+
+def _time(moment_ms: int) -> str:
+    return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

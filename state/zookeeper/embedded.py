@@ -1,0 +1,249 @@
+"""A real ZooKeeper server from the jars that PySpark ships: one per directory, shared by all processes that name it.
+
+`<directory>/lock` is locked (flock) by the server and by the small supervisor above it for as long as they live, so who
+runs is known from the kernel and never from a file that a crash left behind. `<directory>/running.json` has the
+address; the supervisor writes it when the server answers and removes it before it starts one. The first process
+that needs the server starts the supervisor and passes it the lock; the others wait for the address. The server
+listens on 127.0.0.1 only, keeps its port over restarts while that is free, outlives the process that started it, is
+started again when it crashes, and ends when nobody has been connected for some minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from state.errors import EmbeddedZookeeperError, InvalidStoreSettingError
+from state.ownership import process_start
+from state.zookeeper.connect_string import EMBEDDED_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEFAULT_IDLE_S = 300.0
+LOG_NAME = "server.log"
+LOCK_NAME = "lock"
+_RUNNING = "running.json"
+_USED = "used"
+_POLL_S = 0.05
+_STOP_S = 15.0
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The running server's address, and its processes with their starts, so that a reused pid is not taken for one of them."""
+
+    port: int
+    supervisor_pid: int
+    supervisor_start: str
+    server_pid: int
+    server_start: str
+
+
+def resolve_connect_string(text: str) -> str:
+    """The address of `embedded:<directory>`, whose server is started if it does not run; any other text as it is."""
+    directory = embedded_directory(text)
+    return text if directory is None else ensure_running(directory)
+
+
+def embedded_directory(text: str) -> Path | None:
+    """The absolute directory of `embedded:<directory>`, None for any other text."""
+    if not text.startswith(EMBEDDED_PREFIX):
+        return None
+    directory = text.removeprefix(EMBEDDED_PREFIX).strip()
+    if not directory:
+        raise InvalidStoreSettingError(f"{text!r} names no directory; use embedded:<directory>, like embedded:.zookeeper")
+    return Path(directory).expanduser().absolute()
+
+
+def ensure_running(directory: Path, *, timeout_s: float = 30.0, idle_s: float = DEFAULT_IDLE_S) -> str:
+    """The address of the directory's server, `127.0.0.1:<port>`; starts one if none runs. Blocks for at most `timeout_s`.
+
+    `idle_s`: the server ends after that long without a connection (for the one who starts it).
+    Raises `EmbeddedZookeeperError` when Java or PySpark is missing, or the server does not come up.
+    """
+    directory = directory.expanduser().absolute()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / _USED).touch()  # counts as use, so that the server does not end before the caller has connected
+    except OSError as exc:
+        raise EmbeddedZookeeperError(
+            f"the embedded ZooKeeper's directory {directory} cannot be written: {exc.strerror}; use another one"
+        ) from exc
+    deadline = time.monotonic() + timeout_s
+    started = False
+    while time.monotonic() < deadline:
+        with _try_lock(directory) as lock:
+            if lock is not None and started:
+                raise _failed(directory, "ended while it was starting")
+            if lock is not None:
+                _start_supervisor(directory, lock, idle_s)
+                started = True
+        running = read_running(directory)
+        if running is not None and answers(running.port):
+            return f"127.0.0.1:{running.port}"
+        threading.Event().wait(_POLL_S)
+    raise _failed(directory, f"did not answer within {timeout_s:g} s")
+
+
+def stop(directory: Path) -> None:
+    """End the directory's server, if one runs, and wait for it. Its data stays."""
+    directory = directory.expanduser().absolute()
+    if not directory.is_dir():
+        return
+    deadline = time.monotonic() + _STOP_S
+    signalled = False
+    while time.monotonic() < deadline:
+        with _try_lock(directory) as lock:
+            if lock is not None:
+                return
+        running = read_running(directory)
+        if running is not None and not signalled:
+            signalled = _signal(running.supervisor_pid, running.supervisor_start, signal.SIGTERM)
+            if not signalled:
+                _signal(running.server_pid, running.server_start, signal.SIGTERM)
+        threading.Event().wait(_POLL_S)
+    running = read_running(directory)
+    if running is not None:
+        _signal(running.supervisor_pid, running.supervisor_start, signal.SIGKILL)
+        _signal(running.server_pid, running.server_start, signal.SIGKILL)
+
+
+def read_running(directory: Path) -> Running | None:
+    """What the supervisor wrote when its server answered; None while there is nothing."""
+    try:
+        return msgspec.json.decode((directory / _RUNNING).read_bytes(), type=Running)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def write_running(directory: Path, running: Running | None) -> None:
+    """Replace it atomically, or remove it."""
+    path = directory / _RUNNING
+    if running is None:
+        path.unlink(missing_ok=True)
+        return
+    new = path.with_suffix(".new")
+    new.write_bytes(msgspec.json.encode(running))
+    new.replace(path)
+
+
+def answers(port: int) -> bool:
+    """Whether a ZooKeeper server on this port serves requests."""
+    return "Mode:" in four_letter_word(port, b"srvr")
+
+
+def four_letter_word(port: int, word: bytes) -> str:
+    """The answer to one of ZooKeeper's administrative words; empty when there is none."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2.0) as connection:
+            connection.sendall(word)
+            with connection.makefile("rb") as answer:
+                return answer.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def seconds_since_use(directory: Path, now_s: float) -> float:
+    """Seconds between the last `ensure_running` and `now_s` (since 1970)."""
+    try:
+        return now_s - (directory / _USED).stat().st_mtime
+    except OSError:
+        return float("inf")
+
+
+@contextlib.contextmanager
+def _try_lock(directory: Path) -> Iterator[int | None]:
+    """The locked file's descriptor, or None when somebody holds it. Closing it gives the lock up, unless a child has it."""
+    descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
+    """Start the supervisor with a copy of the lock. The process that is waited for here only forks it off."""
+    java, jars = find_java(), find_jars()
+    here = Path(__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH")]))}
+    with (directory / "supervisor.log").open("ab") as log:
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "state.zookeeper.embedded_supervisor",
+                str(directory),
+                str(lock),
+                java,
+                str(jars),
+                str(idle_s),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(lock,),
+            env=environment,
+            start_new_session=True,
+            check=False,
+        )
+
+
+def find_java() -> str:
+    """The `java` of JAVA_HOME, or on the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    candidate = shutil.which("java", path=str(Path(home) / "bin")) if home else None
+    java = candidate or shutil.which("java")
+    if java is None:
+        raise EmbeddedZookeeperError(
+            "the embedded ZooKeeper needs Java and found none; install Java 17 or newer, or set JAVA_HOME"
+        )
+    return java
+
+
+def find_jars() -> Path:
+    """The folder of PySpark's jars, else of SPARK_HOME's. PySpark is looked for, never imported: this package stands below it."""
+    spec = importlib.util.find_spec("pyspark")
+    homes = [Path(spec.origin).parent] if spec is not None and spec.origin is not None else []
+    homes += [Path(home) for home in [os.environ.get("SPARK_HOME")] if home]
+    for home in homes:
+        if any((home / "jars").glob("zookeeper-*.jar")):
+            return home / "jars"
+    raise EmbeddedZookeeperError(
+        "the embedded ZooKeeper is started from PySpark's jars, and there are none; "
+        "pip install 'pyspark>=4.2', or name a ZooKeeper server"
+    )
+
+
+def _failed(directory: Path, what: str) -> EmbeddedZookeeperError:
+    return EmbeddedZookeeperError(
+        f"the embedded ZooKeeper of {directory} {what}; {directory / LOG_NAME} and supervisor.log beside it say why"
+    )
+
+
+def _signal(pid: int, start: str, number: signal.Signals) -> bool:
+    """Send a signal to a process, if it is still the one that was meant."""
+    if start and process_start(pid) != start:
+        return False
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return False
+    return True

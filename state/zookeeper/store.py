@@ -1,0 +1,62 @@
+"""The state store in ZooKeeper."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from state.znodes.paths import ZookeeperPaths
+from state.znodes.store import ZnodeStateStore
+from state.zookeeper.connect_string import EMBEDDED_PREFIX, ConnectString
+from state.zookeeper.embedded import embedded_directory
+from state.zookeeper.tree import ZookeeperTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEFAULT_ROOT = "kinesis-spout"
+
+
+class ZookeeperStateStore(ZnodeStateStore):
+    """The `StateStore` of one application and stream in ZooKeeper.
+
+    `address`: `host:port,host:port/chroot`, or `embedded:<directory>` for the server of that directory. Connects with
+    the first call. It can be pickled, opened or not: the copy is unopened and owns nothing. A call blocks for at most
+    `operation_timeout_s`, the first one for `connect_timeout_s` besides. All times in seconds.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        application: str,
+        stream: str,
+        root: str = DEFAULT_ROOT,
+        session_timeout_s: float = 10.0,
+        operation_timeout_s: float = 15.0,
+        connect_timeout_s: float = 10.0,
+    ) -> None:
+        directory = embedded_directory(address)
+        if directory is not None:
+            address = f"{EMBEDDED_PREFIX}{directory}"  # the copy in another process may have another working directory
+        chroot = "" if directory is not None else ConnectString.parse(address).chroot
+        paths = ZookeeperPaths(chroot=chroot, root=root, application=application, stream=stream)
+        times = {
+            "session_timeout_s": session_timeout_s,
+            "operation_timeout_s": operation_timeout_s,
+            "connect_timeout_s": connect_timeout_s,
+        }
+        self._arguments: dict[str, Any] = {
+            "address": address,
+            "application": application,
+            "stream": stream,
+            "root": root,
+            **times,
+        }
+        tree = ZookeeperTree(address, **times)
+        elsewhere = "" if root == DEFAULT_ROOT else f" --zookeeper-root {root}"
+        command = f"kinesis-spout reset --application {application} --stream {stream} --zookeeper {address}{elsewhere}"
+        super().__init__(tree, paths, reset_command=command)
+
+    def __reduce__(self) -> tuple[Callable[[], ZookeeperStateStore], tuple[()]]:
+        return functools.partial(ZookeeperStateStore, **self._arguments), ()

@@ -1,0 +1,290 @@
+"""A tree of znodes in ZooKeeper, over kazoo: the only place where its errors are translated.
+
+kazoo retries a lost connection without end and answers a lost multi with an error that says nothing about whether it
+was done. Here every call has a time limit, and the retry of a transaction says that an earlier attempt may have landed
+(`TransactionRefusedError.uncertain`), so that the rules above this file can look.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient, TransactionRequest
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.retry import KazooRetry
+
+from state.errors import StateError, StoreUnavailableError
+from state.znodes.tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, Znode
+from state.zookeeper.connect_string import EMBEDDED_PREFIX, ConnectString
+from state.zookeeper.embedded import resolve_connect_string
+from state.zookeeper.multi_read import MAX_PATHS, NO_NODE, MultiRead
+from state.zookeeper.watch import NodeWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_log = logging.getLogger(__name__)
+_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_log.setLevel(logging.ERROR)  # a line per attempt to connect; what a user has to know is logged here, once
+
+_TRANSIENT = (
+    kazoo_errors.ConnectionLoss,
+    kazoo_errors.SessionExpiredError,
+    kazoo_errors.SessionMovedError,
+    kazoo_errors.OperationTimeoutError,
+)
+_REFUSALS: dict[type[Exception], Refusal] = {
+    kazoo_errors.NoNodeError: Refusal.NO_NODE,
+    kazoo_errors.NodeExistsError: Refusal.NODE_EXISTS,
+    kazoo_errors.BadVersionError: Refusal.BAD_VERSION,
+    kazoo_errors.NotEmptyError: Refusal.NOT_EMPTY,
+}
+_BYSTANDERS = (
+    kazoo_errors.RolledBackError,
+    kazoo_errors.RuntimeInconsistency,
+)  # operations of a refused multi that were not the reason
+
+
+class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    def multi_read_async(self, paths: Sequence[str]) -> Any:
+        """Send one `MultiRead`; its answer comes as kazoo's own answers do."""
+        result = self.handler.async_result()
+        self._call(MultiRead(paths), result)
+        return result
+
+
+class ZookeeperTree:
+    """A `ZnodeTree` over one kazoo client, which is connected by the first call, and anew in a forked process."""
+
+    def __init__(self, address: str, *, session_timeout_s: float, operation_timeout_s: float, connect_timeout_s: float) -> None:
+        self._address = address
+        self._session_timeout_s = session_timeout_s
+        self._operation_timeout_s = operation_timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._connecting = threading.Lock()
+        self._pid = 0
+        self._client: Any = None
+        self._connected = threading.Event()
+        self._watches: list[NodeWatch] = []
+        self._inherited: list[Any] = []  # clients of the process that this one was forked from: theirs to close
+
+    def read(self, paths: Sequence[str]) -> list[Znode | None]:
+        def issue(client: Any) -> list[Any]:
+            parts = range(0, len(paths), MAX_PATHS)
+            return [client.sync_async("/"), *(client.multi_read_async(paths[start : start + MAX_PATHS]) for start in parts)]
+
+        answers = [answer for part in self._call(issue)[1:] for answer in part] if paths else []
+        return [self._node(answer, path) for answer, path in zip(answers, paths, strict=True)]
+
+    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
+        def issue(client: Any) -> list[Any]:
+            return [client.sync_async("/"), *(client.get_children_async(path) for path in paths)]
+
+        return (
+            [None if isinstance(answer, kazoo_errors.NoNodeError) else list(answer) for answer in self._call(issue)[1:]]
+            if paths
+            else []
+        )
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        attempts = 0
+
+        def issue(client: Any) -> list[Any]:
+            nonlocal attempts
+            attempts += 1
+            transaction = client.transaction()
+            for operation in operations:
+                _add(transaction, operation)
+            return [transaction.commit_async()]
+
+        results = self._call(issue)[0]
+        for index, result in enumerate(results):
+            if isinstance(result, Exception) and not isinstance(result, _BYSTANDERS):
+                refusal = _REFUSALS.get(type(result))
+                if refusal is None:
+                    raise self._translated(result, operations[index].path) from result
+                raise TransactionRefusedError(index, refusal, operations[index].path, uncertain=attempts > 1)
+        return [_version(operation, result) for operation, result in zip(operations, results, strict=True)]
+
+    def ensure(self, path: str) -> None:
+        if self.read([path])[0] is not None:
+            return  # nodes above it may be none that can be read here, so they are not looked at
+        try:
+            self.commit([Create(path, b"")])
+        except TransactionRefusedError as refused:
+            if refused.refusal is Refusal.NO_NODE:
+                self.ensure(path.rpartition("/")[0])
+                self.ensure(path)
+
+    def session_id(self) -> int:
+        deadline = time.monotonic() + self._operation_timeout_s
+        while (session := self._connected_client(deadline).client_id) is None:
+            pass  # the connection was lost just now: it is waited for above
+        return int(session[0])
+
+    def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            changed = threading.Event()
+
+            def issue(client: Any, changed: threading.Event = changed) -> list[Any]:
+                return [client.exists_async(path, watch=lambda _: changed.set())]
+
+            stat = self._call(issue)[0]
+            if stat is None or stat.ephemeralOwner != owner_session:
+                return True
+            if not changed.wait(max(0.0, deadline - time.monotonic())):
+                return False
+
+    def watch(self, path: str, callback: Callable[[], None]) -> None:
+        self._open()  # so that one of this process is added to this process's
+        watch = NodeWatch(path, callback)
+        self._watches.append(watch)
+        try:
+            self._call(lambda client: [watch.set(client)])
+        except StateError:
+            self._watches.remove(watch)
+            raise
+
+    def close(self) -> None:
+        with self._connecting:
+            client, self._client = self._client, None
+            self._watches = []
+            if client is not None and self._pid == os.getpid():
+                _stop(client)
+
+    def _call(self, issue: Callable[[Any], list[Any]]) -> list[Any]:
+        """The answers of the requests that `issue` sends, sent again as a whole after a lost connection.
+
+        `NoNodeError` is an answer, every other error of ZooKeeper is raised.
+        """
+        deadline = time.monotonic() + self._operation_timeout_s
+        while True:
+            client = self._connected_client(deadline)
+            try:
+                return [_answer(each, deadline) for each in issue(client)]
+            except _TRANSIENT as exc:
+                if time.monotonic() >= deadline:
+                    raise self._unavailable(self._operation_timeout_s) from exc
+            except KazooTimeoutError as exc:
+                raise self._unavailable(self._operation_timeout_s) from exc
+            except kazoo_errors.KazooException as exc:
+                raise self._translated(exc, self._address) from exc
+
+    def _connected_client(self, deadline: float) -> Any:
+        while True:
+            client = self._open()
+            if self._connected.is_set():
+                return client
+            if self._revive(client) and not self._connected.wait(max(0.0, deadline - time.monotonic())):
+                raise self._unavailable(self._operation_timeout_s)
+
+    def _open(self) -> Any:
+        if self._pid != os.getpid():
+            if self._client is not None:
+                self._inherited.append(self._client)
+            self._connecting, self._client, self._pid = threading.Lock(), None, os.getpid()
+            self._watches = []  # the other process's
+        with self._connecting:
+            if self._client is None:
+                self._client = self._connect()
+            return self._client
+
+    def _connect(self) -> Any:
+        servers = ConnectString.parse(resolve_connect_string(self._address))
+        if not servers.is_known():
+            raise StoreUnavailableError(
+                f"no host of the ZooKeeper address {self._address!r} is known by that name; check the names"
+            )
+        client = _Client(
+            hosts=servers.hosts(),
+            timeout=self._session_timeout_s,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=2.0, sleep_func=time.sleep),  # noqa: TID251  # kazoo insists that it be its handler's own
+            logger=_kazoo_log,
+        )
+        self._connected = client.start_async()
+        if not self._connected.wait(self._connect_timeout_s):
+            # kazoo's stop waits for the connection attempt, which may take longer than a user should
+            threading.Thread(target=_stop, args=(client,), daemon=True).start()
+            raise self._unavailable(self._connect_timeout_s)
+        client.add_listener(functools.partial(self._on_state, client))
+        self._on_state(client, KazooState.CONNECTED)
+        return client
+
+    def _on_state(self, client: Any, state: str) -> None:
+        if state == KazooState.SUSPENDED:
+            _log.warning("the connection to ZooKeeper at %s was lost; connecting again", self._address)
+        elif state == KazooState.CONNECTED:
+            for watch in tuple(self._watches):
+                watch.set_and_tell(client)
+
+    def _revive(self, client: Any) -> bool:
+        """False when the client had given up and was dropped. One that lost its connection reconnects by itself."""
+        if client.client_state in {KeeperState.CLOSED, KeeperState.AUTH_FAILED}:
+            with self._connecting:
+                if self._client is client:
+                    self._client = None
+                    _stop(client)
+            return False
+        if self._address.startswith(EMBEDDED_PREFIX):
+            client.set_hosts(resolve_connect_string(self._address))  # starts the server, if it is gone
+        return True
+
+    def _unavailable(self, waited_s: float) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"ZooKeeper at {self._address} did not answer within {waited_s:g} s; "
+            "check that the servers run, and that they can be reached from here"
+        )
+
+    def _node(self, answer: Znode | int, path: str) -> Znode | None:
+        if isinstance(answer, int) and answer != NO_NODE:
+            raise self._translated(kazoo_errors.EXCEPTIONS[answer](), path)
+        return None if isinstance(answer, int) else answer
+
+    def _translated(self, exc: Exception, where: str) -> StateError:
+        if isinstance(exc, kazoo_errors.NoAuthError | kazoo_errors.AuthFailedError):
+            return StateError(f"ZooKeeper at {self._address} allows no access to {where}; check the access control lists there")
+        return StoreUnavailableError(
+            f"ZooKeeper at {self._address} refused a request for {where}: {type(exc).__name__} {exc}; see its log"
+        )
+
+
+def _add(transaction: TransactionRequest, operation: Operation) -> None:
+    match operation:
+        case Check(path, version):
+            transaction.check(path, version)
+        case Create(path, data, ephemeral):
+            transaction.create(path, data, ephemeral=ephemeral)
+        case Set(path, data, version):
+            transaction.set_data(path, data, version)
+        case Delete(path):
+            transaction.delete(path)
+
+
+def _version(operation: Operation, result: Any) -> int:
+    if isinstance(operation, Set):
+        return int(result.version)
+    return 0 if isinstance(operation, Create) else -1
+
+
+def _answer(pending: Any, deadline: float) -> Any:
+    try:
+        return pending.get(timeout=max(0.0, deadline - time.monotonic()))
+    except kazoo_errors.NoNodeError as exc:
+        return exc
+
+
+def _stop(client: Any) -> None:
+    """Close the session and the connection. kazoo raises when its threads end too slowly: they are daemons, so let them."""
+    try:
+        client.stop()
+        client.close()
+    except kazoo_errors.KazooException:
+        _log.debug("the ZooKeeper client did not stop in time", exc_info=True)
