@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from botocore.parsers import JSONParser
 from botocore.session import get_session
 
-from kinesis_spout.get_records_decoder import decode_get_records
+from kinesis_spout.service.get_records_decoder import decode_get_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable

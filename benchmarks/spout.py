@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks.replay_server import serve
 from kinesis_spout.config import AwsConfig
-from kinesis_spout.spout import KinesisSpout, SpoutConfig
+from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 
 SHARDS, RECORD_BYTES = 4, 100

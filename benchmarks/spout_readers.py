@@ -46,7 +46,7 @@ class Seen:
 def spout(endpoint_url: str, records: int, seen: Seen) -> None:
     """With tracking, round robin, acks record by record, commits once a second."""
     from kinesis_spout.config import AwsConfig, ReadRate  # noqa: PLC0415  # not there in the process of async-kinesis
-    from kinesis_spout.spout import KinesisSpout, SpoutConfig  # noqa: PLC0415
+    from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig  # noqa: PLC0415
 
     config = SpoutConfig(
         stream=STREAM,

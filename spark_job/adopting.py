@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.aggregates import refuse_aggregates
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
-from kinesis_spout.retry_reader import RetryReader
-from kinesis_spout.retry_room import RetryRoom
-from kinesis_spout.shard_getter import KinesisShardGetter
+from kinesis_spout.reading.kpl import refuse_aggregates
+from kinesis_spout.reading.retry_reader import RetryReader
+from kinesis_spout.reading.retry_room import RetryRoom
+from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from spark_job.rows import to_rows
 from state.position import Position
 from state.sequence_number import SequenceNumber
@@ -20,7 +20,7 @@ from state.sequence_number import SequenceNumber
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesis_spout.page import Page
+    from kinesis_spout.reading.page import Page
     from spark_job.settings import SourceSettings
     from spark_job.worker import WorkerServices
     from state.plan import PlannedRetry, ShardEnd, TaskEnd, TaskPlan

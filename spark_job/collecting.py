@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from kinesis_spout.aggregates import refuse_aggregates
-from kinesis_spout.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.errors import ShardNotFoundError
-from kinesis_spout.no_more import no_more
-from kinesis_spout.payload import fitting_records, payload_bytes
-from kinesis_spout.round_robin import RoundRobinReader
-from kinesis_spout.shard_getter import KinesisShardGetter
+from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
+from kinesis_spout.reading.kpl import refuse_aggregates
+from kinesis_spout.reading.no_more import no_more
+from kinesis_spout.reading.round_robin import RoundRobinReader
+from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.service.payload import fitting_records, payload_bytes
 from spark_job.collecting_retries import NO_RETRIES, FoundRetries, collect_retries
 from state.plan import ShardEnd, ShardSlice, TaskPlan
 from state.sequence_number import SequenceNumber
@@ -23,8 +23,8 @@ from state.sequence_number import SequenceNumber
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kinesis_spout.page import Page
-    from kinesis_spout.retry_reader import Delivery
+    from kinesis_spout.reading.page import Page
+    from kinesis_spout.reading.retry_reader import Delivery
     from spark_job.settings import SourceSettings
     from spark_job.worker import WorkerServices
 

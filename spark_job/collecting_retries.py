@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kinesis_spout.aggregates import refuse_aggregates
-from kinesis_spout.payload import payload_bytes
-from kinesis_spout.retry_reader import Delivery, RetryReader
-from kinesis_spout.retry_room import RetryRoom
+from kinesis_spout.reading.kpl import refuse_aggregates
+from kinesis_spout.reading.retry_reader import Delivery, RetryReader
+from kinesis_spout.reading.retry_room import RetryRoom
+from kinesis_spout.service.payload import payload_bytes
 
 if TYPE_CHECKING:
     from spark_job.settings import SourceSettings

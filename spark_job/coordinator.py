@@ -11,8 +11,8 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.shard_catalog import ShardCatalog
-from kinesis_spout.start import pin_start
+from kinesis_spout.shards.catalog import ShardCatalog
+from kinesis_spout.shards.start_position import pin_start
 from spark_job.available_now import AvailableNowRun
 from spark_job.outcome_watch import OutcomeWatch
 from spark_job.planner import PlanLimits, make_plan

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import AwsConfig, StreamRef, nearest_name
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.record_putter import OutgoingRecord, RecordPutter
+from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from spark_job.letter import Letter, letter_of, letters_with_plain_times
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kinesis_spout.cli_console import errors, root_options
-from kinesis_spout.cli_errors import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.console import errors, root_options
+from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
 from spark_job import demo_report
 from spark_job.demo_flights import SHARD_COUNT, TOTAL
 from spark_job.demo_manifest import DemoDirectory

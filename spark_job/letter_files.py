@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
 
-from kinesis_spout.cli_errors import CliError
+from kinesis_spout.cli.errors import CliError
 from spark_job.letter import LETTER_COLUMNS, LETTER_DDL
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kinesis_spout.config import parse_bool, parse_duration_ms, parse_size_bytes
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.start import StartWish
+from kinesis_spout.shards.start_position import StartWish
 from state.errors import InvalidPositionError, InvalidStoreSettingError
 from state.position import StartingPosition
 from state.znodes.paths import valid_name

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kinesis_spout.shard_assigner import assign
+from kinesis_spout.shards.assignment import assign
 from spark_job.retry_planner import MOST_ENTRIES_PER_TASK, DueRetry, most_urgent
 from state.plan import Plan, ShardSlice, TaskPlan
 

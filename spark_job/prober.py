@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Executor
 
-    from kinesis_spout.kinesis_client import KinesisClient
+    from kinesis_spout.service.client import KinesisClient
     from state.position import Position
 
 MOST_CONCURRENT = 16

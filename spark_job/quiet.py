@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-from kinesis_spout.cli_errors import CliError
+from kinesis_spout.cli.errors import CliError
 
 STDOUT = 1
 STDERR = 2

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
-from kinesis_spout.record_putter import OutgoingRecord, RecordPutter
+from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from spark_job.letter import in_chunks
 from spark_job.letter_files import LetterFiles
 from spark_job.redrive_ledger import RedriveLedger

@@ -12,9 +12,9 @@ from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.prompt import Confirm
 
-from kinesis_spout.cli_connection import parse_pairs
-from kinesis_spout.cli_console import errors, root_options
-from kinesis_spout.cli_errors import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.console import errors, root_options
+from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.shared_options import parse_pairs
 from kinesis_spout.clock import SystemClock
 from spark_job.query_failure import failure_sentence
 from spark_job.quiet import Screen, quiet

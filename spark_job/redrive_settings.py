@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kinesis_spout.cli_connection import CONNECTION_OPTIONS, aws_config
+from kinesis_spout.cli.shared_options import CONNECTION_OPTIONS, aws_config
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import ConfigError
 from spark_job.options import OPTIONS

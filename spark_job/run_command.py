@@ -11,9 +11,9 @@ from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.markup import escape
 
-from kinesis_spout.cli_connection import parse_pairs
-from kinesis_spout.cli_console import errors, root_options
-from kinesis_spout.cli_errors import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.console import errors, root_options
+from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.shared_options import parse_pairs
 from spark_job.preflight import refuse_embedded_on_cluster
 from spark_job.query_failure import failure_sentence
 from spark_job.quiet import quiet

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from kinesis_spout.cli_errors import CliError
+from kinesis_spout.cli.errors import CliError
 from spark_job.batch_writer import FILE_FORMATS, BatchWriter
 from spark_job.query_failure import failure_sentence
 from spark_job.run_progress import Progress, ProgressLine
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from kinesis_spout.cli_errors import StopSignals
+    from kinesis_spout.cli.errors import StopSignals
     from spark_job.kinesis_source import KinesisSource
 
 POLL_S = 0.5

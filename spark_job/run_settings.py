@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kinesis_spout.cli_errors import CliError
+from kinesis_spout.cli.errors import CliError
 from spark_job.kinesis_source import KinesisSource
 from spark_job.settings import texts_from_options
 

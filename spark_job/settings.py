@@ -16,7 +16,7 @@ from spark_job.options import OPTIONS, Option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesis_spout.start import StartWish
+    from kinesis_spout.shards.start_position import StartWish
 
 _FIELD_HINTS = {name.replace("_", ""): option.name for name, option in OPTIONS.items()} | {n: o.name for n, o in OPTIONS.items()}
 _FIELD = re.compile(rf"\b(?:{'|'.join(name for name in OPTIONS if '_' in name)})\b")  # the others are words as well

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kinesis_spout.shard_info import ITERATOR_LIFE_S
+from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
 from spark_job.prober import Answer, Probe
 
 if TYPE_CHECKING:

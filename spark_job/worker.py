@@ -13,15 +13,15 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.kinesis_client import KinesisClient
-from kinesis_spout.pacing import Pacer
-from kinesis_spout.retry_pacer import RetryPacer
+from kinesis_spout.reading.pacing import Pacer
+from kinesis_spout.reading.retry_pacer import RetryPacer
+from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.thread_pools import NewPool, thread_pool
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
-    from kinesis_spout.retry_reader import Search
+    from kinesis_spout.reading.retry_reader import Search
     from spark_job.settings import SourceSettings
     from state.state_store import StateStore
 

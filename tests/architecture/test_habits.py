@@ -17,7 +17,7 @@ REASON = "# long: "  # and the reason: a line of its own at the top of the file,
 TOP_LINES = 30
 NAMELESS_FILES = frozenset({"utils", "util", "helpers", "common", "misc", "manager"})
 PROGRAM = 'if __name__ == "__main__"'  # a process of its own, whose output somebody reads
-COMMAND_LINE = ("kinesis_spout/cli*.py", "spark_job/*_command.py")
+COMMAND_LINE = ("kinesis_spout/cli/*", "spark_job/*_command.py")
 
 
 def long_files(root: Path) -> list[str]:
@@ -120,7 +120,7 @@ def test_only_the_command_line_prints(tmp_path: Path) -> None:
         tmp_path,
         {
             "state/a.py": "import sys\nprint(1)\nsys.stderr.write('')\n",
-            "kinesis_spout/cli.py": "print(1)\n",
+            "kinesis_spout/cli/main.py": "print(1)\n",
             "scheme/b.py": f"print(1)\n{PROGRAM}: ...",
         },
     )

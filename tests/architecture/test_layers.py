@@ -19,8 +19,8 @@ MAY_IMPORT = {
 # The files that may import a vendor at their top, and those that may only inside a function or for types.
 VENDORS = {
     "kazoo": (("state/zookeeper/*",), ()),
-    "boto3": (("kinesis_spout/kinesis_connection.py", "kinesis_spout/testing*"), ()),
-    "botocore": (("kinesis_spout/kinesis_connection.py", "kinesis_spout/testing*"), ()),
+    "boto3": (("kinesis_spout/service/connection.py", "kinesis_spout/testing*"), ()),
+    "botocore": (("kinesis_spout/service/connection.py", "kinesis_spout/testing*"), ()),
     "pyspark": (("spark_job/*", "scheme/*_columns.py"), ("scheme/*",)),
 }
 
@@ -107,8 +107,8 @@ def test_each_vendor_is_imported_behind_its_one_door_only(tmp_path: Path) -> Non
         {
             "state/plan.py": "def f():\n    from kazoo.client import KazooClient\n",
             "state/zookeeper/store.py": "from kazoo.client import KazooClient\n",
-            "kinesis_spout/spout.py": "import botocore.exceptions\n",
-            "kinesis_spout/kinesis_connection.py": "import boto3\n",
+            "kinesis_spout/spout/kinesis_spout.py": "import botocore.exceptions\n",
+            "kinesis_spout/service/connection.py": "import boto3\n",
             "scheme/json_scheme.py": "import pyspark\n",
             "scheme/json_columns.py": "import pyspark\n",
             "scheme/text_scheme.py": "def columns():\n    from pyspark.sql import functions\n",
@@ -116,7 +116,7 @@ def test_each_vendor_is_imported_behind_its_one_door_only(tmp_path: Path) -> Non
         },
     )
     assert sorted(vendors_at_the_wrong_door(bad)) == [
-        "kinesis_spout/spout.py:1 imports botocore.exceptions",
+        "kinesis_spout/spout/kinesis_spout.py:1 imports botocore.exceptions",
         "scheme/json_scheme.py:1 imports pyspark",
         "spark_job/source.py:2 imports boto3",
         "state/plan.py:2 imports kazoo.client.KazooClient",

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 DRIVEN = {
     "spark_job.coordinator": ("next_plan", "tasks", "pin_start", "prepare_available_now"),
     "spark_job.planner": ("make_plan",),
-    "kinesis_spout.shard_start": ("new_shards", "lapsed_shards"),
-    "kinesis_spout.shard_lineage": ("readable", "vanished", "unfollowed", "out_of_sight"),
-    "kinesis_spout.shard_catalog": ("refresh", "check_retention"),
+    "kinesis_spout.shards.shard_start": ("new_shards", "lapsed_shards"),
+    "kinesis_spout.shards.lineage": ("readable", "vanished", "unfollowed", "out_of_sight"),
+    "kinesis_spout.shards.catalog": ("refresh", "check_retention"),
     "spark_job.task_reader": ("read_task",),
     "spark_job.collecting": ("collect",),
     "spark_job.adopting": ("adopt",),
-    "kinesis_spout.retry_reader": ("read",),
+    "kinesis_spout.reading.retry_reader": ("read",),
     "spark_job.retry_planner": ("due_retries",),
     "spark_job.prober": ("ask",),
     "spark_job.settling": ("settle",),
@@ -31,9 +31,9 @@ DRIVEN = {
     "state.znodes.plans": ("publish_end", "close"),
     "state.znodes.fence": ("commit",),
     "state.znodes.store": ("bind_stream",),
-    "kinesis_spout.shard_getter": ("fetch_unless_throttled",),
-    "kinesis_spout.kinesis_client": ("get_records", "list_shards"),
-    "kinesis_spout.get_records_decoder": ("decode_get_records",),
+    "kinesis_spout.reading.shard_getter": ("fetch_unless_throttled",),
+    "kinesis_spout.service.client": ("get_records", "list_shards"),
+    "kinesis_spout.service.get_records_decoder": ("decode_get_records",),
 }
 """The functions that a few histories must have run, by module."""
 SEEDS = range(12)

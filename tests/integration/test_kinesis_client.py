@@ -14,7 +14,7 @@ from kinesis_spout.errors import (
     ShardNotFoundError,
     StreamNotFoundError,
 )
-from kinesis_spout.kinesis_client import KinesisClient
+from kinesis_spout.service.client import KinesisClient
 from state.position import TRIM_HORIZON, Position
 from tests.support.kinesis import create_stream, kinesis_client
 from tests.support.stub_kinesis import (

@@ -19,7 +19,7 @@ from kinesis_spout.errors import (
     KinesisError,
     ServiceUnavailableError,
 )
-from kinesis_spout.kinesis_client import KinesisClient
+from kinesis_spout.service.client import KinesisClient
 from tests.support.stub_kinesis import (
     SECRET,
     Answer,

@@ -19,7 +19,7 @@ from kinesis_spout.errors import (
     StreamNotFoundError,
     ThrottledError,
 )
-from kinesis_spout.kinesis_client import KinesisClient
+from kinesis_spout.service.client import KinesisClient
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from tests.support.stub_kinesis import (

@@ -45,7 +45,7 @@ def test_every_line_does_what_it_says(fake_kinesis: ServedFake, zookeeper: str, 
     """What has no end is given one, and names that are not here are replaced: the region, the ensemble, the worker."""
     follow, catch_up, process, put, put_back = LINES
     fake_kinesis.model.create("orders", shards=2)
-    program(tmp_path, "kinesis-spout", f'exec {shlex.quote(sys.executable)} -m kinesis_spout.cli "$@"')
+    program(tmp_path, "kinesis-spout", f'exec {shlex.quote(sys.executable)} -m kinesis_spout.cli.main "$@"')
     program(tmp_path, "python3", f"exec {command_that('refuses the sevens', tmp_path / 'log')}")
     (tmp_path / "orders.txt").write_text("".join(f'{{"customer": {number}}}\n' for number in range(10)))
 

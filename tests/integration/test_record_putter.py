@@ -16,7 +16,7 @@ from kinesis_spout.errors import (
     StreamNotFoundError,
     ThrottledError,
 )
-from kinesis_spout.record_putter import OutgoingRecord, RecordPutter
+from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from kinesis_spout.testing import FakeKinesisSettings
 from tests.support.kinesis import REGION, create_stream, kinesis_client, serve
 from tests.support.stub_kinesis import Answer, StubKinesis, WaitlessClock, config_of, error, ok, seeded

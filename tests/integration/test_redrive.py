@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli_errors import CliError
+from kinesis_spout.cli.errors import CliError
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import StreamNotFoundError

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from kinesis_spout.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import ReadRate, StreamRef
-from kinesis_spout.kinesis_client import KinesisClient
-from kinesis_spout.pacing import Pacer
-from kinesis_spout.round_robin import RoundRobinReader
-from kinesis_spout.shard_getter import KinesisShardGetter
+from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
+from kinesis_spout.reading.pacing import Pacer
+from kinesis_spout.reading.round_robin import RoundRobinReader
+from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing.manual_clock import ManualClock
 from kinesis_spout.testing.settings import FakeKinesisSettings
 from state.position import TRIM_HORIZON

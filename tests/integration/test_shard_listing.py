@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.kinesis_client import KinesisClient
-from kinesis_spout.shard_lineage import ShardLineage, ShardPhase, open_range_holes
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.shards.lineage import ShardLineage, ShardPhase, open_range_holes
 from kinesis_spout.testing import alter, duplicate_listing
 from state.position import TRIM_HORIZON
 from state.shard_state import ShardState

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.spout import SpoutClosedError, SpoutConfig
+from kinesis_spout.spout.kinesis_spout import SpoutClosedError, SpoutConfig
 from state.retry_policy import RetryPolicy
 from tests.support.spouts import spout_on
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout_emission import SpoutEmission
+    from kinesis_spout.spout.emission import SpoutEmission
     from tests.support.kinesis import ServedFake
 
 PARENT, OTHER, CHILD = "shardId-000000000000", "shardId-000000000001", "shardId-000000000002"

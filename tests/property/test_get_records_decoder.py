@@ -12,7 +12,7 @@ from botocore.session import get_session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_spout.get_records_decoder import decode_get_records
+from kinesis_spout.service.get_records_decoder import decode_get_records
 
 _OUTPUT: Any = get_session().get_service_model("kinesis").operation_model("GetRecords").output_shape
 _ARRIVALS = (

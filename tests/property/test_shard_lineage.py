@@ -9,8 +9,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_spout.shard_info import ShardInfo
-from kinesis_spout.shard_lineage import HASH_KEYS, ShardLineage, ShardPhase, open_range_holes
+from kinesis_spout.service.shard_info import ShardInfo
+from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage, ShardPhase, open_range_holes
 from state.position import SHARD_END, TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord

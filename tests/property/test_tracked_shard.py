@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kinesis_spout.held_records import LOOK_AGAIN_MS
-from kinesis_spout.spout_core import Limits, SpoutCore
-from kinesis_spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
+from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS
+from kinesis_spout.spout.scheduler import Limits, SpoutCore
+from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
 from state.position import TRIM_HORIZON, PositionKind
 from state.retry_policy import RetryPolicy
 from state.shard_state import Lifecycle, ShardState
@@ -23,7 +23,7 @@ from tests.support.spout_pages import FakePages, page_of, payload, run_of
 from tests.support.tracker import check_structure, seq
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout_core import Place, ShardSeat
+    from kinesis_spout.spout.scheduler import Place, ShardSeat
 
 POLICY = RetryPolicy(retry_limit=LIMIT, first_delay_ms=FIRST_DELAY_MS, max_delay_ms=10_000, jitter=0)
 SHARDS = ("shardId-0a", "shardId-0b", "shardId-0c")

@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kinesis_spout.acker import Acker
-from kinesis_spout.tuple_tree import TrackedTuple, TupleTree, anchored_to, fail_timed_out
+from kinesis_spout.tuple_tree.acker import Acker
+from kinesis_spout.tuple_tree.tracked_tuple import TrackedTuple, TupleTree, anchored_to, fail_timed_out
 from tests.support.tuple_trees import TIMED_OUT, Told
 
 if TYPE_CHECKING:

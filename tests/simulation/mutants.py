@@ -116,13 +116,13 @@ PARTITION_MANAGER = (
     ),
     Mutant(
         "a read from a stored position jumps to the newest data",
-        "kinesis_spout/service_shapes.py",
+        "kinesis_spout/service/shapes.py",
         'kind = "AFTER_SEQUENCE_NUMBER" if past else',
         'kind = "LATEST" if past else',
     ),
     Mutant(
         "what has expired unread is passed over in silence",
-        "kinesis_spout/shard_catalog.py",
+        "kinesis_spout/shards/catalog.py",
         "        new = [shard for shard in lapsed if shard not in self._reported]\n",
         "        new: list[str] = []\n",
     ),
@@ -143,7 +143,7 @@ OURS = (
     ),
     Mutant(
         "a child is read before its parent is settled",
-        "kinesis_spout/shard_lineage.py",
+        "kinesis_spout/shards/lineage.py",
         "        return parent in self.listed if state is None else not state.end_was_read\n",
         "        return parent in self.listed and state is None\n",
     ),
@@ -180,16 +180,16 @@ OURS = (
     ),
     Mutant(
         "an empty page is taken for the end",
-        "kinesis_spout/shard_getter.py",
+        "kinesis_spout/reading/shard_getter.py",
         "        ended = decoded.next_iterator is None or self._is_beyond_the_end()\n",
         "        ended = decoded.next_iterator is None or not decoded.count\n",
     ),
     Mutant(
         "the last record of a span is read again",
-        "kinesis_spout/shard_getter.py",
+        "kinesis_spout/reading/shard_getter.py",
         "            self._position = Position.after(decoded.last)\n",
         "            self._position = Position.at(decoded.last)\n",
-        "tests/unit/kinesis_spout/test_shard_getter.py",
+        "tests/unit/kinesis_spout/reading/test_shard_getter.py",
     ),
     Mutant(
         "a cut page is told as if it were whole",
@@ -199,13 +199,13 @@ OURS = (
     ),
     Mutant(
         "what never had a state is not missed",
-        "kinesis_spout/shard_catalog.py",
+        "kinesis_spout/shards/catalog.py",
         "[*self._lost_since_pin(pin), *self._lost_between(pin)]",
         "list[str]()",
     ),
     Mutant(
         "a new shard is taken to be complete up to now",
-        "kinesis_spout/shard_catalog.py",
+        "kinesis_spout/shards/catalog.py",
         "        return min(known_ms - LISTED_LATE_MS, self.service_now_ms())\n",
         "        return self.service_now_ms()\n",
         "tests/unit/spark_job/test_lost_records.py",
@@ -225,7 +225,7 @@ OURS = (
     ),
     Mutant(
         "a stream that is made anew under a running job is read on",
-        "kinesis_spout/shard_catalog.py",
+        "kinesis_spout/shards/catalog.py",
         "        summary = self.bind()\n",
         "        summary = self.describe()\n",
     ),
@@ -243,7 +243,7 @@ OURS = (
     ),
     Mutant(
         "generations that nobody has seen are passed over in silence",
-        "kinesis_spout/shard_catalog.py",
+        "kinesis_spout/shards/catalog.py",
         "        if alone:\n",
         "        if False:\n",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.spout_config import DEFAULT_MAX_PENDING
+from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
 from state.retry_policy import RetryPolicy
 from tests.simulation.history import BrokenPromiseError
 from tests.simulation.spout_steps import SpoutJob, SpoutSteps

@@ -10,9 +10,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kinesis_spout.spout import KinesisSpout
-from kinesis_spout.spout_listener import SpoutListener
-from kinesis_spout.spout_services import SpoutServices
+from kinesis_spout.spout.kinesis_spout import KinesisSpout
+from kinesis_spout.spout.listener import SpoutListener
+from kinesis_spout.spout.services import SpoutServices
 from state.memory_store import MemoryTree
 from state.znodes.store import ZnodeStateStore
 from tests.simulation.in_process import InlinePool, InProcessClient
@@ -21,9 +21,9 @@ from tests.simulation.world import PATHS
 from tests.support.spout_world import StepLoops
 
 if TYPE_CHECKING:
-    from kinesis_spout.dead_letter import DeadLetter
-    from kinesis_spout.spout_config import SpoutConfig
-    from kinesis_spout.spout_emission import SpoutEmission
+    from kinesis_spout.spout.config import SpoutConfig
+    from kinesis_spout.spout.dead_letter import DeadLetter
+    from kinesis_spout.spout.emission import SpoutEmission
     from state.shard_state import ShardState
     from tests.simulation.world import World
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.spout_config import SpoutConfig
+from kinesis_spout.spout.config import SpoutConfig
 from tests.simulation.checks import Checks
 from tests.simulation.past import SHARD
 from tests.simulation.spout_process import Books, SpoutProcess, record_id
@@ -14,8 +14,8 @@ from tests.simulation.world import APPLICATION, STREAM
 from tests.support.spout_world import LOOPS
 
 if TYPE_CHECKING:
-    from kinesis_spout.dead_letter import DeadLetter
-    from kinesis_spout.spout_emission import SpoutEmission
+    from kinesis_spout.spout.dead_letter import DeadLetter
+    from kinesis_spout.spout.emission import SpoutEmission
 
 MOST_OPENINGS = 5
 OLD = 30  # emissions that are remembered for a late word on them

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.shard_catalog import ShardCatalog
+from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.testing.manual_clock import START_MS
 from spark_job.shard_watch import ShardWatch
 from state.ownership import this_process

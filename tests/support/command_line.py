@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import kinesis_spout
-from kinesis_spout.cli import COMMAND_GROUP
+from kinesis_spout.cli.main import COMMAND_GROUP
 from tests.support.spark_classes import quick_jvm
 
 ROOT = Path(kinesis_spout.__file__).parent.parent
@@ -20,7 +20,7 @@ TIME_LIMIT_S = 300.0
 
 
 def command_line(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "kinesis_spout.cli", *arguments]
+    return [sys.executable, "-m", "kinesis_spout.cli.main", *arguments]
 
 
 def environment(**changes: str) -> dict[str, str]:

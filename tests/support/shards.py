@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kinesis_spout.shard_info import ShardInfo
-from kinesis_spout.shard_lineage import HASH_KEYS, ShardLineage
+from kinesis_spout.service.shard_info import ShardInfo
+from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage
 from state.position import SHARD_END, TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.kinesis_client import KinesisClient
+from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings, ManualClock, slow
 from kinesis_spout.testing.hash_keys import hash_key
 from scheme.record import KPL_MAGIC

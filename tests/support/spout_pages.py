@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kinesis_spout.page import Page
-from kinesis_spout.record_columns import ARRIVAL_TYPE, RecordColumns
-from kinesis_spout.record_run import RecordRun
-from kinesis_spout.tracked_shard import TrackedShard
+from kinesis_spout.reading.page import Page
+from kinesis_spout.service.record_columns import ARRIVAL_TYPE, RecordColumns
+from kinesis_spout.spout.record_run import RecordRun
+from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState

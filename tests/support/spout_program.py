@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kinesis_spout.config import AwsConfig, ReadRate
-from kinesis_spout.spout import KinesisSpout, SpoutConfig
+from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from state.retry_policy import RetryPolicy
 
 STREAM = "orders"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
-from kinesis_spout.spout import KinesisSpout
-from kinesis_spout.spout_config import SpoutConfig
-from kinesis_spout.spout_services import SpoutServices
+from kinesis_spout.spout.config import SpoutConfig
+from kinesis_spout.spout.kinesis_spout import KinesisSpout
+from kinesis_spout.spout.services import SpoutServices
 from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from state.memory_store import MemoryBackend, MemoryStateStore
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesis_spout.background import Step
-    from kinesis_spout.spout_emission import SpoutEmission
+    from kinesis_spout.spout.emission import SpoutEmission
     from state.shard_state import ShardState
 
 STREAM, APPLICATION = "orders", "billing"

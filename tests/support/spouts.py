@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import AwsConfig, ReadRate
-from kinesis_spout.spout import KinesisSpout, SpoutConfig
+from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import AwsConfig, ReadRate
-from kinesis_spout.kinesis_client import KinesisClient
-from kinesis_spout.spout import KinesisSpout, SpoutConfig, SpoutEmission
-from kinesis_spout.spout_services import SpoutServices
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig, SpoutEmission
+from kinesis_spout.spout.services import SpoutServices
 from state.retry_policy import RetryPolicy
 from tests.simulation.in_process import InlinePool
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY

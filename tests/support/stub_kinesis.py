@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.config import AwsConfig, StreamRef
-from kinesis_spout.kinesis_client import KinesisClient
+from kinesis_spout.service.client import KinesisClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

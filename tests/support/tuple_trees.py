@@ -6,11 +6,11 @@ from random import Random
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.acker import Acker
-from kinesis_spout.acker_core import AckerCore
+from kinesis_spout.tuple_tree.acker import Acker
+from kinesis_spout.tuple_tree.xor_ledger import AckerCore
 
 if TYPE_CHECKING:
-    from kinesis_spout.tuple_tree import TupleTree
+    from kinesis_spout.tuple_tree.tracked_tuple import TupleTree
 
 TIMED_OUT = "its tuple tree was not complete by the deadline"
 

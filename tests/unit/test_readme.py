@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from kinesis_spout.cli import app
+from kinesis_spout.cli.main import app
 from scripts.readme_options import README, table, with_table
 from spark_job.kinesis_source import KinesisSource
 from spark_job.options import OPTIONS

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from kinesis_spout.aggregates import AggregatedRecordError
 from kinesis_spout.errors import DataLossError
+from kinesis_spout.reading.kpl import AggregatedRecordError
 from spark_job.adopting import adopt
 from state.plan import PlannedRetry, ShardEnd, ShardSlice, TaskEnd, TaskPlan
 from state.position import TRIM_HORIZON

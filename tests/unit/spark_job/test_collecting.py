@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kinesis_spout.aggregates import AggregatedRecordError
+from kinesis_spout.reading.kpl import AggregatedRecordError
 from spark_job.collecting import Held, collect
 from state.plan import ChildShard, PlannedRetry, ShardEnd, ShardSlice, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli_errors import CliError
+from kinesis_spout.cli.errors import CliError
 from spark_job.demo_flights import FIELDS, carrier_figures, find_flights, flights_of, read_flights, to_json
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kinesis_spout.cli_errors import CliError
+from kinesis_spout.cli.errors import CliError
 from spark_job.demo_flights import FIELDS, INTEGERS, Flight, cancelled_reason, to_json
 from spark_job.demo_letters import compare_letters, read_letters
 from spark_job.demo_manifest import RETRY_LIMIT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kinesis_spout.cli_errors import CliError
+from kinesis_spout.cli.errors import CliError
 from spark_job.quiet import quiet
 
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from kinesis_spout.aggregates import AggregatedRecordError, refuse_aggregates
-from kinesis_spout.record_columns import PAGE_SCHEMA
+from kinesis_spout.reading.kpl import AggregatedRecordError, refuse_aggregates
+from kinesis_spout.service.record_columns import PAGE_SCHEMA
 from scheme.record import KPL_MAGIC, Record
 from spark_job.rows import SCHEMA_DDL, to_rows
 from tests.support.simulated_job import AGGREGATE

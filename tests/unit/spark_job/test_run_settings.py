@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from kinesis_spout.cli_connection import parse_pairs
-from kinesis_spout.cli_errors import CliError
+from kinesis_spout.cli.errors import CliError
+from kinesis_spout.cli.shared_options import parse_pairs
 from kinesis_spout.errors import ConfigError
 from spark_job.run_command import run
 from spark_job.run_settings import load_process, source_of

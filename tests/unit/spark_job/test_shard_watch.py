@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinesis_spout.shard_info import ITERATOR_LIFE_S
+from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
 from spark_job.prober import Answer, Probe
 from spark_job.shard_watch import ShardWatch
 from state.plan import ShardEnd

@@ -1,0 +1,105 @@
+"""What `kinesis-spout consume` says on stderr: a live table, sentences above it, and a line at the end."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+
+from kinesis_spout.cli.stats_table import stats_table, summary
+from kinesis_spout.errors import KinesisError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from kinesis_spout.spout.kinesis_spout import KinesisSpout
+
+_WIDE = 200  # in a file, a shard is a line
+MOST_COMPLAINTS = 10
+
+
+class ConsumeScreen:
+    """On stderr. `note` and `pass_on` are safe from any thread."""
+
+    def __init__(self, spout_name: str, *, table: bool, quiet: bool) -> None:
+        console = Console(stderr=True)
+        self._console = console if console.is_terminal else Console(stderr=True, width=_WIDE)
+        self._stream = spout_name
+        self._table = table
+        self._quiet = quiet
+        self._complaints = 0
+
+    def note(self, text: str) -> None:
+        """A sentence, above the table."""
+        self._console.print(f"[yellow]note:[/] {escape(text)}", highlight=False, soft_wrap=True)
+
+    @property
+    def is_live(self) -> bool:
+        """A table on a terminal is drawn again and again: whoever else writes there must do it by way of this screen."""
+        return self._table and self._console.is_terminal
+
+    def pass_on(self, line: str) -> None:
+        """A line of somebody else's, above the table, with its colours."""
+        self._console.print(Text.from_ansi(line), soft_wrap=True)
+
+    def complain(self, sentence: str) -> None:
+        """The same for what may happen very often: from the tenth on, silence."""
+        self._complaints += 1
+        if self._complaints <= MOST_COMPLAINTS:
+            self.note(sentence)
+        if self._complaints == MOST_COMPLAINTS:
+            self.note("there may be more of these; they are counted at the end")
+
+    @contextmanager
+    def live(self, spout: KinesisSpout) -> Iterator[None]:
+        """Show the table once a second while the block runs, on a terminal; in a file, once at its end."""
+        if not self.is_live:
+            yield
+            return
+        with Live(get_renderable=lambda: self._rendered(spout), console=self._console, refresh_per_second=1):
+            yield
+
+    def finish(self, spout: KinesisSpout) -> None:
+        """The last line, after the spout was closed."""
+        try:
+            metrics = spout.metrics()
+        except KinesisError:
+            return  # it was never open
+        if self._table and not self._console.is_terminal:
+            self._console.print(stats_table(self._stream, metrics))
+        if not self._quiet:
+            self._console.print(summary(self._stream, metrics), highlight=False, soft_wrap=True)
+
+    def _rendered(self, spout: KinesisSpout) -> RenderableType:
+        try:
+            return stats_table(self._stream, spout.metrics())
+        except KinesisError:
+            return ""
+
+    @contextmanager
+    def logs(self) -> Iterator[None]:
+        """Warnings and errors of the log as sentences here, too."""
+        handler = _LogLines(self._console)
+        root = logging.getLogger()
+        root.addHandler(handler)
+        try:
+            yield
+        finally:
+            root.removeHandler(handler)
+
+
+class _LogLines(logging.Handler):
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        kind = "[red]error:[/]" if record.levelno >= logging.ERROR else "[yellow]warning:[/]"
+        self._console.print(f"{kind} {escape(record.getMessage())}", highlight=False, soft_wrap=True)

@@ -1,0 +1,125 @@
+"""The command line: `kinesis-spout`.
+
+Commands that need Spark live in `spark_job`, above this package, so they are not imported here: each is an entry point of
+the group `kinesis_spout.commands` and is loaded when it is called, or listed in the help. A command that cannot be loaded
+because a package of an extra is missing stays in the list and says what to install.
+"""
+
+import importlib.metadata
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from kinesis_spout import __version__
+from kinesis_spout.cli.console import errors, root_options
+from kinesis_spout.cli.consume import consume
+from kinesis_spout.cli.errors import CliError, one_sentence
+from kinesis_spout.cli.local import local
+from kinesis_spout.cli.produce import produce
+from kinesis_spout.cli.reset import reset
+from kinesis_spout.cli.shards import shards
+
+COMMAND_GROUP = "kinesis_spout.commands"
+# Modules that only an extra brings: the package's name, and the extras of the commands that import it.
+EXTRAS_BY_MODULE = {"pyspark": ("PySpark", "spark"), "psutil": ("psutil", "spark,local")}
+
+
+class CommandsByEntryPoint(TyperGroup):
+    """The commands of this package, and those that other packages register."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All names; commands from elsewhere first, as they are what people come for."""
+        return [*_order(_entry_points()), *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command; loaded now when it is another package's."""
+        point = _entry_points().get(cmd_name)
+        return super().get_command(ctx, cmd_name) if point is None else _loaded(cmd_name, point)
+
+
+app = typer.Typer(
+    name="kinesis-spout",
+    cls=CommandsByEntryPoint,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if asked:
+        typer.echo(f"kinesis-spout {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def kinesis_spout(
+    ctx: typer.Context,
+    *,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Reads Kinesis streams for Spark: tracks every record in flight, checkpoints in ZooKeeper, loses nothing."""
+    root_options(ctx).debug = debug
+
+
+app.command()(consume)
+app.command()(produce)
+app.command()(shards)
+app.command()(local)
+app.command()(reset)
+
+
+def main() -> None:
+    """The entry point of the console script. Exit codes: 0, 1 an error, 2 wrong usage, 130 ctrl-C, 143 SIGTERM."""
+    app()
+
+
+def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=COMMAND_GROUP)}
+
+
+def _order(names: dict[str, importlib.metadata.EntryPoint]) -> list[str]:
+    """`demo` first: it is what a newcomer wants; then by name."""
+    return sorted(names, key=lambda name: (name != "demo", name))
+
+
+def _loaded(name: str, point: importlib.metadata.EntryPoint) -> Any:
+    command = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    try:
+        function = point.load()
+    except ModuleNotFoundError as exc:
+        missing = (exc.name or "").partition(".")[0]
+        if missing not in EXTRAS_BY_MODULE:
+            raise
+        package, extras = EXTRAS_BY_MODULE[missing]
+        install = f"pip install 'kinesis-spout[{extras}]'"
+        says = escape(f"(needs {package}) {install}")
+        command.command(name, help=says, context_settings=_ANY_ARGUMENTS)(_says(package, install))
+    else:
+        command.command(name)(function)
+    return typer.main.get_command(command)
+
+
+_ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def _says(package: str, install: str) -> Callable[[typer.Context], None]:
+    """A command that can only say what it lacks."""
+
+    def lacking(ctx: typer.Context) -> None:
+        with one_sentence(errors(), debug=root_options(ctx).debug):
+            raise CliError(f"kinesis-spout {ctx.info_name} needs {package}, which is not installed; {install}")
+
+    return lacking
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Records as lines of JSON: what `kinesis-spout consume` writes, its dead letters, and what `produce --json` takes back."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kinesis_spout.service.record_putter import OutgoingRecord
+from state.position import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesis_spout.spout.dead_letter import DeadLetter
+    from kinesis_spout.spout.emission import SpoutEmission
+
+_BASE64 = {"data_base64": "dataBase64"}
+
+
+class LineError(Exception):
+    """A line that is no record. The message says what is wrong with it and shows nothing of it."""
+
+
+class _RecordLine(msgspec.Struct, omit_defaults=True, rename=_BASE64):
+    id: str
+    shard: str
+    sequence: str
+    key: str
+    arrival: str
+    attempt: int
+    data: str | msgspec.UnsetType = msgspec.UNSET
+    data_base64: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class _LetterLine(msgspec.Struct, omit_defaults=True, rename="camel"):
+    id: str
+    stream: str
+    shard: str
+    sequence: str
+    attempts: int
+    reason: str | None
+    first_failure: str | None
+    last_failure: str | None
+    last_sequence: str | msgspec.UnsetType = msgspec.UNSET
+    count: int = 1
+    key: str | msgspec.UnsetType = msgspec.UNSET
+    arrival: str | msgspec.UnsetType = msgspec.UNSET
+    data: str | msgspec.UnsetType = msgspec.UNSET
+    data_base64: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="dataBase64")
+
+
+class _PutLine(msgspec.Struct, rename=_BASE64):
+    key: str | None = None
+    data: str | None = None
+    data_base64: str | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_put_decoder = msgspec.json.Decoder(_PutLine)
+
+
+def record_line(emission: SpoutEmission) -> bytes:
+    """The record as an object in one line: `id`, `shard`, `sequence`, `key`, `arrival`, `attempt`, and `data` or `dataBase64`.
+
+    `arrival` is an ISO time in UTC with milliseconds. `data` is the payload as text if it is valid UTF-8; else it is in base64.
+    """
+    text, in_base64 = _payload(emission.data)
+    line = _RecordLine(
+        id=emission.message_id,
+        shard=emission.shard_id,
+        sequence=emission.sequence_number,
+        key=emission.partition_key,
+        arrival=_iso(emission.approximate_arrival_ms),
+        attempt=emission.attempt,
+        data=text,
+        data_base64=in_base64,
+    )
+    return _encoder.encode(line) + b"\n"
+
+
+def raw_line(emission: SpoutEmission) -> bytes:
+    """The payload as it is, and a line end."""
+    return emission.data + b"\n"
+
+
+def letter_line(letter: DeadLetter) -> bytes:
+    """The letter as an object in one line. What is not known of the record, payload and key included, is left out."""
+    text, in_base64 = (msgspec.UNSET, msgspec.UNSET) if letter.data is None else _payload(letter.data)
+    line = _LetterLine(
+        id=letter.message_id,
+        stream=letter.stream_name,
+        shard=letter.shard_id,
+        sequence=letter.sequence_number,
+        attempts=letter.attempts,
+        reason=letter.reason,
+        first_failure=None if letter.first_failure_ms is None else _iso(letter.first_failure_ms),
+        last_failure=None if letter.last_failure_ms is None else _iso(letter.last_failure_ms),
+        last_sequence=letter.last_sequence_number if letter.count > 1 else msgspec.UNSET,
+        count=letter.count,
+        key=msgspec.UNSET if letter.partition_key is None else letter.partition_key,
+        arrival=msgspec.UNSET if letter.approximate_arrival_ms is None else _iso(letter.approximate_arrival_ms),
+        data=text,
+        data_base64=in_base64,
+    )
+    return _encoder.encode(line) + b"\n"
+
+
+def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingRecord:
+    """The record of a line as `record_line` and `letter_line` make them; one without a key gets one. Raises `LineError`."""
+    try:
+        found = _put_decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise LineError(f"is no JSON object with key and data ({exc})") from exc
+    if (found.data is None) == (found.data_base64 is None):
+        raise LineError("must have one of data and dataBase64")
+    key = random_key() if found.key is None else found.key
+    if found.data is not None:
+        return OutgoingRecord(key, found.data.encode())
+    try:
+        return OutgoingRecord(key, b64decode(found.data_base64 or "", validate=True))
+    except ValueError as exc:
+        raise LineError("has a dataBase64 that is not base64") from exc
+
+
+def key_of_json(line: bytes, name: str) -> str:
+    """The value of that member of the line's object, if it is a text or a number. Raises `LineError`."""
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise LineError(f"is no JSON, so it has no member {name} for the key ({exc})") from exc
+    value = found.get(name) if isinstance(found, dict) else None
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise LineError(f"has no member {name} that is a text or a number, for the key")
+    return str(value)
+
+
+def _payload(data: bytes) -> tuple[str | msgspec.UnsetType, str | msgspec.UnsetType]:
+    try:
+        return data.decode(), msgspec.UNSET
+    except UnicodeDecodeError:
+        return msgspec.UNSET, b64encode(data).decode()
+
+
+def _iso(at_ms: int) -> str:
+    return str(Position.at_timestamp(at_ms))

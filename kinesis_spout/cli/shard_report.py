@@ -1,0 +1,112 @@
+"""What `kinesis-spout shards` tells of each shard and each hole. Pure.
+
+`as_json` is what `--json` prints: a list of objects, oldest shard first and the holes last, all with the same names.
+
+    shardId         the shard; null of a hole
+    state           with an application: new, readable, draining, waiting, drained, finished, vanished, past
+                    (`kinesis_spout.shards.lineage` says when); without one: open, closed, past; of a hole: hole
+    parents         ids, the first parent first
+    waitsFor        ids of the parents that have to be read to their ends first
+    hashKeys        [first, last], inclusive, as texts: they have up to 39 digits; null where the shard is not listed
+    hashPercent     that range's part of all hash keys
+    readPosition    where the application reads on: TRIM_HORIZON, an ISO time, AT:<sequence>, AFTER:<sequence>, SHARD_END
+    checkpoint      sequence number up to which all is acked, or SHARD_END; null before the first
+    unresolved      how many records wait for their retry
+    lagMs           how far the application is behind, in milliseconds of arrival time; null where nothing is known or to be read
+    lagMeasured     true: the service has said so (`--lag`); false: it is at most so much, by what the application has noted
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage, ShardPhase, open_range_holes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from state.shard_state import ShardState
+
+HOLE = "hole"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLine:
+    """One shard, or a hole. The module says what the fields mean."""
+
+    shard_id: str | None
+    state: str
+    parents: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+    hash_keys: tuple[int, int] | None = None
+    read_position: str | None = None
+    checkpoint: str | None = None
+    unresolved: int | None = None
+    lag_ms: int | None = None
+    lag_measured: bool = False
+
+    @property
+    def hash_percent(self) -> float | None:
+        if self.hash_keys is None:
+            return None
+        return round((self.hash_keys[1] - self.hash_keys[0] + 1) * 100 / HASH_KEYS, 4)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "shardId": self.shard_id,
+            "state": self.state,
+            "parents": list(self.parents),
+            "waitsFor": list(self.waits_for),
+            "hashKeys": None if self.hash_keys is None else [str(key) for key in self.hash_keys],
+            "hashPercent": self.hash_percent,
+            "readPosition": self.read_position,
+            "checkpoint": self.checkpoint,
+            "unresolved": self.unresolved,
+            "lagMs": self.lag_ms,
+            "lagMeasured": self.lag_measured,
+        }
+
+
+def shard_lines(
+    lineage: ShardLineage, *, has_application: bool, is_active: bool, now_ms: int, measured_ms: Mapping[str, int]
+) -> list[ShardLine]:
+    """A line for every shard, oldest first, then one for every hole (of a stream that is changing, holes mean nothing).
+
+    `now_ms`: the service's time. `measured_ms`: the lag of those shards that the service was asked for.
+    """
+    told = _told_with_application if has_application else _told_alone
+    lines = [told(lineage, shard_id, now_ms, measured_ms) for shard_id in lineage.oldest_first()]
+    holes = open_range_holes(lineage.listed.values()) if is_active else []
+    return [*lines, *(ShardLine(shard_id=None, state=HOLE, hash_keys=hole) for hole in holes)]
+
+
+def _told_with_application(lineage: ShardLineage, shard_id: str, now_ms: int, measured_ms: Mapping[str, int]) -> ShardLine:
+    state, shard = lineage.states.get(shard_id), lineage.listed.get(shard_id)
+    return ShardLine(
+        shard_id=shard_id,
+        state=lineage.phase(shard_id).value,
+        parents=lineage.parents(shard_id),
+        waits_for=lineage.waits_for(shard_id),
+        hash_keys=None if shard is None else shard.hash_key_range,
+        read_position=None if state is None else str(state.read_position),
+        checkpoint=None if state is None else state.checkpoint_text,
+        unresolved=None if state is None else state.unresolved_count,
+        lag_ms=measured_ms.get(shard_id, _longest_lag_ms(state, now_ms)),
+        lag_measured=shard_id in measured_ms,
+    )
+
+
+def _told_alone(lineage: ShardLineage, shard_id: str, _now_ms: int, _measured_ms: Mapping[str, int]) -> ShardLine:
+    shard = lineage.listed.get(shard_id)
+    if shard is None:
+        return ShardLine(shard_id=shard_id, state=ShardPhase.PAST.value)
+    state = "closed" if shard.is_closed else "open"
+    return ShardLine(shard_id=shard_id, state=state, parents=lineage.parents(shard_id), hash_keys=shard.hash_key_range)
+
+
+def _longest_lag_ms(state: ShardState | None, now_ms: int) -> int | None:
+    """Nothing can have been missed before `verified_until_ms`, so it is behind by no more than the time since then."""
+    if state is None or state.end_was_read or state.verified_until_ms is None:
+        return None
+    return max(0, now_ms - state.verified_until_ms)

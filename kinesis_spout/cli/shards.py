@@ -1,0 +1,162 @@
+"""`kinesis-spout shards`: the shards of a stream, and how far an application is with each of them. It only reads."""
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from kinesis_spout.cli.console import errors, root_options
+from kinesis_spout.cli.errors import CliError, one_sentence
+from kinesis_spout.cli.shard_report import ShardLine, shard_lines
+from kinesis_spout.cli.shard_tree import shard_tree
+from kinesis_spout.cli.shared_options import connection_of
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.config import StreamRef
+from kinesis_spout.errors import ShardNotFoundError
+from kinesis_spout.service.client import FetchedPage, KinesisClient
+from kinesis_spout.service.shard_info import StreamSummary
+from kinesis_spout.shards.lineage import ShardLineage
+from state.position import Position
+from state.shard_state import ShardState
+from state.znodes.store import ZnodeStateStore
+from state.zookeeper.embedded import LOCK_NAME, embedded_directory
+from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
+
+CALLS_AT_A_TIME = 16
+LONGEST_LINE = 10_000
+RETRY_FOR_S = 15.0  # somebody is waiting at a screen
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsOfStream:
+    """The stream's summary, a line a shard, and whether the application has any state there (None: no application asked for)."""
+
+    summary: StreamSummary
+    lines: list[ShardLine]
+    has_state: bool | None
+
+
+# long: its parameters are the command's options, and typer takes the help from them
+def shards(
+    ctx: typer.Context,
+    *,
+    stream: Annotated[str, typer.Option(help="Name or ARN of the stream.")],
+    application: Annotated[str | None, typer.Option(help="Name under which the checkpoints are kept.")] = None,
+    zookeeper: Annotated[
+        str | None, typer.Option(help="Connect string, with chroot if any, or embedded:DIRECTORY; with --application.")
+    ] = None,
+    zookeeper_root: Annotated[str, typer.Option(help="Folder in ZooKeeper that holds all applications.")] = DEFAULT_ROOT,
+    region: Annotated[str | None, typer.Option(help="AWS region; else the AWS configuration's.")] = None,
+    endpoint_url: Annotated[str | None, typer.Option(help="Another Kinesis endpoint, a local one say.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."),
+    ] = None,
+    lag: Annotated[
+        bool, typer.Option("--lag", help="Ask the service how far each shard is behind: one of its 5 reads a second.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list on stdout, and nothing else there.")] = False,
+) -> None:
+    """Show a stream's shards as a tree of splits and merges, and how far an application is with each.
+
+    Reads only, and may run beside the job. Without --application: what the service tells of the shards.
+    """
+    if (application is None) != (zookeeper is None):
+        raise typer.BadParameter("give both or neither", param_hint="--application, --zookeeper")
+    if lag and application is None:
+        raise typer.BadParameter("it is an application that is behind; give --application", param_hint="--lag")
+    with one_sentence(errors(), debug=root_options(ctx).debug), ExitStack() as stack:
+        ref = StreamRef.parse(arn=stream) if stream.startswith("arn:") else StreamRef.parse(stream)
+        aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
+        client = stack.enter_context(closing(KinesisClient(aws, ref, retry_for_s=RETRY_FOR_S)))
+        store = None
+        if application is not None and zookeeper is not None:
+            check_is_there(zookeeper)
+            store = ZookeeperStateStore(zookeeper, root=zookeeper_root, application=application, stream=ref.name)
+            stack.enter_context(closing(store))
+        found = look(client, store, now_ms=SystemClock().now_ms(), lag=lag)
+        if found.has_state is False:
+            note = f"note: application {application} has no state on stream {ref.name}"
+            errors().print(note, highlight=False, markup=False, soft_wrap=True)
+        show(screen(), found, application, as_json=as_json)
+
+
+def look(client: KinesisClient, store: ZnodeStateStore | None, *, now_ms: int, lag: bool) -> ShardsOfStream:
+    """Ask the service and ZooKeeper. `now_ms` is used where the service does not tell its time.
+
+    Raises `CliError` when the state is of another stream of that name, whose shards have the same ids.
+    """
+    summary = client.describe()
+    states = {} if store is None else _states(store, summary)
+    lineage = ShardLineage.of(client.list_shards(), states)
+    service_ms = now_ms if summary.service_time_ms is None else summary.service_time_ms
+    lines = shard_lines(
+        lineage,
+        has_application=store is not None,
+        is_active=summary.status == "ACTIVE",
+        now_ms=service_ms,
+        measured_ms=_measured_ms(client, lineage, service_ms) if lag else {},
+    )
+    return ShardsOfStream(summary, lines, None if store is None else bool(states))
+
+
+def show(console: Console, found: ShardsOfStream, application: str | None, *, as_json: bool) -> None:
+    """The tree, or the JSON list of `kinesis_spout.cli.shard_report`."""
+    if as_json:
+        text = json.dumps([line.as_json() for line in found.lines], indent=2)
+        console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        return
+    of = "" if application is None else f"  application {application}"
+    title = f"{found.summary.name}  {found.summary.status}{of}"
+    console.print(shard_tree(title, found.lines), highlight=False, emoji=False)
+
+
+def screen() -> Console:
+    """The console on stdout. On a terminal it folds long lines inside the tree; in a file, a shard is a line."""
+    console = Console()
+    return console if console.is_terminal else Console(width=LONGEST_LINE)
+
+
+def check_is_there(zookeeper: str) -> None:
+    """Raise `CliError` for an embedded ZooKeeper that never ran: to start it would make one, and find nothing."""
+    directory = embedded_directory(zookeeper)
+    if directory is not None and not (directory / LOCK_NAME).is_file():
+        raise CliError(f"--zookeeper {zookeeper}: no ZooKeeper has run in that directory, so there is no state to show")
+
+
+def _states(store: ZnodeStateStore, summary: StreamSummary) -> dict[str, ShardState]:
+    known = store.read_stream()
+    if known is not None and (known.arn, known.created_ms) != (summary.arn, summary.created_ms):
+        raise CliError(
+            f"the application's state is of another stream than {summary.arn} as it is now: of {known.arn}, created at "
+            f"{Position.at_timestamp(known.created_ms)}; leave out --application, or drop that state with kinesis-spout reset"
+        )
+    return {shard: stored.state for shard, stored in store.load_states().items()}
+
+
+def _measured_ms(client: KinesisClient, lineage: ShardLineage, now_ms: int) -> Mapping[str, int]:
+    """How far behind the service says that each shard which is read now is, from where the application reads on."""
+    wanted = lineage.readable()
+
+    def ask(shard: str) -> int | None:
+        try:
+            iterator = client.shard_iterator(shard, lineage.states[shard].read_position)
+        except ShardNotFoundError:
+            return None
+        return _behind_ms(client.get_records(iterator, 1), now_ms)
+
+    with ThreadPoolExecutor(CALLS_AT_A_TIME) as pool:
+        answers = zip(wanted, pool.map(ask, wanted), strict=True)
+        return {shard: behind for shard, behind in answers if behind is not None}
+
+
+def _behind_ms(fetched: FetchedPage, now_ms: int) -> int | None:
+    """The service counts from after the page, so the record in it, which is unread, may be farther behind than it says."""
+    said, arrival_ms = fetched.page.millis_behind_latest, fetched.page.last_arrival_ms
+    unread_ms = None if arrival_ms is None else max(0, now_ms - arrival_ms)
+    return max((each for each in (said, unread_ms) if each is not None), default=None)

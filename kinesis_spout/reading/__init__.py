@@ -1,0 +1,1 @@
+"""The records of one shard, page by page, and of many shards in turn."""

@@ -1,0 +1,194 @@
+"""Reading ahead of one shard, within bounds: records per shard, and bytes for all shards that share a budget.
+
+How large a page is shows only when it is there, so room for the largest that the service sends is reserved before a
+fetch, and settled to the real size after it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kinesis_spout.reading.shard_getter import ThrottleTellingGetter
+from kinesis_spout.service.shard_info import MAX_BYTES_PER_CALL
+
+if TYPE_CHECKING:
+    from kinesis_spout.reading.page import Page
+    from kinesis_spout.reading.shard_getter import ShardGetter
+
+RESERVED_PAGE_BYTES = MAX_BYTES_PER_CALL
+
+
+class ByteBudget:
+    """How many bytes may be held, shared by the getters of a task; safe for threads, never blocks.
+
+    One reservation is always granted while less than `max_bytes` is held, also when it does not fit: a budget that is smaller
+    than a page makes slow progress instead of none. So at most `max_bytes` and one page are held.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        if max_bytes < 1:
+            raise ValueError(f"a budget of {max_bytes} bytes holds nothing; use one or more")
+        self.max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._held_bytes = 0
+        self._reservations = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of pages that have come and were not taken yet."""
+        with self._lock:
+            return self._held_bytes
+
+    @property
+    def spent(self) -> bool:
+        """Whether no reservation is granted until pages are taken."""
+        with self._lock:
+            return self._held_bytes >= self.max_bytes
+
+    def try_reserve(self) -> bool:
+        """Reserve room for one page of any size; False when there is none."""
+        with self._lock:
+            wanted = self._held_bytes + (self._reservations + 1) * RESERVED_PAGE_BYTES
+            granted = wanted <= self.max_bytes or (self._reservations == 0 and self._held_bytes < self.max_bytes)
+            self._reservations += granted
+            return granted
+
+    def settle(self, page_bytes: int) -> None:
+        """Turn one reservation into the bytes of the page that came; 0 when none came."""
+        with self._lock:
+            self._reservations -= 1
+            self._held_bytes += page_bytes
+
+    def release(self, page_bytes: int) -> None:
+        """Pages of so many bytes are held no more."""
+        with self._lock:
+            self._held_bytes -= page_bytes
+
+
+class BufferedGetter:
+    """One shard's pages, read ahead up to `max_records`. One thread may fetch while another takes."""
+
+    def __init__(self, getter: ShardGetter, *, max_records: int, budget: ByteBudget) -> None:
+        if max_records < 1:
+            raise ValueError(f"a buffer of {max_records} records for shard {getter.shard_id} holds nothing; use one or more")
+        self.getter = getter
+        self.budget = budget
+        self._max_records = max_records
+        self._lock = threading.Lock()
+        self._pages: deque[Page] = deque()
+        self._records = 0
+        self._bytes = 0
+        self._last_page: Page | None = None
+        self._closed = False
+        self._reserved = False
+
+    @property
+    def shard_id(self) -> str:
+        return self.getter.shard_id
+
+    @property
+    def buffered_records(self) -> int:
+        return self._records
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._bytes
+
+    @property
+    def last_page(self) -> Page | None:
+        """The newest page that was fetched, also when it was taken since; it may be empty."""
+        return self._last_page
+
+    @property
+    def ended(self) -> bool:
+        """Whether the shard's end was fetched. Pages may still be there to be taken."""
+        return self._last_page is not None and self._last_page.ended
+
+    @property
+    def at_tip(self) -> bool:
+        """Whether the newest page reached the tip."""
+        return self._last_page is not None and self._last_page.at_tip
+
+    @property
+    def wants_fetch(self) -> bool:
+        """Whether there is room left, and more to come: neither closed nor ended."""
+        return not self._closed and not self.ended and self._records < self._max_records
+
+    def ready_at_s(self) -> float:
+        return self.getter.ready_at_s()
+
+    def try_reserve(self) -> bool:
+        """Reserve the budget for one fetch; False when there is none now. `fetch` uses it up."""
+        self._reserved = self._reserved or self.budget.try_reserve()
+        return self._reserved
+
+    def unreserve(self) -> None:
+        """Give a reservation back that no fetch will use."""
+        if self._reserved:
+            self._reserved = False
+            self.budget.settle(0)
+
+    def fetch(self) -> Page:
+        """Fetch one page into the buffer and return it; blocks on the network. Needs a granted `try_reserve`.
+
+        Raises `KinesisError`; of these, a `ThrottledError` that is retryable means: come again at `ready_at_s()`.
+        """
+        if not self._reserved:
+            raise RuntimeError(f"a fetch from shard {self.shard_id} without a reservation; call try_reserve() first")
+        page_bytes = 0
+        try:
+            page = self._fetch_page(self._max_records - self._records)
+            page_bytes = _held_bytes(page)
+        finally:
+            self._reserved = False
+            self.budget.settle(page_bytes)
+        with self._lock:
+            self._last_page = page
+            if self._pages and not self._pages[-1].count:
+                self._pages.pop()  # it held no bytes
+            self._pages.append(page)
+            self._records += page.count
+            self._bytes += page_bytes
+        return page
+
+    def take(self) -> Page | None:
+        """The oldest page in the buffer, which makes room for another; None when there is none. Never blocks.
+
+        The last page taken tells where reading stopped (tip, end, children), so a page without records is kept too; of a
+        run of them, only the newest, which tells all that the others did.
+        """
+        page = self.first()
+        return page if page is None or self.drop(page) else self.take()
+
+    def first(self) -> Page | None:
+        """The oldest page in the buffer, which stays there; None when there is none. Never blocks."""
+        with self._lock:
+            return self._pages[0] if self._pages else None
+
+    def drop(self, page: Page) -> bool:
+        """Remove the oldest page, which makes room for another. False when it is not there any more, as it held no records."""
+        with self._lock:
+            if not self._pages or self._pages[0] is not page:
+                return False
+            self._pages.popleft()
+            page_bytes = _held_bytes(page)
+            self._records -= page.count
+            self._bytes -= page_bytes
+        self.budget.release(page_bytes)
+        return True
+
+    def close(self) -> None:
+        """Want no more fetches. What is in the buffer can still be taken."""
+        self._closed = True
+
+    def _fetch_page(self, limit: int) -> Page:
+        if isinstance(self.getter, ThrottleTellingGetter):
+            return self.getter.fetch_unless_throttled(limit)
+        return self.getter.fetch(limit)
+
+
+def _held_bytes(page: Page) -> int:
+    """What a page costs in memory: keys and numbers besides the payload."""
+    return page.columns.nbytes if page.count else 0

@@ -1,0 +1,247 @@
+"""Reading a shard's retries: single records, and ranges of them, far apart, each exactly by its number.
+
+A page that starts at the first number that is wanted surely brings it. Whether to go on from there or to start anew at the next
+number is a matter of guessing: pages are read on as long as they bring something and the next number does not look far away.
+What was passed and not found is gone: nothing is ever put into a shard before its newest record. A page at the tip says so of
+what lies behind it only if it was asked for right there: emulators call the tip what is not. Where the time is over in the middle
+of a run of empty pages, the next reader of the process goes on from there: else what lies behind it would never be found.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kinesis_spout.errors import ShardNotFoundError, ThrottledError
+from kinesis_spout.reading.no_more import no_more
+from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
+from state.position import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from random import Random
+
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.reading.pacing import Pacer
+    from kinesis_spout.reading.page import Page
+    from kinesis_spout.reading.retry_room import RetryRoom
+    from kinesis_spout.service.client import KinesisClient
+    from state.plan import PlannedRetry
+    from state.sequence_number import SequenceNumber
+
+FIRST_PAGE_RECORDS = 1_000
+MOST_PAGE_RECORDS = 10_000
+STRETCHES_AHEAD = 2  # a number that lies no more than so many pages' stretch ahead is read on to
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How far a shard's retry `first` was looked for in vain: the iterator to go on with, and when the service gave it."""
+
+    first: SequenceNumber
+    iterator: str
+    at_s: float
+
+
+class RetryServices(Protocol):
+    """What a reader of retries talks through. `searches`: by shard, where the next reader may go on; a hint, it may be lost."""
+
+    client: KinesisClient
+    clock: Clock
+    random: Random
+    searches: dict[str, Search]
+
+    def retry_pacer(self, shard_id: str) -> Pacer:
+        """The shard's pace for reading retries."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Records of retries, in sequence order, with the number (int32) that each one's delivery has."""
+
+    records: pa.RecordBatch
+    attempts: pa.Array
+
+
+class RetryReader:
+    """Looks for a shard's retries in their order. One use, by one thread; blocks on Kinesis.
+
+    After `read`: the first `done` retries were looked for, `rows` records of them were handed out, and of those whose first
+    numbers are in `gone` no record is left. What it goes by are the numbers alone, so a second reader finds the same.
+    """
+
+    def __init__(self, shard_id: str, retries: Sequence[PlannedRetry], services: RetryServices) -> None:
+        self.done = 0
+        self.rows = 0
+        self.gone: list[SequenceNumber] = []
+        self._shard_id = shard_id
+        self._retries = retries
+        self._services = services
+        self._lasts = [(one.last or one.first).sequence for one in retries]
+        self._numbers = pa.array([str(one.first.sequence) for one in retries], pa.string())
+        self._attempts = pa.array([one.attempts + 1 for one in retries], pa.int32())
+        self._range: list[Delivery] = []  # what was found of a range whose end was not reached yet
+        self._getter: KinesisShardGetter | None = None
+        self._began_at = 0  # the retry whose number the getter was asked for
+        self._limit = 0
+        self._full = False
+        self._found_nothing = True  # not even what it may not hold
+
+    def read(self, room: RetryRoom, *, until_s: float | None = None, at_least_one: bool = True) -> Iterator[Delivery]:
+        """What is found, until all were looked for, there is no more room, or the time `until_s` is over.
+
+        One call is made, and the first retry read as a whole, whatever the time; `at_least_one` is held whatever the room.
+        """
+        in_time = True
+        while self.done < len(self._retries) and not self._full and in_time:
+            jumped = self._getter is None
+            getter = self._getter or self._jump()
+            done, rows = self.done, self.rows
+            may_stop = self.done > 0 or not (jumped or self._range)
+            page = self._fetch(getter, until_s if may_stop else None)
+            if page is None:
+                in_time = False
+            else:
+                self._found_nothing = self._found_nothing and not page.count
+                yield from self._take(page, room, at_least_one=at_least_one)
+                self._choose_next(page, hit=self.rows > rows, moved=self.done > done or not jumped)
+        self._note_search()
+
+    # calls ----------------------------------------------------------------------------------------------------
+    def _jump(self) -> KinesisShardGetter:
+        retry = self._retries[self.done]
+        services = self._services
+        self._began_at = self.done
+        self._limit = FIRST_PAGE_RECORDS
+        if retry.last is not None:
+            self._limit = min(MOST_PAGE_RECORDS, max(FIRST_PAGE_RECORDS, retry.count))
+        elif self.done == len(self._retries) - 1:
+            self._limit = 1  # it is the first record there, or it is gone
+        self._getter = KinesisShardGetter(
+            services.client,
+            self._shard_id,
+            Position.at(retry.first),
+            pacer=services.retry_pacer(self._shard_id),
+            clock=services.clock,
+            random=services.random,
+            iterator=self._searched(retry),
+        )
+        return self._getter
+
+    def _searched(self, retry: PlannedRetry) -> str | None:
+        """Where an earlier reader of this process has got to, which has found nothing yet: a long run of empty pages."""
+        search = self._services.searches.get(self._shard_id)
+        if search is None or search.first != retry.first:
+            return None
+        return search.iterator if self._services.clock.monotonic_s() - search.at_s < ITERATOR_LIFE_S else None
+
+    def _note_search(self) -> None:
+        searches, iterator = self._services.searches, None if self._getter is None else self._getter.iterator
+        if iterator is not None and self._found_nothing and not self.done:
+            searches[self._shard_id] = Search(self._retries[0].first, iterator, self._services.clock.monotonic_s())
+        else:
+            searches.pop(self._shard_id, None)
+
+    def _fetch(self, getter: KinesisShardGetter, until_s: float | None) -> Page | None:
+        """The next page; None when it can't start before `until_s`. Waits for the pace, and through throttling."""
+        clock = self._services.clock
+        while True:
+            ready_s = getter.ready_at_s()
+            if until_s is not None and ready_s >= until_s:
+                return None
+            clock.sleep(ready_s - clock.monotonic_s())
+            try:
+                return getter.fetch_unless_throttled(self._limit)
+            except ShardNotFoundError:
+                return no_more(self._shard_id)
+            except ThrottledError as exc:
+                if not exc.retryable:
+                    raise
+
+    def _choose_next(self, page: Page, *, hit: bool, moved: bool) -> None:
+        """Go on with the next page, a larger one, or start anew where the next number is."""
+        if self._getter is None:
+            return
+        if not page.count or self._range or not moved:
+            self._limit = max(self._limit, FIRST_PAGE_RECORDS)
+        elif hit and self.done < len(self._retries) and self._is_near(page):
+            self._limit = min(MOST_PAGE_RECORDS, 2 * self._limit)
+        else:
+            self._getter = None
+
+    def _is_near(self, page: Page) -> bool:
+        if page.first is None or page.last is None:
+            return False
+        ahead = self._retries[self.done].first.sequence - page.last.sequence
+        return ahead <= STRETCHES_AHEAD * (page.last.sequence - page.first.sequence)
+
+    # what a page brings ---------------------------------------------------------------------------------------
+    def _take(self, page: Page, room: RetryRoom, *, at_least_one: bool) -> Iterator[Delivery]:
+        """Take what the page has of the retries that it has passed: at the end of the shard, all that are left."""
+        passed = 0 if page.last is None else bisect_right(self._lasts, page.last.sequence)
+        at_tip = page.at_tip and self._began_at == max(self.done, passed)
+        end = len(self._retries) if page.ended or at_tip else passed
+        while self.done < end and not self._full:
+            anyway = at_least_one and not self.rows
+            retry = self._retries[self.done]
+            if retry.last is None:
+                singles = next((i for i in range(self.done, end) if self._retries[i].last is not None), end)
+                yield from self._take_singles(singles, page.records, room, anyway=anyway)
+            else:
+                self._extend_range(retry, page.records)
+                yield from self._finish_range(retry, room, anyway=anyway)
+        if page.at_tip and self.done < len(self._retries):
+            self._getter, self._range = None, []
+        elif self.done < len(self._retries) and not self._full:
+            self._extend_range(self._retries[self.done], page.records)
+            fits = room.would_take([part.records for part in self._range])
+            self._full = not fits and not (at_least_one and not self.rows)
+
+    def _take_singles(self, end: int, records: pa.RecordBatch, room: RetryRoom, *, anyway: bool) -> Iterator[Delivery]:
+        """Single records up to the retry `end`, as far as there is room."""
+        wanted = self._numbers.slice(self.done, end - self.done)
+        numbers = records.column("sequenceNumber")
+        places = pc.index_in(numbers, value_set=wanted)
+        found = places.drop_null()
+        if len(found):
+            kept = records.filter(places.is_valid())
+            fitting = room.take(kept, at_least=1 if anyway else 0)
+            if fitting < len(found):
+                self._full = True
+                end = self.done + int(found[fitting].as_py())
+            if fitting:
+                self.rows += fitting
+                yield Delivery(kept.slice(0, fitting), self._attempts.slice(self.done).take(found.slice(0, fitting)))
+        missing = pc.invert(pc.is_in(wanted.slice(0, end - self.done), value_set=numbers))
+        self.gone.extend(self._retries[self.done + place].first for place in pc.indices_nonzero(missing).to_pylist())
+        self.done = end
+
+    def _extend_range(self, retry: PlannedRetry, records: pa.RecordBatch) -> None:
+        if retry.last is None:
+            return
+        numbers = records.column("sequenceNumber")
+        rows = range(len(numbers))
+        start = bisect_left(rows, retry.first.sequence, key=lambda row: int(numbers[row].as_py()))
+        end = bisect_right(rows, retry.last.sequence, key=lambda row: int(numbers[row].as_py()))
+        if start < end:
+            attempts = pa.repeat(pa.scalar(retry.attempts + 1, pa.int32()), end - start)
+            self._range.append(Delivery(records.slice(start, end - start), attempts))
+
+    def _finish_range(self, retry: PlannedRetry, room: RetryRoom, *, anyway: bool) -> Iterator[Delivery]:
+        """A range comes as a whole, or stays in the queue."""
+        if not self._range:
+            self.gone.append(retry.first)
+        elif room.take_all([part.records for part in self._range], anyway=anyway):
+            self.rows += sum(part.records.num_rows for part in self._range)
+            yield from self._range
+        else:
+            self._full = True
+            return
+        self._range = []
+        self.done += 1

@@ -1,0 +1,243 @@
+"""Reading one shard, page by page: the iterator's life, the pace, the tip and the end.
+
+Where the next fetch starts is known exactly at any time (`position`); the iterator is only a shortcut to it that
+may be lost. An iterator that has expired is made again at the position: after the last record that was handed out, or
+before the first at the start position.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from kinesis_spout.errors import (
+    ExpiredIteratorError,
+    MalformedResponseError,
+    RequestRefusedError,
+    ShardNotFoundError,
+    StillThrottledError,
+    ThrottledError,
+)
+from kinesis_spout.reading.page import Page
+from kinesis_spout.service.get_records_decoder import decode_get_records
+from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
+from state.position import SHARD_END, Position, PositionKind
+
+if TYPE_CHECKING:
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.reading.pacing import Pacer
+    from kinesis_spout.service.client import FetchedPage, KinesisClient
+    from kinesis_spout.service.get_records_decoder import DecodedPage
+    from state.sequence_number import SequenceNumber
+
+_FRESH_ITERATORS_PER_FETCH = 3
+_THROTTLED_FOR_S = 120.0
+_ON_END_S = 60.0  # a longer pause was the caller's, no wait of ours: what came before it says nothing
+
+
+class ShardGetter(Protocol):
+    """Reads one shard forward. One caller at a time; `fetch` blocks on the network."""
+
+    @property
+    def shard_id(self) -> str: ...
+
+    @property
+    def position(self) -> Position:
+        """Where the next fetch starts: exactly after the last page that `fetch` returned. SHARD_END after the end."""
+        ...
+
+    @property
+    def iterator(self) -> str | None:
+        """A hint for that position that may have expired; None without one."""
+        ...
+
+    def ready_at_s(self) -> float:
+        """When the shard's limits allow the next fetch, on the clock's monotonic scale."""
+        ...
+
+    def fetch(self, limit: int) -> Page:
+        """The next page, of at most `limit` records; may be empty in the middle of a shard. Raises `KinesisError`."""
+        ...
+
+
+@runtime_checkable
+class ThrottleTellingGetter(Protocol):
+    """A getter that can leave the waiting to its caller, so that no thread is held by a shard that must wait."""
+
+    def fetch_unless_throttled(self, limit: int) -> Page:
+        """As `fetch`, but raises `ThrottledError` at once: nothing was read, come again at `ready_at_s()`.
+
+        Raises `StillThrottledError` once that has gone on for too long.
+        """
+        ...
+
+
+class KinesisShardGetter:
+    """The getter over `KinesisClient`. `iterator` is a hint for `position`; `ending_sequence` is of a closed shard's listing.
+
+    `ending_sequence` can only add an end: some emulators never end a closed shard, others write a number there that no
+    record has. A shard that is throttled for `throttled_for_s` seconds on end raises `StillThrottledError`.
+    """
+
+    keeps_lists = False  # pages are changed to Arrow as soon as they come: smaller, and what most want
+
+    def __init__(
+        self,
+        client: KinesisClient,
+        shard_id: str,
+        position: Position,
+        *,
+        iterator: str | None = None,
+        pacer: Pacer,
+        clock: Clock,
+        ending_sequence: SequenceNumber | None = None,
+        random: Random | None = None,
+        throttled_for_s: float = _THROTTLED_FOR_S,
+    ) -> None:
+        self._client = client
+        self._shard_id = shard_id
+        self._position = position
+        self._iterator = iterator
+        self._iterator_is_a_hint = iterator is not None
+        self._pacer = pacer
+        self._clock = clock
+        self._ending_sequence = ending_sequence
+        self._random = random or Random()  # noqa: S311  # jitter, not a secret
+        self._throttled_for_s = throttled_for_s
+        self._throttled_since_s: float | None = None
+        self._throttled_last_s = 0.0
+
+    @property
+    def shard_id(self) -> str:
+        return self._shard_id
+
+    @property
+    def position(self) -> Position:
+        return self._position
+
+    @property
+    def iterator(self) -> str | None:
+        return self._iterator
+
+    def ready_at_s(self) -> float:
+        return self._pacer.ready_at_s(self._clock.monotonic_s())
+
+    def fetch(self, limit: int) -> Page:
+        """The next page. Waits until the shard's limits allow it, and through throttling; raises `KinesisError`."""
+        while True:
+            self._clock.sleep(self.ready_at_s() - self._clock.monotonic_s())
+            try:
+                return self.fetch_unless_throttled(limit)
+            except ThrottledError as exc:
+                if not exc.retryable:
+                    raise
+
+    def fetch_unless_throttled(self, limit: int) -> Page:
+        """The next page now, whatever the pace. Raises `ThrottledError` when the shard must wait until `ready_at_s()`."""
+        if limit < 1:
+            raise ValueError(f"a fetch of {limit} records from shard {self._shard_id} makes no sense; ask for one or more")
+        if self._is_beyond_the_end():
+            self._position, self._iterator = SHARD_END, None
+            return self._page(_nothing(), None, ended=True, limit=limit)
+        limit = min(limit, MAX_RECORDS_PER_CALL)
+        try:
+            fetched = self._fetch(limit)
+        except ThrottledError as exc:
+            self._on_throttled(exc)
+            raise
+        self._throttled_since_s = None
+        return self._accept(fetched, limit)
+
+    def _fetch(self, limit: int) -> FetchedPage:
+        """One page from the iterator, or from a fresh one where it is no good (any more)."""
+        fresh_iterators = 0
+        while True:
+            if self._iterator is None:
+                self._iterator = self._client.shard_iterator(self._shard_id, self._position)
+                self._iterator_is_a_hint = False
+                fresh_iterators += 1
+            self._pacer.on_fetch(self._clock.monotonic_s())
+            try:
+                fetched = self._client.get_records(self._iterator, limit, retry_throttled=False)
+            except ExpiredIteratorError:
+                if fresh_iterators == _FRESH_ITERATORS_PER_FETCH:
+                    raise
+                self._iterator = None
+            except (RequestRefusedError, ShardNotFoundError):
+                if not self._iterator_is_a_hint:
+                    raise
+                self._iterator = None
+            else:
+                self._pacer.on_page(self._clock.monotonic_s(), fetched.page.payload_bytes)
+                return fetched
+
+    def _accept(self, fetched: FetchedPage, limit: int) -> Page:
+        decoded = fetched.page
+        self._refuse_disorder(decoded)
+        self._iterator = decoded.next_iterator
+        self._iterator_is_a_hint = False
+        if decoded.last is not None:
+            self._position = Position.after(decoded.last)
+        if not self.keeps_lists:
+            decoded.columns.to_arrow()
+        ended = decoded.next_iterator is None or self._is_beyond_the_end()
+        if ended:
+            self._position, self._iterator = SHARD_END, None
+        return self._page(decoded, fetched.service_time_ms, ended=ended, limit=limit)
+
+    def _refuse_disorder(self, decoded: DecodedPage) -> None:
+        """A page that runs backwards, or before the position, can't be told in positions: accepted, it could never be settled."""
+        if decoded.first is None or decoded.last is None:
+            return
+        start = self._position
+        # After a part of an aggregate, the aggregate as a whole comes again.
+        before = start.sequence if start.kind is PositionKind.AFTER and start.sequence and not start.sequence.sub else None
+        if decoded.last < decoded.first or (before is not None and decoded.first <= before):
+            raise MalformedResponseError(
+                f"shard {self._shard_id} of {self._client.where} gave records from {decoded.first} to {decoded.last} at position "
+                f"{self._position}, which is out of order; nothing of it was read, try again"
+            )
+
+    def _page(self, decoded: DecodedPage, service_time_ms: int | None, *, ended: bool, limit: int) -> Page:
+        return Page(
+            shard_id=self._shard_id,
+            columns=decoded.columns,
+            count=decoded.count,
+            first=decoded.first,
+            last=decoded.last,
+            last_arrival_ms=decoded.last_arrival_ms,
+            payload_bytes=decoded.payload_bytes,
+            millis_behind_latest=decoded.millis_behind_latest or 0,
+            child_shards=decoded.child_shards,
+            next_iterator=self._iterator,
+            ended=ended,
+            # An emulator says 0 ms behind on a full page that has more records after it.
+            at_tip=decoded.millis_behind_latest == 0 and decoded.count < limit,
+            service_time_ms=service_time_ms,
+        )
+
+    def _is_beyond_the_end(self) -> bool:
+        if self._position.kind is PositionKind.SHARD_END:
+            return True
+        if self._ending_sequence is None or self._position.kind is not PositionKind.AFTER:
+            return False
+        return self._position.sequence is not None and self._position.sequence >= self._ending_sequence
+
+    def _on_throttled(self, exc: ThrottledError) -> None:
+        now_s = self._clock.monotonic_s()
+        self._pacer.on_throttled(now_s, self._random)
+        if self._throttled_since_s is None or now_s - self._throttled_last_s > _ON_END_S:
+            self._throttled_since_s = now_s
+        self._throttled_last_s = now_s
+        if now_s - self._throttled_since_s >= self._throttled_for_s:
+            raise StillThrottledError(
+                f"shard {self._shard_id} of {self._client.where} has been throttled for {now_s - self._throttled_since_s:.0f} s; "
+                "lower the read rate, or move other consumers of the shard to enhanced fan-out"
+            ) from exc
+
+
+@cache
+def _nothing() -> DecodedPage:
+    """Made when it is first asked for: pyarrow imports pandas for it, which takes a third of a second in every process."""
+    return decode_get_records(b'{"Records":[]}')

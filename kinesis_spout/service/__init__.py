@@ -1,0 +1,1 @@
+"""Everything that talks to AWS. Nothing else imports botocore."""

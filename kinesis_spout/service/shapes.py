@@ -1,0 +1,81 @@
+"""Between the service's words and ours: what a call is given and what its answer holds. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from kinesis_spout.errors import RequestRefusedError
+from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+from state.position import Position, PositionKind
+from state.sequence_number import SequenceNumber
+
+_HOUR_MS = 3_600_000
+
+
+def service_time_ms(answer: dict[str, Any]) -> int | None:
+    """The service's clock, from the `Date` header: ms since 1970, to the second; None without a readable one."""
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    try:
+        return None if date is None else _milliseconds(parsedate_to_datetime(date))
+    except ValueError:
+        return None
+
+
+def _milliseconds(moment: datetime) -> int:
+    """Milliseconds since 1970; a moment without a zone is UTC."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(aware.timestamp() * 1_000)
+
+
+def iterator_arguments(position: Position) -> dict[str, Any]:
+    """The arguments of GetShardIterator that say where; raises `RequestRefusedError` for SHARD_END."""
+    sequence = position.sequence
+    if position.timestamp_ms is not None:
+        return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": datetime.fromtimestamp(position.timestamp_ms / 1_000, UTC)}
+    if sequence is not None:
+        # Within an aggregate: its record must come again, since the service only knows whole records.
+        past = position.kind is PositionKind.AFTER and not sequence.sub
+        kind = "AFTER_SEQUENCE_NUMBER" if past else "AT_SEQUENCE_NUMBER"
+        return {"ShardIteratorType": kind, "StartingSequenceNumber": str(sequence.sequence)}
+    if position.is_end:
+        raise RequestRefusedError("position SHARD_END has no iterator: there is nothing more to read there")
+    return {"ShardIteratorType": "TRIM_HORIZON"}
+
+
+def iterator_in(answer: dict[str, Any]) -> str:
+    """What GetShardIterator answered."""
+    iterator: str = answer["ShardIterator"]
+    return iterator
+
+
+def stream_summary(answer: dict[str, Any]) -> StreamSummary:
+    """What DescribeStreamSummary answered."""
+    summary = answer["StreamDescriptionSummary"]
+    return StreamSummary(
+        arn=summary["StreamARN"],
+        name=summary["StreamName"],
+        created_ms=_milliseconds(summary["StreamCreationTimestamp"]),
+        status=summary["StreamStatus"],
+        retention_ms=summary["RetentionPeriodHours"] * _HOUR_MS,
+        service_time_ms=service_time_ms(answer),
+    )
+
+
+def shard_page(answer: dict[str, Any]) -> tuple[list[ShardInfo], str | None]:
+    """One page of ListShards, and the token of the next one. An answer without shards at all is none: KeyError."""
+    return [_shard_info(listed) for listed in answer["Shards"]], answer.get("NextToken") or None
+
+
+def _shard_info(listed: dict[str, Any]) -> ShardInfo:
+    """One entry of a ListShards answer."""
+    hash_keys, sequences = listed["HashKeyRange"], listed["SequenceNumberRange"]
+    ending = sequences.get("EndingSequenceNumber")
+    return ShardInfo(
+        shard_id=listed["ShardId"],
+        parents=tuple(listed[name] for name in ("ParentShardId", "AdjacentParentShardId") if listed.get(name)),
+        hash_key_range=(int(hash_keys["StartingHashKey"]), int(hash_keys["EndingHashKey"])),
+        starting_sequence=SequenceNumber.parse(sequences["StartingSequenceNumber"]),
+        ending_sequence=None if ending is None else SequenceNumber.parse(ending),
+    )

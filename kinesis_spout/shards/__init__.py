@@ -1,0 +1,1 @@
+"""Which shards there are, in what order they are read, and where each one starts."""

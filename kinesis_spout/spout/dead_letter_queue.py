@@ -1,0 +1,96 @@
+"""Dead-lettering what a spout has exhausted: first the letter, then the record counts as acked."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kinesis_spout.spout.dead_letter import DeadLetter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesis_spout.spout.context import SpoutContext
+    from kinesis_spout.spout.retry_buffer import Letter
+
+log = logging.getLogger("kinesis_spout")
+_LOOK_S = 0.2
+_FIRST_BACKOFF_S = 1.0
+_LONGEST_BACKOFF_S = 60.0
+
+
+class SpoutLetters:
+    """One per open spout; its step is called by one thread, and blocks for as long as the callable does."""
+
+    def __init__(self, context: SpoutContext) -> None:
+        self._stream = context.config.stream_ref.name
+        self._write = context.config.dead_letter or _log_letter
+        self._core = context.core
+        self._hooks = context.hooks
+        self._changed = context.changed
+        self._failures = 0
+
+    def step(self) -> float:
+        """Write the letters that are due. One that fails is written again, after a while that grows; the others wait."""
+        with self._changed:
+            due = list(self._core.letters())
+        for seat, letter in due:
+            try:
+                self._write_all(letter, seat.shard.shard_id)
+            except Exception as exc:  # noqa: BLE001  # whatever the callable raises: the record stays unresolved
+                self._failures += 1
+                self._hooks.error(exc)
+                return min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (self._failures - 1))
+            self._failures = 0
+            with self._changed:
+                self._core.dead_lettered(seat, letter.record.first, letter.record.count)
+                self._changed.notify_all()
+        return _LOOK_S
+
+    def _write_all(self, letter: Letter, shard_id: str) -> None:
+        for one in _letters(letter, self._stream, shard_id):
+            self._write(one)
+            self._hooks.exhausted(one)
+
+
+def _letters(letter: Letter, stream: str, shard_id: str) -> Iterator[DeadLetter]:
+    """A letter for each record that is left; one for all of them when none is."""
+    record, run = letter
+    known = {
+        "stream_name": stream,
+        "shard_id": shard_id,
+        "attempts": record.attempts,
+        "reason": record.reason,
+        "first_failure_ms": record.first_failure_ms,
+        "last_failure_ms": record.last_failure_ms,
+    }
+    if run is None:
+        yield DeadLetter(
+            **known,  # type: ignore[arg-type]  # the mapping's values have the types of their fields
+            sequence_number=str(record.first.sequence),
+            sub_sequence_number=record.first.sub,
+            last_sequence_number=str(record.last.sequence),
+            count=record.count,
+            data=None,
+            partition_key=None,
+            approximate_arrival_ms=None,
+        )
+        return
+    for at, sequence in enumerate(run.texts):
+        yield DeadLetter(
+            **known,  # type: ignore[arg-type]  # the mapping's values have the types of their fields
+            sequence_number=sequence,
+            last_sequence_number=sequence,
+            data=run.data[at],
+            partition_key=run.keys[at],
+            approximate_arrival_ms=run.arrivals[at],
+        )
+
+
+def _log_letter(letter: DeadLetter) -> None:
+    log.error(
+        "record %s is not tried again after %d attempts and is passed over: %s; give dead_letter to keep such records",
+        letter.message_id,
+        letter.attempts,
+        letter.reason,
+    )

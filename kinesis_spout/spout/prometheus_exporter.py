@@ -1,0 +1,179 @@
+"""A spout's counts for Prometheus. Needs prometheus-client, the extra `metrics`, which is imported when it is asked for.
+
+Read at each scrape: nothing is counted twice, and a scrape that nobody makes costs nothing. Series with the label `shard` are of
+the shards that the spout reads now; those of a shard that is finished go, and what it counted stays in the ones of the stream.
+
+    kinesis_spout_records_emitted_total{stream, shard}          kinesis_spout_stream_records_emitted_total{stream}
+    ... acked, failed, retried, timed_out, dead_lettered, malformed likewise
+    kinesis_spout_pending_records, kinesis_spout_queued_records, kinesis_spout_lag_seconds{stream, shard}, and ..._stream_... ones
+    kinesis_spout_latency_seconds{stream, shard, le}            from a record's arrival to its ack
+    kinesis_spout_wait_seconds_total{stream, reason}            what `emissions()` has waited: idle, or at_limit
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.errors import ConfigError, KinesisError, MissingExtraError
+from kinesis_spout.spout.shard_counts import LATENCY_BUCKETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from prometheus_client.metrics_core import CounterMetricFamily, Metric
+
+    from kinesis_spout.spout.kinesis_spout import KinesisSpout
+    from kinesis_spout.spout.metrics import ShardMetrics, SpoutMetrics
+
+_COUNTS = {
+    "emitted": "Deliveries, retries included",
+    "acked": "Records that were acked",
+    "failed": "Deliveries that failed, time-outs included",
+    "retried": "Deliveries after the first one of a record",
+    "timed_out": "Deliveries without an outcome in time",
+    "dead_lettered": "Records that were dead-lettered",
+    "malformed": "Records that do not decode",
+}
+_GAUGES = {
+    "pending_records": "Records that were handed over and have no outcome yet",
+    "queued_records": "Records that wait for a retry or a dead letter",
+    "lag_seconds": "How far what was handed over last is behind the service's time",
+}
+_PREFIX = "kinesis_spout_"
+LOOPBACK = "127.0.0.1"
+
+
+class SpoutCollector:
+    """For `prometheus_client.CollectorRegistry.register`. `collect` is safe from any thread; nothing before the spout is open."""
+
+    def __init__(self, spout: KinesisSpout) -> None:
+        _prometheus()
+        self._spout = spout
+
+    def describe(self) -> list[Metric]:
+        """Nothing: otherwise the registry would call `collect` when the collector is registered."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            metrics = self._spout.metrics()
+        except KinesisError:
+            return
+        stream = self._spout.config.stream_ref.name
+        shards = [((stream, shard_id), shard) for shard_id, shard in metrics.shards.items()]
+        yield from _families(_PREFIX, ("stream", "shard"), shards)
+        yield from _families(f"{_PREFIX}stream_", ("stream",), [((stream,), metrics.total)])
+        yield _waits(stream, metrics)
+
+
+class MetricsServer:
+    """An HTTP server for scrapes, with a registry of its own. `port` 0 takes a free one. Also a context manager."""
+
+    def __init__(self, spout: KinesisSpout, port: int, host: str = LOOPBACK) -> None:
+        self._spout = spout
+        self._host = host
+        self.port = port
+        self._running: tuple[Any, Any] | None = None
+
+    def start(self) -> None:
+        """Idempotent. Raises `ConfigError` when the address cannot be listened on, and `MissingExtraError`."""
+        if self._running is not None:
+            return
+        client = _prometheus()
+        registry = client.CollectorRegistry()
+        registry.register(SpoutCollector(self._spout))
+        try:
+            self._running = client.start_http_server(self.port, self._host, registry)
+        except OSError as exc:
+            raise ConfigError.of(
+                "port", f"cannot be listened on at {self._host}: {exc.strerror}; use another", self.port
+            ) from exc
+        self.port = self._running[0].server_port
+
+    def close(self) -> None:
+        """Idempotent."""
+        running, self._running = self._running, None
+        if running is not None:
+            server, thread = running
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._host}:{self.port}/metrics"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def serve(spout: KinesisSpout, port: int, host: str = LOOPBACK) -> MetricsServer:
+    """Serve the spout's counts until the server is closed. See `MetricsServer` for the errors."""
+    server = MetricsServer(spout, port, host)
+    server.start()
+    return server
+
+
+def _prometheus() -> Any:
+    try:
+        import prometheus_client  # noqa: PLC0415  # an extra
+    except ModuleNotFoundError as exc:
+        raise MissingExtraError(
+            "metrics for Prometheus need prometheus-client, which is not installed; pip install 'kinesis-spout[metrics]'"
+        ) from exc
+    return prometheus_client
+
+
+def _families(prefix: str, labels: tuple[str, ...], found: Sequence[tuple[tuple[str, ...], ShardMetrics]]) -> Iterator[Metric]:
+    from prometheus_client.metrics_core import (  # noqa: PLC0415  # an extra
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
+
+    for name, meaning in _COUNTS.items():
+        counter = CounterMetricFamily(f"{prefix}records_{name}", meaning, labels=labels)
+        for values, one in found:
+            counter.add_metric(values, getattr(one.counts, name))
+        yield counter
+    for name, meaning in _GAUGES.items():
+        gauge = GaugeMetricFamily(prefix + name, meaning, labels=labels)
+        for values, one in found:
+            if (value := _gauge(one, name)) is not None:
+                gauge.add_metric(values, value)
+        yield gauge
+    histogram = HistogramMetricFamily(f"{prefix}latency_seconds", "From a record's arrival to its ack", labels=labels)
+    for values, one in found:
+        histogram.add_metric(values, buckets=cumulative(one.counts.latency), sum_value=one.counts.latency_sum_ms / 1000)
+    yield histogram
+
+
+def _gauge(one: ShardMetrics, name: str) -> float | None:
+    if name == "lag_seconds":
+        return None if one.lag_ms is None else one.lag_ms / 1000
+    return one.pending if name == "pending_records" else one.queued
+
+
+def _waits(stream: str, metrics: SpoutMetrics) -> CounterMetricFamily:
+    from prometheus_client.metrics_core import CounterMetricFamily  # noqa: PLC0415  # an extra
+
+    waits = CounterMetricFamily(f"{_PREFIX}wait_seconds", "What emissions() has waited", labels=("stream", "reason"))
+    waits.add_metric((stream, "idle"), metrics.waits.idle_s)
+    waits.add_metric((stream, "at_limit"), metrics.waits.at_limit_s)
+    return waits
+
+
+def cumulative(latency: list[int]) -> list[tuple[str, int]]:
+    """`ShardCounts.latency` as (le, acks of at most so many seconds). Exact: a bucket ends a ms below 2 ** n ms."""
+    buckets = []
+    seen = 0
+    for bucket in range(LATENCY_BUCKETS - 1):
+        seen += latency[bucket]
+        buckets.append((str((2**bucket - 1) / 1000), seen))
+    return [*buckets, ("+Inf", seen + latency[-1])]

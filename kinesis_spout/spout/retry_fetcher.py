@@ -1,0 +1,88 @@
+"""Reading records again that are to be retried or dead-lettered and are not in memory: after a restart, or for lack of room."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+from kinesis_spout.errors import KinesisError
+from kinesis_spout.reading.retry_reader import RetryReader
+from kinesis_spout.reading.retry_room import RetryRoom
+from kinesis_spout.service.record_columns import RecordColumns
+from kinesis_spout.spout.record_run import RecordRun
+from state.plan import PlannedRetry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kinesis_spout.spout.context import SpoutContext
+    from kinesis_spout.spout.scheduler import ShardSeat
+    from state.shard_state import UnresolvedRecord
+
+_LOOK_S = 0.2
+
+
+class SpoutRereading:
+    """One per open spout; its step is called by one thread, and blocks on Kinesis. `now_ms` is the spout's time."""
+
+    def __init__(self, context: SpoutContext, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._services = context.services
+        self._core = context.core
+        self._hooks = context.hooks
+        self._changed = context.changed
+        self._max_bytes = context.config.prefetch_bytes
+
+    def step(self) -> float:
+        """Read what every shard wants; what there is no room for is wanted again after a while."""
+        now_ms = self._now_ms()
+        with self._changed:
+            wanted = [(seat, records) for seat in self._core.seats.values() if (records := seat.shard.held.wanted(now_ms))]
+        for seat, records in wanted:
+            if (room_bytes := self._room_bytes()) <= 0:
+                break
+            try:
+                found = list(self._read(seat.shard.shard_id, records, room_bytes))
+            except KinesisError as exc:
+                if not exc.retryable:
+                    raise
+                self._hooks.error(exc)
+            else:
+                self._restock(seat, found)
+        return _LOOK_S
+
+    def _room_bytes(self) -> int:
+        """What is left of the room for retries: those that are held need no reading, so they make room when they are resolved."""
+        with self._changed:
+            return self._max_bytes - sum(seat.shard.held.held_bytes for seat in self._core.seats.values())
+
+    def _restock(self, seat: ShardSeat, found: Sequence[tuple[UnresolvedRecord, RecordRun | None]]) -> None:
+        now_ms = self._now_ms()
+        with self._changed:
+            for record, run in found:
+                seat.shard.restock(record, run, now_ms)
+            self._core.look(seat)
+            self._changed.notify_all()
+
+    def _read(
+        self, shard_id: str, records: Sequence[UnresolvedRecord], room_bytes: int
+    ) -> Iterator[tuple[UnresolvedRecord, RecordRun | None]]:
+        """Each record that was looked for, with what was found of it."""
+        retries = [
+            PlannedRetry(
+                first=record.first,
+                last=record.last if record.count > 1 else None,
+                count=record.count,
+                attempts=record.attempts,
+            )
+            for record in records
+        ]
+        reader = RetryReader(shard_id, retries, self._services)
+        rows = RecordRun([], [], [], [])
+        for delivery in reader.read(RetryRoom(room_bytes)):
+            rows.extend(RecordRun(*RecordColumns.of(delivery.records).lists()))
+        numbers = rows.sequences
+        for record in records[: reader.done]:  # found in their order
+            first = bisect_left(numbers, record.first.sequence)
+            last = bisect_right(numbers, record.last.sequence)
+            yield record, rows.part(first, last) if first < last else None

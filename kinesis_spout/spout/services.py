@@ -1,0 +1,77 @@
+"""What a spout talks through: Kinesis, the state store, the clock, threads and chance. Tests and simulations bring their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from kinesis_spout.background import StartLoop, ThreadLoop
+from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.config import ReadRate
+from kinesis_spout.reading.pacing import Pacer
+from kinesis_spout.reading.retry_pacer import RetryPacer
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.thread_pools import NewPool, thread_pool
+from state.memory_store import MemoryStateStore
+from state.zookeeper.embedded import resolve_connect_string
+from state.zookeeper.store import ZookeeperStateStore
+
+if TYPE_CHECKING:
+    from kinesis_spout.reading.retry_reader import Search
+    from kinesis_spout.spout.config import SpoutConfig
+    from state.state_store import StateStore
+
+
+@dataclass(slots=True, kw_only=True)
+class SpoutServices:
+    """The connections of one spout, which closes them. `store` is bound to the application and the stream."""
+
+    client: KinesisClient
+    store: StateStore
+    clock: Clock = field(default_factory=SystemClock)
+    new_pool: NewPool = thread_pool
+    start_loop: StartLoop = ThreadLoop.start
+    random: Random = field(default_factory=Random)
+    rate: ReadRate = field(default_factory=ReadRate)
+    searches: dict[str, Search] = field(default_factory=dict)
+    _pacers: dict[str, Pacer] = field(default_factory=dict)
+    _retry_pacers: dict[str, RetryPacer] = field(default_factory=dict)
+
+    @classmethod
+    def connect(cls, config: SpoutConfig) -> SpoutServices:
+        """New ones. Starts the embedded ZooKeeper if the configuration names one that does not run."""
+        clock = SystemClock()
+        client = KinesisClient(config.aws, config.stream_ref, clock=clock)
+        return cls(client=client, store=open_store(config), clock=clock, rate=config.rate)
+
+    def pacer(self, shard_id: str) -> Pacer:
+        """The shard's pace for new records; its time on the clock's monotonic scale."""
+        if shard_id not in self._pacers:
+            self._pacers[shard_id] = Pacer(self.rate)
+        return self._pacers[shard_id]
+
+    def retry_pacer(self, shard_id: str) -> Pacer:
+        """The shard's pace for reading retries: a part of its own, which counts against it."""
+        if shard_id not in self._retry_pacers:
+            self._retry_pacers[shard_id] = RetryPacer(self.rate, self.pacer(shard_id))
+        return self._retry_pacers[shard_id]
+
+    def close(self) -> None:
+        """Close the store, which gives the ownership up, and the client."""
+        self.store.close()
+        self.client.close()
+
+
+def open_store(config: SpoutConfig) -> StateStore:
+    """Where the configuration says that state is kept: nowhere but in memory without ZooKeeper. Not connected yet."""
+    stream = config.stream_ref.name
+    if config.zookeeper is None or config.application is None:
+        return MemoryStateStore(application="nobody", stream=stream)
+    return ZookeeperStateStore(
+        resolve_connect_string(config.zookeeper),
+        root=config.zookeeper_root,
+        application=config.application,
+        stream=stream,
+        session_timeout_s=config.zookeeper_session_timeout_s,
+    )

@@ -1,0 +1,82 @@
+"""`kinesis-spout consume` and `produce`: what is wrong with their options is said in one sentence, before anything is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from kinesis_spout.cli.main import app
+from tests.support.consuming import connection
+
+if TYPE_CHECKING:
+    from typer.testing import Result
+
+    from tests.support.kinesis import ServedFake
+
+
+@pytest.fixture
+def orders(fake_kinesis: ServedFake, monkeypatch: pytest.MonkeyPatch) -> ServedFake:
+    """A stream, and an environment that names it."""
+    fake_kinesis.model.create("orders", shards=2)
+    for name, value in connection(fake_kinesis).items():
+        monkeypatch.setenv(name, value)
+    return fake_kinesis
+
+
+def called(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("consume", "orders", "--application", "a"), "--zookeeper"),
+        (("consume", "orders", "--raw", "--exec", "cat"), "--raw"),
+        (("consume", "orders", "--max-records", "0"), "--max-records"),
+        (("consume", "orders", "--option", "nonsense"), "--option"),
+        (("consume",), "STREAM"),
+        (("produce", "orders", "--key", "a", "--key-from", "b"), "--key-from"),
+        (("produce", "orders", "--json", "--key", "a"), "--json"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(orders: ServedFake, arguments: tuple[str, ...], named: str) -> None:
+    ended = called(*arguments)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert named in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--from", "yesterday"), "option --from: 'yesterday' is not a starting position"),
+        (("--until", "soon"), "option --until: 'soon' is not a time"),
+        (("--shard", "shardId-000000000009"), "option --shard: 'shardId-000000000009' is no shard of stream orders"),
+        (("--message-timeout", "long"), "option --message-timeout: 'long' is not a duration"),
+        (("--dead-letter", "/no/such/folder/dead"), "option --dead-letter: '/no/such/folder/dead' cannot be written"),
+        (("--exec", ""), "option --exec: '' is empty"),
+        (("--exec", "python 'quote"), 'option --exec: "python \'quote" cannot be split'),
+    ],
+)
+def test_a_bad_value_is_one_sentence(orders: ServedFake, arguments: tuple[str, ...], sentence: str) -> None:
+    ended = called("consume", "orders", *arguments)
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert ended.stderr.startswith(f"error: {sentence}")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_program_that_is_not_there_is_one_sentence(orders: ServedFake) -> None:
+    ended = called("consume", "orders", "--exec", "no-such-program-here x", "--no-stats")
+    assert ended.exit_code == 1
+    assert (
+        ended.stderr
+        == "error: option --exec: 'no-such-program-here' cannot be started: No such file or directory; give a program in PATH\n"
+    )
+
+
+def test_a_stream_that_is_not_there_is_one_sentence(orders: ServedFake) -> None:
+    ended = called("consume", "nowhere")
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "stream nowhere" in ended.stderr
+    assert ended.stderr.count("\n") == 1

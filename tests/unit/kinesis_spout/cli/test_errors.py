@@ -1,0 +1,99 @@
+"""Errors end as one sentence and an exit code; signals as a shell expects."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from rich.console import Console
+
+from kinesis_spout.cli.errors import CliError, Interrupted, StopSignals, one_sentence, sentence_of
+from state.errors import StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def ended_with(error: BaseException, *, log_file: Path | None = None) -> tuple[int, str]:
+    """The exit code and what was shown when a command raises `error`."""
+    shown = io.StringIO()
+    with pytest.raises(typer.Exit) as caught, one_sentence(Console(file=shown, width=60), log_file=log_file):
+        raise error
+    return caught.value.exit_code, shown.getvalue()
+
+
+def test_our_errors_are_shown_as_they_are() -> None:
+    assert ended_with(CliError("the file [a] is missing; make it")) == (1, "error: the file [a] is missing; make it\n")
+    assert sentence_of(StoreUnavailableError("no answer")) == "no answer"
+
+
+def test_other_errors_are_named_and_put_on_one_line() -> None:
+    assert ended_with(OSError("first\nsecond\n\nmore")) == (1, "error: OSError: first second\n")
+    assert ended_with(KeyError()) == (1, "error: KeyError: KeyError\n")
+
+
+def test_the_traceback_goes_to_the_log_file_which_is_named(tmp_path: Path) -> None:
+    log_file = tmp_path / "a.log"
+    code, shown = ended_with(CliError("it broke", log_file=log_file))
+    assert (code, shown) == (1, f"error: it broke\nmore in {log_file}\n")
+    assert "Traceback" in log_file.read_text()
+
+
+def test_a_log_file_that_cannot_be_written_does_not_hide_the_error(tmp_path: Path) -> None:
+    assert ended_with(CliError("it broke"), log_file=tmp_path / "no" / "a.log") == (1, "error: it broke\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(Interrupted(signal.SIGINT), 130), (Interrupted(signal.SIGTERM), 143), (KeyboardInterrupt(), 130)]
+)
+def test_a_signal_is_no_error_and_has_its_exit_code(error: BaseException, code: int) -> None:
+    assert ended_with(error) == (code, "")
+
+
+def test_usage_errors_and_exits_pass_through() -> None:
+    with pytest.raises(typer.BadParameter), one_sentence(Console(file=io.StringIO())):
+        raise typer.BadParameter("no")
+    assert ended_with(typer.Exit(3)) == (3, "")
+
+
+@pytest.fixture
+def stop_signals() -> Iterator[StopSignals]:
+    with StopSignals() as stop:
+        yield stop
+
+
+def test_a_signal_interrupts_once(stop_signals: StopSignals) -> None:
+    with pytest.raises(Interrupted):
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop_signals.stopping
+
+
+def test_a_deferred_signal_wakes_the_waiter_and_is_raised_at_the_end(stop_signals: StopSignals) -> None:
+    woken = []
+
+    def follow() -> None:
+        with stop_signals.deferred():
+            os.kill(os.getpid(), signal.SIGINT)
+            woken.append(stop_signals.wait(10.0))
+
+    with pytest.raises(Interrupted):
+        follow()
+    assert woken == [True]
+
+
+def test_the_handlers_from_before_come_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopSignals():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_without_a_signal_nothing_is_raised(stop_signals: StopSignals) -> None:
+    with stop_signals.deferred():
+        assert not stop_signals.wait(0.0)

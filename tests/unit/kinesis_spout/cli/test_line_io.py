@@ -1,0 +1,120 @@
+"""Lines through pipes: a reader that is slow, gone, or stopped; a writer that goes on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.cli.line_reader import LineReader
+from kinesis_spout.cli.line_writer import LineWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MEGABYTE = 1024 * 1024
+
+
+class Pipe:
+    """Both ends, closed at the end unless they are before."""
+
+    def __init__(self) -> None:
+        self.read_end, self.write_end = os.pipe()
+        self._open = {self.read_end, self.write_end}
+
+    def close(self, end: int) -> None:
+        if end in self._open:
+            self._open.remove(end)
+            os.close(end)
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    made = Pipe()
+    yield made
+    made.close(made.read_end)
+    made.close(made.write_end)
+
+
+def never() -> bool:
+    return False
+
+
+@contextmanager
+def drained(pipe: Pipe) -> Iterator[list[bytes]]:
+    """All that comes out of the pipe, once the block has closed its other end."""
+    got: list[bytes] = []
+
+    def drain() -> None:
+        with os.fdopen(os.dup(pipe.read_end), "rb") as source:
+            got.append(source.read())
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    yield got
+    pipe.close(pipe.write_end)
+    thread.join(10)
+
+
+# writing ------------------------------------------------------------------------------------------------------
+def test_all_of_it_is_written_to_a_reader_that_reads(pipe: Pipe) -> None:
+    data = os.urandom(MEGABYTE)
+    with drained(pipe) as got:
+        assert LineWriter(pipe.write_end, never).write(data) == MEGABYTE
+    assert got == [data]
+
+
+def test_a_reader_that_does_not_read_is_left_after_a_while_once_it_is_to_stop(pipe: Pipe) -> None:
+    """What the pipe has taken is told."""
+    written = LineWriter(pipe.write_end, lambda: True, grace_s=0.2).write(b"x" * MEGABYTE)
+    assert 0 < written < MEGABYTE
+    os.set_blocking(pipe.read_end, False)
+    assert len(os.read(pipe.read_end, MEGABYTE)) == written
+
+
+def test_a_reader_that_is_gone_is_seen_without_writing(pipe: Pipe) -> None:
+    writer = LineWriter(pipe.write_end, never)
+    assert not writer.reader_is_gone
+    pipe.close(pipe.read_end)
+    assert writer.reader_is_gone
+    with pytest.raises(BrokenPipeError):
+        writer.write(b"line\n")
+
+
+def test_a_file_has_no_reader_that_could_go(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as out:
+        writer = LineWriter(out.fileno(), never)
+        assert (writer.write(b"line\n"), writer.reader_is_gone) == (5, False)
+    assert (tmp_path / "out").read_bytes() == b"line\n"
+
+
+# reading ------------------------------------------------------------------------------------------------------
+def test_what_is_there_is_given_before_more_comes(pipe: Pipe) -> None:
+    """Also the whole lines before one that is not."""
+    reader = LineReader(pipe.read_end, never, max_lines=500, max_bytes=MEGABYTE)
+    batches = reader.batches()
+    os.write(pipe.write_end, b"one\ntwo\r\nthr")
+    assert next(batches) == [b"one", b"two"]
+    os.write(pipe.write_end, b"ee\n\nlast")
+    assert next(batches) == [b"three", b""]
+    pipe.close(pipe.write_end)
+    assert list(batches) == [[b"last"]]
+
+
+def test_a_batch_has_an_end_where_lines_go_on_coming(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"line\n" * MEGABYTE)
+    with (tmp_path / "in").open("rb") as lines:
+        sizes = [len(batch) for batch in LineReader(lines.fileno(), never, max_lines=500, max_bytes=MEGABYTE).batches()]
+    assert sum(sizes) == MEGABYTE
+    assert len(sizes) == 5
+
+
+def test_when_it_is_to_stop_the_whole_lines_are_given(pipe: Pipe) -> None:
+    asked = iter([False])
+    os.write(pipe.write_end, b"one\nhalf")
+    reader = LineReader(pipe.read_end, lambda: next(asked, True), max_lines=500, max_bytes=MEGABYTE)
+    assert list(reader.batches()) == [[b"one"]]

@@ -1,0 +1,103 @@
+"""Records and letters as lines of JSON, there and back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kinesis_spout.cli.letter_file import LetterFile
+from kinesis_spout.cli.record_lines import LineError, key_of_json, letter_line, outgoing_of_json
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.spout.dead_letter import DeadLetter
+
+NULL = Path("/dev/null")
+
+
+def letter(**changes: object) -> DeadLetter:
+    known: dict[str, object] = {
+        "stream_name": "orders",
+        "shard_id": "shardId-000000000000",
+        "sequence_number": "5",
+        "last_sequence_number": "5",
+        "attempts": 2,
+        "reason": "no rates",
+        "first_failure_ms": 1_000,
+        "last_failure_ms": 2_500,
+        "data": b"\xff",
+        "partition_key": "k",
+        "approximate_arrival_ms": 0,
+    }
+    return DeadLetter(**(known | changes))  # type: ignore[arg-type]  # the mapping's values have the types of their fields
+
+
+def test_a_letter_says_all_that_is_known() -> None:
+    assert json.loads(letter_line(letter())) == {
+        "id": "shardId-000000000000:5:2",
+        "stream": "orders",
+        "shard": "shardId-000000000000",
+        "sequence": "5",
+        "attempts": 2,
+        "reason": "no rates",
+        "firstFailure": "1970-01-01T00:00:01.000Z",
+        "lastFailure": "1970-01-01T00:00:02.500Z",
+        "key": "k",
+        "arrival": "1970-01-01T00:00:00.000Z",
+        "dataBase64": "/w==",
+    }
+
+
+def test_a_letter_of_records_that_are_gone_has_no_payload() -> None:
+    gone = letter(data=None, partition_key=None, approximate_arrival_ms=None, count=3, last_sequence_number="9")
+    line = json.loads(letter_line(gone))
+    assert (line["count"], line["lastSequence"]) == (3, "9")
+    assert {"key", "data", "dataBase64", "arrival"}.isdisjoint(line)
+    with pytest.raises(LineError, match="one of data and dataBase64"):
+        outgoing_of_json(letter_line(gone), str)
+
+
+def test_a_letter_is_a_record_again() -> None:
+    back = outgoing_of_json(letter_line(letter()), str)
+    assert (back.partition_key, back.data) == ("k", b"\xff")
+
+
+@pytest.mark.parametrize("line", [b"", b"[]", b'"text"', b'{"data": 7}', b"\xff", b'{"data": "a", "dataBase64": "YQ=="}'])
+def test_a_line_that_is_no_record_is_refused_without_being_shown(line: bytes) -> None:
+    with pytest.raises(LineError):
+        outgoing_of_json(line, str)
+
+
+@pytest.mark.parametrize(("line", "key"), [(b'{"id": "a"}', "a"), (b'{"id": 7}', "7"), (b'{"id": 1.5}', "1.5")])
+def test_a_key_is_a_text_or_a_number(line: bytes, key: str) -> None:
+    assert key_of_json(line, "id") == key
+
+
+@pytest.mark.parametrize("line", [b"", b"7", b"{}", b'{"id": null}', b'{"id": true}', b'{"id": []}', b"\xff"])
+def test_another_key_is_refused(line: bytes) -> None:
+    with pytest.raises(LineError, match="id"):
+        key_of_json(line, "id")
+
+
+def test_a_file_gets_a_line_a_letter_after_what_it_has(tmp_path: Path) -> None:
+    """A line that a crash has torn stays by itself."""
+    path = tmp_path / "dead"
+    for _ in range(2):
+        with LetterFile(path) as write:
+            write(letter())
+    assert path.read_bytes() == letter_line(letter()) * 2
+    path.write_bytes(b'{"torn')
+    with LetterFile(path) as write:
+        write(letter())
+    assert path.read_bytes() == b'{"torn\n' + letter_line(letter())
+
+
+def test_a_device_takes_letters_too() -> None:
+    """It has no disk to wait for."""
+    with LetterFile(NULL) as write:
+        write(letter())
+
+
+def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written"):
+        LetterFile(tmp_path / "no" / "dead").__enter__()

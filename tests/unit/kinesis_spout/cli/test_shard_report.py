@@ -1,0 +1,70 @@
+"""What is told of each shard: with an application, and without one."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from kinesis_spout.cli.shard_report import ShardLine, shard_lines
+from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage
+from state.position import Position
+from state.sequence_number import SequenceNumber
+from tests.support.shards import LEFT, RIGHT, drained, lineage, shard, state
+
+NAMES = [
+    *("shardId", "state", "parents", "waitsFor", "hashKeys", "hashPercent"),
+    *("readPosition", "checkpoint", "unresolved", "lagMs", "lagMeasured"),
+]
+
+
+def told(lineage: ShardLineage, *, has_application: bool = True, is_active: bool = True, **measured_ms: int) -> list[ShardLine]:
+    return shard_lines(lineage, has_application=has_application, is_active=is_active, now_ms=10_000, measured_ms=measured_ms)
+
+
+def test_an_application_is_told_where_it_is_with_each_shard() -> None:
+    reading = msgspec.structs.replace(
+        state("a", verified_until_ms=4_000), read_position=Position.after(SequenceNumber(7)), checkpoint=SequenceNumber(5)
+    )
+    seen = lineage(
+        [shard("a", closed=True, keys=LEFT), shard("b", keys=RIGHT), shard("c", "a", keys=LEFT)],
+        reading,
+        drained("b"),
+        state("c"),
+    )
+    a, b, c = told(seen)
+    assert (a.state, a.read_position, a.checkpoint, a.unresolved, a.lag_ms) == ("draining", "AFTER:7", "5", 0, 6_000)
+    assert (b.state, b.read_position, b.unresolved, b.lag_ms) == ("drained", "SHARD_END", 1, None)
+    assert (c.state, c.waits_for, c.checkpoint, c.lag_ms) == ("waiting", ("a",), None, None)
+    assert [line.hash_percent for line in (a, b, c)] == [50, 50, 50]
+
+
+def test_what_the_service_has_said_of_the_lag_goes_before_the_estimate() -> None:
+    seen = lineage([shard("a")], state("a", verified_until_ms=4_000))
+    assert [(line.lag_ms, line.lag_measured) for line in told(seen, a=250)] == [(250, True)]
+    assert [(line.lag_ms, line.lag_measured) for line in told(seen)] == [(6_000, False)]
+    assert [line.lag_ms for line in told(lineage([shard("a")], state("a", verified_until_ms=10_999)))] == [0]
+
+
+def test_without_an_application_only_the_stream_is_told() -> None:
+    seen = lineage([shard("b", "a", closed=True), shard("c", "b")])
+    lines = told(seen, has_application=False)
+    assert [(line.shard_id, line.state) for line in lines] == [("a", "past"), ("b", "closed"), ("c", "open")]
+    assert {(line.read_position, line.unresolved, line.lag_ms) for line in lines} == {(None, None, None)}
+
+
+def test_holes_of_an_active_stream_come_last() -> None:
+    """Of one that is changing they mean nothing."""
+    seen = lineage([shard("a", keys=RIGHT)])
+    assert told(seen)[-1] == ShardLine(shard_id=None, state="hole", hash_keys=LEFT)
+    assert [line.state for line in told(seen, is_active=False)] == ["new"]
+
+
+def test_every_object_has_the_documented_names() -> None:
+    """Hash keys are texts: they are beyond what most readers of JSON take for a number."""
+    lines = told(lineage([shard("b", "a", keys=LEFT)], state("b"), state("lost")))
+    objects = json.loads(json.dumps([line.as_json() for line in lines]))
+    assert [one["state"] for one in objects] == ["past", "readable", "vanished", "hole"]
+    assert [list(one) for one in objects] == [NAMES] * 4
+    assert objects[1]["hashKeys"] == ["0", str(HASH_KEYS // 2 - 1)]
+    assert (objects[2]["hashKeys"], objects[2]["hashPercent"]) == (None, None)

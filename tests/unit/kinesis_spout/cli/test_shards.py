@@ -1,0 +1,133 @@
+"""`kinesis-spout shards` on a FakeKinesis, with an application's state in memory."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from kinesis_spout.cli.errors import CliError
+from kinesis_spout.cli.shards import look, show
+from kinesis_spout.service.client import KinesisClient
+from state.ownership import this_process
+from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import Lifecycle, ShardState
+from state.state_store import StateChange, StreamIdentity
+from tests.support.command_line import run_cli
+from tests.support.simulated_job import STREAM, SimulatedJob, shard
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kinesis_spout.cli.shards import ShardsOfStream
+
+
+def looked(job: SimulatedJob, *, application: bool = True, lag: bool = False) -> ShardsOfStream:
+    settings = job.settings()
+    with closing(KinesisClient(settings.aws, settings.stream, clock=job.clock)) as client, closing(job.store()) as store:
+        return look(client, store if application else None, now_ms=job.clock.now_ms(), lag=lag)
+
+
+def store_states(job: SimulatedJob, *states: ShardState) -> None:
+    with closing(job.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        store.save_states([StateChange(before=None, after=state) for state in states])
+
+
+def test_the_shards_of_a_split_are_told_with_what_waits(job: SimulatedJob) -> None:
+    job.fake.split(STREAM, shard(0))
+    children = [ShardState(shard_id=shard(index), read_position=TRIM_HORIZON, parents=(shard(0),)) for index in (2, 3)]
+    store_states(job, *(ShardState(shard_id=shard(index), read_position=TRIM_HORIZON) for index in (0, 1)), *children)
+    found = looked(job)
+    assert [(line.shard_id, line.state, line.waits_for) for line in found.lines] == [
+        (shard(0), "draining", ()),
+        (shard(1), "readable", ()),
+        (shard(2), "waiting", (shard(0),)),
+        (shard(3), "waiting", (shard(0),)),
+    ]
+    assert found.has_state is True
+
+
+def test_without_an_application_the_streams_shards_are_told(job: SimulatedJob) -> None:
+    job.fake.merge(STREAM, shard(0), shard(1))
+    found = looked(job, application=False)
+    assert [(line.state, line.parents, line.hash_percent) for line in found.lines] == [
+        ("closed", (), 50),
+        ("closed", (), 50),
+        ("open", (shard(0), shard(1)), 100),
+    ]
+    assert found.has_state is None
+
+
+def test_the_service_is_asked_for_the_lag_of_what_is_read_now_only(one: SimulatedJob) -> None:
+    """One call for an iterator and one for a record, the last of its shard; nothing for shards that wait or are done."""
+    first, _ = one.put(2)
+    one.clock.advance(9)
+    one.fake.split(STREAM, shard(0))
+    position = Position.after(SequenceNumber(first))
+    store_states(
+        one,
+        ShardState(shard_id=shard(0), read_position=position),
+        ShardState(shard_id=shard(1), read_position=TRIM_HORIZON, parents=(shard(0),)),
+        ShardState(shard_id=shard(2), read_position=SHARD_END, lifecycle=Lifecycle.FINISHED),
+    )
+    one.count_calls()
+    lines = looked(one, lag=True).lines
+    assert [(line.lag_ms, line.lag_measured) for line in lines] == [(9_000, True), (None, False), (None, False)]
+    assert (one.calls("GetShardIterator"), one.calls("GetRecords")) == (1, 1)
+    assert one.calls("ListShards") == one.calls("DescribeStreamSummary") == 1
+
+
+def test_an_application_that_has_no_state_is_told_so_and_gets_none(job: SimulatedJob) -> None:
+    found = looked(job)
+    assert found.has_state is False
+    assert [line.state for line in found.lines] == ["new", "new"]
+    assert job.backend.children(["/kinesis-spout"]) == [None]
+
+
+def test_the_state_of_an_earlier_stream_of_that_name_is_refused(job: SimulatedJob) -> None:
+    """Its shards have the same ids: what it says would be taken for theirs."""
+    with closing(job.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        arn = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
+        store.bind_stream(StreamIdentity(arn=arn, name=STREAM, created_ms=1_000))
+    with pytest.raises(CliError, match=r"created at 1970-01-01T00:00:01.*leave out --application"):
+        looked(job)
+
+
+def test_json_is_a_list_of_objects_and_nothing_else(job: SimulatedJob) -> None:
+    text = io.StringIO()
+    found = looked(job, application=False)
+    show(Console(file=text, width=20), found, None, as_json=True)
+    assert json.loads(text.getvalue()) == [line.as_json() for line in found.lines]
+
+
+def test_the_tree_is_headed_by_the_stream_its_status_and_the_application(job: SimulatedJob) -> None:
+    text = io.StringIO()
+    show(Console(file=text, width=200), looked(job), "etl", as_json=False)
+    lines = text.getvalue().splitlines()
+    assert lines[0].rstrip() == "orders  ACTIVE  application etl"
+    assert [line.split()[1:3] for line in lines[1:]] == [[shard(0), "new"], [shard(1), "new"]]
+
+
+# the command --------------------------------------------------------------------------------------------------
+def test_an_embedded_zookeeper_that_never_ran_is_not_made(tmp_path: Path) -> None:
+    arguments = ("--stream", "s", "--region", "eu-west-1", "--application", "a", "--zookeeper", "embedded:zk")
+    ended = run_cli("shards", *arguments, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == (
+        "error: --zookeeper embedded:zk: no ZooKeeper has run in that directory, so there is no state to show\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [("--application", "a"), ("--zookeeper", "127.0.0.1:1"), ("--lag",)])
+def test_options_that_need_one_another_are_wrong_usage_alone(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    ended = run_cli("shards", "--stream", "s", *arguments, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "--application" in ended.stderr

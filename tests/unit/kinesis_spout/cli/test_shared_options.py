@@ -1,0 +1,46 @@
+"""How a command is told the way to Kinesis."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+import typer
+
+from kinesis_spout.cli.shared_options import CONNECTION_OPTIONS, connection_of
+from kinesis_spout.config import AwsConfig
+from kinesis_spout.errors import ConfigError
+from spark_job.options import OPTIONS
+
+
+def test_the_options_are_those_of_the_spark_source() -> None:
+    """One spelling for all commands, and none left out."""
+    names = [field.name for field in fields(AwsConfig)]
+    assert {OPTIONS[name].name: name for name in names} == CONNECTION_OPTIONS
+
+
+def test_pairs_win_over_the_commands_own_options_in_any_case() -> None:
+    named = {"region": "eu-west-1", "endpoint_url": None}
+    assert connection_of(named, ["REGION=eu-central-1", "profile=work"]) == AwsConfig(region="eu-central-1", profile="work")
+
+
+def test_an_unknown_option_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="option profil is not known here; did you mean profile"):
+        connection_of({}, ["profil=work"])
+    with pytest.raises(ConfigError, match="those of a connection are region, endpointUrl"):
+        connection_of({}, ["maxRecordsPerTrigger=5"])
+
+
+def test_a_bad_value_is_refused_in_the_users_spelling_and_without_a_secret() -> None:
+    with pytest.raises(ConfigError, match=r"^option endpointUrl: 'nowhere' is not an endpoint"):
+        connection_of({"endpoint_url": "nowhere"}, [])
+    with pytest.raises(ConfigError, match=r"^option awsAccessKeyId: is missing") as refused:
+        connection_of({}, ["awsSecretAccessKey=hush"])
+    assert "hush" not in str(refused.value)
+
+
+def test_a_pair_without_a_key_is_wrong_usage_and_not_repeated() -> None:
+    """It may be a secret."""
+    with pytest.raises(typer.BadParameter) as refused:
+        connection_of({}, ["hush"])
+    assert "hush" not in str(refused.value)

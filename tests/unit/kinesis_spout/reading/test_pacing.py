@@ -1,0 +1,83 @@
+"""A shard's read limits, kept by pacing."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_spout.config import ReadRate
+from kinesis_spout.reading.pacing import Pacer
+
+MIB = 1024 * 1024
+
+
+def test_a_new_shard_may_be_read_at_once_and_five_times() -> None:
+    """The service's window holds five calls; the sixth waits for the first to leave it."""
+    pacer = Pacer(ReadRate())
+    for _ in range(5):
+        assert pacer.ready_at_s(10.0) == 10.0
+        pacer.on_fetch(10.0)
+        pacer.on_page(10.0, 0)
+    assert pacer.ready_at_s(10.0) == 11.0
+
+
+def test_a_call_counts_from_its_answer() -> None:
+    """The service may have seen it at any time up to then."""
+    pacer = Pacer(ReadRate(reads_per_second=1))
+    pacer.on_fetch(10.0)
+    pacer.on_page(12.0, 0)
+    assert pacer.ready_at_s(12.0) == 13.0
+
+
+def test_a_page_of_ten_mebibytes_blocks_the_shard_for_five_seconds() -> None:
+    """As the service would, but without the throttled calls."""
+    pacer = Pacer(ReadRate())
+    pacer.on_fetch(0.0)
+    pacer.on_page(1.0, 10 * MIB)
+    assert pacer.ready_at_s(1.0) == 6.0
+
+
+def test_throttling_doubles_the_wait_up_to_a_bound_until_a_page_comes() -> None:
+    """With jitter from the random that is passed in."""
+    pacer, random = Pacer(ReadRate()), Random(7)  # noqa: S311  # the same in every run
+    waits, now_s = [], 100.0
+    for _ in range(8):
+        pacer.on_fetch(now_s)
+        pacer.on_throttled(now_s, random)
+        waits.append(pacer.ready_at_s(now_s) - now_s)
+        now_s = pacer.ready_at_s(now_s)
+    for attempt, wait_s in enumerate(waits):
+        longest_s = min(8.0, 0.5 * 2**attempt)
+        assert longest_s / 2 - 1e-6 <= wait_s <= max(longest_s, 1.0) + 1e-6
+    assert pacer.throttled_in_a_row == 8
+    pacer.on_fetch(now_s)
+    pacer.on_page(now_s, 0)
+    assert pacer.throttled_in_a_row == 0
+
+
+def test_a_slower_rate_than_one_call_a_second_is_kept() -> None:
+    """For shards that others read too."""
+    pacer = Pacer(ReadRate(reads_per_second=0.5))
+    pacer.on_fetch(0.0)
+    pacer.on_page(0.0, 0)
+    assert pacer.ready_at_s(0.0) == pytest.approx(2.0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.5), st.floats(0, 1), st.integers(0, 3 * MIB)), max_size=60), st.floats(0.3, 5))
+def test_whatever_the_networks_delays_the_service_sees_no_more_than_the_limit(
+    calls: list[tuple[float, float, int]], reads_per_second: float
+) -> None:
+    """Calls take some time, and the service counts each somewhere within it: never six in less than a second, say."""
+    pacer, now_s, seen_s = Pacer(ReadRate(reads_per_second=reads_per_second)), 0.0, []
+    for took_s, fraction, payload_bytes in calls:
+        now_s = pacer.ready_at_s(now_s)
+        pacer.on_fetch(now_s)
+        seen_s.append(now_s + took_s * fraction)
+        now_s += took_s
+        pacer.on_page(now_s, payload_bytes)
+    window = max(1, int(reads_per_second))
+    for earlier, later in zip(seen_s, seen_s[window:], strict=False):
+        assert later - earlier >= window / reads_per_second - 1e-6

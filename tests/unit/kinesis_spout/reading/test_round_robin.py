@@ -1,0 +1,317 @@
+"""Many shards read ahead: rotation, budgets, bounds and failures, with getters that do as told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.errors import AccessDeniedError, KinesisError, StillThrottledError, ThrottledError
+from kinesis_spout.reading.buffered_getter import RESERVED_PAGE_BYTES, BufferedGetter, ByteBudget
+from kinesis_spout.reading.page import Page
+from kinesis_spout.reading.round_robin import RoundRobinReader
+from kinesis_spout.service.get_records_decoder import decode_get_records
+from state.position import TRIM_HORIZON, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT_S = 20.0
+ROOMY = 100 * RESERVED_PAGE_BYTES
+
+
+class SimulatedClock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+    def monotonic_s(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += max(0.0, seconds)
+
+
+def page_of(shard_id: str, count: int = 1, *, ended: bool = False, at_tip: bool = False) -> Page:
+    records = [{"SequenceNumber": str(number), "Data": "YWFhYWFhYWFhYWFh", "PartitionKey": "k"} for number in range(count)]
+    decoded = decode_get_records(json.dumps({"Records": records}).encode())
+    return Page(
+        shard_id=shard_id,
+        columns=decoded.columns,
+        count=count,
+        first=decoded.first,
+        last=decoded.last,
+        last_arrival_ms=None,
+        payload_bytes=decoded.payload_bytes,
+        millis_behind_latest=0,
+        child_shards=(),
+        next_iterator=None if ended else "n",
+        ended=ended,
+        at_tip=at_tip,
+        service_time_ms=None,
+    )
+
+
+class ToldGetter:
+    """Fetches what `script` holds, the last for ever: a number of records, an error to raise, a page, or an event to wait for."""
+
+    def __init__(self, shard_id: str, *script: int | Page | KinesisError | threading.Event, log: list[str] | None = None) -> None:
+        self.shard_id = shard_id
+        self.script = deque(script or (1,))
+        self.log = log if log is not None else []
+        self.limits: list[int] = []
+        self.due_s = 0.0
+        self.iterator: str | None = None
+
+    @property
+    def position(self) -> Position:
+        return TRIM_HORIZON
+
+    def ready_at_s(self) -> float:
+        return self.due_s
+
+    def fetch(self, limit: int) -> Page:
+        self.log.append(self.shard_id)
+        self.limits.append(limit)
+        told = self.script.popleft() if len(self.script) > 1 else self.script[0]
+        if isinstance(told, threading.Event):
+            assert told.wait(LIMIT_S)
+            told = 1
+        if isinstance(told, KinesisError):
+            raise told
+        return told if isinstance(told, Page) else page_of(self.shard_id, min(told, limit))
+
+
+def buffered(getter: ToldGetter, *, max_records: int = 100, budget: ByteBudget | None = None) -> BufferedGetter:
+    return BufferedGetter(getter, max_records=max_records, budget=budget or ByteBudget(ROOMY))
+
+
+def shards_of(getters: list[BufferedGetter]) -> list[str]:
+    return [getter.shard_id for getter in getters]
+
+
+# ---- the budget
+
+
+def test_a_budget_reserves_for_the_largest_page_and_settles_to_the_real_one() -> None:
+    """Two pages of 10 MB fit into 25; when they turn out small, more do."""
+    budget = ByteBudget(RESERVED_PAGE_BYTES * 5 // 2)
+    assert [budget.try_reserve() for _ in range(3)] == [True, True, False]
+    budget.settle(100)
+    assert budget.try_reserve()
+    assert budget.held_bytes == 100
+
+
+def test_a_budget_smaller_than_a_page_allows_one_at_a_time_until_it_is_spent() -> None:
+    """Slow progress instead of none, and never more than the budget and one page."""
+    budget = ByteBudget(1000)
+    assert [budget.try_reserve() for _ in range(2)] == [True, False]
+    budget.settle(999)
+    assert not budget.spent
+    assert budget.try_reserve()
+    budget.settle(1)
+    assert budget.spent
+    assert not budget.try_reserve()
+    budget.release(1)
+    assert budget.try_reserve()
+
+
+@pytest.mark.parametrize("make", [lambda: ByteBudget(0), lambda: buffered(ToldGetter("a"), max_records=0)])
+def test_bounds_of_nothing_are_refused(make: Callable[[], object]) -> None:
+    """They would read nothing for ever."""
+    with pytest.raises(ValueError, match="holds nothing"):
+        make()
+
+
+# ---- one shard's buffer
+
+
+def test_a_buffer_asks_for_the_room_that_is_left() -> None:
+    """So a page never exceeds it; taking makes room again."""
+    told = ToldGetter("a", 4, 9)
+    getter = buffered(told, max_records=10)
+    for _ in range(2):
+        assert getter.try_reserve()
+        getter.fetch()
+    assert (told.limits, getter.buffered_records, getter.wants_fetch) == ([10, 6], 10, False)
+    page = getter.take()
+    assert page is not None
+    assert (page.count, getter.buffered_records, getter.wants_fetch) == (4, 6, True)
+
+
+def test_bytes_are_held_until_the_page_is_taken() -> None:
+    """The budget is what the task holds."""
+    budget = ByteBudget(ROOMY)
+    getter = buffered(ToldGetter("a", 4), budget=budget)
+    assert getter.try_reserve()
+    getter.fetch()
+    assert budget.held_bytes == getter.buffered_bytes > 0
+    getter.take()
+    assert budget.held_bytes == getter.buffered_bytes == 0
+    assert getter.take() is None
+
+
+def test_of_a_run_of_empty_pages_the_newest_is_kept() -> None:
+    """It tells the tip or the end, and a run of any length costs nothing."""
+    end = page_of("a", 0, ended=True, at_tip=True)
+    getter = buffered(ToldGetter("a", 2, 0, 0, end))
+    for _ in range(4):
+        assert getter.try_reserve()
+        getter.fetch()
+    assert (getter.ended, getter.at_tip, getter.last_page, getter.wants_fetch) == (True, True, end, False)
+    first, second = getter.take(), getter.take()
+    assert first is not None
+    assert (first.count, second, getter.take()) == (2, end, None)
+
+
+def test_a_failed_fetch_gives_its_reservation_back() -> None:
+    """Else failures would use the budget up."""
+    budget = ByteBudget(1)
+    getter = buffered(ToldGetter("a", AccessDeniedError("no"), 1), budget=budget)
+    assert getter.try_reserve()
+    with pytest.raises(AccessDeniedError):
+        getter.fetch()
+    assert getter.try_reserve()
+    assert getter.fetch().count == 1
+
+
+def test_a_closed_getter_wants_nothing_and_keeps_its_pages() -> None:
+    """What was fetched is not lost."""
+    getter = buffered(ToldGetter("a", 3))
+    assert getter.try_reserve()
+    getter.fetch()
+    getter.close()
+    assert not getter.wants_fetch
+    assert getter.take() is not None
+
+
+def test_a_fetch_without_a_reservation_is_a_mistake_of_the_caller() -> None:
+    """It would go past the budget."""
+    with pytest.raises(RuntimeError, match="without a reservation"):
+        buffered(ToldGetter("a")).fetch()
+
+
+# ---- the rotation
+
+
+def test_shards_are_fetched_in_strict_rotation() -> None:
+    """One after the other, whatever comes back."""
+    log: list[str] = []
+    getters = [buffered(ToldGetter(name, log=log), max_records=3) for name in "abc"]
+    with RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader:
+        while not reader.idle:
+            assert len(reader.step(LIMIT_S)) == 1
+    assert log == list("abcabcabc")
+
+
+def test_a_shard_that_must_wait_is_passed_over_and_delays_nobody() -> None:
+    """It gets its turn when it is due, and the wait for it is on the clock."""
+    log: list[str] = []
+    clock = SimulatedClock()
+    slow = ToldGetter("slow", log=log)
+    slow.due_s = 7.0
+    getters = [buffered(slow, max_records=1), *(buffered(ToldGetter(name, log=log), max_records=2) for name in "ab")]
+    with RoundRobinReader(getters, max_concurrent=1, clock=clock) as reader:
+        for _ in range(4):
+            reader.step(LIMIT_S)
+        assert (log, clock.seconds, reader.idle) == (list("abab"), 0.0, False)
+        assert reader.step(2.0) == []
+        assert clock.seconds == 2.0
+        assert shards_of(reader.step(LIMIT_S)) == ["slow"]
+        assert (clock.seconds, reader.idle) == (7.0, True)
+
+
+def test_a_throttled_shard_holds_no_thread_and_comes_again_later() -> None:
+    """With a single thread the other shard is read meanwhile."""
+    log: list[str] = []
+    throttled = ToldGetter("t", ThrottledError("wait"), 1, log=log)
+    getters = [buffered(throttled, max_records=1), buffered(ToldGetter("b", log=log), max_records=2)]
+    with RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader:
+        done: list[str] = []
+        while not reader.idle:
+            done += shards_of(reader.step(LIMIT_S))
+    assert (log, sorted(done)) == (["t", "b", "t", "b"], ["b", "b", "t"])
+
+
+def test_a_slow_shard_does_not_keep_the_others_results_back() -> None:
+    """What completes is returned; what is under way stays so, and `step` returns in its time."""
+    release = threading.Event()
+    getters = [buffered(ToldGetter("slow", release), max_records=1), buffered(ToldGetter("b"), max_records=1)]
+    with RoundRobinReader(getters, max_concurrent=2, clock=SimulatedClock()) as reader:
+        assert shards_of(reader.step(LIMIT_S)) == ["b"]
+        assert reader.step(0.02) == []
+        assert not reader.idle
+        release.set()
+        assert shards_of(reader.step(LIMIT_S)) == ["slow"]
+        assert reader.idle
+
+
+def test_a_shard_without_budget_is_the_first_when_there_is_some() -> None:
+    """The order of the shards must not decide who is read."""
+    log: list[str] = []
+    budget = ByteBudget(1)
+    getters = [buffered(ToldGetter(name, log=log), budget=budget) for name in "abc"]
+    with RoundRobinReader(getters, max_concurrent=3, clock=SimulatedClock()) as reader:
+        for name in "abcab":
+            assert shards_of(reader.step(LIMIT_S)) == [name]
+            assert reader.idle
+            for getter in getters:
+                getter.take()
+
+
+def test_reading_stops_within_one_page_of_the_budget() -> None:
+    """Idle then, although the shards have more."""
+    budget = ByteBudget(2000)
+    getters = [buffered(ToldGetter(name, 10), max_records=1000, budget=budget) for name in "ab"]
+    with RoundRobinReader(getters, max_concurrent=4, clock=SimulatedClock()) as reader:
+        while not reader.idle:
+            reader.step(LIMIT_S)
+    page_bytes = page_of("a", 10).columns.nbytes
+    assert 2000 <= budget.held_bytes < 2000 + page_bytes
+
+
+def test_the_first_error_is_raised_after_the_other_fetches_have_completed() -> None:
+    """Their pages are in the buffers, and nothing runs on behind the caller's back."""
+    release = threading.Event()
+    slow = buffered(ToldGetter("slow", release), max_records=1)
+    failing = buffered(ToldGetter("bad", AccessDeniedError("no")))
+    with RoundRobinReader([slow, failing], max_concurrent=2, clock=SimulatedClock()) as reader:
+        threading.Timer(0.05, release.set).start()
+        with pytest.raises(AccessDeniedError):
+            reader.step(LIMIT_S)
+    assert slow.buffered_records == 1
+
+
+def test_throttling_that_does_not_end_is_an_error() -> None:
+    """The getter says when it has waited for long enough."""
+    getters = [buffered(ToldGetter("a", StillThrottledError("for ever")))]
+    with RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader, pytest.raises(StillThrottledError):
+        reader.step(LIMIT_S)
+
+
+def test_leaving_the_reader_waits_for_what_is_under_way() -> None:
+    """Positions and buffers agree afterwards."""
+    release = threading.Event()
+    getter = buffered(ToldGetter("a", release), max_records=1)
+    with RoundRobinReader([getter], max_concurrent=1, clock=SimulatedClock()) as reader:
+        assert reader.step(0.0) == []
+        release.set()
+    assert getter.buffered_records == 1
+
+
+def test_nothing_to_read_is_idle_at_once() -> None:
+    """No shards, or none that wants a fetch."""
+    with RoundRobinReader([], max_concurrent=4, clock=SimulatedClock()) as reader:
+        assert reader.idle
+        assert reader.step(LIMIT_S) == []
+
+
+def test_a_reader_that_is_not_open_says_so() -> None:
+    """Threads are started by the with statement, not by the constructor."""
+    with pytest.raises(RuntimeError, match="with statement"):
+        RoundRobinReader([buffered(ToldGetter("a"))], max_concurrent=1, clock=SimulatedClock()).step(0)

@@ -1,0 +1,257 @@
+"""The iterator's life, the tip and the end of one shard, against a scripted service on a simulated clock."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
+from kinesis_spout.errors import (
+    AccessDeniedError,
+    ExpiredIteratorError,
+    KinesisError,
+    MalformedResponseError,
+    ShardNotFoundError,
+    StillThrottledError,
+    ThrottledError,
+)
+from kinesis_spout.reading.pacing import Pacer
+from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.service.client import FetchedPage, KinesisClient
+from kinesis_spout.service.get_records_decoder import decode_get_records
+from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SHARD = "shardId-000000000000"
+
+
+class SimulatedClock:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+    def monotonic_s(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += max(0.0, seconds)
+
+
+class ScriptedClient(KinesisClient):
+    """Answers fetches from a script, and iterators by numbers that name the position they were made for."""
+
+    def __init__(self, *script: FetchedPage | KinesisError) -> None:
+        super().__init__(AwsConfig(), StreamRef("flights"))
+        self.script = deque(script)
+        self.iterators_for: list[Position] = []
+        self.fetches: list[tuple[str, int]] = []
+
+    def shard_iterator(self, shard_id: str, position: Position) -> str:
+        assert shard_id == SHARD
+        self.iterators_for.append(position)
+        return f"fresh-{len(self.iterators_for)}"
+
+    def get_records(self, iterator: str, limit: int, *, retry_throttled: bool = True) -> FetchedPage:
+        self.fetches.append((iterator, limit))
+        answer = self.script.popleft() if len(self.script) > 1 else self.script[0]
+        if isinstance(answer, KinesisError):
+            raise answer
+        return answer
+
+
+def fetched(sequences: Sequence[int] = (), *, after: str | None = "next", behind_ms: int | None = 0, **rest: Any) -> FetchedPage:
+    records = [{"SequenceNumber": str(number), "Data": "YQ==", "PartitionKey": "k"} for number in sequences]
+    body = {"Records": records, "NextShardIterator": after, "MillisBehindLatest": behind_ms} | rest
+    return FetchedPage(decode_get_records(json.dumps(body).encode()), 7000)
+
+
+def getter_of(client: ScriptedClient, position: Position = TRIM_HORIZON, **rest: Any) -> KinesisShardGetter:
+    clock = rest.pop("clock", None) or SimulatedClock()
+    random = Random(3)  # noqa: S311  # the same in every run
+    return KinesisShardGetter(client, SHARD, position, pacer=Pacer(ReadRate()), clock=clock, random=random, **rest)
+
+
+def after(sequence: int) -> Position:
+    return Position.after(SequenceNumber(sequence))
+
+
+def test_the_position_follows_the_records_that_were_handed_out() -> None:
+    """Exact after each page, unchanged by an empty one; the iterator is passed on."""
+    client = ScriptedClient(fetched([3, 8], after="b"), fetched([], after="c"), fetched([9], after="d"))
+    getter = getter_of(client)
+    assert (getter.position, getter.iterator) == (TRIM_HORIZON, None)
+    assert getter.fetch(100).last == SequenceNumber(8)
+    assert (getter.position, getter.iterator) == (after(8), "b")
+    assert getter.fetch(100).count == 0
+    assert (getter.position, getter.iterator) == (after(8), "c")
+    getter.fetch(100)
+    assert (getter.position, getter.iterator) == (after(9), "d")
+    assert client.fetches == [("fresh-1", 100), ("b", 100), ("c", 100)]
+    assert client.iterators_for == [TRIM_HORIZON]
+
+
+def test_a_hint_spares_the_iterator() -> None:
+    """The next batch goes on with the iterator that the last one published."""
+    client = ScriptedClient(fetched([1]))
+    getter_of(client, iterator="hint").fetch(10)
+    assert (client.fetches, client.iterators_for) == ([("hint", 10)], [])
+
+
+def test_an_expired_iterator_is_made_again_after_the_last_record() -> None:
+    """Nothing twice, nothing left out."""
+    client = ScriptedClient(fetched([1, 2]), ExpiredIteratorError("old"), fetched([3]))
+    getter = getter_of(client)
+    getter.fetch(10)
+    assert getter.fetch(10).first == SequenceNumber(3)
+    assert client.iterators_for == [TRIM_HORIZON, after(2)]
+
+
+def test_an_iterator_that_expires_before_the_first_record_is_made_again_at_the_start() -> None:
+    """Never at the newest data."""
+    start = Position.at_timestamp(1_700_000_000_000)
+    client = ScriptedClient(fetched([]), ExpiredIteratorError("old"), fetched([3]))
+    getter = getter_of(client, start)
+    getter.fetch(10)
+    getter.fetch(10)
+    assert client.iterators_for == [start, start]
+
+
+def test_iterators_that_expire_again_and_again_end_in_the_error() -> None:
+    """Not an endless loop."""
+    client = ScriptedClient(ExpiredIteratorError("old"))
+    with pytest.raises(ExpiredIteratorError):
+        getter_of(client, iterator="hint").fetch(10)
+    assert len(client.iterators_for) == 3
+
+
+def test_a_hint_that_leads_nowhere_is_replaced_but_a_fresh_iterator_is_believed() -> None:
+    """A hint may be of a stream that was made anew; what the service says of its own iterator is so."""
+    client = ScriptedClient(ShardNotFoundError("?"), fetched([1]))
+    assert getter_of(client, iterator="hint").fetch(10).count == 1
+    client = ScriptedClient(ShardNotFoundError("gone"))
+    with pytest.raises(ShardNotFoundError):
+        getter_of(client, iterator="hint").fetch(10)
+    assert len(client.fetches) == 2
+
+
+def test_the_limit_is_capped_at_what_the_service_takes() -> None:
+    """A larger one would be refused."""
+    client = ScriptedClient(fetched([1]))
+    getter_of(client).fetch(1_000_000)
+    assert client.fetches == [("fresh-1", 10_000)]
+    with pytest.raises(ValueError, match="fetch of 0 records"):
+        getter_of(client).fetch(0)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "behind_ms", "at_tip"),
+    [([1], 0, True), ([], 0, True), ([1, 2], 0, False), ([1], 5, False), ([], 5, False), ([1], None, False)],
+)
+def test_the_tip_is_no_lag_and_a_page_that_is_not_full(sequences: list[int], behind_ms: int | None, *, at_tip: bool) -> None:
+    """An emulator says no lag although more records are left; an empty page with a lag is the middle of the shard."""
+    page = getter_of(ScriptedClient(fetched(sequences, behind_ms=behind_ms))).fetch(2)
+    assert page.at_tip is at_tip
+    assert page.millis_behind_latest == (behind_ms or 0)
+    assert page.service_time_ms == 7000
+
+
+def test_the_end_may_come_with_records_and_tells_the_children() -> None:
+    """After it the position is SHARD_END and the service is not asked any more."""
+    child = {"ShardId": "c", "ParentShards": [SHARD], "HashKeyRange": {}}
+    client = ScriptedClient(fetched([4, 5], after=None, ChildShards=[child]))
+    getter = getter_of(client)
+    page = getter.fetch(10)
+    assert (page.ended, page.count, [entry.shard_id for entry in page.child_shards]) == (True, 2, ["c"])
+    assert (getter.position, getter.iterator) == (SHARD_END, None)
+    again = getter.fetch(10)
+    assert (again.ended, again.count, len(client.fetches)) == (True, 0, 1)
+
+
+@pytest.mark.parametrize(("ending", "ended"), [(5, True), (4, True), (6, False), (2**63 - 1, False), (None, False)])
+def test_having_read_up_to_the_listed_end_is_the_end_too(ending: int | None, *, ended: bool) -> None:
+    """One double never ends a closed shard; another lists an end that no record reaches: the number only ever adds an end."""
+    listed = None if ending is None else SequenceNumber(ending)
+    getter = getter_of(ScriptedClient(fetched([4, 5])), ending_sequence=listed)
+    assert getter.fetch(10).ended is ended
+    assert getter.position == (SHARD_END if ended else after(5))
+
+
+def test_starting_after_the_listed_end_is_the_end_without_a_call() -> None:
+    """As after a restart."""
+    client = ScriptedClient(fetched([9]))
+    assert getter_of(client, after(5), ending_sequence=SequenceNumber(5)).fetch(10).ended
+    assert client.fetches == []
+
+
+def test_throttling_is_waited_out_at_the_shards_pace() -> None:
+    """With growing waits on the clock, and then the page."""
+    clock = SimulatedClock()
+    client = ScriptedClient(ThrottledError("t"), ThrottledError("t"), fetched([1]))
+    assert getter_of(client, clock=clock).fetch(10).count == 1
+    assert 0.7 < clock.seconds - 1000 < 5
+
+
+def test_a_caller_that_holds_no_thread_for_it_is_told_when_to_come_again() -> None:
+    """The round robin passes the shard over until then."""
+    clock = SimulatedClock()
+    getter = getter_of(ScriptedClient(ThrottledError("t"), fetched([1])), clock=clock)
+    assert getter.ready_at_s() == 1000.0
+    with pytest.raises(ThrottledError):
+        getter.fetch_unless_throttled(10)
+    assert getter.ready_at_s() > 1000.2
+    assert getter.fetch_unless_throttled(10).count == 1
+
+
+def test_two_throttled_calls_far_apart_are_not_throttling_without_end() -> None:
+    """The caller had no room for a page meanwhile, or its machine slept."""
+    clock = SimulatedClock()
+    getter = getter_of(ScriptedClient(ThrottledError("t"), ThrottledError("t"), fetched([1])), clock=clock)
+    for _ in range(2):
+        with pytest.raises(ThrottledError):
+            getter.fetch_unless_throttled(10)
+        clock.sleep(600.0)
+    assert getter.fetch_unless_throttled(10).count == 1
+
+
+def test_throttling_without_end_becomes_a_clear_error() -> None:
+    """It names the shard and what to do, after the time allowed."""
+    clock = SimulatedClock()
+    getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, throttled_for_s=60.0)
+    with pytest.raises(StillThrottledError, match=f"{SHARD} of stream flights .* lower the read rate"):
+        getter.fetch(10)
+    assert 1060 <= clock.seconds < 1080
+
+
+def test_fetches_keep_to_the_shards_limits() -> None:
+    """Five calls in a second; a page of 10 MB holds the next one back for five seconds."""
+    clock = SimulatedClock()
+    getter = getter_of(ScriptedClient(fetched()), clock=clock)
+    for _ in range(11):
+        getter.fetch(10)
+    assert clock.seconds == pytest.approx(1002.0)
+
+
+def test_other_errors_are_the_callers() -> None:
+    """The position stays as it was."""
+    getter = getter_of(ScriptedClient(AccessDeniedError("no")))
+    with pytest.raises(AccessDeniedError):
+        getter.fetch(10)
+    assert getter.position == TRIM_HORIZON
+
+
+@pytest.mark.parametrize("sequences", [[7, 6], [5, 8], [3]])
+def test_a_page_that_runs_backwards_or_before_the_position_is_refused(sequences: list[int]) -> None:
+    """Published once, it could never be settled: the position stays where it was."""
+    getter = getter_of(ScriptedClient(fetched(sequences)), after(5))
+    with pytest.raises(MalformedResponseError, match="out of order"):
+        getter.fetch(10)
+    assert getter.position == after(5)

@@ -1,0 +1,117 @@
+"""What the decoder makes of the answers that a shard gives, and what it refuses."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from kinesis_spout.errors import MalformedResponseError
+from kinesis_spout.service.get_records_decoder import decode_get_records
+from kinesis_spout.service.record_columns import PAGE_SCHEMA
+from state.plan import ChildShard
+from state.sequence_number import SequenceNumber
+
+
+def body_of(*records: dict[str, Any], **rest: Any) -> bytes:
+    return json.dumps({"Records": list(records)} | rest).encode()
+
+
+def record_of(sequence: str = "1", data: bytes = b"x", **rest: Any) -> dict[str, Any]:
+    return {"SequenceNumber": sequence, "Data": base64.b64encode(data).decode(), "PartitionKey": "k"} | rest
+
+
+def test_first_and_last_are_those_of_the_page_and_the_arrival_is_the_last_ones() -> None:
+    """Positions and data-loss checks are made from these three."""
+    page = decode_get_records(
+        body_of(record_of("5", ApproximateArrivalTimestamp=1.5), record_of("12", ApproximateArrivalTimestamp=2.25))
+    )
+    assert (page.first, page.last, page.last_arrival_ms) == (SequenceNumber(5), SequenceNumber(12), 2250)
+
+
+def test_a_page_without_records_has_the_columns_all_the_same() -> None:
+    """Empty pages come in the middle of a shard."""
+    page = decode_get_records(body_of(NextShardIterator="n", MillisBehindLatest=7))
+    assert page.records.schema.equals(PAGE_SCHEMA)
+    assert (page.count, page.first, page.last, page.last_arrival_ms, page.payload_bytes) == (0, None, None, None, 0)
+    assert (page.next_iterator, page.millis_behind_latest) == ("n", 7)
+
+
+@pytest.mark.parametrize("rest", [{}, {"NextShardIterator": None}])
+def test_a_missing_and_a_null_next_iterator_both_mean_the_end(rest: dict[str, Any]) -> None:
+    """The last page may carry records."""
+    page = decode_get_records(body_of(record_of(), **rest))
+    assert page.next_iterator is None
+    assert page.count == 1
+
+
+def test_child_shards_name_their_parents() -> None:
+    """They come with the last page of a shard that was split or merged."""
+    child = {"ShardId": "c", "ParentShards": ["a", "b"], "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"}}
+    page = decode_get_records(body_of(ChildShards=[child]))
+    assert page.child_shards == (ChildShard(shard_id="c", parents=("a", "b")),)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00\xff", bytes(range(256)), b"ab", b"abc", b"x" * 10 * 1024 * 1024])
+def test_data_of_any_bytes_and_length_comes_through(data: bytes) -> None:
+    """From nothing to the largest record that the service takes."""
+    page = decode_get_records(body_of(record_of(data=data)))
+    assert page.records.column("data")[0].as_py() == data
+    assert page.payload_bytes == len(data)
+
+
+@pytest.mark.parametrize(
+    ("written", "milliseconds"),
+    [
+        ("1.5", 1500),
+        ("1970-01-01T00:00:01.500Z", 1500),
+        ("1970-01-01T01:00:01+01:00", 1000),
+        ("Thu, 01 Jan 1970 00:00:01 GMT", 1000),
+    ],
+)
+def test_an_arrival_time_may_be_written_as_text(written: str, milliseconds: int) -> None:
+    """Emulators do so; botocore takes all of these forms."""
+    page = decode_get_records(body_of(record_of(ApproximateArrivalTimestamp=written)))
+    assert page.last_arrival_ms == milliseconds
+
+
+def test_an_exponent_in_the_arrival_time_is_a_number() -> None:
+    """Some services write times as 1.7E9."""
+    page = decode_get_records(b'{"Records":[{"SequenceNumber":"1","Data":"","ApproximateArrivalTimestamp":1.5E9}]}')
+    assert page.last_arrival_ms == 1_500_000_000_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>502</html>",
+        body_of(record_of())[:-9],
+        b'{"Records": {}}',
+        b"[]",
+        b"{}",
+        b'{"message": "hello from a proxy"}',
+        b'{"Records": null}',
+        b"\xff\xfe",
+        body_of({"Data": "", "PartitionKey": "k"}),
+        body_of(record_of("-1")),
+        body_of({"SequenceNumber": "1", "Data": "%%%%"}),
+        body_of({"SequenceNumber": "1", "Data": "YQ"}),
+        body_of(record_of(ApproximateArrivalTimestamp="tomorrow")),
+        body_of(record_of(ApproximateArrivalTimestamp=1e300)),
+    ],
+)
+def test_a_body_outside_the_contract_is_refused_as_a_whole(body: bytes) -> None:
+    """Half of a page would be records that are lost in silence."""
+    with pytest.raises(MalformedResponseError, match="answer to GetRecords cannot be read"):
+        decode_get_records(body)
+
+
+def test_the_error_of_a_malformed_body_holds_none_of_its_data() -> None:
+    """Records may be secret; errors are logged."""
+    with pytest.raises(MalformedResponseError) as caught:
+        decode_get_records(b'{"Records":[{"SequenceNumber":"1","Data":"dG9wLXNlY3JldA","PartitionKey":"hidden-key"}]}')
+    assert "hidden-key" not in str(caught.value)
+    assert "dG9w" not in str(caught.value)

@@ -1,0 +1,71 @@
+"""A page's records in both forms: the same values, whichever was asked for first."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from kinesis_spout.service.record_columns import ARRIVAL_TYPE, NO_RECORDS, PAGE_SCHEMA, RecordColumns, RecordLists
+
+NUMBERS, KEYS, DATA = ["1", "2", "3"], ["a", "é", ""], [b"x", b"", b"\xf3\x89\x9a\xc2 rest"]
+LISTS = RecordLists(NUMBERS, KEYS, DATA, [1_000, 2_000, 2_999])
+
+
+def columns() -> RecordColumns:
+    arrivals = pa.array([1_000_000, 2_000_001, 2_999_999], ARRIVAL_TYPE)
+    return RecordColumns(list(NUMBERS), list(KEYS), list(DATA), arrivals)
+
+
+@pytest.fixture(params=["lists", "Arrow"])
+def either(request: pytest.FixtureRequest) -> RecordColumns:
+    made = columns()
+    return made if request.param == "lists" else RecordColumns.of(made.to_arrow())
+
+
+def test_both_forms_have_the_same_records(either: RecordColumns) -> None:
+    assert either.lists() == LISTS
+    batch = either.to_arrow()
+    assert batch.schema.equals(PAGE_SCHEMA)
+    assert batch.drop_columns(["approximateArrivalTimestamp"]).to_pydict() == {
+        "sequenceNumber": NUMBERS,
+        "partitionKey": KEYS,
+        "data": DATA,
+    }
+    assert either.to_arrow() is batch
+    assert either.lists() == LISTS
+
+
+def test_what_it_holds_is_counted(either: RecordColumns) -> None:
+    """As Arrow exactly, as objects with what these take."""
+    assert either.payload_bytes == sum(map(len, DATA))
+    assert either.nbytes >= either.payload_bytes + sum(map(len, KEYS)) + sum(map(len, NUMBERS))
+
+
+def test_the_first_of_them_are_columns_too(either: RecordColumns) -> None:
+    first = either.up_to(2)
+    assert first.lists() == LISTS.part(0, 2)
+    assert (first.payload_bytes, first.to_arrow().num_rows) == (1, 2)
+    assert either.up_to(0).lists() == LISTS.part(0, 0)
+
+
+def test_a_payload_is_found_by_how_it_begins(either: RecordColumns) -> None:
+    assert either.any_begins_with(b"\xf3\x89\x9a\xc2")
+    assert not either.any_begins_with(b"rest")
+
+
+def test_what_the_service_left_out_is_no_arrival_at_all() -> None:
+    """The spout takes times; a missing one must not keep a record from being acked."""
+    made = RecordColumns(["1", "2"], [None, "k"], [None, b"x"], pa.array([None, 5_000], ARRIVAL_TYPE))
+    assert made.lists() == RecordLists(["1", "2"], [None, "k"], [None, b"x"], [0, 5])
+    assert made.payload_bytes == 1
+    assert made.to_arrow().to_pylist()[0] == {
+        "sequenceNumber": "1",
+        "partitionKey": None,
+        "data": None,
+        "approximateArrivalTimestamp": None,
+    }
+
+
+def test_no_records_are_columns_too() -> None:
+    assert NO_RECORDS.lists() == RecordLists([], [], [], [])
+    assert (NO_RECORDS.to_arrow().num_rows, NO_RECORDS.payload_bytes) == (0, 0)

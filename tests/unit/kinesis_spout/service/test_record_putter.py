@@ -1,0 +1,36 @@
+"""Records are put in requests that the service takes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_spout.service.record_putter import REQUEST_BYTES, REQUEST_RECORDS, OutgoingRecord, in_requests
+
+SIZES = st.lists(st.sampled_from([0, 1, 100, 1_048_576, REQUEST_BYTES - 1, REQUEST_BYTES]), max_size=40)
+
+
+def record(size: int) -> OutgoingRecord:
+    return OutgoingRecord("k", b"x" * size)
+
+
+@given(SIZES)
+def test_no_request_is_too_large_unless_one_record_is(sizes: list[int]) -> None:
+    """And all records are in one, in their order."""
+    records = [record(size) for size in sizes]
+    requests = list(in_requests(records))
+    assert [one for request in requests for one in request] == records
+    for request in requests:
+        assert len(request) == 1 or sum(one.size_bytes for one in request) <= REQUEST_BYTES
+
+
+def test_a_request_has_at_most_500_records() -> None:
+    assert [len(request) for request in in_requests(record(1) for _ in range(1001))] == [REQUEST_RECORDS, REQUEST_RECORDS, 1]
+
+
+def test_a_key_counts_by_its_bytes() -> None:
+    assert OutgoingRecord("\u20ac", b"12").size_bytes == 5
+
+
+def test_a_record_shows_nothing_of_itself() -> None:
+    assert repr(OutgoingRecord("customer", b"card")) == "OutgoingRecord()"

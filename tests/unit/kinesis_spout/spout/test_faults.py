@@ -1,0 +1,157 @@
+"""What goes wrong around a spout, and what it makes of it: steps of its threads are taken one by one."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from kinesis_spout.reading.kpl import AggregatedRecordError
+from kinesis_spout.testing import ManualClock
+from scheme.record import KPL_MAGIC
+from state.memory_store import MemoryTree
+from state.znodes.store import ZnodeStateStore
+from tests.simulation.store_outage import OutageTree, StoreOutage
+from tests.support.breaking_tree import breaking_store
+from tests.support.spout_world import APPLICATION, STREAM, SpoutUnderTest, drain
+
+MESSAGE = b"\x0a\x00"
+AGGREGATE = KPL_MAGIC + MESSAGE + hashlib.md5(MESSAGE, usedforsecurity=False).digest()
+
+
+def test_no_aggregate_is_ever_handed_over_as_a_record_however_often_one_asks() -> None:
+    """Nor is a record forgotten that was about to be handed over when the aggregate was found."""
+    under_test = SpoutUnderTest()
+    under_test.put(1, data=b"before")
+    with under_test.fresh() as spout:
+        under_test.loops.take("fetch")
+        under_test.put(1, data=AGGREGATE)
+        under_test.loops.take("fetch")
+        for _ in range(3):
+            with pytest.raises(AggregatedRecordError):
+                drain(spout, under_test.loops)
+    assert [state.unresolved_count for state in under_test.states().values()] == [0]
+
+
+def test_aggregates_are_handed_over_raw_where_that_is_wanted() -> None:
+    under_test = SpoutUnderTest()
+    under_test.put(1, data=AGGREGATE)
+    with under_test.fresh(refuse_aggregated=False) as spout:
+        assert [one.data for one in drain(spout, under_test.loops)] == [AGGREGATE]
+
+
+def test_a_shard_is_laid_down_although_the_answer_to_its_last_commit_was_lost() -> None:
+    """The state is stored as finished then, and no later commit has anything to change."""
+    under_test = SpoutUnderTest()
+    under_test.put(1)
+    store, tree = breaking_store(under_test.backend, application=APPLICATION, stream=STREAM)
+    with under_test.fresh(store=store) as spout:
+        parent = under_test.fake.shards(STREAM)[0].shard_id
+        under_test.fake.split(STREAM, parent)
+        under_test.clock.advance(10)
+        (emission,) = drain(spout, under_test.loops)
+        emission.ack()
+        tree.break_at(0, after=True)
+        under_test.loops.take("keep")
+        assert under_test.states()[parent].finished
+        tree._writes_left = None
+        under_test.loops.take("keep", "keep")
+        assert parent not in spout.metrics().shards
+        assert len(spout.metrics().shards) == 2
+
+
+@pytest.mark.parametrize("answered", range(6))
+def test_a_store_that_is_gone_again_when_a_conflict_is_looked_at_does_not_stop_the_spout(answered: int) -> None:
+    """A commit had landed without an answer, so the next one is a conflict; and the states cannot be loaded yet."""
+    under_test = SpoutUnderTest()
+    under_test.put(2)
+    outage = StoreOutage()
+    tree = OutageTree(MemoryTree(under_test.backend), outage)
+    store = ZnodeStateStore(tree, under_test.store().paths, reset_command="reset")
+    with under_test.fresh(store=store) as spout:
+        first, second = drain(spout, under_test.loops)
+        first.ack()
+        outage.skipped, outage.left, outage.lands = 1, 1, True
+        under_test.loops.take("keep")
+        outage.skipped, outage.left = answered, 5
+        second.ack()
+        under_test.loops.take("keep", "keep")
+        assert spout.next_tuple() is None
+        outage.left = 0
+    assert [state.checkpoint_text for state in under_test.states().values()] == [second.sequence_number]
+
+
+def test_a_shard_without_news_is_not_written_at_every_commit() -> None:
+    """That it is still at its tip is worth a write now and then only: with many shards, these would be most of all writes."""
+    under_test = SpoutUnderTest(shards=3)
+    under_test.put(3)
+    store, tree = breaking_store(under_test.backend, application=APPLICATION, stream=STREAM)
+    with under_test.fresh(store=store) as spout:
+        for emission in drain(spout, under_test.loops):
+            emission.ack()
+        under_test.loops.take("keep", "fetch", "fetch", "fetch", "keep")
+        tree.written.clear()
+        for _ in range(10):
+            under_test.clock.advance(1)
+            under_test.loops.take("fetch", "fetch", "fetch", "keep")
+        assert tree.written == []
+        under_test.clock.advance(3600)
+        under_test.loops.take("fetch", "fetch", "fetch", "keep")
+        assert tree.written != []
+
+
+def restarted_with_failures(under_test: SpoutUnderTest, *, failed: int) -> list[str]:
+    """What had failed when a spout was closed."""
+    under_test.put(failed)
+    with under_test.fresh() as spout:
+        came = drain(spout, under_test.loops)
+        assert all(emission.fail("no") for emission in came)
+    under_test.clock.advance(100)
+    return [emission.sequence_number for emission in came]
+
+
+def test_what_is_read_again_after_a_restart_is_bounded_by_the_room_for_retries() -> None:
+    """It comes as the room is given back, and all of it comes."""
+    under_test = SpoutUnderTest()
+    failed = restarted_with_failures(under_test, failed=50)
+    with under_test.fresh(prefetch_bytes=30) as spout:
+        came = []
+        for _ in range(len(failed)):
+            for _ in range(3):
+                under_test.loops.take("fetch", "reread")
+                under_test.clock.advance(2)
+            held = [seat.shard.held.held_bytes for seat in spout._open_session().core.seats.values()]
+            assert sum(held) <= 30
+            while (emission := spout.next_tuple()) is not None:
+                came.append((emission.sequence_number, emission.attempt))
+                emission.ack()
+    assert came == [(number, 2) for number in failed]
+
+
+def test_thousands_of_records_are_found_again_in_one_reading() -> None:
+    under_test = SpoutUnderTest()
+    failed = restarted_with_failures(under_test, failed=5000)
+    with under_test.fresh() as spout:
+        under_test.loops.take("reread")
+        assert [emission.sequence_number for emission in drain(spout, under_test.loops)] == failed
+
+
+class SetClock(ManualClock):
+    """The machine's time of day is set while the spout runs."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+def test_retries_that_are_read_again_are_due_by_the_spouts_time_whatever_the_time_of_day(ahead_ms: int) -> None:
+    under_test = SpoutUnderTest()
+    restarted_with_failures(under_test, failed=1)
+    clock = SetClock()
+    clock.advance(under_test.clock.monotonic_s())
+    with under_test.fresh(clock=clock) as spout:
+        clock.ahead_ms = ahead_ms
+        under_test.loops.take("reread", "reread")
+        assert [emission.attempt for emission in drain(spout, under_test.loops)] == [2]

@@ -1,0 +1,186 @@
+"""The standalone spout: whose record comes next, and how much may be pending; what may be configured."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from kinesis_spout.config import AwsConfig
+from kinesis_spout.errors import ConfigError, StreamNotFoundError
+from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
+from kinesis_spout.testing import internal_failure, throttle
+from scheme.json_scheme import JsonScheme
+from tests.support.simulated_job import AGGREGATE, SimulatedJob, shard
+from tests.support.stepped_spout import SteppedSpout, spout_settings
+
+
+# handing over -------------------------------------------------------------------------------------------------------
+def test_shards_take_turns_record_by_record(job: SimulatedJob) -> None:
+    """Strict round robin, whatever the pages."""
+    for index in (0, 1):
+        job.put(5, key=job.key_of(index))
+    spout = SteppedSpout(job)
+    spout.fetch()
+    shards = [emission.shard_id for emission in spout.drain()]
+    assert shards in ([shard(0), shard(1)] * 5, [shard(1), shard(0)] * 5)
+
+
+def test_a_shard_that_is_throttled_holds_up_nobody(job: SimulatedJob) -> None:
+    for index in (0, 1):
+        job.put(5, key=job.key_of(index))
+    job.fake.faults.add(throttle(), operation="GetRecords", shard_id=shard(0), times=3)
+    spout = SteppedSpout(job)
+    spout.fetch()
+    assert {emission.shard_id for emission in spout.drain()} == {shard(1)}
+    for _ in range(4):
+        spout.after(10).fetch()
+    assert len(spout.drain()) == 5
+
+
+def test_next_tuple_asks_nobody(one: SimulatedJob) -> None:
+    """What was read is handed over, and what was not is None, without a call."""
+    one.put(3)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    one.count_calls()
+    assert len(spout.drain()) == 3
+    assert spout.spout.next_tuple() is None
+    assert not one.fake.faults.struck
+
+
+def test_an_emission_tells_its_record(one: SimulatedJob) -> None:
+    (sequence,) = one.put(1, key="k", data=b"payload", arrival_ms=1_795_000_000_123)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    (emission,) = spout.drain()
+    assert (emission.data, emission.partition_key, emission.attempt) == (b"payload", "k", 1)
+    assert emission.sequence_number == str(sequence)
+    assert emission.approximate_arrival_ms == 1_795_000_000_123
+    assert emission.message_id == emission.record.message_id == f"{shard(0)}:{sequence}:1"
+    assert emission.values == (b"payload",)
+    assert "payload" not in repr(emission)
+
+
+def test_the_scheme_makes_the_values_and_dead_letters_what_is_malformed(one: SimulatedJob) -> None:
+    """A record that does not decode is never handed over, never retried, and not lost."""
+    for data in (b'{"n": 1}', b"nonsense", b'{"n": 2}'):
+        one.put(1, data=data)
+    spout = SteppedSpout(one, scheme=JsonScheme("n INT"))
+    spout.fetch()
+    assert [emission.values for emission in spout.drain()] == [(1,), (2,)]
+    spout.step("letters")
+    (letter,) = spout.letters
+    assert letter.data == b"nonsense"
+    assert letter.attempts == 1
+    assert spout.spout.metrics().total.counts.malformed == 1
+
+
+def test_an_aggregate_stops_the_spout(one: SimulatedJob) -> None:
+    """Its bytes are no user's record; with `refuse_aggregated` off they are handed over as they are."""
+    one.put(1, data=AGGREGATE)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    with pytest.raises(Exception, match="KPL aggregate"):
+        spout.spout.next_tuple()
+    spout.spout.close()
+    raw = SteppedSpout(one, refuse_aggregated=False)
+    raw.fetch()
+    assert [emission.data for emission in raw.drain()] == [AGGREGATE]
+
+
+# pending ------------------------------------------------------------------------------------------------------------
+def test_at_max_pending_retries_go_on_and_new_records_wait(one: SimulatedJob) -> None:
+    one.put(10)
+    spout = SteppedSpout(one, max_pending=3)
+    spout.fetch()
+    first, second, third = spout.drain(ack=False)
+    assert spout.spout.next_tuple() is None
+    first.fail("not now")
+    assert [emission.data for emission in spout.drain(ack=False)] == [b"record 3"]
+    spout.after(1.0)
+    (again,) = spout.drain(ack=False)
+    assert (again.data, again.attempt) == (first.data, 2)
+    for emission in (second, third):
+        emission.ack()
+    assert [emission.data for emission in spout.drain(ack=False)] == [b"record 4"], "four were pending with the retry"
+
+
+def test_a_retry_goes_before_new_records_and_starves_none(one: SimulatedJob) -> None:
+    one.put(30)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    failed = [spout.spout.next_tuple() for _ in range(10)]
+    for emission in failed:
+        assert emission is not None
+        emission.fail()
+    spout.after(1.0)
+    attempts = [emission.attempt for emission in spout.drain()]
+    assert attempts[:10] == [2, 2, 2, 2, 1, 2, 2, 2, 2, 1]
+    assert len(attempts) == 30
+
+
+def test_a_shard_with_too_much_unresolved_waits_with_its_new_records(job: SimulatedJob) -> None:
+    """The other shards go on."""
+    for index in (0, 1):
+        job.put(5, key=job.key_of(index))
+    spout = SteppedSpout(job, max_unresolved_per_shard=2)
+    spout.fetch()
+    emissions = spout.drain(ack=False)
+    assert sorted(emission.shard_id for emission in emissions) == [shard(0)] * 2 + [shard(1)] * 2
+    for emission in emissions:
+        emission.ack()
+    assert len(spout.drain()) == 6
+
+
+def test_without_tracking_each_emission_counts_as_acked(one: SimulatedJob) -> None:
+    one.put(3)
+    spout = SteppedSpout(one, tracking=False, max_pending=1)
+    spout.fetch()
+    emissions = spout.drain(ack=False)
+    assert len(emissions) == 3
+    assert not emissions[0].fail("too late")
+    spout.spout.close()
+    assert one.states()[shard(0)].checkpoint_text == emissions[-1].sequence_number
+
+
+# errors -------------------------------------------------------------------------------------------------------------
+def test_a_stream_that_is_not_there_is_said_at_once_and_nothing_stays_open(one: SimulatedJob) -> None:
+    spout = KinesisSpout(SpoutConfig(**(spout_settings(one) | {"stream": "nowhere", "application": None, "zookeeper": None})))
+    with pytest.raises(StreamNotFoundError):
+        spout.open()
+    assert not spout.is_open
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kinesis-spout")]
+
+
+def test_a_service_that_stays_down_stops_the_spout(one: SimulatedJob) -> None:
+    """With its own error, in `next_tuple`, after the client has tried for long enough."""
+    spout = SteppedSpout(one)
+    one.fake.faults.add(internal_failure(), operation="GetRecords", times=None)
+    spout.fetch()
+    with pytest.raises(Exception, match="GetRecords"):
+        spout.spout.next_tuple()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"stream": "a b"}, "stream"),
+        ({"starting_position": "yesterday"}, "starting_position"),
+        ({"application": "a"}, "zookeeper"),
+        ({"max_pending": 0}, "max_pending"),
+        ({"commit_interval_s": -1}, "commit_interval_s"),
+        ({"task_index": 2, "total_tasks": 2}, "task_index"),
+        ({"total_tasks": 2}, "total_tasks"),
+        ({"breaker_failures": 0}, "breaker_failures"),
+    ],
+)
+def test_a_bad_setting_is_named(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        SpoutConfig(**({"stream": "orders"} | changes))
+
+
+def test_no_secret_shows_in_the_configuration() -> None:
+    aws = AwsConfig(access_key_id="AKIAEXAMPLE", secret_access_key="very-secret")  # the test's own
+    assert "very-secret" not in repr(SpoutConfig(stream="orders", aws=aws))

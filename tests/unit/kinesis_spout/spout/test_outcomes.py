@@ -1,0 +1,245 @@
+"""The standalone spout: acks, fails, time-outs, retries, dead letters, trees, hooks."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.spout.kinesis_spout import FailRecordError
+from kinesis_spout.spout.listener import SpoutListener
+from kinesis_spout.spout.session import NothingAckedError
+from scheme.json_scheme import JsonScheme
+from scheme.raw_scheme import RawScheme
+from tests.support.simulated_job import SimulatedJob, shard
+from tests.support.stepped_spout import SteppedSpout
+from tests.support.zookeeper import wait_until
+
+if TYPE_CHECKING:
+    from kinesis_spout.spout.emission import SpoutEmission
+    from scheme.record import Record
+
+
+# outcomes -----------------------------------------------------------------------------------------------------------
+def test_outcomes_are_taken_while_the_spout_is_not_active(one: SimulatedJob) -> None:
+    one.put(3)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    emissions = [spout.spout.next_tuple() for _ in range(2)]
+    spout.spout.deactivate()
+    assert spout.spout.next_tuple() is None
+    assert all(emission is not None and emission.ack() for emission in emissions)
+    spout.spout.activate()
+    assert len(spout.drain()) == 1
+
+
+def test_a_spout_that_starts_inactive_connects_when_it_is_activated(one: SimulatedJob) -> None:
+    one.put(1)
+    one.count_calls()
+    spout = SteppedSpout(one, start_active=False)
+    assert spout.spout.is_open
+    assert spout.spout.next_tuple() is None
+    assert not one.fake.faults.struck
+    spout.spout.activate()
+    spout.fetch()
+    assert len(spout.drain()) == 1
+
+
+def test_a_loop_waits_for_the_activation(one: SimulatedJob) -> None:
+    one.put(1)
+    spout = SteppedSpout(one, start_active=False)
+    found: list[SpoutEmission] = []
+    loop = threading.Thread(target=lambda: found.extend(spout.spout.emissions(lambda: bool(found))))
+    loop.start()
+    spout.spout.activate()
+    spout.fetch()
+    wait_until(lambda: bool(found), timeout_s=20)
+    spout.spout.close()
+    loop.join(20)
+    assert not loop.is_alive()
+
+
+def test_by_message_id_or_by_emission_is_the_same(one: SimulatedJob) -> None:
+    one.put(2)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    first, second = spout.drain(ack=False)
+    assert spout.spout.fail(first.message_id, "no")
+    assert spout.spout.ack(second.message_id)
+    assert not second.ack(), "it was acked before"
+    assert not spout.spout.ack(f"{shard(7)}:1:1"), "a shard that is not ours"
+    with pytest.raises(ValueError, match="is not a message id"):
+        spout.spout.ack("nonsense")
+    spout.after(1.0)
+    (again,) = spout.drain(ack=False)
+    assert not first.fail("again"), "a late fail of an earlier attempt"
+    assert spout.spout.ack(first.message_id), "a late ack of an earlier attempt is still the truth"
+    assert not again.ack()
+
+
+def test_a_block_acks_and_an_error_in_it_fails(one: SimulatedJob) -> None:
+    one.put(3)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    first, second, third = spout.drain(ack=False)
+    with first:
+        pass
+    with pytest.raises(KeyError), second:
+        raise KeyError("airport")
+    with third:
+        raise FailRecordError("not yet")
+    counts = spout.spout.metrics().total.counts
+    assert (counts.acked, counts.failed) == (1, 2)
+
+
+def test_an_interrupt_in_a_block_is_no_fault_of_the_record(one: SimulatedJob) -> None:
+    one.put(1)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    (emission,) = spout.drain(ack=False)
+    with pytest.raises(KeyboardInterrupt), emission:
+        raise KeyboardInterrupt
+    assert spout.spout.metrics().total.pending == 1
+
+
+def test_what_nobody_answers_has_failed_at_its_deadline(one: SimulatedJob) -> None:
+    """Not a millisecond before."""
+    one.put(1)
+    spout = SteppedSpout(one, message_timeout_s=5.0)
+    spout.fetch()
+    (emission,) = spout.drain(ack=False)
+    spout.after(4.999).step("timeouts")
+    assert spout.spout.metrics().total.pending == 1
+    spout.after(0.001).step("timeouts")
+    total = spout.spout.metrics().total
+    assert (total.pending, total.queued, total.counts.timed_out, total.counts.failed) == (0, 1, 1, 1)
+    assert emission.ack(), "a late ack takes it off the queue"
+    assert spout.spout.metrics().total.queued == 0
+
+
+def test_an_emission_can_be_given_more_time(one: SimulatedJob) -> None:
+    one.put(2)
+    spout = SteppedSpout(one, message_timeout_s=5.0)
+    spout.fetch()
+    longer, other = spout.drain(ack=False)
+    assert longer.extend(20.0)
+    spout.after(5.0).step("timeouts")
+    assert not other.extend(5.0), "it has timed out"
+    assert spout.spout.metrics().total.pending == 1
+    spout.after(15.0).step("timeouts")
+    assert spout.spout.metrics().total.pending == 0
+
+
+def test_exhausted_records_are_dead_lettered_and_counted_as_acked(one: SimulatedJob) -> None:
+    (sequence, _) = one.put(2)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    for attempt in (1, 2, 3):
+        emissions = spout.drain(ack=False)
+        assert emissions[0].attempt == attempt
+        emissions[0].fail(f"attempt {attempt}")
+        for emission in emissions[1:]:
+            emission.ack()
+        spout.after(10.0)
+    spout.step("letters")
+    (letter,) = spout.letters
+    assert (letter.sequence_number, letter.attempts, letter.reason, letter.data) == (str(sequence), 3, "attempt 3", b"record 0")
+    assert letter.message_id == f"{shard(0)}:{sequence}:3"
+    assert spout.drain() == []
+    spout.spout.close()
+    assert one.states()[shard(0)].unresolved == ()
+
+
+def test_a_letter_that_cannot_be_written_keeps_its_record(one: SimulatedJob) -> None:
+    one.put(1)
+    spout = SteppedSpout(one)
+    spout.refuse_letters = True
+    spout.fetch()
+    spout.drain(ack=False)[0].fail("bad", retry=False)
+    spout.step("letters")
+    spout.keep()
+    assert one.states()[shard(0)].unresolved
+    spout.refuse_letters = False
+    spout.step("letters")
+    spout.keep()
+    assert len(spout.letters) == 1
+    assert not one.states()[shard(0)].unresolved
+
+
+def test_a_tree_answers_for_its_emission(one: SimulatedJob) -> None:
+    one.put(2)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    whole, broken = spout.drain(ack=False)
+    with whole.tree() as tree:
+        parts = [tree.child() for _ in range(2)]
+    assert spout.spout.metrics().total.counts.acked == 0
+    for part in parts:
+        part.ack()
+    with broken.tree() as tree:
+        tree.child().fail("a part")
+    counts = spout.spout.metrics().total.counts
+    assert (counts.acked, counts.failed) == (1, 1)
+
+
+def test_the_spout_stops_when_everything_fails(one: SimulatedJob) -> None:
+    """The fault is not in the records then, and nothing is dead-lettered for it."""
+    one.put(10)
+    spout = SteppedSpout(one, breaker_failures=5)
+    spout.fetch()
+    for emission in spout.drain(ack=False)[:5]:
+        emission.fail("no database")
+    with pytest.raises(NothingAckedError, match="none was ever acked"):
+        spout.spout.next_tuple()
+    assert spout.letters == []
+
+
+def test_hooks_are_told_and_cannot_break_anything(one: SimulatedJob, caplog: pytest.LogCaptureFixture) -> None:
+    one.put(2)
+    told: list[Any] = []
+
+    def on_ack(emission: SpoutEmission) -> None:
+        told.append(("ack", emission.values))
+        raise RuntimeError("a hook's own fault")
+
+    spout = SteppedSpout(one, on_ack=on_ack, on_fail=lambda emission, reason: told.append(("fail", emission.values, reason)))
+    spout.fetch()
+    first, second = spout.drain(ack=False)
+    assert first.ack()
+    assert second.fail("no")
+    assert told == [("ack", (b"record 0",)), ("fail", (b"record 1",), "no")]
+    assert "a hook's own fault" in caplog.text
+
+
+def test_an_error_of_the_scheme_itself_is_raised_and_fails_the_record(one: SimulatedJob) -> None:
+    """Not malformed data but a fault of the code: the record is not left without an outcome."""
+
+    class Broken(RawScheme):
+        def decode(self, record: Record) -> tuple[bytes]:
+            raise KeyError(record.partition_key)
+
+    one.put(1)
+    spout = SteppedSpout(one, scheme=Broken())
+    spout.fetch()
+    with pytest.raises(KeyError):
+        spout.spout.next_tuple()
+    total = spout.spout.metrics().total
+    assert (total.pending, total.queued) == (0, 1)
+
+
+def test_the_breaker_is_told_of_and_counts_malformed_records(one: SimulatedJob, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        one.put(1, data=b"nonsense")
+    told: list[Exception] = []
+
+    class Listener(SpoutListener):
+        def error(self, error: Exception) -> None:
+            told.append(error)
+
+    spout = SteppedSpout(one, scheme=JsonScheme("n INT"), breaker_failures=3, listeners=(Listener(),))
+    spout.fetch()
+    with pytest.raises(NothingAckedError):
+        spout.spout.next_tuple()
+    assert [type(error) for error in told] == [NothingAckedError]
+    assert "NothingAckedError" not in caplog.text  # it was raised

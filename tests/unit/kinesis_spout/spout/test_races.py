@@ -1,0 +1,181 @@
+"""What several threads do with one spout at a time. The switches between them are as many as the interpreter can make."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from queue import SimpleQueue
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.background import ThreadLoop
+from kinesis_spout.spout.wait_strategy import do_not_wait
+from kinesis_spout.thread_pools import thread_pool
+from state.retry_policy import RetryPolicy
+from tests.support.spout_world import STREAM, PassingClock, SpoutUnderTest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kinesis_spout.spout.dead_letter import DeadLetter
+    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.kinesis_spout import KinesisSpout
+    from kinesis_spout.spout.shard_counts import ShardCounts
+
+SHORTEST_SWITCH_S = 1e-6
+LONGEST_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def many_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SHORTEST_SWITCH_S)
+    yield
+    sys.setswitchinterval(before)
+
+
+def in_thread(target: Callable[[], object]) -> Callable[[], None]:
+    """Runs it in a thread at once; the answer waits for its end and raises what it raised."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            target()
+        except BaseException as exc:  # noqa: BLE001  # whoever waits for it gets it
+            errors.append(exc)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def wait() -> None:
+        thread.join(LONGEST_S)
+        assert not thread.is_alive()
+        for error in errors:
+            raise error
+
+    return wait
+
+
+def consuming(spout: KinesisSpout) -> Callable[[], None]:
+    return in_thread(lambda: [emission.ack() for emission in spout.emissions()])
+
+
+def test_a_loop_over_emissions_ends_when_another_thread_closes_the_spout() -> None:
+    """Without an error, in whatever moment that is."""
+    under_test = SpoutUnderTest()
+    for turns in range(150):
+        spout = under_test.fresh(idle_wait=do_not_wait)
+        spout.open()
+        wait = consuming(spout)
+        for _ in range(turns % 10):
+            spout.metrics()
+        spout.close()
+        wait()
+
+
+def test_a_wait_for_an_emission_ends_when_the_spout_is_closed() -> None:
+    """At once, however long the strategy would wait."""
+    spout = SpoutUnderTest().fresh(idle_wait=lambda _streak: 10 * LONGEST_S)
+    spout.open()
+    session = spout._open_session()
+    wait = consuming(spout)
+    while not session._waiting:
+        spout.metrics()
+    spout.close()
+    wait()
+
+
+class Answering:
+    """Threads that tell outcomes of what one thread is handed: acks, failures, both, late ones; until everything is resolved."""
+
+    def __init__(self, put: set[str]) -> None:
+        self.put = put
+        self.resolved: set[str] = set()
+        self.done = threading.Event()
+        self._work: SimpleQueue[SpoutEmission] = SimpleQueue()
+        self._late: SimpleQueue[SpoutEmission] = SimpleQueue()
+
+    def take_letter(self, letter: DeadLetter) -> None:
+        self.on_resolved(f"{letter.shard_id}:{letter.sequence_number}")
+
+    def on_resolved(self, name: str) -> None:
+        self.resolved.add(name)
+        if self.resolved >= self.put:
+            self.done.set()
+
+    def hand_out(self, spout: KinesisSpout) -> None:
+        for emission in spout.emissions():
+            self._work.put(emission)
+
+    def answer(self, seed: int) -> None:
+        random = Random(seed)  # noqa: S311  # a test to repeat, not a secret
+        while not self.done.is_set():
+            if self._work.empty():
+                continue
+            emission = self._work.get()
+            chance = random.random()
+            if chance < 0.1:
+                continue  # it times out
+            if chance < 0.3:
+                emission.fail("no")
+            if chance < 0.2:
+                self._late.put(emission)
+            elif chance > 0.25:
+                self.ack(emission)
+            if chance > 0.9 and not self._late.empty():
+                self.ack(self._late.get())
+                emission.extend(0.01)
+
+    def ack(self, emission: SpoutEmission) -> None:
+        if emission.ack():
+            self.on_resolved(f"{emission.shard_id}:{emission.sequence_number}")
+
+
+def counts_of(spout: KinesisSpout, resolved: int) -> ShardCounts:
+    """A letter is counted a moment after it was written."""
+    until_s = time.monotonic() + LONGEST_S
+    while True:
+        counts = spout.metrics().total.counts
+        if counts.acked + counts.dead_lettered >= resolved or time.monotonic() > until_s:
+            return counts
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_lost_or_counted_twice_whatever_threads_tell_outcomes_at_a_time(seed: int) -> None:
+    """With all of the spout's own threads at work: reading, timing out, dead-lettering, committing, laying shards down."""
+    under_test = SpoutUnderTest(shards=2, clock=PassingClock())
+    answering = Answering(set(under_test.put(300)))
+    spout = under_test.fresh(
+        new_pool=thread_pool,
+        start_loop=ThreadLoop.start,
+        commit_interval_s=0.005,
+        idle_poll_s=0.01,
+        shard_refresh_interval_s=0.05,
+        message_timeout_s=0.05,
+        max_pending=40,
+        prefetch_records=50,
+        prefetch_bytes=2_000,
+        retry=RetryPolicy(retry_limit=2, first_delay_ms=5, jitter=0.5),
+        dead_letter=answering.take_letter,
+        breaker_failures=None,
+    )
+    with spout:
+        threads = [in_thread(lambda: answering.hand_out(spout))]
+        threads += [in_thread(lambda number=number: answering.answer(10 * seed + number)) for number in range(3)]  # type: ignore[misc]  # the default binds this thread's number
+        parent = under_test.fake.shards(STREAM)[0].shard_id
+        under_test.fake.split(STREAM, parent)
+        answering.put |= set(under_test.put(300))
+        answering.on_resolved("nothing")
+        was_done = answering.done.wait(LONGEST_S)
+        answering.done.set()
+        counts = counts_of(spout, len(answering.put))
+    for wait in threads:
+        wait()
+    assert was_done, f"{len(answering.put - answering.resolved)} records are without an outcome"
+    assert counts.acked + counts.dead_lettered == len(answering.put)
+    states = under_test.states()
+    assert states[parent].finished
+    assert all(not state.unresolved for state in states.values())

@@ -1,0 +1,169 @@
+"""The standalone spout: commits, restarts, resharding, several tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.spout.kinesis_spout import SpoutClosedError
+from state.errors import OwnedByAnotherError, StaleOwnerError
+from state.ownership import this_process
+from state.shard_state import Lifecycle
+from tests.support.breaking_tree import breaking_store
+from tests.support.simulated_job import APPLICATION, STREAM, SimulatedJob, shard, simulated
+from tests.support.stepped_spout import SteppedSpout, payloads
+
+if TYPE_CHECKING:
+    from kinesis_spout.spout.emission import SpoutEmission
+
+
+# states -------------------------------------------------------------------------------------------------------------
+def test_a_restart_brings_what_is_unresolved_with_its_attempts_and_nothing_else(one: SimulatedJob) -> None:
+    one.put(6)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    emissions = spout.drain(ack=False)
+    emissions[1].fail("once")
+    for at in (0, 2, 4):
+        emissions[at].ack()
+    spout.keep()
+    spout.crash()
+    again = SteppedSpout(one)
+    again.after(2.0).fetch()
+    again.step("reread")
+    again.after(2.0).fetch()
+    again.step("reread")
+    found = sorted((emission.data.decode(), emission.attempt) for emission in again.drain())
+    assert found == [("record 1", 2), ("record 3", 1), ("record 5", 1)]
+
+
+def test_a_commit_writes_only_what_has_changed(job: SimulatedJob) -> None:
+    for index in (0, 1):
+        job.put(1, key=job.key_of(index))
+    store, tree = breaking_store(job.backend, application=APPLICATION, stream=STREAM)
+    spout = SteppedSpout(job, store=store)
+    spout.pump()
+    job.put(1, key=job.key_of(0))
+    spout.after(2.0).fetch()
+    spout.drain()
+    tree.written.clear()
+    spout.keep()
+    spout.keep()
+    assert [[path.split("/")[-2] for path in paths] for paths in tree.written] == [[shard(0)]]
+
+
+def test_a_commit_that_fails_is_done_later(one: SimulatedJob) -> None:
+    one.put(3)
+    store, tree = breaking_store(one.backend, application=APPLICATION, stream=STREAM)
+    spout = SteppedSpout(one, store=store)
+    spout.fetch()
+    last = spout.drain()[-1]
+    tree.break_at(0, after=False)
+    spout.keep()
+    assert one.states()[shard(0)].checkpoint is None
+    assert spout.spout.next_tuple() is None, "the loop goes on"
+    tree.break_at(1_000_000, after=False)
+    spout.keep()
+    assert one.states()[shard(0)].checkpoint_text == last.sequence_number
+
+
+def test_closing_commits(one: SimulatedJob) -> None:
+    one.put(2)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    last = spout.drain()[-1]
+    spout.spout.close()
+    spout.spout.close()
+    assert one.states()[shard(0)].checkpoint_text == last.sequence_number
+    with pytest.raises(SpoutClosedError):
+        spout.spout.next_tuple()
+    assert not last.ack(), "an ack after the close does not count"
+
+
+def test_who_was_overtaken_stops(one: SimulatedJob) -> None:
+    one.put(1)
+    spout = SteppedSpout(one)
+    other = one.store()
+    with pytest.raises(OwnedByAnotherError):
+        SteppedSpout(one)
+    spout.services.store.release()
+    other.acquire(this_process(0), timeout_s=0)
+    spout.fetch()
+    spout.drain()
+    spout.keep()
+    with pytest.raises(StaleOwnerError):
+        spout.spout.next_tuple()
+    other.close()
+
+
+# resharding ---------------------------------------------------------------------------------------------------------
+def test_a_child_waits_until_its_parent_is_read_and_answered(one: SimulatedJob) -> None:
+    one.put(3)
+    one.fake.split(STREAM, shard(0))
+    one.put(4)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    *others, last = spout.drain(ack=False)
+    for emission in others:
+        emission.ack()
+    for _ in range(3):
+        spout.keep()
+        spout.after(40).fetch()
+    assert spout.drain() == [], "the last record of the parent has no outcome yet"
+    last.fail("a retry does not hold the children")
+    spout.keep()
+    spout.keep()
+    spout.fetch()
+    found = [emission for emission in spout.drain() if emission.shard_id != shard(0)]
+    assert len(found) == 4
+
+
+def test_merges_and_splits_are_followed_to_the_end(job: SimulatedJob) -> None:
+    expected = job.put(20)
+    job.fake.merge(STREAM, shard(0), shard(1))
+    expected += job.put(20)
+    job.fake.split(STREAM, shard(2))
+    expected += job.put(20)
+    spout = SteppedSpout(job)
+    found = [int(emission.sequence_number) for emission in spout.pump(12)]
+    assert sorted(found) == sorted(expected)
+    states = job.states()
+    assert {states[shard(index)].lifecycle for index in (0, 1, 2)} == {Lifecycle.FINISHED}
+
+
+# tasks --------------------------------------------------------------------------------------------------------------
+def test_tasks_share_the_shards_over_a_reshard() -> None:
+    with simulated(shards=4) as job:
+        expected = job.put(40)
+        tasks = [SteppedSpout(job, task_index=index, total_tasks=2) for index in (0, 1)]
+        job.fake.split(STREAM, shard(1))
+        job.fake.merge(STREAM, shard(2), shard(3))
+        expected += job.put(40)
+        found: list[SpoutEmission] = []
+        for _ in range(12):
+            for task in tasks:
+                found += task.pump(1)
+            job.clock.advance(2.1)
+        assert sorted(int(emission.sequence_number) for emission in found) == sorted(expected)
+        ours = [{emission.shard_id for emission in found if int(emission.shard_id[-3:]) % 2 == index} for index in (0, 1)]
+        assert set(tasks[0].spout.metrics().shards) <= ours[0] | {shard(4), shard(6)}
+        with pytest.raises(Exception, match=r"of 3|3 tasks|total"):
+            SteppedSpout(job, task_index=0, total_tasks=3)
+
+
+def test_a_task_that_was_killed_goes_on_where_it_was() -> None:
+    with simulated(shards=2) as job:
+        for index in (0, 1):
+            job.put(3, key=job.key_of(index), data=b"%d" % index)
+        tasks = [SteppedSpout(job, task_index=index, total_tasks=2) for index in (0, 1)]
+        for task in tasks:
+            task.fetch()
+            first = task.spout.next_tuple()
+            assert first is not None
+            first.ack()
+            task.keep()
+        tasks[1].crash()
+        assert payloads(tasks[0].pump()) == ["0", "0"], "the other goes on"
+        again = SteppedSpout(job, task_index=1, total_tasks=2)
+        assert payloads(again.pump()) == ["1", "1"]

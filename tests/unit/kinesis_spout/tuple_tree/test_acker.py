@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from operator import xor
+from random import Random
+from threading import Barrier
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.errors import IllegalAckerEventError
+from kinesis_spout.tuple_tree.acker import Acker, Ending, Outcome
+from tests.support.tuple_trees import guarded_acker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EDGE_BITS = 64
+
+
+class Edges(Random):
+    """A source of randomness that gives these edges, and then the usual ones."""
+
+    def __init__(self, *edges: int) -> None:
+        super().__init__(1)
+        self.edges = list(edges)
+
+    def getrandbits(self, k: int, /) -> int:
+        return self.edges.pop(0) if k == EDGE_BITS and self.edges else super().getrandbits(k)
+
+
+@pytest.fixture
+def acker() -> Acker[str]:
+    return Acker(Edges())
+
+
+def test_a_tree_is_acked_when_all_that_was_made_of_it_is_done(acker: Acker[str]) -> None:
+    """Not before; and its end is told once, to the one who brought it about."""
+    root, edge = acker.start("m")
+    left, right = acker.new_edge(), acker.new_edge()
+    assert acker.ack(root, edge ^ left ^ right) is None
+    assert acker.ack(root, right) is None
+    assert acker.ack(root, left) == Outcome(root, "m", Ending.ACKED)
+    assert (len(acker), acker.late) == (0, 0)
+
+
+@pytest.mark.parametrize("first", ["init", "parent", "child"])
+def test_acks_and_the_init_may_come_in_any_order(acker: Acker[str], first: str) -> None:
+    """As messages between threads do: only the last of them ends the root."""
+    root, edge, child = acker.issue(), acker.new_edge(), acker.new_edge()
+    tell: dict[str, Callable[[], Outcome[str] | None]] = {
+        "init": lambda: acker.init(root, "m", edge),
+        "parent": lambda: acker.ack(root, edge ^ child),
+        "child": lambda: acker.ack(root, child),
+    }
+    order = [first, *(name for name in ("child", "parent", "init") if name != first)]
+    assert [tell[name]() for name in order] == [None, None, Outcome(root, "m", Ending.ACKED)]
+    assert (len(acker), acker.late) == (0, 0)
+
+
+def test_a_failed_tuple_fails_the_tree_as_a_whole(acker: Acker[str]) -> None:
+    """With the first reason, while others are still under way; what these say later changes nothing."""
+    root, edge = acker.start("m")
+    child = acker.new_edge()
+    acker.ack(root, edge ^ child)
+    assert acker.fail(root, "no such airport") == Outcome(root, "m", Ending.FAILED, "no such airport")
+    assert (acker.fail(root, "another"), acker.ack(root, child)) == (None, None)
+    assert (len(acker), acker.late) == (0, 2)
+
+
+def test_a_fail_before_the_init_is_told_with_the_init(acker: Acker[str]) -> None:
+    """Before it nobody knows whose failure it is. Acks do not mend it."""
+    root, edge = acker.issue(), acker.new_edge()
+    assert [acker.fail(root, "first"), acker.fail(root, "second"), acker.ack(root, edge)] == [None, None, None]
+    assert acker.init(root, "m", edge) == Outcome(root, "m", Ending.FAILED, "first")
+    assert len(acker) == 0
+
+
+def test_a_root_times_out_at_its_exact_deadline(acker: Acker[str]) -> None:
+    """Not a millisecond before; several in the order of their deadlines; roots without one never."""
+    late, soon, never = (acker.start(name, deadline_ms=ms)[0] for name, ms in (("late", 20), ("soon", 10), ("never", None)))
+    assert acker.next_deadline_ms() == 10
+    assert acker.expire(9) == []
+    assert acker.expire(20) == [Outcome(soon, "soon", Ending.TIMED_OUT), Outcome(late, "late", Ending.TIMED_OUT)]
+    assert (acker.next_deadline_ms(), acker.expire(10**15)) == (None, [])
+    assert (len(acker), never in acker) == (1, True)
+
+
+def test_what_comes_after_the_end_leaves_no_ghost(acker: Acker[str]) -> None:
+    """No entry is made for a root that timed out: it would wait for an init that has been."""
+    root, edge = acker.start("m", deadline_ms=10)
+    acker.expire(10)
+    assert [acker.ack(root, edge), acker.fail(root), acker.extend(root, 99), acker.withdraw(root)] == [None, None, False, False]
+    assert (len(acker), acker.next_deadline_ms(), acker.late) == (0, None, 3)
+
+
+def test_a_deadline_can_be_put_off(acker: Acker[str]) -> None:
+    """By whoever is still at work; who asks for less than another has got changes nothing."""
+    root, _ = acker.start("m", deadline_ms=10)
+    assert (acker.extend(root, 30), acker.extend(root, 20)) == (True, True)
+    assert (acker.expire(29), acker.next_deadline_ms()) == ([], 30)
+    assert (acker.extend(root, 31), acker.next_deadline_ms()) == (True, 31)
+    assert acker.extend(root, None)
+    assert (acker.expire(10**15), acker.next_deadline_ms()) == ([], None)
+    assert acker.extend(root, 40)
+    assert acker.next_deadline_ms() is None
+
+
+@pytest.mark.parametrize(("asked_ms", "deadline_ms"), [(30, 30), (5, 10), (None, None)])
+@pytest.mark.parametrize("issued_ms", [3, None])
+def test_an_extension_before_the_init_counts(
+    acker: Acker[str], issued_ms: int | None, asked_ms: int | None, deadline_ms: int | None
+) -> None:
+    """Messages may overtake each other; the latest of the init's and the asked deadlines is the root's."""
+    root = acker.issue(deadline_ms=issued_ms)
+    assert acker.extend(root, asked_ms)
+    assert acker.extend(root, 4)
+    acker.init(root, "m", acker.new_edge(), deadline_ms=10)
+    assert acker.next_deadline_ms() == deadline_ms
+
+
+def test_the_deadline_of_the_init_replaces_that_of_the_issue(acker: Acker[str]) -> None:
+    """The one says when the tree must be complete, the other when its init must have come."""
+    acker.init(acker.issue(deadline_ms=50), "early", acker.new_edge(), deadline_ms=10)
+    assert acker.next_deadline_ms() == 10
+    acker.init(acker.issue(deadline_ms=5), "never", acker.new_edge())
+    assert acker.next_deadline_ms() == 10
+
+
+def test_a_root_without_an_init_is_forgotten_at_its_deadline(acker: Acker[str]) -> None:
+    """There is no message to tell of. The init that comes after all is refused: its message has to be failed by its sender."""
+    root = acker.issue(deadline_ms=10)
+    acker.ack(root, acker.new_edge())
+    assert acker.expire(10) == []
+    assert (len(acker), acker.core.abandoned) == (0, 1)
+    with pytest.raises(IllegalAckerEventError, match=f"root {root} was given an init, but .* has ended"):
+        acker.init(root, "m", 1)
+    assert len(acker) == 0
+
+
+def test_a_withdrawn_root_ends_without_an_outcome(acker: Acker[str]) -> None:
+    """Its message was answered in another way."""
+    root, edge = acker.start("m", deadline_ms=10)
+    assert acker.withdraw(root)
+    assert (acker.ack(root, edge), acker.expire(10), len(acker)) == (None, [], 0)
+
+
+def test_a_tuple_made_of_several_clears_its_edges_in_each_root(acker: Acker[str]) -> None:
+    """Multi-anchoring: one tuple, acked at each of its roots; each root ends on its own."""
+    (one, first), (two, second) = acker.start("one"), acker.start("two")
+    joined = [acker.new_edge(), acker.new_edge()]
+    assert [acker.ack(one, first ^ joined[0]), acker.ack(two, second ^ joined[1])] == [None, None]
+    assert acker.ack(one, joined[0]) == Outcome(one, "one", Ending.ACKED)
+    assert acker.fail(two) == Outcome(two, "two", Ending.FAILED)
+
+
+def test_a_tuple_made_of_several_of_one_root_carries_all_its_edges(acker: Acker[str]) -> None:
+    """The XOR of them: with one edge for both the parents' acks would cancel it, and the root were complete too early."""
+    root, edge = acker.start("m")
+    left, right = acker.new_edge(), acker.new_edge()
+    of_left, of_right = acker.new_edge(), acker.new_edge()
+    acks = [edge ^ left ^ right, left ^ of_left, right ^ of_right, of_left ^ of_right]
+    assert [acker.ack(root, value) for value in acks] == [None, None, None, Outcome(root, "m", Ending.ACKED)]
+
+
+def test_a_message_that_becomes_nothing_is_acked_at_once(acker: Acker[str]) -> None:
+    """There is nothing to wait for; a message may be any value, None included."""
+    root = acker.issue()
+    assert acker.init(root, "m", 0) == Outcome(root, "m", Ending.ACKED)
+    nothing = Acker[None]()
+    root, edge = nothing.start(None)
+    assert nothing.ack(root, edge) == Outcome(root, None, Ending.ACKED)
+
+
+def test_zero_is_never_an_edge() -> None:
+    """It would make a tuple that the tree does not wait for."""
+    acker: Acker[str] = Acker(Edges(0, 0, 7))
+    assert acker.new_edge() == 7
+
+
+def test_edges_that_are_alike_delay_nothing_and_end_nothing_while_others_are_outstanding() -> None:
+    """64 random bits are not always different; what counts is the XOR of all that is outstanding."""
+    acker: Acker[str] = Acker(Edges(5, 9, 9, 3))
+    root, edge = acker.start("m")
+    twins, other = [acker.new_edge(), acker.new_edge()], acker.new_edge()
+    assert acker.ack(root, edge ^ reduce(xor, twins) ^ other) is None
+    assert [acker.ack(root, twin) for twin in twins] == [None, None]
+    assert acker.ack(root, other) == Outcome(root, "m", Ending.ACKED)
+
+
+def test_nothing_ends_before_its_init() -> None:
+    """Not even when what came early cancels itself: two edges that are alike, made of nobody knows what yet."""
+    acker: Acker[str] = Acker(Edges(9, 9, 5))
+    root, twins, edge = acker.issue(), [acker.new_edge(), acker.new_edge()], acker.new_edge()
+    assert [acker.ack(root, twin) for twin in twins] == [None, None]
+    assert acker.init(root, "m", edge) is None
+    assert acker.ack(root, edge ^ reduce(xor, twins)) == Outcome(root, "m", Ending.ACKED)
+
+
+def test_no_root_is_used_twice(acker: Acker[str]) -> None:
+    """However many have ended; a message that is emitted again gets a new one."""
+    roots = []
+    for _ in range(1_000):
+        root, edge = acker.start("m")
+        acker.ack(root, edge)
+        roots.append(root)
+    assert len(set(roots)) == 1_000
+    assert roots == sorted(roots)
+
+
+def test_a_root_of_another_acker_is_refused(acker: Acker[str]) -> None:
+    """Of an earlier process, say: it would be taken for another message. Nothing is changed."""
+    acker.start("m")
+    foreign = Acker[str]().issue()
+    for told in (acker.fail, acker.withdraw, lambda root: acker.ack(root, 1), lambda root: acker.init(root, "m", 1)):
+        with pytest.raises(IllegalAckerEventError, match=f"root {foreign} was never issued by this acker"):
+            told(foreign)
+    with pytest.raises(IllegalAckerEventError, match="never issued"):
+        acker.extend(foreign, 1)
+    assert (len(acker), acker.late) == (1, 0)
+
+
+@pytest.mark.parametrize("value", [-1, 1 << EDGE_BITS])
+def test_a_value_that_is_no_xor_of_edges_is_refused(acker: Acker[str], value: int) -> None:
+    """It could never be cancelled, and would grow beyond a constant size. Nothing is changed."""
+    root, edge = acker.start("m")
+    with pytest.raises(IllegalAckerEventError, match=f"root {root} was told of .* 64 bits"):
+        acker.ack(root, value)
+    new = acker.issue()
+    with pytest.raises(IllegalAckerEventError, match=f"root {new} was told of .* 64 bits"):
+        acker.init(new, "m", value)
+    assert acker.init(new, "m", 0) is not None
+    assert acker.ack(root, edge) is not None
+
+
+def test_a_second_init_is_refused(acker: Acker[str]) -> None:
+    """And changes nothing, neither the message nor what is outstanding nor the deadline."""
+    root, edge = acker.start("m", deadline_ms=10)
+    with pytest.raises(IllegalAckerEventError, match=f"root {root} was given an init, but has had one"):
+        acker.init(root, "another", acker.new_edge(), deadline_ms=5)
+    assert acker.next_deadline_ms() == 10
+    assert acker.ack(root, edge) == Outcome(root, "m", Ending.ACKED)
+
+
+def test_the_core_is_used_under_the_lock_only() -> None:
+    """Python's own lock hides most of what is missing here, and not for ever."""
+    acker = guarded_acker()
+    root = acker.issue()
+    acker.init(root, "m", acker.new_edge(), deadline_ms=5)
+    assert (len(acker), root in acker, acker.late, acker.next_deadline_ms()) == (1, True, 0, 5)
+    assert (acker.extend(root, 6), acker.ack(root, 1), acker.expire(5)) == (True, None, [])
+    assert (acker.fail(root) is None, acker.withdraw(acker.start("m")[0])) == (False, True)
+    with pytest.raises(AssertionError):
+        len(acker.core)
+
+
+def test_many_threads_bring_each_root_to_its_end_once() -> None:
+    """Each thread tells its part of every tree; nothing is lost between them, and nothing is left."""
+    threads, roots, per_thread = 8, 200, 5
+    acker: Acker[int] = Acker()
+    edges = [[acker.new_edge() for _ in range(threads * per_thread)] for _ in range(roots)]
+    issued = [acker.issue() for _ in range(roots)]
+    together = Barrier(threads)
+
+    def tell(thread: int) -> list[Outcome[int]]:
+        together.wait(timeout=30)
+        outcomes = []
+        for number in range(roots):
+            if number % threads == thread:
+                outcomes.append(acker.init(issued[number], number, reduce(xor, edges[number])))
+            outcomes += [
+                acker.ack(issued[number], edge) for edge in edges[number][thread * per_thread : (thread + 1) * per_thread]
+            ]
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    with ThreadPoolExecutor(threads) as pool:
+        outcomes = [outcome for told in pool.map(tell, range(threads)) for outcome in told]
+    assert sorted(outcomes) == [Outcome(issued[number], number, Ending.ACKED, None) for number in range(roots)]
+    assert (len(acker), acker.late) == (0, 0)
