@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kinesis_spout.testing.altered_answers import (
+from kinesis_spout.testing.errors import FakeKinesisError, ServiceError, TransportFaultError
+from kinesis_spout.testing.fake_kinesis import FakeKinesis
+from kinesis_spout.testing.faults.altered_answers import (
     duplicate_listing,
     early_end,
     end_with_null_iterator,
@@ -10,9 +12,7 @@ from kinesis_spout.testing.altered_answers import (
     end_without_children,
     late_listing,
 )
-from kinesis_spout.testing.errors import FakeKinesisError, ServiceError, TransportFaultError
-from kinesis_spout.testing.fake_kinesis import FakeKinesis
-from kinesis_spout.testing.faults import (
+from kinesis_spout.testing.faults.plan import (
     Fault,
     FaultKind,
     FaultPlan,
@@ -28,11 +28,11 @@ from kinesis_spout.testing.faults import (
     throttle,
     timeout,
 )
+from kinesis_spout.testing.http.protocol import FakeKinesisProtocol
+from kinesis_spout.testing.http.server import FakeKinesisServer
 from kinesis_spout.testing.manual_clock import ManualClock
-from kinesis_spout.testing.protocol import FakeKinesisProtocol
-from kinesis_spout.testing.server import FakeKinesisServer
+from kinesis_spout.testing.service.subscription import Subscription
 from kinesis_spout.testing.settings import FakeKinesisSettings
-from kinesis_spout.testing.subscription import Subscription
 
 __all__ = [
     "FakeKinesis",

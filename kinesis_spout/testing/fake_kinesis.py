@@ -15,24 +15,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.testing import requests
-from kinesis_spout.testing.control_plane import ControlPlane
-from kinesis_spout.testing.data_plane import DataPlane
-from kinesis_spout.testing.faults import FaultPlan
-from kinesis_spout.testing.hash_keys import hash_key
-from kinesis_spout.testing.shard_listing import ShardListing
-from kinesis_spout.testing.subscriptions import Subscriptions
+from kinesis_spout.testing.faults.plan import FaultPlan
+from kinesis_spout.testing.service import requests
+from kinesis_spout.testing.service.control_plane import ControlPlane
+from kinesis_spout.testing.service.data_plane import DataPlane
+from kinesis_spout.testing.service.shard_listing import ShardListing
+from kinesis_spout.testing.service.subscriptions import Subscriptions
+from kinesis_spout.testing.stream.hash_keys import hash_key
 
 if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.testing.settings import FakeKinesisSettings
-    from kinesis_spout.testing.shard import Shard, StoredRecord
+    from kinesis_spout.testing.stream.shard import Shard, StoredRecord
 
 
 class FakeKinesis(ControlPlane, ShardListing, DataPlane, Subscriptions):
     """One account in one region. Does no I/O and starts no thread; time passes only as the injected clock says.
 
-    The operations (`put_record`, `get_records`, ...) take the typed requests of `kinesis_spout.testing.requests`;
+    The operations (`put_record`, `get_records`, ...) take the typed requests of `kinesis_spout.testing.service.requests`;
     `FakeKinesisProtocol` puts the fault plan, the lock and the JSON in front of them. The short forms below are for tests and
     are safe to use while a server serves this object.
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.testing import FakeKinesisSettings, alter
-from kinesis_spout.testing.hash_keys import hash_key
+from kinesis_spout.testing.stream.hash_keys import hash_key
 from spark_job.worker import WorkerServices
 from tests.support.kinesis import create_stream, kinesis_client, serve
 from tests.support.micro_batch_engine import MicroBatchEngine

@@ -9,10 +9,10 @@ from kinesis_spout.testing import (
     end_without_children,
     expired_iterator,
     internal_failure,
-    requests,
     slow,
     throttle,
 )
+from kinesis_spout.testing.service import requests
 from tests.simulation.past import Past
 from tests.simulation.world import STREAM
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock, requests
+from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
+from kinesis_spout.testing.service import requests
 from spark_job.kinesis_source import KinesisSource
 from spark_job.worker import WorkerServices
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock, ServiceError, requests
+from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock, ServiceError
+from kinesis_spout.testing.service import requests
 
 if TYPE_CHECKING:
     import pytest
 
-    from kinesis_spout.testing.answers import GetRecordsAnswer, ShardAnswer
+    from kinesis_spout.testing.service.answers import GetRecordsAnswer, ShardAnswer
 
 STREAM = "orders"
 SHARD = "shardId-000000000000"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.testing import FakeKinesis, Subscription, requests
+from kinesis_spout.testing.service import requests
 from tests.support.fake_calls import SHARD, STREAM
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing.answers import SubscribeToShardEvent
+    from kinesis_spout.testing import FakeKinesis, Subscription
+    from kinesis_spout.testing.service.answers import SubscribeToShardEvent
 
 
 def register(fake: FakeKinesis, name: str = "reader") -> str:

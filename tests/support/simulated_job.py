@@ -15,7 +15,7 @@ import pytest
 
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings, ManualClock, slow
-from kinesis_spout.testing.hash_keys import hash_key
+from kinesis_spout.testing.stream.hash_keys import hash_key
 from scheme.record import KPL_MAGIC
 from spark_job.coordinator import Coordinator
 from spark_job.kinesis_source import KinesisSource

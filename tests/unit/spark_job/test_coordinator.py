@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.testing import requests
+from kinesis_spout.testing.service import requests
 from state.errors import OwnedByAnotherError, StreamMismatchError
 from state.ownership import this_process
 from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, plan_number

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kinesis_spout.testing import FakeKinesisProtocol, ManualClock, ServiceError, requests
+from kinesis_spout.testing import FakeKinesisProtocol, ManualClock, ServiceError
+from kinesis_spout.testing.service import requests
 from tests.support.fake_calls import SHARD, STREAM, code_of, new_fake
 
 TARGET = "Kinesis_20131202."

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, EventStreamError
 
 from kinesis_spout.testing import ManualClock, drop, end_without_children, internal_failure
-from kinesis_spout.testing.event_stream import initial_response
+from kinesis_spout.testing.http.event_stream import initial_response
 from tests.support.fake_calls import SHARD, STREAM
 from tests.support.kinesis import ServedFake, kinesis_client, serve
 

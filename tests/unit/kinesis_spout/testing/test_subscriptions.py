@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kinesis_spout.testing import ServiceError, requests
+from kinesis_spout.testing import ServiceError
+from kinesis_spout.testing.service import requests
 from tests.support.fake_calls import SHARD, STREAM, code_of, new_fake
 from tests.support.fake_consumers import deregister, event_of, pushed, register, subscribe
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kinesis_spout.testing import FakeKinesis, ServiceError, requests
+from kinesis_spout.testing import FakeKinesis, ServiceError
+from kinesis_spout.testing.service import requests
 from tests.support.fake_calls import SHARD, STREAM, code_of, data, iterator, listed, new_fake, page, status
 
 HOUR_S = 3_600

@@ -12,13 +12,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kinesis_spout.testing.errors import invalid_argument, limit_exceeded, not_found
-from kinesis_spout.testing.hash_keys import HashKeyRange, even_ranges
-from kinesis_spout.testing.shard import Shard
+from kinesis_spout.testing.stream.hash_keys import HashKeyRange, even_ranges
+from kinesis_spout.testing.stream.shard import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.testing.consumer import Consumer
+    from kinesis_spout.testing.stream.consumer import Consumer
 
 _HOUR_MS = 3_600_000
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kinesis_spout.testing import constraints, requests
-from kinesis_spout.testing.account import Account
-from kinesis_spout.testing.answers import (
+from kinesis_spout.testing.errors import ServiceError, in_use, invalid_argument, limit_exceeded, not_found
+from kinesis_spout.testing.service import constraints, requests
+from kinesis_spout.testing.service.account import Account
+from kinesis_spout.testing.service.answers import (
     ConsumerAnswer,
     DescribeStreamConsumerAnswer,
     ListStreamConsumersAnswer,
     RegisterStreamConsumerAnswer,
 )
-from kinesis_spout.testing.consumer import Consumer
-from kinesis_spout.testing.errors import ServiceError, in_use, invalid_argument, limit_exceeded, not_found
-from kinesis_spout.testing.tokens import ConsumerListToken, decode, encode
+from kinesis_spout.testing.service.tokens import ConsumerListToken, decode, encode
+from kinesis_spout.testing.stream.consumer import Consumer
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing.stream import Stream
+    from kinesis_spout.testing.stream.stream import Stream
 
 CONSUMERS_PER_STREAM = 20
 CONSUMERS_CREATING = 5

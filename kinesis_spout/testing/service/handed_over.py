@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.testing.answers import ChildShardAnswer, RecordAnswer
-from kinesis_spout.testing.shard_listing import range_answer
+from kinesis_spout.testing.service.answers import ChildShardAnswer, RecordAnswer
+from kinesis_spout.testing.service.shard_listing import range_answer
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing.shard import Shard, StoredRecord
-    from kinesis_spout.testing.stream import Stream
+    from kinesis_spout.testing.stream.shard import Shard, StoredRecord
+    from kinesis_spout.testing.stream.stream import Stream
 
 
 def record_answers(records: list[StoredRecord]) -> list[RecordAnswer]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinesis_spout.testing.faults import alter
+from kinesis_spout.testing.faults.plan import alter
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing.answers import GetRecordsAnswer, ListShardsAnswer
-    from kinesis_spout.testing.faults import Fault
+    from kinesis_spout.testing.faults.plan import Fault
+    from kinesis_spout.testing.service.answers import GetRecordsAnswer, ListShardsAnswer
 
 _NO_SHARD = "shardId-000000999999"
 

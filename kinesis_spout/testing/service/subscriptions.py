@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.testing import constraints
 from kinesis_spout.testing.errors import in_use
-from kinesis_spout.testing.positions import POSITION_TYPES, Start, position_of
-from kinesis_spout.testing.stream_consumers import StreamConsumers
-from kinesis_spout.testing.subscription import LIFETIME_MS, Subscription
+from kinesis_spout.testing.service import constraints
+from kinesis_spout.testing.service.positions import POSITION_TYPES, Start, position_of
+from kinesis_spout.testing.service.stream_consumers import StreamConsumers
+from kinesis_spout.testing.service.subscription import LIFETIME_MS, Subscription
 
 if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
-    from kinesis_spout.testing import requests
-    from kinesis_spout.testing.consumer import Consumer
+    from kinesis_spout.testing.service import requests
     from kinesis_spout.testing.settings import FakeKinesisSettings
+    from kinesis_spout.testing.stream.consumer import Consumer
 
 RESUBSCRIBE_MS = 5_000
 

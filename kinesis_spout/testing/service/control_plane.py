@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.testing import constraints
-from kinesis_spout.testing.account import Account
-from kinesis_spout.testing.answers import (
+from kinesis_spout.testing.errors import in_use, invalid_argument, limit_exceeded
+from kinesis_spout.testing.service import constraints
+from kinesis_spout.testing.service.account import Account
+from kinesis_spout.testing.service.answers import (
     DescribeLimitsAnswer,
     DescribeStreamAnswer,
     DescribeStreamSummaryAnswer,
@@ -16,13 +17,12 @@ from kinesis_spout.testing.answers import (
     StreamModeAnswer,
     UpdateShardCountAnswer,
 )
-from kinesis_spout.testing.control_limits import CHANGES_UNDER_WAY, DAY_MS, SCALINGS_PER_DAY
-from kinesis_spout.testing.errors import in_use, invalid_argument, limit_exceeded
-from kinesis_spout.testing.shard_listing import shard_answer
-from kinesis_spout.testing.stream import Stream
+from kinesis_spout.testing.service.control_limits import CHANGES_UNDER_WAY, DAY_MS, SCALINGS_PER_DAY
+from kinesis_spout.testing.service.shard_listing import shard_answer
+from kinesis_spout.testing.stream.stream import Stream
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing import requests
+    from kinesis_spout.testing.service import requests
 
 ON_DEMAND_STREAMS = 50
 _NO_MONITORING: list[dict[str, list[str]]] = [{"ShardLevelMetrics": []}]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.testing import constraints
 from kinesis_spout.testing.errors import invalid_argument
-from kinesis_spout.testing.sequence import SequenceParts
+from kinesis_spout.testing.service import constraints
+from kinesis_spout.testing.stream.sequence import SequenceParts
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing.shard import Shard
-    from kinesis_spout.testing.stream import Stream
+    from kinesis_spout.testing.stream.shard import Shard
+    from kinesis_spout.testing.stream.stream import Stream
 
 POSITION_TYPES = ("TRIM_HORIZON", "LATEST", "AT_TIMESTAMP", "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER")
 

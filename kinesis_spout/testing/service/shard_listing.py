@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.testing import constraints
-from kinesis_spout.testing.account import Account
-from kinesis_spout.testing.answers import HashKeyRangeAnswer, ListShardsAnswer, SequenceNumberRangeAnswer, ShardAnswer
 from kinesis_spout.testing.errors import ServiceError, in_use, invalid_argument
-from kinesis_spout.testing.tokens import ListToken, decode, encode
+from kinesis_spout.testing.service import constraints
+from kinesis_spout.testing.service.account import Account
+from kinesis_spout.testing.service.answers import HashKeyRangeAnswer, ListShardsAnswer, SequenceNumberRangeAnswer, ShardAnswer
+from kinesis_spout.testing.service.tokens import ListToken, decode, encode
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing import requests
-    from kinesis_spout.testing.hash_keys import HashKeyRange
-    from kinesis_spout.testing.shard import Shard
-    from kinesis_spout.testing.stream import Stream
+    from kinesis_spout.testing.service import requests
+    from kinesis_spout.testing.stream.hash_keys import HashKeyRange
+    from kinesis_spout.testing.stream.shard import Shard
+    from kinesis_spout.testing.stream.stream import Stream
 
 _PAGE_LIMIT = 1_000
 _FILTERS = ("AFTER_SHARD_ID", "AT_TRIM_HORIZON", "FROM_TRIM_HORIZON", "AT_LATEST", "AT_TIMESTAMP", "FROM_TIMESTAMP")

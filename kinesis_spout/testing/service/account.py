@@ -7,14 +7,14 @@ import threading
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.testing import constraints, tokens
-from kinesis_spout.testing.control_limits import ControlLimits
 from kinesis_spout.testing.errors import invalid_argument
+from kinesis_spout.testing.service import constraints, tokens
+from kinesis_spout.testing.service.control_limits import ControlLimits
 from kinesis_spout.testing.settings import FakeKinesisSettings
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing.requests import Request
-    from kinesis_spout.testing.stream import Stream
+    from kinesis_spout.testing.service.requests import Request
+    from kinesis_spout.testing.stream.stream import Stream
 
 _ARN = re.compile(r"arn:aws[^:]*:kinesis:[^:]*:[0-9]{12}:stream/([a-zA-Z0-9_.-]{1,128})", re.ASCII)
 

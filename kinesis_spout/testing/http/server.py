@@ -10,16 +10,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, Self
 
-from kinesis_spout.testing import event_stream
 from kinesis_spout.testing.errors import TransportFaultError
-from kinesis_spout.testing.protocol import FakeKinesisProtocol
+from kinesis_spout.testing.http import event_stream
+from kinesis_spout.testing.http.protocol import FakeKinesisProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
     from kinesis_spout.testing.fake_kinesis import FakeKinesis
-    from kinesis_spout.testing.subscription import Subscription
+    from kinesis_spout.testing.service.subscription import Subscription
 
 _CONTENT_TYPE = "application/x-amz-json-1.1"
 _PUSH_INTERVAL_S = 0.02  # how often a subscription is asked for an event; the service takes some 70 ms to push one

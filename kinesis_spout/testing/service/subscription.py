@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.testing.answers import SubscribeToShardEvent
 from kinesis_spout.testing.errors import ServiceError, in_use, not_found
-from kinesis_spout.testing.handed_over import behind_ms, child_answers, is_at_end, record_answers
-from kinesis_spout.testing.limits import READ_BYTES_PER_S
+from kinesis_spout.testing.service.answers import SubscribeToShardEvent
+from kinesis_spout.testing.service.handed_over import behind_ms, child_answers, is_at_end, record_answers
+from kinesis_spout.testing.stream.limits import READ_BYTES_PER_S
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing.account import Account
-    from kinesis_spout.testing.consumer import Consumer
-    from kinesis_spout.testing.shard import Shard
-    from kinesis_spout.testing.stream import Stream
+    from kinesis_spout.testing.service.account import Account
+    from kinesis_spout.testing.stream.consumer import Consumer
+    from kinesis_spout.testing.stream.shard import Shard
+    from kinesis_spout.testing.stream.stream import Stream
 
 LIFETIME_MS = 300_000
 QUIET_MS = 5_000

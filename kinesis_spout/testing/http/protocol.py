@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinesis_spout.testing import requests, tokens
 from kinesis_spout.testing.errors import ServiceError, TransportFaultError
-from kinesis_spout.testing.faults import FaultKind
-from kinesis_spout.testing.subscription import Subscription
+from kinesis_spout.testing.faults.plan import FaultKind
+from kinesis_spout.testing.service import requests, tokens
+from kinesis_spout.testing.service.subscription import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesis_spout.testing.fake_kinesis import FakeKinesis
-    from kinesis_spout.testing.faults import Fault
+    from kinesis_spout.testing.faults.plan import Fault
 
 _TARGET = "Kinesis_20131202."
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/")

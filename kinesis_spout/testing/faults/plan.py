@@ -93,7 +93,7 @@ def timeout(delay_s: float, *, processed: bool = False) -> Fault:
 
 
 def alter(change: Callable[[Any], object]) -> Fault:
-    """The answer is what `change` makes of it (it gets, and usually returns, one of `kinesis_spout.testing.answers`).
+    """The answer is what `change` makes of it (it gets, and usually returns, one of `kinesis_spout.testing.service.answers`).
 
     Of a subscription, it gets the events one by one.
     """

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.testing import constraints
-from kinesis_spout.testing.account import Account
-from kinesis_spout.testing.answers import (
+from kinesis_spout.testing.errors import ServiceError, invalid_argument, throughput_exceeded, validation
+from kinesis_spout.testing.service import constraints
+from kinesis_spout.testing.service.account import Account
+from kinesis_spout.testing.service.answers import (
     GetRecordsAnswer,
     GetShardIteratorAnswer,
     PutRecordAnswer,
     PutRecordsAnswer,
     PutRecordsEntryAnswer,
 )
-from kinesis_spout.testing.errors import ServiceError, invalid_argument, throughput_exceeded, validation
-from kinesis_spout.testing.handed_over import behind_ms, child_answers, is_at_end, record_answers
-from kinesis_spout.testing.hash_keys import hash_key
-from kinesis_spout.testing.positions import POSITION_TYPES, Start, position_of
-from kinesis_spout.testing.tokens import LIFETIME_MS, ShardIterator, decode, encode
+from kinesis_spout.testing.service.handed_over import behind_ms, child_answers, is_at_end, record_answers
+from kinesis_spout.testing.service.positions import POSITION_TYPES, Start, position_of
+from kinesis_spout.testing.service.tokens import LIFETIME_MS, ShardIterator, decode, encode
+from kinesis_spout.testing.stream.hash_keys import hash_key
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing import requests
-    from kinesis_spout.testing.shard import Shard
-    from kinesis_spout.testing.stream import Stream
+    from kinesis_spout.testing.service import requests
+    from kinesis_spout.testing.stream.shard import Shard
+    from kinesis_spout.testing.stream.stream import Stream
 
 _PAGE_BYTES = 10 * 1024 * 1024
 _PAGE_RECORDS = 10_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.testing.limits import ReadLimits, WriteLimits
-from kinesis_spout.testing.sequence import COUNTER_END, SequenceParts
+from kinesis_spout.testing.stream.limits import ReadLimits, WriteLimits
+from kinesis_spout.testing.stream.sequence import COUNTER_END, SequenceParts
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing.hash_keys import HashKeyRange
+    from kinesis_spout.testing.stream.hash_keys import HashKeyRange
 
 
 class StoredRecord(NamedTuple):

@@ -1,0 +1,1 @@
+"""The faults that FakeKinesis can be told to have."""

@@ -1,0 +1,1 @@
+"""FakeKinesis over HTTP: the protocol, the framing of events, the server."""

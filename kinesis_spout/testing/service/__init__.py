@@ -1,0 +1,1 @@
+"""The operations of FakeKinesis, and what they take and answer."""

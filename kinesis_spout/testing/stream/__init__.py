@@ -1,0 +1,1 @@
+"""The streams of FakeKinesis: shards, hash keys, sequence numbers, limits."""
