@@ -25,9 +25,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from spark_job import acker
-from spark_job.batch_frame import BatchFrame
 from spark_job.rows import ARROW_SCHEMA
-from spark_job.tracked_batch import TrackedBatch, running
+from spark_job.tracking.batch_frame import BatchFrame
+from spark_job.tracking.tracked_batch import TrackedBatch, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable

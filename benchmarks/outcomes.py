@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from spark_job import DeadLetter, KinesisSource, Reject
-from spark_job.record_mapping import records_of
-from spark_job.worker import WorkerServices
+from spark_job.process_services import WorkerServices
+from spark_job.tracking.record_mapping import records_of
 from state.zookeeper import embedded as embedded_zookeeper
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from localstack import runtime
 from spark_job import KinesisSource
-from spark_job.worker import WorkerServices
+from spark_job.process_services import WorkerServices
 from state.zookeeper import embedded as embedded_zookeeper
 
 if TYPE_CHECKING:

@@ -9,20 +9,20 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
+from spark_job.data_source import register, spark_master
 from spark_job.options import OPTIONS
 from spark_job.preflight import preflight
 from spark_job.settings import SourceSettings
-from spark_job.source import register, spark_master
-from spark_job.tracked import Tracked
-from spark_job.tracked_options import TrackOptions
+from spark_job.tracking.foreach_batch import Tracked
+from spark_job.tracking.options import TrackOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_job.dead_letter import DeadLetter
-    from spark_job.tracked_batch import TrackedBatch
+    from spark_job.dead_letter.dead_letter import DeadLetter
+    from spark_job.tracking.tracked_batch import TrackedBatch
 
 Text = str | None
 Number = int | float | str | None

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
-from spark_job.worker import WorkerServices
+from spark_job.process_services import WorkerServices
 from state.zookeeper.connect_string import EMBEDDED_PREFIX
 
 if TYPE_CHECKING:

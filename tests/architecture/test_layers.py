@@ -112,13 +112,13 @@ def test_each_vendor_is_imported_behind_its_one_door_only(tmp_path: Path) -> Non
             "scheme/json_scheme.py": "import pyspark\n",
             "scheme/json_columns.py": "import pyspark\n",
             "scheme/text_scheme.py": "def columns():\n    from pyspark.sql import functions\n",
-            "spark_job/source.py": "import pyspark\nimport boto3\n",
+            "spark_job/data_source.py": "import pyspark\nimport boto3\n",
         },
     )
     assert sorted(vendors_at_the_wrong_door(bad)) == [
         "kinesis_spout/spout/kinesis_spout.py:1 imports botocore.exceptions",
         "scheme/json_scheme.py:1 imports pyspark",
-        "spark_job/source.py:2 imports boto3",
+        "spark_job/data_source.py:2 imports boto3",
         "state/plan.py:2 imports kazoo.client.KazooClient",
     ]
     assert vendors_at_the_wrong_door(ROOT) == []

@@ -29,11 +29,11 @@ PURE = (
     "kinesis_spout/reading/pacing.py",
     "kinesis_spout/shards/lineage.py",
     "kinesis_spout/shards/shard_start.py",
-    "spark_job/planner.py",
-    "spark_job/retry_planner.py",
-    "spark_job/batch_outcomes.py",
-    "spark_job/batch_rules.py",
-    "spark_job/bisect_batch.py",
+    "spark_job/driver/planner.py",
+    "spark_job/driver/retry_planner.py",
+    "spark_job/tracking/batch_outcomes.py",
+    "spark_job/tracking/batch_rules.py",
+    "spark_job/tracking/bisect.py",
 )
 # fmt: off
 IMPURE_MODULES = frozenset({

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_job.dead_letter import LETTER_DDL, DeadLetter, DeadLetterError, Letter
-from spark_job.dead_letter_function import CHUNK_LETTERS
-from spark_job.letter import letter_of, letters_with_plain_times
+from spark_job.dead_letter.dead_letter import LETTER_DDL, DeadLetter, DeadLetterError, Letter
+from spark_job.dead_letter.function_sink import CHUNK_LETTERS
+from spark_job.dead_letter.letter import letter_of, letters_with_plain_times
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, create_stream, kinesis_client
 from tests.support.letters import FIRST_FAILURE, Story, frame_of, gone
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from spark_job.demo_flights import find_flights, is_cancelled, read_flights
-from spark_job.process_family import runs
+from spark_job.demo.flights import find_flights, is_cancelled, read_flights
+from spark_job.demo.process_family import runs
 from tests.support.command_line import command_line, environment, run_cli
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_job.worker import WorkerServices
+from spark_job.process_services import WorkerServices
 from tests.support.kinesis import create_stream, kinesis_client, wait_until_active
 from tests.support.micro_batch_engine import MicroBatchEngine
 from tests.support.source import STREAM, ShiftedClock, StreamUnderTest, ids_of

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kinesis_spout.errors import DataLossError
-from spark_job.source import KinesisStreamReader, TaskPartition
+from spark_job.data_source import KinesisStreamReader, TaskPartition
 from state.errors import PlanClosedError
 from tests.support.micro_batch_engine import MicroBatchEngine
 from tests.support.source import StreamUnderTest, ids_of

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 
 from scheme import JsonScheme
 from spark_job import Reject
-from spark_job.tracked_batch import current_batch
+from spark_job.tracking.tracked_batch import current_batch
 from tests.support.source import STREAM
 from tests.support.tracked import TrackedQuery, number
 

@@ -13,9 +13,9 @@ from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import StreamNotFoundError
 from kinesis_spout.testing import FakeKinesisSettings, throttle
-from spark_job.dead_letter import DeadLetter, Letter
-from spark_job.redrive import CHUNK_LETTERS, Found, Redrive, Selection
-from spark_job.redrive_ledger import RedriveLedger
+from spark_job.dead_letter.dead_letter import DeadLetter, Letter
+from spark_job.dead_letter.redrive import CHUNK_LETTERS, Found, Redrive, Selection
+from spark_job.dead_letter.redrive_ledger import RedriveLedger
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, serve
 from tests.support.letters import FIRST_FAILURE, Story, frame_of, gone
 

@@ -10,7 +10,7 @@ import pytest
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import ConfigError
-from spark_job.worker import open_store
+from spark_job.process_services import open_store
 from state.report import OnFailure
 from tests.support.micro_batch_engine import TRACKED_CRASHES, Crash, MicroBatchEngine, Row
 from tests.support.played_outcomes import PlayedOutcomes, policy

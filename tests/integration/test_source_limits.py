@@ -10,7 +10,7 @@ import pytest
 
 from kinesis_spout.testing import FakeKinesisSettings, alter
 from kinesis_spout.testing.stream.hash_keys import hash_key
-from spark_job.worker import WorkerServices
+from spark_job.process_services import WorkerServices
 from tests.support.kinesis import create_stream, kinesis_client, serve
 from tests.support.micro_batch_engine import MicroBatchEngine
 from tests.support.source import STREAM, ShiftedClock, StreamUnderTest, ids_of

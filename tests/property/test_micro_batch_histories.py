@@ -8,7 +8,7 @@ import pytest
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.testing import FakeKinesisSettings
-from spark_job.worker import WorkerServices, open_store
+from spark_job.process_services import WorkerServices, open_store
 from state.report import OnFailure
 from tests.support.kinesis import create_stream, kinesis_client, serve
 from tests.support.micro_batch_history import History, RandomReads

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spark_job.coordinator import Coordinator
-from spark_job.source import KinesisStreamReader, TaskPartition
-from spark_job.task_reader import read_task
+from spark_job.data_source import KinesisStreamReader, TaskPartition
+from spark_job.driver.coordinator import Coordinator
+from spark_job.executor.task_reader import read_task
 from tests.support.micro_batch_engine import Crash, MicroBatchEngine, Row
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from spark_job.worker import WorkerServices
+    from spark_job.process_services import WorkerServices
     from tests.simulation.world import World
 
 COLUMNS = ["shardId", "sequenceNumber", "partitionKey", "data", "attempt", "messageId"]

@@ -110,7 +110,7 @@ PARTITION_MANAGER = (
     ),
     Mutant(
         "nothing new is read while failures wait",
-        "spark_job/retry_queue.py",
+        "spark_job/driver/retry_queue.py",
         "        return in_order or shard.records >= most_unresolved\n",
         "        return True\n",
     ),
@@ -149,13 +149,13 @@ OURS = (
     ),
     Mutant(
         "an adopted end is one record short",
-        "spark_job/adopting.py",
+        "spark_job/executor/replay.py",
         "        return page.records.slice(0, index + 1)\n",
         "        return page.records.slice(0, index)\n",
     ),
     Mutant(
         "another attempt reads on where the first has ended",
-        "spark_job/task_reader.py",
+        "spark_job/executor/task_reader.py",
         "        if published.token == end.token:\n",
         "        if published:\n",
     ),
@@ -193,7 +193,7 @@ OURS = (
     ),
     Mutant(
         "a cut page is told as if it were whole",
-        "spark_job/collecting.py",
+        "spark_job/executor/first_read.py",
         '            "last": SequenceNumber.parse(pages[-1].column("sequenceNumber")[-1].as_py()),\n',
         '            "last": last.last if last and last.last else SequenceNumber.parse("0"),\n',
     ),
@@ -208,14 +208,14 @@ OURS = (
         "kinesis_spout/shards/catalog.py",
         "        return min(known_ms - LISTED_LATE_MS, self.service_now_ms())\n",
         "        return self.service_now_ms()\n",
-        "tests/unit/spark_job/test_lost_records.py",
+        "tests/unit/spark_job/driver/test_lost_records.py",
     ),
     Mutant(
         "what a replayed batch cannot read any more is passed over in silence",
-        "spark_job/coordinator.py",
+        "spark_job/driver/coordinator.py",
         "            self._check_replayed(tasks[task] for task in tasks if task not in ends)\n",
         "",
-        "tests/unit/spark_job/test_lost_records.py",
+        "tests/unit/spark_job/driver/test_lost_records.py",
     ),
     Mutant(
         "a retry that was not looked for is acked",
@@ -231,13 +231,13 @@ OURS = (
     ),
     Mutant(
         "what was rejected is tried again",
-        "spark_job/retry_planner.py",
+        "spark_job/driver/retry_planner.py",
         "        and (record.rejected or policy",
         "        and (policy",
     ),
     Mutant(
         "a run ends before it has heard of the children",
-        "spark_job/coordinator.py",
+        "spark_job/driver/coordinator.py",
         "self._catalog.shard_states(), self._catalog.unfollowed())",
         "self._catalog.shard_states())",
     ),

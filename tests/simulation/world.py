@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from kinesis_spout.testing.service import requests
 from spark_job.kinesis_source import KinesisSource
-from spark_job.worker import WorkerServices
+from spark_job.process_services import WorkerServices
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.znodes.paths import ZookeeperPaths
 from state.znodes.store import ZnodeStateStore

@@ -6,9 +6,9 @@ import datetime as dt
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spark_job.batch_frame import BatchFrame
 from spark_job.rows import SCHEMA_DDL
-from spark_job.tracked_batch import TrackedBatch, running
+from spark_job.tracking.batch_frame import BatchFrame
+from spark_job.tracking.tracked_batch import TrackedBatch, running
 from state.report import OnFailure
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.testing.manual_clock import START_MS
-from spark_job.shard_watch import ShardWatch
+from spark_job.driver.shard_tips import ShardWatch
 from state.ownership import this_process
 from state.position import Position
 from state.sequence_number import SequenceNumber

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from spark_job.letter import LETTER_DDL, Letter
+from spark_job.dead_letter.letter import LETTER_DDL, Letter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ import pickle
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spark_job.source import KinesisStreamReader
+from spark_job.data_source import KinesisStreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.testing import drop, expired_iterator, internal_failure, throttle
-from spark_job.coordinator import Coordinator
-from spark_job.worker import WorkerServices, open_store
+from spark_job.driver.coordinator import Coordinator
+from spark_job.process_services import WorkerServices, open_store
 from state.errors import PlanClosedError
 from state.shard_state import Lifecycle
 from tests.support.dying_store import ZnodeBackup, dying_store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from spark_job.settling import Settled, settle
+from spark_job.driver.settle_plan import Settled, settle
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.plan import ChildShard, Plan, ShardEnd, ShardSlice, TaskEnd, TaskPlan
 from state.position import TRIM_HORIZON

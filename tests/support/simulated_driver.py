@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_job.task_reader import read_task
+from spark_job.executor.task_reader import read_task
 
 if TYPE_CHECKING:
-    from spark_job.coordinator import Coordinator
+    from spark_job.driver.coordinator import Coordinator
     from state.plan import PlanPointer
     from tests.support.played_outcomes import PlayedOutcomes, Row
     from tests.support.simulated_job import SimulatedJob

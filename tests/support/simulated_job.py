@@ -17,9 +17,9 @@ from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings, ManualClock, slow
 from kinesis_spout.testing.stream.hash_keys import hash_key
 from scheme.record import KPL_MAGIC
-from spark_job.coordinator import Coordinator
+from spark_job.driver.coordinator import Coordinator
 from spark_job.kinesis_source import KinesisSource
-from spark_job.worker import WorkerServices
+from spark_job.process_services import WorkerServices
 from state.memory_store import MemoryBackend, MemoryStateStore
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY
 

@@ -9,7 +9,7 @@ import pytest
 
 from kinesis_spout.clock import SystemClock
 from spark_job.kinesis_source import KinesisSource
-from spark_job.worker import WorkerServices
+from spark_job.process_services import WorkerServices
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, create_stream, kinesis_client, serve
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from spark_job import TrackedBatch
-    from spark_job.letter import Letter
+    from spark_job.dead_letter.letter import Letter
     from tests.support.source import StreamUnderTest
 
 FAST: dict[str, Any] = {"retry_first_delay": "10ms", "retry_max_delay": "20ms"}

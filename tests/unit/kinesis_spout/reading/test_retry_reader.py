@@ -18,7 +18,7 @@ from tests.support.simulated_job import STREAM, SimulatedJob, shard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_job.worker import WorkerServices
+    from spark_job.process_services import WorkerServices
 
 HOUR_S = 3_600.0
 

@@ -11,7 +11,7 @@ import pytest
 
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import alter
-from spark_job.prober import Answer
+from spark_job.driver.prober import Answer
 from state.plan import ShardEnd
 from state.position import SHARD_END, TRIM_HORIZON
 from state.sequence_number import SequenceNumber

@@ -1,0 +1,1 @@
+"""The commands that start Spark: `run` and `redrive`."""

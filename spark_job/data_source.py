@@ -1,0 +1,164 @@
+"""`format("kinesis")`: the data source as Spark sees it. Thin: `coordinator` plans and settles, `task_reader` reads.
+
+Spark makes a reader in several processes (planning, driver, executors), and says `stop` only sometimes. So a reader
+holds settings only; what talks to the world is made at the first driver call, and never pickled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from kinesis_spout.errors import ConfigError
+from spark_job.driver.coordinator import Coordinator
+from spark_job.executor.task_reader import read_task
+from spark_job.preflight import refuse_embedded_on_cluster
+from spark_job.process_services import WorkerServices
+from spark_job.rows import SCHEMA_DDL
+from spark_job.settings import SourceSettings
+from state.failpoint import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from state.plan import TaskPlan
+
+OFFSET_FORMAT = 1
+START_OFFSET = {"format": OFFSET_FORMAT, "plan": ""}
+
+
+class TaskPartition(InputPartition):
+    """One task of one plan."""
+
+    def __init__(self, plan_id: str, task: int, plan: TaskPlan) -> None:
+        super().__init__(None)
+        self.plan_id = plan_id
+        self.task = task
+        self.plan = plan
+
+
+class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark's side of one query. Called from one thread of the query's driver worker; `read` runs on executors."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+        self._coordinator: Coordinator | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_settings": self._settings, "_coordinator": None}
+
+    @property
+    def coordinator(self) -> Coordinator:
+        if self._coordinator is None:
+            self._coordinator = Coordinator(self._settings, WorkerServices.connect(self._settings))
+        return self._coordinator
+
+    def initialOffset(self) -> dict[str, Any]:
+        """The same every time: it pins the start and changes nothing else, since Spark asks twice and again in a replay."""
+        self.coordinator.pin_start()
+        return dict(START_OFFSET)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self._settings.max_records_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Settles the plan that `start` names, and returns the next one; `start` itself when there is nothing to read."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return _offset(self.coordinator.next_plan(plan_of(start), max_records=most))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.coordinator.prepare_available_now()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._coordinator is None else self._coordinator.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        plan_id = plan_of(end)
+        if plan_id == plan_of(start):
+            return []
+        failpoint("plan-logged")
+        return [TaskPartition(plan_id, task, plan) for task, plan in self.coordinator.tasks(plan_id).items()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, TaskPartition):
+            raise TypeError(f"partition is a {type(partition).__name__}, not a TaskPartition of this source")
+        services = WorkerServices.here(self._settings)
+        return read_task(partition.plan_id, partition.task, partition.plan, services=services, settings=self._settings)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: a plan is settled by the next `latestOffset`, which comes also where this call does not."""
+
+    def stop(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.close()
+            self._coordinator = None
+
+
+class KinesisDataSource(DataSource):
+    """The data source. `master` is put in by `register`, for the rule that an embedded ZooKeeper is for one machine."""
+
+    master: str | None = None
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._given = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "kinesis"
+
+    def settings(self) -> SourceSettings:
+        settings = SourceSettings.from_options(self._given)
+        refuse_embedded_on_cluster(settings.zookeeper, self.master)
+        return settings
+
+    def schema(self) -> str:
+        self.settings()
+        return SCHEMA_DDL
+
+    def streamReader(self, schema: StructType) -> KinesisStreamReader:
+        return KinesisStreamReader(self.settings())
+
+    def reader(self, schema: StructType) -> Any:
+        raise ConfigError(
+            "kinesis is a streaming source; use spark.readStream (with trigger(availableNow=True) for a run that ends)"
+        )
+
+
+def register(spark: SparkSession, name: str = "kinesis") -> None:
+    """Make `format(name)` known to a session. Idempotent."""
+    master = spark_master(spark)
+
+    class RegisteredKinesisDataSource(KinesisDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+    RegisteredKinesisDataSource.master = master
+    spark.dataSource.register(RegisteredKinesisDataSource)
+
+
+def spark_master(spark: SparkSession) -> str | None:
+    """The session's master URL, or None where it can't be asked."""
+    return spark.conf.get("spark.master", None)
+
+
+def plan_of(offset: Mapping[str, Any]) -> str:
+    """The plan id in an offset; raises `ConfigError` for an offset that this version did not write."""
+    if offset.get("format") != OFFSET_FORMAT or not isinstance(offset.get("plan"), str):
+        raise ConfigError(
+            f"the checkpoint location holds an offset of format {offset.get('format')!r}, not {OFFSET_FORMAT}; "
+            "use the kinesis-spout version that wrote it, or a new checkpointLocation (ZooKeeper keeps the progress)"
+        )
+    return str(offset["plan"])
+
+
+def _offset(plan_id: str) -> dict[str, Any]:
+    return {"format": OFFSET_FORMAT, "plan": plan_id}

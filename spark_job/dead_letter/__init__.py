@@ -1,0 +1,6 @@
+"""Dead letters: where records go that could not be processed, and how they come back."""
+
+from spark_job.dead_letter.dead_letter import DeadLetter, DeadLetterError, Letter, LetterSink
+from spark_job.dead_letter.letter import LETTER_COLUMNS, LETTER_DDL
+
+__all__ = ["LETTER_COLUMNS", "LETTER_DDL", "DeadLetter", "DeadLetterError", "Letter", "LetterSink"]

@@ -1,0 +1,115 @@
+"""Puts dead letters back on the stream that they came from, each record once.
+
+    spark = SparkSession.builder.getOrCreate()
+    work = Redrive.open(spark, "s3a://bucket/dead/orders", aws=AwsConfig(region="eu-central-1"))
+    print(work.find())
+    work.put()
+
+What was put is remembered beside the letters (`_redriven`), after every 500 of them: a second run puts nothing twice, one
+that was killed brings at most the last 500 again. Two runs on one path at a time would each put what the other puts.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
+from spark_job.dead_letter.letter import in_chunks
+from spark_job.dead_letter.letter_files import LetterFiles
+from spark_job.dead_letter.redrive_ledger import RedriveLedger
+from spark_job.dead_letter.redrive_letters import Found, RedriveLetters, Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from spark_job.dead_letter.letter import Letter
+
+__all__ = ["Found", "Redrive", "Selection"]
+
+CHUNK_LETTERS = 500
+_EVERYTHING = Selection()
+_DEFAULT_AWS = AwsConfig()
+_SYSTEM_CLOCK = SystemClock()
+
+
+def _never() -> bool:
+    return False
+
+
+def _nobody(_put: int) -> None:
+    """Is told of progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """Dead letters, found and ready to be put back. Methods block on Spark and the service, from one thread at a time.
+
+    They raise `CliError`, `kinesis_spout.errors.KinesisError` and what Spark raises.
+    """
+
+    letters: RedriveLetters
+    ledger: RedriveLedger
+    aws: AwsConfig
+    target: StreamRef | None
+
+    @classmethod
+    def open(
+        cls,
+        spark: SparkSession,
+        path: str,
+        *,
+        format: str | None = None,  # noqa: A002  # Spark's name for it
+        selection: Selection = _EVERYTHING,
+        aws: AwsConfig = _DEFAULT_AWS,
+        clock: Clock = _SYSTEM_CLOCK,
+    ) -> Redrive:
+        """Look for the files. `format`: parquet, json or orc; told by the files' names if not given."""
+        ledger = RedriveLedger(spark, path, clock)
+        letters = RedriveLetters(LetterFiles.at(spark, path, format), selection, ledger)
+        return cls(letters, ledger, aws, selection.target)
+
+    def find(self) -> Found:
+        """Count what is to be put, and what is not. Changes nothing."""
+        return self.letters.find()
+
+    def put(
+        self,
+        *,
+        limit: int | None = None,
+        stopping: Callable[[], bool] = _never,
+        progress: Callable[[int], object] = _nobody,
+    ) -> int:
+        """Put them back, at most `limit`; returns how many. At least once: see above.
+
+        Asks `stopping` before each 500 and ends when it says so; tells `progress` after each how many were put by then.
+        """
+        count = 0
+        self.ledger.create()
+        with ExitStack() as stack:
+            putters: dict[str, RecordPutter] = {}
+            for chunk in in_chunks(islice(self.letters.to_put(), limit), CHUNK_LETTERS):
+                if stopping():
+                    break
+                for target in sorted({name for name, _ in chunk}):
+                    if target not in putters:
+                        putters[target] = stack.enter_context(closing(self._putter(target)))
+                    putters[target].put(_records(chunk, target))
+                self.ledger.append(chunk)
+                count += len(chunk)
+                progress(count)
+        return count
+
+    def _putter(self, target: str) -> RecordPutter:
+        return RecordPutter(self.aws, self.target or StreamRef.parse(target))
+
+
+def _records(chunk: Sequence[tuple[str, Letter]], target: str) -> list[OutgoingRecord]:
+    letters = [letter for name, letter in chunk if name == target and letter.data is not None]
+    return [OutgoingRecord(letter.partition_key or letter.message_id, letter.data or b"") for letter in letters]

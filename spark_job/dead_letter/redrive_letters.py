@@ -1,0 +1,153 @@
+"""Which dead letters are to be put back: read from files, selected, each record once, without those that were put before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
+
+from kinesis_spout.cli.errors import CliError
+from spark_job.dead_letter.letter import LETTER_COLUMNS, Letter, letter_of, letters_with_plain_times, moment
+from spark_job.dead_letter.redrive_ledger import IDENTITY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from pyspark.sql import Column, DataFrame, Row
+
+    from kinesis_spout.config import StreamRef
+    from spark_job.dead_letter.letter_files import LetterFiles
+    from spark_job.dead_letter.redrive_ledger import RedriveLedger
+
+REASONS_SHOWN = 20
+TO_PUT, PUT_BEFORE, WITHOUT_PAYLOAD = "to put", "put before", "without payload"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which letters: those whose reason holds one of `reasons` in any case (none: every reason), and whose last failure was at
+    or after `since` and before `until`. `target`: the stream to put them on; None: the one that each came from.
+    """
+
+    reasons: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    target: StreamRef | None = None
+
+    def condition(self) -> Column:
+        wanted = _true()
+        if self.reasons:
+            reason = F.lower(F.coalesce("reason", F.lit("")))
+            wanted = reduce(or_, (reason.contains(text.lower()) for text in self.reasons))
+        failed = F.coalesce("lastFailure", "firstFailure")
+        if self.since is not None:
+            wanted = wanted & F.coalesce(failed >= F.lit(self.since), ~_true())
+        if self.until is not None:
+            wanted = wanted & F.coalesce(failed < F.lit(self.until), ~_true())
+        return wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonCount:
+    """How many letters with a reason are to be put on a stream, and when the first failed first and the last last."""
+
+    target: str
+    reason: str
+    letters: int
+    first_failure: datetime | None
+    last_failure: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What there is of the selection, each record counted once. `reasons`: of those to put, the most frequent ones.
+
+    `put_before`: in the ledger. `without_payload`: their records were gone from the stream, nothing is left to put.
+    `unreadable`: lines or rows in the files that are no dead letters.
+    """
+
+    to_put: int = 0
+    put_before: int = 0
+    without_payload: int = 0
+    unreadable: int = 0
+    reasons: tuple[ReasonCount, ...] = ()
+    more_reasons: int = 0
+
+
+class RedriveLetters:
+    """The letters under a path. Methods block on Spark jobs and raise what Spark raises."""
+
+    def __init__(self, files: LetterFiles, selection: Selection, ledger: RedriveLedger) -> None:
+        self._files = files
+        self._every = files.read()
+        self._is_letter = F.col("messageId").isNotNull() & F.col("sequenceNumber").isNotNull() & F.col("streamName").isNotNull()
+        target = F.col("streamName") if selection.target is None else F.lit(selection.target.name)
+        wanted = self._every.where(self._is_letter & selection.condition()).withColumn("target", target)
+        known = ledger.read().select(*IDENTITY, _true().alias("known")).distinct()
+        letters = _each_record_once(wanted.fillna(0, ["subSequenceNumber"])).join(known, list(IDENTITY), "left")
+        self._letters = letters.withColumn("state", _state())
+
+    def find(self) -> Found:
+        """Count. Raises `CliError` when the files hold something else than dead letters."""
+        unreadable = self._every.where(~self._is_letter).count()
+        if unreadable and self._every.where(self._is_letter).isEmpty():
+            raise CliError(f"{self._files} hold no dead letters; give the path of a DeadLetter, and its format")
+        states = {row["state"]: row["count"] for row in self._letters.groupBy("state").count().collect()}
+        by_reason = self._to_put.groupBy("target", "reason").agg(
+            F.count("*").alias("letters"),
+            F.unix_micros(F.min("firstFailure")).alias("first"),
+            F.unix_micros(F.max("lastFailure")).alias("last"),
+        )
+        most = by_reason.orderBy(F.desc("letters"), "target", "reason").limit(REASONS_SHOWN).collect()
+        return Found(
+            to_put=states.get(TO_PUT, 0),
+            put_before=states.get(PUT_BEFORE, 0),
+            without_payload=states.get(WITHOUT_PAYLOAD, 0),
+            unreadable=unreadable,
+            reasons=tuple(_reason_count(row) for row in most),
+            more_reasons=by_reason.count() - len(most) if len(most) == REASONS_SHOWN else 0,
+        )
+
+    def to_put(self) -> Iterator[tuple[str, Letter]]:
+        """The letters to put, each with the stream to put it on, in the order of their shards and sequence numbers.
+
+        Holds one of Spark's partitions of them at a time.
+        """
+        sequence = F.length("sequenceNumber"), "sequenceNumber", "subSequenceNumber"
+        ordered = self._to_put.orderBy("target", "streamName", "shardId", *sequence)
+        for row in letters_with_plain_times(ordered, "target").toLocalIterator():
+            yield row["target"], letter_of(row)
+
+    @property
+    def _to_put(self) -> DataFrame:
+        return self._letters.where(F.col("state") == TO_PUT)
+
+
+def _true() -> Column:
+    return F.lit(True)  # noqa: FBT003  # Spark's literal
+
+
+def _state() -> Column:
+    return F.when(F.col("data").isNull(), WITHOUT_PAYLOAD).when(F.col("known").isNotNull(), PUT_BEFORE).otherwise(TO_PUT)
+
+
+def _each_record_once(letters: DataFrame) -> DataFrame:
+    """A record may have several letters (its plan was repeated, or its state restored): the last one that has its payload."""
+    best = F.struct(F.col("data").isNotNull(), F.col("lastFailure"), F.col("attempts"))
+    others = [name for name in LETTER_COLUMNS if name not in IDENTITY]
+    chosen = letters.groupBy(*IDENTITY).agg(F.max_by(F.struct(*others), best).alias("chosen"))
+    return chosen.select(*IDENTITY, "chosen.*")
+
+
+def _reason_count(row: Row) -> ReasonCount:
+    return ReasonCount(
+        target=row["target"],
+        reason=row["reason"] or "",
+        letters=row["letters"],
+        first_failure=moment(row["first"]),
+        last_failure=moment(row["last"]),
+    )

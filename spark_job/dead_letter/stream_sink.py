@@ -1,0 +1,105 @@
+"""Dead letters to another Kinesis stream, put by the executors."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import closing
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.config import AwsConfig, StreamRef, nearest_name
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
+from spark_job.dead_letter.letter import Letter, letter_of, letters_with_plain_times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame
+
+# Payload bytes in one JSON object: in base64 and with the other members it stays below 1 MiB, which every stream takes.
+PART_BYTES = 700_000
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSink:
+    """The stream, how to reach it, and whether the value is the bare payload."""
+
+    stream: StreamRef
+    aws: AwsConfig
+    payload_only: bool
+
+    @classmethod
+    def of(cls, stream: str, *, payload_only: bool, aws: Mapping[str, Any]) -> StreamSink:
+        """Checked; raises `ConfigError`."""
+        known = [field.name for field in fields(AwsConfig)]
+        for name in aws:
+            if name not in known:
+                nearest = nearest_name(name, known)
+                hint = f"did you mean {nearest}?" if nearest else f"the options are {', '.join(known)}"
+                raise ConfigError(f"DeadLetter.to_stream: option {name} is not known; {hint}")
+        if not isinstance(stream, str):
+            raise ConfigError("DeadLetter.to_stream: the stream is not named; give its name or its ARN")
+        ref = StreamRef.parse(arn=stream) if stream.startswith("arn:") else StreamRef.parse(stream)
+        config = AwsConfig(**aws)
+        ref.region_or(config.region)
+        return cls(ref, config, payload_only)
+
+    def __str__(self) -> str:
+        return f"stream {self.stream}"
+
+    def write(self, letters: DataFrame, *, plan_id: str) -> None:  # noqa: ARG002  # repetitions are told by message id
+        letters_with_plain_times(letters).foreachPartition(self.put)
+
+    def put(self, rows: Iterable[Any]) -> None:
+        """Put rows of letters, on an executor. Blocks until the stream has taken them all; raises `KinesisError`."""
+        with closing(RecordPutter(self.aws, self.stream)) as putter:
+            putter.put(record for row in rows for record in self.records_of(letter_of(row)))
+
+    def records_of(self, letter: Letter) -> Iterator[OutgoingRecord]:
+        """What stands for a letter on the stream. Without a partition key, which the service wants, its message id is one."""
+        key = letter.partition_key or letter.message_id
+        if self.payload_only and letter.data is not None:
+            yield OutgoingRecord(key, letter.data)
+            return
+        for value in envelopes(letter):
+            yield OutgoingRecord(key, value)
+
+    def without_secrets(self, text: str) -> str:
+        return text  # the client's errors hold none
+
+
+def envelopes(letter: Letter) -> list[bytes]:
+    """The letter as JSON, in as many objects as its payload needs; more than one are numbered by `part` of `parts`."""
+    data = letter.data or b""
+    parts = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)] or [data]
+    named: dict[str, object] = {
+        "messageId": letter.message_id,
+        "streamName": letter.stream_name,
+        "shardId": letter.shard_id,
+        "sequenceNumber": letter.sequence_number,
+        "subSequenceNumber": letter.sub_sequence_number,
+        "partitionKey": letter.partition_key,
+        "data": None,
+        "approximateArrivalTimestamp": _iso(letter.approximate_arrival),
+        "attempts": letter.attempts,
+        "firstFailure": _iso(letter.first_failure),
+        "lastFailure": _iso(letter.last_failure),
+        "reason": letter.reason,
+        "application": letter.application,
+    }
+    numbered = [{"part": number, "parts": len(parts)} if len(parts) > 1 else {} for number in range(1, len(parts) + 1)]
+    return [
+        _json(named | number | ({} if letter.data is None else {"data": base64.b64encode(part).decode("ascii")}))
+        for number, part in zip(numbered, parts, strict=True)
+    ]
+
+
+def _json(members: dict[str, object]) -> bytes:
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode("utf-8", errors="replace")
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

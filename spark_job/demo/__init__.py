@@ -1,0 +1,1 @@
+"""The command `demo`: the whole story on real input."""

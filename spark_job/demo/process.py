@@ -1,0 +1,71 @@
+"""The demo's job as a real process of its own, which can be killed with all that belongs to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Self
+
+from spark_job.commands.child_environment import clean_environment
+from spark_job.demo.process_family import kill_family
+from spark_job.query_failure import failure_sentence
+
+if TYPE_CHECKING:
+    from spark_job.demo.manifest import DemoDirectory
+
+_LOG_TAIL_BYTES = 200_000
+
+
+class JobProcess:
+    """`python -m spark_job.demo.job`, in a session of its own, its output in the directory's log. Ended with the with block."""
+
+    def __init__(self, process: subprocess.Popen[bytes], directory: DemoDirectory, log_start: int) -> None:
+        self._process = process
+        self._directory = directory
+        self._log_start = log_start
+
+    @classmethod
+    def start(cls, directory: DemoDirectory, *, endpoint_url: str, max_records_per_shard: int, faults: bool) -> Self:
+        with directory.job_log.open("ab") as log:
+            start = log.tell()
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "spark_job.demo.job", str(directory.path)),
+                    *("--endpoint-url", endpoint_url, "--max-records-per-shard", str(max_records_per_shard)),
+                    *(("--faults",) if faults else ()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=clean_environment(),
+                start_new_session=True,
+            )
+        return cls(process, directory, start)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exit_code(self, *, wait_s: float) -> int | None:
+        """Wait up to `wait_s` for the job to end; its exit code, or None when it still runs."""
+        try:
+            return self._process.wait(timeout=wait_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> int:
+        """Send kill -9 to the job and all processes it has started; how many there were. Idempotent."""
+        return kill_family(self._process)
+
+    def failure(self) -> str:
+        """Why the job ended: the cause at the end of what it logged."""
+        with self._directory.job_log.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(self._log_start, size - _LOG_TAIL_BYTES))
+            return failure_sentence(log.read().decode(errors="replace"))

@@ -1,0 +1,316 @@
+"""The driver's side of a query: owns the application's state, plans batches, settles them, waits while nothing is new.
+
+ZooKeeper is the authority; what this object remembers may be lost at any time. Every method blocks on ZooKeeper and
+Kinesis; all are called from one thread. Any error ends the query, so transient faults are retried below, in the
+client and the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.shards.catalog import ShardCatalog
+from kinesis_spout.shards.start_position import pin_start
+from spark_job.driver.available_now import AvailableNowRun
+from spark_job.driver.outcome_summary import OutcomeWatch
+from spark_job.driver.planner import PlanLimits, make_plan
+from spark_job.driver.prober import Prober
+from spark_job.driver.settle_plan import settle
+from spark_job.driver.shard_tips import ShardWatch
+from state.failpoint import failpoint
+from state.ownership import this_process
+from state.plan import PlanStatus, ShardEnd, TaskPlan, make_plan_id, plan_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from spark_job.process_services import WorkerServices
+    from spark_job.settings import SourceSettings
+    from state.state_store import StartPin
+
+log = logging.getLogger("kinesis_spout")
+NONCE_BYTES = 6
+UNTIL_MARGIN_MS = 2_000  # the service's Date header has whole seconds, and arrival times are approximate
+POLL_S = 0.05
+NEVER_S = float("-inf")
+
+
+class Coordinator:
+    """One per query. `close` releases the ownership."""
+
+    def __init__(self, settings: SourceSettings, services: WorkerServices) -> None:
+        self._settings = settings
+        self._store = services.store
+        self._client = services.client
+        self._clock = services.clock
+        self._prober = Prober(services.client, services.new_pool)
+        self._watch = ShardWatch()
+        self._catalog = ShardCatalog(settings, services.store, services.client, services.clock, self._watch)
+        self._outcomes = OutcomeWatch(settings, services.store)
+        self._opened = False
+        self._pin: StartPin | None = None
+        self._last_plan = ""
+        self._own_plan = ""
+        self._planned_s = NEVER_S
+        self._run: AvailableNowRun | None = None
+
+    # Spark's calls --------------------------------------------------------------------------------------------
+    def pin_start(self) -> StartPin:
+        """Pin where the application starts, if it is not pinned. Needs no ownership and changes nothing else."""
+        if self._pin is None:
+            self._pin = self._store.read_start()
+        if self._pin is None:
+            summary = self._catalog.describe()
+            self._pin = pin_start(
+                self._store,
+                self._settings.starting_position,
+                self._catalog.service_now_ms(),
+                [s.shard_id for s in self._client.list_shards()],
+            )
+            log.info("stream %s: application %s starts at %s", summary.name, self._settings.application, self._pin.position)
+        return self._pin
+
+    def prepare_available_now(self) -> None:
+        """From here on, plan only until every shard was read up to now, and what failed has been retried."""
+        self._catalog.describe()
+        self._catalog.expire()  # which shards are closed now is known from a listing made after now
+        self._run = AvailableNowRun(self._catalog.service_now_ms() + UNTIL_MARGIN_MS)
+        self._own_plan = ""
+
+    def next_plan(self, start: str, *, max_records: int | None) -> str:
+        """Settle plan `start`, and make the next one. Waits up to `idleWait` for something to read, then returns `start`.
+
+        In an AvailableNow run `start` means the end. So what is not read to then is waited for, up to `maxSearchTime`, and what
+        waits for its retry, up to `availableNowRetryWait`.
+        """
+        pin = self._open()
+        if self._run is None or start != self._own_plan:  # a run that ends goes by what was open when it began to read
+            self._catalog.refresh(pin)  # before what was read may look as if every shard had been known then
+        self._settle_if_current(start, pin)
+        begun_s = self._clock.monotonic_s()
+        while True:
+            self._catalog.refresh(pin)
+            shards = self._due_shards()
+            pause_s = min(POLL_S, self._patience_s(begun_s))
+            if shards or self._has_due_retries() or pause_s <= 0:
+                break
+            self._clock.sleep(pause_s)
+            if self._run is not None:
+                self._run.waited_s += pause_s
+        self._catalog.save_verified()
+        return self._create_plan(start, shards, max_records) or self._without_a_plan(start)
+
+    def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
+        """What a plan's tasks are to read. A closed plan's tasks that published nothing are left out: they never may again."""
+        self._open()
+        pointer = self._store.read_pointer()
+        if pointer is not None and pointer.id != plan_id and pointer.status is PlanStatus.OPEN:
+            self._store.close_plan(pointer.id)  # a tracked batch takes the open plan for its own
+        plan = self._store.read_plan(plan_id)
+        if plan is None:
+            log.warning(
+                "plan %s is not in ZooKeeper any more: its batch is empty, and the shard states bring its records again", plan_id
+            )
+            return {}
+        tasks = dict(enumerate(plan.tasks))
+        is_open = pointer is not None and pointer.id == plan_id and pointer.status is PlanStatus.OPEN
+        if is_open and plan_id == self._own_plan:
+            return tasks
+        ends = self._store.read_ends(plan_id)
+        if is_open:
+            self._check_replayed(tasks[task] for task in tasks if task not in ends)
+            return tasks
+        log.warning("plan %s is closed: its batch reads again what %d of its %d tasks had read", plan_id, len(ends), len(tasks))
+        return {task: tasks[task] for task in tasks if task in ends}
+
+    def _check_replayed(self, unread: Iterable[TaskPlan]) -> None:
+        """A plan that was made long ago may find less than was there: once it is settled, nobody could tell any more."""
+        shards = [one.shard_id for task in unread for one in task.shards if one.max_records]
+        self._catalog.check_retention([shard for shard in shards if shard in self._catalog.states])
+
+    def report(self) -> dict[str, Any]:
+        """For Spark's progress report: the newest plan, the lag in ms of arrival time, the outcomes. No I/O."""
+        return {
+            "format": 1,
+            "plan": self._last_plan,
+            "lagMs": self._catalog.lag_ms(),
+            "readableShards": len(self._catalog.readable()),
+            **self._outcomes.report(self._clock.now_ms()),
+        }
+
+    def close(self) -> None:
+        self._prober.close()
+        self._store.close()
+
+    # opening and settling -------------------------------------------------------------------------------------
+    def _open(self) -> StartPin:
+        if not self._opened:
+            self._store.acquire(this_process(self._clock.now_ms()), timeout_s=self._settings.owner_wait_ms / 1000)
+            self._catalog.bind()
+            self._catalog.states = dict(self._store.load_states())
+            self._outcomes.open(self._catalog.states)
+            self._opened = True
+        return self.pin_start()
+
+    def _settle_if_current(self, plan_id: str, pin: StartPin) -> None:
+        """Spark asks on from a plan only when its batch is in the commit log. Any other plan is not settled: redelivery."""
+        pointer = self._store.read_pointer()
+        if pointer is None or pointer.id != plan_id or pointer.status is PlanStatus.SETTLED:
+            return
+        settled = settle(
+            self._store, plan_id, states_per_write=self._settings.states_per_write, seen_ms=self._catalog.seen_ms(pin)
+        )
+        self._catalog.states = settled.states
+        for end in settled.ends:
+            self._on_read(end, is_news=plan_id == self._own_plan, redelivered=settled.redelivered)
+        for old in self._store.known_plans():
+            if plan_number(old) < plan_number(plan_id):
+                self._store.remove_plan(old)
+        self._outcomes.on_settled(plan_id, settled)
+
+    # what is due ----------------------------------------------------------------------------------------------
+    def _due_shards(self) -> list[str]:
+        """The shards of the next plan: none as long as nothing is known to be there to read."""
+        run = self._run
+        shards = [shard for shard in self._catalog.readable() if run is None or not run.is_done(shard)]
+        shards = [shard for shard in shards if not self._outcomes.holds(shard)]
+        if len(shards) > self._settings.probe_max_shards:
+            due = shards if self._interval_is_over(shards) else []
+            self._catalog.check_retention(due)
+            return due
+        self._catalog.check_retention(shards)  # before a probe: a tip that is seen now says nothing of what went by
+        self._probe([shard for shard in shards if not self._watch.is_behind(shard)])
+        if not any(self._watch.is_behind(shard) for shard in shards):
+            return []
+        return [shard for shard in shards if self._watch.is_behind(shard) or self._is_stale(shard)]
+
+    def _interval_is_over(self, shards: Sequence[str]) -> bool:
+        """Too many shards to ask one by one: plan when one is not known to be at its tip, else at intervals."""
+        waited_s = self._clock.monotonic_s() - self._planned_s
+        return waited_s >= self._settings.idle_interval_ms / 1000 or any(not self._watch.is_idle(shard) for shard in shards)
+
+    def _is_stale(self, shard: str) -> bool:
+        return self._clock.monotonic_s() - self._watch.checked_s(shard) >= self._settings.probe_interval_ms / 1000
+
+    def _probe(self, shards: Sequence[str]) -> None:
+        states = self._catalog.states
+        now_s = self._clock.monotonic_s()
+        probes = [self._watch.probe(shard, states[shard].state.read_position, now_s) for shard in shards if self._is_stale(shard)]
+        for answer in self._prober.ask(probes):
+            self._watch.on_answer(answer, self._clock.monotonic_s())
+            if not answer.has_work and not answer.gone:
+                self._on_tip(answer.shard_id)
+
+    # waiting --------------------------------------------------------------------------------------------------
+    def _has_due_retries(self) -> bool:
+        """Whether a plan may be made for retries alone. A run that has waited for them long enough makes none any more."""
+        return self._outcomes.queue.is_due(self._clock.now_ms()) and (self._run is None or self._retry_patience_s(self._run) >= 0)
+
+    def _retry_patience_s(self, run: AvailableNowRun) -> float:
+        return run.may_wait_s(self._settings.available_now_retry_wait_ms, self._outcomes.queue.policy)
+
+    def _patience_s(self, begun_s: float) -> float:
+        """How much longer a call that has begun then waits for something to plan; 0 or less for no longer."""
+        settings, run = self._settings, self._run
+        waited_s = self._clock.monotonic_s() - begun_s
+        if run is None:
+            return settings.idle_wait_ms / 1000 - waited_s
+        searched = [shard for shard in self._unread(run) if not self._outcomes.holds(shard)]
+        search_s = max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s if searched else 0.0
+        next_ms = self._outcomes.queue.next_ms()
+        if next_ms is None:
+            return search_s
+        patience_s = self._retry_patience_s(run)
+        comes_in_time = (next_ms - self._clock.now_ms()) / 1000 <= patience_s
+        return max(search_s, patience_s if comes_in_time else 0.0)
+
+    def _without_a_plan(self, start: str) -> str:
+        """Ends an AvailableNow run: says what it leaves."""
+        if self._run is None:
+            return start
+        if unread := self._unread(self._run):
+            log.warning(
+                "the run ends, though these shards, or those that continue them, were not seen read up to its start within "
+                "maxSearchTime: %s",
+                ", ".join(unread),
+            )
+        if queued := self._outcomes.queue.records():
+            log.warning(
+                "the run ends, though %d records wait for their retry: the next run retries them; "
+                "option availableNowRetryWait says how long a run waits for them",
+                queued,
+            )
+        return start
+
+    def _unread(self, run: AvailableNowRun) -> list[str]:
+        return run.unread(self._catalog.shard_states(), self._catalog.unfollowed())
+
+    # what was seen --------------------------------------------------------------------------------------------
+    def _on_read(self, end: ShardEnd, *, is_news: bool, redelivered: bool) -> None:
+        """`is_news`: the plan was made by this run. The tips of another one, replayed, may have been seen days ago.
+
+        What is delivered again counts as not read: an iterator behind it would pass it over.
+        """
+        if end.shard_end or end.gone:
+            self._catalog.expire()
+        if self._run is not None and not redelivered:
+            self._run.on_read(end)
+        if redelivered or not is_news:
+            self._watch.forget(end.shard_id)
+            return
+        self._watch.on_end(end, self._clock.monotonic_s())
+        if end.at_tip:
+            self._on_tip(end.shard_id)
+
+    def _on_tip(self, shard_id: str) -> None:
+        if self._run is not None:
+            self._run.on_tip(shard_id, is_closed=self._catalog.is_closed(shard_id))
+
+    # making a plan --------------------------------------------------------------------------------------------
+    def _create_plan(self, start: str, shards: Sequence[str], max_records: int | None) -> str | None:
+        """The new plan's id; None where there is nothing to plan."""
+        now_ms = self._clock.now_ms()
+        retries = self._outcomes.queue.due(now_ms) if shards or self._has_due_retries() else {}
+        if not shards and not retries:
+            return None
+        number = self._next_number(start)
+        now_s = self._clock.monotonic_s()
+        plan = make_plan(
+            make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
+            shards,
+            self._catalog.shard_states(),
+            self._limits(max_records),
+            endings=self._catalog.endings(),
+            iterators=self._watch.iterators(shards, now_s),
+            now_ms=now_ms,
+            until_ms=None if self._run is None else self._run.until_ms,
+            turn=number,
+            retries=retries,
+            in_order=self._outcomes.queue.in_order,
+            storms=self._outcomes.storms,
+        )
+        self._store.create_plan(plan)
+        failpoint("plan-created")
+        self._planned_s = now_s
+        self._last_plan = self._own_plan = plan.plan_id
+        return plan.plan_id
+
+    def _next_number(self, start: str) -> int:
+        """Above every number seen, in Spark's log as in ZooKeeper: either may have been restored from a backup."""
+        pointer = self._store.read_pointer()
+        seen = [start, pointer.id if pointer else "", *self._store.known_plans()]
+        return 1 + max((plan_number(plan_id) for plan_id in seen if plan_id), default=0)
+
+    def _limits(self, max_records: int | None) -> PlanLimits:
+        settings = self._settings
+        return PlanLimits(
+            max_records_per_trigger=max_records,
+            max_records_per_shard=settings.max_records_per_shard,
+            max_bytes_per_task=settings.max_bytes_per_task,
+            max_fetch_time_ms=settings.max_fetch_time_ms,
+            max_search_time_ms=settings.max_search_time_ms,
+            max_tasks=settings.max_tasks,
+            max_unresolved_per_shard=settings.max_unresolved_per_shard,
+        )

@@ -1,0 +1,76 @@
+"""What the driver knows of each shard beside its stored state: is it at its tip, since when, with which iterator to go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
+from spark_job.driver.prober import Answer, Probe
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from state.plan import ShardEnd
+    from state.position import Position
+
+
+@dataclass(slots=True)
+class _Seen:
+    checked_s: float = float("-inf")
+    at_tip: bool = False
+    iterator: str | None = None
+    iterator_s: float = float("-inf")
+    verified_ms: int | None = None
+
+
+@dataclass(slots=True)
+class ShardWatch:
+    """A memory that may be lost: what it does not know is asked again. Times are the clock's monotonic seconds."""
+
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+
+    def on_end(self, end: ShardEnd, now_s: float) -> None:
+        """A plan's task has read the shard. One that is gone counts as idle: to plan it at once again would find nothing."""
+        self._seen[end.shard_id] = _Seen(now_s, end.at_tip or end.gone, end.iterator, now_s)
+
+    def forget(self, shard_id: str) -> None:
+        """The shard was read without word of when: what is known of it is old."""
+        self._seen.pop(shard_id, None)
+
+    def on_answer(self, answer: Answer, now_s: float) -> None:
+        """A probe has asked the shard."""
+        seen = self._seen.setdefault(answer.shard_id, _Seen())
+        seen.checked_s, seen.at_tip = now_s, not answer.has_work
+        seen.iterator, seen.iterator_s = answer.iterator, now_s
+        if answer.tip_ms is not None:
+            seen.verified_ms = answer.tip_ms
+
+    def is_idle(self, shard_id: str) -> bool:
+        """At its tip when it was last looked at."""
+        return shard_id in self._seen and self._seen[shard_id].at_tip
+
+    def is_behind(self, shard_id: str) -> bool:
+        """Known to have more to read."""
+        return shard_id in self._seen and not self._seen[shard_id].at_tip
+
+    def checked_s(self, shard_id: str) -> float:
+        """When it was last looked at; minus infinity if never."""
+        return self._seen[shard_id].checked_s if shard_id in self._seen else float("-inf")
+
+    def verified_ms(self, shard_id: str) -> int | None:
+        """Service time of the last tip that a probe has seen."""
+        return self._seen[shard_id].verified_ms if shard_id in self._seen else None
+
+    def iterator(self, shard_id: str, now_s: float) -> str | None:
+        seen = self._seen.get(shard_id)
+        return seen.iterator if seen is not None and now_s - seen.iterator_s < ITERATOR_LIFE_S else None
+
+    def probe(self, shard_id: str, position: Position, now_s: float) -> Probe:
+        return Probe(shard_id, position, self.iterator(shard_id, now_s))
+
+    def iterators(self, shard_ids: Sequence[str], now_s: float) -> dict[str, str]:
+        return {shard: iterator for shard in shard_ids if (iterator := self.iterator(shard, now_s)) is not None}
+
+    def keep_only(self, shard_ids: Collection[str]) -> None:
+        self._seen = {shard: seen for shard, seen in self._seen.items() if shard in shard_ids}

@@ -1,0 +1,188 @@
+"""Reading a task's shards up to its limits, holding the pages until their end is published."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from kinesis_spout.errors import ShardNotFoundError
+from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
+from kinesis_spout.reading.kpl import refuse_aggregates
+from kinesis_spout.reading.no_more import no_more
+from kinesis_spout.reading.round_robin import RoundRobinReader
+from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.service.payload import fitting_records, payload_bytes
+from spark_job.executor.first_read_retries import NO_RETRIES, FoundRetries, collect_retries
+from state.plan import ShardEnd, ShardSlice, TaskPlan
+from state.sequence_number import SequenceNumber
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kinesis_spout.reading.page import Page
+    from kinesis_spout.reading.retry_reader import Delivery
+    from spark_job.process_services import WorkerServices
+    from spark_job.settings import SourceSettings
+
+MOST_CONCURRENT = 8
+STEP_S = 0.2
+
+
+@dataclass(slots=True)
+class Held:
+    """What was read of one shard: its retries, the pages of new records, both in order, and the end that tells it."""
+
+    end: ShardEnd
+    pages: deque[pa.RecordBatch]
+    retries: deque[Delivery] = field(default_factory=deque)
+
+
+class _PlannedShard(KinesisShardGetter):
+    """Takes a shard that the service has forgotten for one without more, and notes it: the driver says what was lost.
+
+    An error would fail the batch, which Spark then runs again for ever.
+    """
+
+    gone = False
+
+    def fetch_unless_throttled(self, limit: int) -> Page:
+        try:
+            return super().fetch_unless_throttled(limit)
+        except ShardNotFoundError:
+            self.gone = True
+        return no_more(self.shard_id)
+
+
+def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) -> list[Held]:
+    """Read the task's retries, then every shard until its limit, the tip, its end, the bytes or the time that the task may take.
+
+    Where there may be new records too, retries take at most half of the bytes and of the time, so that they hold nothing up. A
+    shard that has found nothing and is behind its tip (a run of empty pages) goes on after the time box, up to the cap.
+    """
+    retries = collect_retries(plan, services, settings)
+    room = plan.max_bytes - sum(found.held_bytes for found in retries.values())
+    budget = ByteBudget(max(1, room))
+    new = {
+        shard.shard_id: BufferedGetter(_getter(shard, services), max_records=shard.max_records, budget=budget)
+        for shard in plan.shards
+        if shard.max_records
+    }
+    if room > 0:
+        _read(list(new.values()), plan, services)
+    return _hold(plan, new, retries, max(0, room), settings)
+
+
+def _read(getters: Sequence[BufferedGetter], plan: TaskPlan, services: WorkerServices) -> None:
+    clock = services.clock
+    started_s = clock.monotonic_s()
+    with RoundRobinReader(getters, max_concurrent=MOST_CONCURRENT, clock=clock, new_pool=services.new_pool) as reader:
+        while not reader.idle:
+            for getter in reader.step(STEP_S):
+                if getter.at_tip:
+                    getter.close()
+            spent_ms = (clock.monotonic_s() - started_s) * 1000
+            _close_late(getters, spent_ms, plan)
+            if any(getter.budget.spent for getter in getters):
+                _close_all(getters)
+
+
+def _getter(shard: ShardSlice, services: WorkerServices) -> _PlannedShard:
+    return _PlannedShard(
+        services.client,
+        shard.shard_id,
+        shard.position,
+        iterator=shard.iterator,
+        pacer=services.pacer(shard.shard_id),
+        clock=services.clock,
+        ending_sequence=shard.ending_sequence,
+        random=services.random,
+    )
+
+
+def _close_late(getters: Sequence[BufferedGetter], spent_ms: float, plan: TaskPlan) -> None:
+    for getter in getters:
+        searching = getter.buffered_records == 0
+        if spent_ms >= (plan.fetch_cap_ms if searching else plan.fetch_time_ms):
+            getter.close()
+
+
+def _close_all(getters: Sequence[BufferedGetter]) -> None:
+    for getter in getters:
+        getter.close()
+
+
+def _hold(
+    plan: TaskPlan,
+    getters: Mapping[str, BufferedGetter],
+    retries: Mapping[str, FoundRetries],
+    room: int,
+    settings: SourceSettings,
+) -> list[Held]:
+    """Take the pages out, cut what goes over the bytes (at least one record of the task stays)."""
+    held: list[Held] = []
+    anything = any(found.rows for found in retries.values())
+    for shard in plan.shards:
+        found = retries.get(shard.shard_id, NO_RETRIES)
+        getter = getters.get(shard.shard_id)
+        end, pages = ShardEnd(shard_id=shard.shard_id), deque[pa.RecordBatch]()
+        if getter is not None:
+            end, pages = _take(getter, room, settings, at_least=0 if anything else 1)
+            room -= payload_bytes(pages)
+            anything = anything or bool(pages)
+        end = msgspec.structs.replace(end, retries_done=found.done, retry_rows=found.rows, retries_gone=found.gone)
+        held.append(Held(end, pages, deque(found.deliveries)))
+    return held
+
+
+def _take(
+    getter: BufferedGetter, room: int, settings: SourceSettings, *, at_least: int
+) -> tuple[ShardEnd, deque[pa.RecordBatch]]:
+    """One shard's new records, as far as there is room, and their end."""
+    pages: deque[pa.RecordBatch] = deque()
+    last: Page | None = None
+    was_cut = False
+    while not was_cut and (page := getter.take()) is not None:
+        last = page
+        if not page.count:
+            continue
+        if settings.aggregated_records == "fail":
+            refuse_aggregates(page.records, page.shard_id)
+        fits = fitting_records(page.records, room, at_least=0 if pages else at_least)
+        was_cut = fits < page.count
+        kept = page.records.slice(0, fits) if was_cut else page.records
+        if kept.num_rows:
+            pages.append(kept)
+            room -= payload_bytes([kept])
+    return _end(getter, pages, last, was_cut=was_cut), pages
+
+
+def _end(getter: BufferedGetter, pages: Sequence[pa.RecordBatch], last: Page | None, *, was_cut: bool) -> ShardEnd:
+    records = {}
+    if pages:
+        arrival = pages[-1].column("approximateArrivalTimestamp")[-1].cast(pa.timestamp("ms", tz="UTC"), safe=False).value
+        records = {
+            "first": SequenceNumber.parse(pages[0].column("sequenceNumber")[0].as_py()),
+            "last": SequenceNumber.parse(pages[-1].column("sequenceNumber")[-1].as_py()),
+            "count": sum(page.num_rows for page in pages),
+            "last_arrival_ms": arrival,
+        }
+    if was_cut:
+        return ShardEnd(shard_id=getter.shard_id, **records)
+    if isinstance(getter.getter, _PlannedShard) and getter.getter.gone:
+        return ShardEnd(shard_id=getter.shard_id, gone=True, **records)
+    if last is None:  # no time, or no room: the hint that it came with is still good
+        return ShardEnd(shard_id=getter.shard_id, iterator=getter.getter.iterator)
+    return ShardEnd(
+        shard_id=getter.shard_id,
+        at_tip=last.at_tip,
+        tip_ms=last.service_time_ms if last.at_tip or last.ended else None,
+        shard_end=last.ended,
+        children=last.child_shards if last.ended else (),
+        millis_behind_latest=last.millis_behind_latest,
+        iterator=last.next_iterator,
+        **records,
+    )

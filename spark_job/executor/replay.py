@@ -1,0 +1,119 @@
+"""Reading again exactly what was published: the same records, whatever was appended or resharded since."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kinesis_spout.errors import DataLossError, ShardNotFoundError
+from kinesis_spout.reading.kpl import refuse_aggregates
+from kinesis_spout.reading.retry_reader import RetryReader
+from kinesis_spout.reading.retry_room import RetryRoom
+from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from spark_job.rows import to_rows
+from state.position import Position
+from state.sequence_number import SequenceNumber
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kinesis_spout.reading.page import Page
+    from spark_job.process_services import WorkerServices
+    from spark_job.settings import SourceSettings
+    from state.plan import PlannedRetry, ShardEnd, TaskEnd, TaskPlan
+
+log = logging.getLogger("kinesis_spout")
+PAGE_RECORDS = 10_000
+
+
+def adopt(end: TaskEnd, plan: TaskPlan, services: WorkerServices, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
+    """The rows of a published end. Raises `DataLossError` where records of it are gone, unless `failOnDataLoss` is false."""
+    retries = {shard.shard_id: shard.retries for shard in plan.shards}
+    for shard in end.shards:
+        if shard.retry_rows:
+            yield from _adopt_retries(shard, retries.get(shard.shard_id, ()), services, settings)
+        if shard.count:
+            yield from _adopt_shard(shard, services, settings)
+
+
+def _adopt_retries(
+    end: ShardEnd, planned: Sequence[PlannedRetry], services: WorkerServices, settings: SourceSettings
+) -> Iterator[pa.RecordBatch]:
+    gone = set(end.retries_gone)
+    reader = RetryReader(end.shard_id, [one for one in planned[: end.retries_done] if one.first not in gone], services)
+    for delivery in reader.read(RetryRoom()):
+        if settings.aggregated_records == "fail":
+            refuse_aggregates(delivery.records, end.shard_id)
+        yield to_rows(delivery.records, stream=settings.stream.name, shard_id=end.shard_id, attempts=delivery.attempts)
+    if reader.rows != end.retry_rows:
+        what = f"of the {end.retry_rows} records that were read again before, {reader.rows} are left"
+        _lost(f"shard {end.shard_id} of stream {settings.stream.name}: {what}", settings)
+
+
+def _adopt_shard(end: ShardEnd, services: WorkerServices, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
+    if end.first is None or end.last is None:
+        raise DataLossError(
+            f"the published end of shard {end.shard_id} counts {end.count} records but names none; "
+            "the plan in ZooKeeper is damaged"
+        )
+    found = 0
+    first: SequenceNumber | None = None
+    for records in _pages(end.shard_id, end.first, end.last, end.count, services):
+        if settings.aggregated_records == "fail":
+            refuse_aggregates(records, end.shard_id)
+        first = first or SequenceNumber.parse(records.column("sequenceNumber")[0].as_py())
+        found += records.num_rows
+        yield to_rows(records, stream=settings.stream.name, shard_id=end.shard_id)
+    if found == end.count and first == end.first:
+        return
+    what = f"of the {end.count} records from {end.first} to {end.last} that were read before, {found} are left"
+    _lost(f"shard {end.shard_id} of stream {settings.stream.name}: {what}", settings)
+
+
+def _lost(what: str, settings: SourceSettings) -> None:
+    sentence = f"{what}; the others are past the stream's retention"
+    if settings.fail_on_data_loss:
+        raise DataLossError(f"{sentence}; set option failOnDataLoss to false to go on with what is left")
+    log.warning("%s; going on, as failOnDataLoss is false", sentence)
+
+
+def _pages(
+    shard_id: str, first: SequenceNumber, last: SequenceNumber, count: int, services: WorkerServices
+) -> Iterator[pa.RecordBatch]:
+    """Pages from `first` on, the last one cut behind `last`; ends early where the shard's records do."""
+    getter = KinesisShardGetter(
+        services.client,
+        shard_id,
+        Position.at(first),
+        pacer=services.pacer(shard_id),
+        clock=services.clock,
+        random=services.random,
+    )
+    left = count
+    while left > 0:
+        try:
+            page = getter.fetch(min(PAGE_RECORDS, left))
+        except ShardNotFoundError:
+            return  # past retention as a whole: its records are gone with it
+        if page.count:
+            records = _up_to(page, last)
+            left -= records.num_rows
+            if records.num_rows:
+                yield records
+            if records.num_rows < page.count or (page.last is not None and page.last >= last):
+                return
+        if page.ended or page.at_tip:
+            return
+
+
+def _up_to(page: Page, last: SequenceNumber) -> pa.RecordBatch:
+    if page.last is None or page.last <= last:
+        return page.records
+    index = pc.index(page.records.column("sequenceNumber"), pa.scalar(str(last.sequence))).as_py()
+    if index >= 0:
+        return page.records.slice(0, index + 1)
+    kept = sum(SequenceNumber.parse(text) <= last for text in page.records.column("sequenceNumber").to_pylist())
+    return page.records.slice(0, kept)

@@ -1,0 +1,59 @@
+"""An executor's task: read once, publish what was read, then hand the rows over; or adopt what was published before.
+
+The end of a batch is not planned, it is found by whoever reads first. Published before the first row leaves, it binds
+every later attempt (a retry, a second action, a replay after a crash) to exactly the same rows in the same order.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import TYPE_CHECKING
+
+from spark_job.executor.first_read import Held, collect
+from spark_job.executor.replay import adopt
+from spark_job.rows import to_rows
+from state.failpoint import failpoint
+from state.plan import TaskEnd, TaskPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from spark_job.process_services import WorkerServices
+    from spark_job.settings import SourceSettings
+
+log = logging.getLogger("kinesis_spout")
+TOKEN_BYTES = 8
+
+
+def read_task(
+    plan_id: str, task: int, plan: TaskPlan, *, services: WorkerServices, settings: SourceSettings
+) -> Iterator[pa.RecordBatch]:
+    """The task's rows, as Arrow batches in the plan's order of shards, retries first. Blocks on Kinesis and ZooKeeper.
+
+    Raises `state.errors.PlanClosedError` in an attempt that comes too late to publish, `DataLossError` when records
+    that were published are gone.
+    """
+    published = services.store.read_end(plan_id, task)
+    if published is None:
+        held = collect(plan, services, settings)
+        end = TaskEnd(token=secrets.token_hex(TOKEN_BYTES), shards=tuple(shard.end for shard in held))
+        published = services.store.publish_end(plan_id, task, end)
+        failpoint("end-published")
+        if published.token == end.token:
+            return _rows(held, settings)
+        log.info("task %d of plan %s: another attempt has published first; reading what it read", task, plan_id)
+    return adopt(published, plan, services, settings)
+
+
+def _rows(held: Sequence[Held], settings: SourceSettings) -> Iterator[pa.RecordBatch]:
+    """Each shard's retries, then its new records. What was handed over is not held any more."""
+    stream = settings.stream.name
+    for shard in held:
+        while shard.retries:
+            delivery = shard.retries.popleft()
+            yield to_rows(delivery.records, stream=stream, shard_id=shard.end.shard_id, attempts=delivery.attempts)
+        while shard.pages:
+            yield to_rows(shard.pages.popleft(), stream=stream, shard_id=shard.end.shard_id)

@@ -1,0 +1,227 @@
+"""The source frame of one batch on the driver: read once from Kinesis, kept while the batch runs, asked for single records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
+
+from kinesis_spout.errors import ConfigError
+from spark_job.rows import ARROW_SCHEMA
+from spark_job.tracking.arrow_map import map_in_arrow
+from spark_job.tracking.batch_content import PartitionContent, ShardContent, merge_content
+from spark_job.tracking.failed_record import FailedRecord, Outcome, key_hash
+from spark_job.tracking.row_sorting import SORTED_DDL, RowSorter
+from state.report import OnFailure
+from state.sequence_number import SequenceNumber
+from state.tracker.emission import parse_message_id
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from spark_job.tracking.batch_rules import ShardRules
+    from state.plan import TaskEnd
+
+INDEX = "_ks_index"
+ID = "_ks_id"
+SOURCE_COLUMNS = tuple(ARROW_SCHEMA.names)
+_SORTED_BY = ("messageId", "shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "attempt")
+_WORD = 2**64
+
+
+class Given(NamedTuple):
+    """What a token is made of: how many records, and two XORs over hashes of their numbers."""
+
+    records: int
+    first_xor: int
+    second_xor: int
+
+
+def check_columns(frame: DataFrame) -> None:
+    """Raise `ConfigError` for a frame that has lost a column of the source: without it a record cannot be told, or retried."""
+    missing = [name for name in SOURCE_COLUMNS if name not in frame.columns]
+    if missing:
+        raise ConfigError(
+            f"the frame given to tracked(...) has no column {', '.join(missing)}: it was selected, renamed or aggregated before; "
+            "write the frame of read_stream(...) as it is, and select and aggregate inside the function"
+        )
+
+
+def with_index(frame: DataFrame) -> DataFrame:
+    """The frame with a number for each row that grows with its place; constant as long as the frame's rows are."""
+    return frame.withColumn(INDEX, F.monotonically_increasing_id())
+
+
+class BatchFrame:
+    """Rows of the source, in the order of their shards, of a whole batch or of a part of one. For one thread at a time."""
+
+    def __init__(
+        self, frame: DataFrame, *, rules: Mapping[str, ShardRules] | None = None, on_failure: OnFailure = OnFailure.CONTINUE
+    ) -> None:
+        self._frame = frame
+        self.rules = dict(rules or {})
+        self.on_failure = on_failure
+        self._persisted: DataFrame | None = None
+        self._given: DataFrame | None = None
+        self._withheld: list[FailedRecord] | None = None
+        self._is_part = False
+
+    @property
+    def is_persisted(self) -> bool:
+        return self._persisted is not None
+
+    @property
+    def cheapest(self) -> DataFrame:
+        """All rows: the kept ones where they are kept, else straight from Kinesis."""
+        return self._frame if self._persisted is None else self._persisted
+
+    def rows(self) -> DataFrame:
+        """All rows, kept from their first evaluation on (in memory, else on disk)."""
+        if self._persisted is None:
+            self._persisted = self._frame.persist(StorageLevel.MEMORY_AND_DISK)
+        return self._persisted
+
+    def given(self) -> DataFrame:
+        """The rows that are given to the user's function: without those that the rules withhold."""
+        if self._given is None:
+            self._given = without(self.rows(), [record.message_id for record in self.withheld()])
+        return self._given
+
+    def shown(self) -> DataFrame:
+        """`given` in the columns of the user's stream."""
+        return self.given().drop(INDEX) if INDEX in self._frame.columns else self.given()
+
+    def withheld(self) -> list[FailedRecord]:
+        """Records that the rules withhold. Runs a job the first time, if there are rules that do."""
+        if self._withheld is None:
+            withholds = any(rules.withholds for rules in self.rules.values())
+            self._withheld = self.sorted_by(self.rules) if withholds else []
+        return self._withheld
+
+    def waiting_for(self, failed: Collection[FailedRecord], rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
+        """Records that must wait as `failed` did, by `rules`; without these themselves."""
+        known = {record.message_id for record in failed}
+        return [record for record in self.sorted_by(rules) if record.message_id not in known] if rules else []
+
+    def content(self, ends: Mapping[int, TaskEnd]) -> dict[str, ShardContent]:
+        """What the frame holds of each shard; rows before an end's first are retries. Runs a job."""
+        published = [end for task in ends.values() for end in task.shards]
+        known = pa.table(
+            {
+                "endShard": pa.array([end.shard_id for end in published], pa.string()),
+                "endFirst": pa.array([str(end.first.sequence) if end.first else None for end in published], pa.string()),
+                "endSub": pa.array([end.first.sub if end.first else None for end in published], pa.int64()),
+            }
+        )
+        rows = self.rows().select("shardId", "sequenceNumber", "subSequenceNumber")
+        ends_frame = F.broadcast(rows.sparkSession.createDataFrame(known))
+        joined = rows.join(ends_frame, rows["shardId"] == ends_frame["endShard"], "left")
+        number, first = _number("sequenceNumber", "subSequenceNumber"), _number("endFirst", "endSub")
+        is_new = F.when(F.col("endShard").isNull(), True).when(F.col("endFirst").isNull(), False).otherwise(number >= first)  # noqa: FBT003  # values of a column
+        found = (
+            joined.select("shardId", number.alias("number"), is_new.alias("isNew"))
+            .groupBy("shardId", "isNew")
+            .agg(F.count(F.lit(1)).alias("count"), F.min("number").alias("first"), F.max("number").alias("last"))
+        )
+        return merge_content(_content(row) for row in found.toArrow().to_pylist())
+
+    def content_of(self, partitions: Sequence[int], ends: Mapping[int, TaskEnd]) -> dict[str, ShardContent]:
+        """The same of some partitions only: the others, which nobody has read, stay unread."""
+        firsts = {end.shard_id: end.first for task in ends.values() for end in task.shards}
+        rdd = self.rows().select("messageId").rdd
+        counted = self.rows().sparkSession.sparkContext.runJob(rdd, PartitionContent(firsts), list(partitions))
+        return merge_content(counted)
+
+    def sorted_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
+        """The records to which some rule applies. Runs a job."""
+        sorter = RowSorter(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
+        found = map_in_arrow(self.rows().select(*_SORTED_BY), sorter, SORTED_DDL).toArrow().to_pylist()
+        return [
+            FailedRecord.of(row["messageId"], Outcome(row["outcome"]), key=row["key"], ordinal=row["ordinal"]) for row in found
+        ]
+
+    def partition_keys(self, ids: Collection[str]) -> dict[str, str]:
+        """Those of the message ids that the function was given, with their partition keys (hashed). Runs a job."""
+        found = only(self.given(), ids).select("messageId", "partitionKey").toArrow().to_pylist()
+        return {row["messageId"]: key_hash(row["partitionKey"]) for row in found}
+
+    def ordinals(self) -> dict[str, int]:
+        """Each message id's place in its shard within the batch. Runs a job and holds all ids: for storms only."""
+        table = self.rows().select("messageId").toArrow()
+        by_shard: dict[str, list[tuple[int, int, str]]] = {}
+        for message_id in table.column("messageId").to_pylist():
+            shard_id, sequence, _ = parse_message_id(message_id)
+            by_shard.setdefault(shard_id, []).append((sequence.sequence, sequence.sub, message_id))
+        return {
+            message_id: ordinal
+            for shard in by_shard.values()
+            for ordinal, (_, _, message_id) in enumerate(sorted(shard))
+        }  # fmt: skip
+
+    def fingerprint(self) -> Given:
+        """What the given records are, whatever their order and attempt. Runs a job."""
+        number = [F.col("shardId"), F.col("sequenceNumber"), F.col("subSequenceNumber")]
+        row = (
+            self.given()
+            .agg(
+                F.count(F.lit(1)).alias("count"),
+                F.bit_xor(F.xxhash64(*number)).alias("first"),
+                F.bit_xor(F.xxhash64(F.lit("second"), *number)).alias("second"),
+            )
+            .collect()[0]
+        )
+        return Given(row["count"], (row["first"] or 0) % _WORD, (row["second"] or 0) % _WORD)
+
+    def indexes(self) -> list[int]:
+        """Of a frame with an index: those of the given rows, ascending. Runs a job."""
+        return sorted(self.given().select(INDEX).toArrow().column(INDEX).to_pylist())
+
+    def part(self, first: int, last: int) -> BatchFrame:
+        """Of a frame with an index: the given rows from index `first` to `last`, both inclusive, as a frame of its own."""
+        rows = self.given().where((F.col(INDEX) >= first) & (F.col(INDEX) <= last))
+        part = BatchFrame(self._frame, on_failure=self.on_failure)
+        part._persisted, part._is_part = rows, True
+        return part
+
+    def message_ids(self) -> list[str]:
+        """Those of the given rows. Runs a job."""
+        return [str(one) for one in self.given().select("messageId").toArrow().column("messageId").to_pylist()]
+
+    def close(self) -> None:
+        """Let go of what is kept. Idempotent."""
+        if self._persisted is not None and not self._is_part:
+            self._persisted.unpersist()
+        self._persisted = self._given = None
+
+
+def _number(sequence: str, sub: str) -> Column:
+    """A number as it compares: without leading zeros, the longer text is the greater number."""
+    return F.struct(F.length(sequence).alias("length"), F.col(sequence).alias("sequence"), F.col(sub).alias("sub"))
+
+
+def _content(row: Mapping[str, Any]) -> ShardContent:
+    if not row["isNew"]:
+        return ShardContent(shard_id=row["shardId"], retry_rows=row["count"])
+    first, last = (SequenceNumber(int(row[name]["sequence"]), row[name]["sub"]) for name in ("first", "last"))
+    return ShardContent(shard_id=row["shardId"], new_count=row["count"], first=first, last=last)
+
+
+def without(frame: DataFrame, ids: Collection[str]) -> DataFrame:
+    """The frame without rows of these message ids, in the same order of rows and columns."""
+    return _joined(frame, ids, "left_anti") if ids else frame
+
+
+def only(frame: DataFrame, ids: Collection[str]) -> DataFrame:
+    """The frame's rows of these message ids."""
+    return _joined(frame, ids, "left_semi")
+
+
+def _joined(frame: DataFrame, ids: Collection[str], how: str) -> DataFrame:
+    """A join on an expression: one on a common name would put that column first."""
+    table = pa.table({ID: pa.array(sorted(ids), pa.string())})
+    id_frame = F.broadcast(frame.sparkSession.createDataFrame(table))
+    return frame.join(id_frame, F.col("messageId") == F.col(ID), how)

@@ -1,0 +1,110 @@
+"""Which rows of a batch are not given to the user's function: pure rules, made of the plan and what waits already.
+
+They travel to the executors, which go through each shard's rows in their order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_job.tracking.failed_record import Outcome
+from state.report import OnFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spark_job.tracking.failed_record import FailedRecord
+    from state.plan import Plan, ShardSlice
+    from state.sequence_number import SequenceNumber
+    from state.shard_state import ShardState, UnresolvedRecord
+
+Number = tuple[int, int]
+"""A sequence number and its sub-sequence number, as they compare."""
+
+
+_WAITING = (Outcome.RETRY, Outcome.ALONE, Outcome.UNCOUNTED, Outcome.BLOCKED)
+
+
+def number_of(sequence: SequenceNumber) -> Number:
+    return sequence.sequence, sequence.sub
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRules:
+    """The rules of one shard.
+
+    - `last_retry`: rows up to this one are retries, the others new.
+    - `exhausted`: ranges, both ends inclusive, that may not be tried again.
+    - `keys`: later rows of a key (its hash) than this one wait; `waits_after`: all rows later than this one do.
+    """
+
+    last_retry: Number | None = None
+    exhausted: tuple[tuple[Number, Number], ...] = ()
+    keys: Mapping[str, Number] = field(default_factory=dict)
+    waits_after: Number | None = None
+
+    @property
+    def withholds(self) -> bool:
+        return bool(self.exhausted or self.keys or self.waits_after is not None)
+
+    def outcome(self, number: Number, key: str | None) -> Outcome | None:
+        """Why a row is not tried, or None."""
+        if any(first <= number <= last for first, last in self.exhausted):
+            return Outcome.EXHAUSTED
+        if self.waits_after is not None and number > self.waits_after:
+            return Outcome.BLOCKED
+        if key is not None and key in self.keys and number > self.keys[key]:
+            return Outcome.BLOCKED
+        return None
+
+
+def plan_rules(plan: Plan, states: Mapping[str, ShardState], on_failure: OnFailure) -> dict[str, ShardRules]:
+    """The rules of a plan, for the shards that have any: its exhausted retries, and the records that wait outside it."""
+    rules: dict[str, ShardRules] = {}
+    for one in (shard for task in plan.tasks for shard in task.shards):
+        unresolved = states[one.shard_id].unresolved if one.shard_id in states else ()
+        waiting = [] if on_failure is OnFailure.CONTINUE else _outside(one, unresolved)
+        if one.retries or waiting:
+            rules[one.shard_id] = ShardRules(
+                last_retry=number_of(one.retries[-1].last or one.retries[-1].first) if one.retries else None,
+                exhausted=tuple(
+                    (number_of(retry.first), number_of(retry.last or retry.first)) for retry in one.retries if retry.exhausted
+                ),
+                keys=_first_of_keys(waiting) if on_failure is OnFailure.BLOCK_KEY else {},
+                waits_after=_first_wildcard(waiting, on_failure),
+            )
+    return rules
+
+
+def failure_rules(failed: Iterable[FailedRecord], on_failure: OnFailure) -> dict[str, ShardRules]:
+    """What must wait for records that have failed: the later ones of their keys, or of their shards."""
+    first: dict[str, dict[str, Number]] = {}
+    for record in failed:
+        if record.outcome not in _WAITING or on_failure is OnFailure.CONTINUE:
+            continue
+        key = "" if on_failure is OnFailure.BLOCK_SHARD else record.key or ""
+        keys, number = first.setdefault(record.shard_id, {}), number_of(record.sequence)
+        keys[key] = min(number, keys.get(key, number))
+    return {
+        shard: ShardRules(keys={k: n for k, n in keys.items() if k}, waits_after=keys.get("")) for shard, keys in first.items()
+    }
+
+
+def _outside(one: ShardSlice, unresolved: Iterable[UnresolvedRecord]) -> list[UnresolvedRecord]:
+    chosen = [(number_of(retry.first), number_of(retry.last or retry.first)) for retry in one.retries]
+    return [record for record in unresolved if not any(a <= number_of(record.first) <= b for a, b in chosen)]
+
+
+def _first_of_keys(waiting: Iterable[UnresolvedRecord]) -> dict[str, Number]:
+    first: dict[str, Number] = {}
+    for record in waiting:
+        if record.key is not None:
+            number = number_of(record.first)
+            first[record.key] = min(number, first.get(record.key, number))
+    return first
+
+
+def _first_wildcard(waiting: Iterable[UnresolvedRecord], on_failure: OnFailure) -> Number | None:
+    keyless = [r for r in waiting if r.key is None or on_failure is OnFailure.BLOCK_SHARD]
+    return min((number_of(record.first) for record in keyless), default=None)

@@ -1,0 +1,158 @@
+"""Runs a user's function on a batch: as a whole, and, if asked to, on its parts when it fails on the whole."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from spark_job.query_failure import failure_sentence
+from spark_job.tracking.bisect import Part, bisect
+from spark_job.tracking.failed_record import FailedRecord, Outcome
+from spark_job.tracking.outcomes import LONGEST_REASON
+from spark_job.tracking.tracked_batch import TrackedBatch, running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from spark_job.tracking.batch_content import ShardContent
+    from spark_job.tracking.batch_frame import BatchFrame
+    from spark_job.tracking.evaluation import Evaluation
+    from state.plan import TaskEnd
+
+log = logging.getLogger("kinesis_spout")
+SWALLOWED = (
+    "batch.map_records failed and the function given to tracked(...) went on; let its error through, so that the batch fails: "
+    "nothing of it is acked"
+)
+
+
+@dataclass(slots=True)
+class BatchRun:
+    """What running a batch gave. `failures`: by message id. `is_whole`: the evaluations are of all of its records."""
+
+    frame: BatchFrame
+    is_whole: bool
+    failures: dict[str, FailedRecord] = field(default_factory=dict)
+    evaluations: list[Evaluation] = field(default_factory=list)
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.frame.cheapest.sparkSession
+
+    def content(self, ends: Mapping[int, TaskEnd], *, tasks: int) -> dict[str, ShardContent]:
+        """What the batch held of each shard. Not all of the plan's `tasks` have read theirs when the function took a part."""
+        if self.is_whole and self.evaluations:
+            return dict(self.evaluations[0].content)
+        if not self.frame.is_persisted or not ends:
+            return {}
+        if len(ends) < tasks:
+            return self.frame.content_of(sorted(ends), ends)
+        return self.frame.content(ends)
+
+    def all_failures(self) -> list[FailedRecord]:
+        """The failures, and the records that were withheld from the function."""
+        if not (self.is_whole and self.evaluations) and self.frame.is_persisted:
+            for record in self.frame.withheld():
+                self.failures.setdefault(record.message_id, record)
+        return list(self.failures.values())
+
+    def with_ordinals(self, failed: Sequence[FailedRecord]) -> Sequence[FailedRecord]:
+        """The same with each record's place in its shard, where it was not seen in passing."""
+        if all(record.ordinal is not None for record in failed) and all(one.in_order for one in self.evaluations):
+            return failed
+        places = self.frame.ordinals()
+        return [replace(record, ordinal=places.get(record.message_id)) for record in failed]
+
+    def take(self, batch: TrackedBatch) -> None:
+        """Take over what a batch, or a part of one, has noted."""
+        if not all(evaluation.done for evaluation in batch.evaluations):
+            raise RuntimeError(SWALLOWED)
+        self.failures |= batch.failures
+        self.evaluations += batch.evaluations
+
+    def close(self) -> None:
+        for evaluation in self.evaluations:
+            evaluation.close()
+
+
+def run_batch(process: Callable[[TrackedBatch], object], frame: BatchFrame, batch_id: int, *, bisect: bool) -> BatchRun:
+    """Run the function. What it raises ends the batch, unless `bisect` finds which records make it fail."""
+    if not bisect:
+        run = BatchRun(frame, is_whole=True)
+        _call(process, TrackedBatch(frame, batch_id=batch_id), run)
+        return run
+    frame.rows()  # kept, so that all parts are of one read
+    run = BatchRun(frame, is_whole=False)
+    try:
+        _call(process, TrackedBatch(frame, batch_id=None), run)
+    except Exception as exc:  # noqa: BLE001  # whatever a user's function raises may be a record's fault
+        _Bisecting(process, frame, run, exc).run()
+    return run
+
+
+def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: BatchRun) -> None:
+    """What a batch has kept is the run's when it succeeds; else it is let go, and what it has noted is forgotten."""
+    try:
+        with running(batch):
+            process(batch)
+            batch.end(None)
+        run.take(batch)
+    except BaseException as exc:
+        batch.end(exc)
+        batch.close()
+        raise
+
+
+class _Bisecting:
+    def __init__(self, process: Callable[[TrackedBatch], object], frame: BatchFrame, run: BatchRun, error: Exception) -> None:
+        self._process = process
+        self._frame = frame
+        self._run = run
+        self._error = error
+        self._errors: dict[Part, Exception] = {}
+        self._indexes: list[int] = []
+
+    def run(self) -> None:
+        self._indexes = self._frame.indexes()
+        count = len(self._indexes)
+        found = bisect(count, self._succeeds)
+        if found.failed or not count:
+            raise self._error
+        for one in found.poison:
+            self._note((one, one + 1), Outcome.RETRY, self._errors[one, one + 1])
+        for one in found.alone:
+            self._note((one, one + 1), Outcome.ALONE, self._errors[one, one + 1])
+        for part in found.unresolved:
+            self._note(part, Outcome.UNCOUNTED, self._errors.get(part, self._error))
+        log.warning(
+            "a batch of %d records failed (%s); run in parts, %d of its records fail by themselves and %d are queued again",
+            count,
+            _reason(self._error),
+            len(found.poison) + len(found.alone),
+            sum(last - first for first, last in found.unresolved),
+        )
+
+    def _succeeds(self, part: Part) -> bool:
+        try:
+            _call(self._process, TrackedBatch(self._rows(part), batch_id=None), self._run)
+        except Exception as exc:  # noqa: BLE001  # whatever a user's function raises may be a record's fault
+            self._errors[part] = exc
+            return False
+        return True
+
+    def _rows(self, part: Part) -> BatchFrame:
+        return self._frame.part(self._indexes[part[0]], self._indexes[part[1] - 1])
+
+    def _note(self, part: Part, outcome: Outcome, error: Exception) -> None:
+        for message_id in self._rows(part).message_ids():
+            self._run.failures[message_id] = FailedRecord.of(message_id, outcome, reason=_reason(error))
+
+
+def _reason(error: Exception) -> str:
+    """On one line: a Spark error's own cause, or the error's class and words."""
+    module = type(error).__module__
+    text = failure_sentence(str(error)) if module.startswith(("pyspark.", "py4j.")) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:LONGEST_REASON]

@@ -1,0 +1,226 @@
+"""On the executors: calls the user's function for each record, and turns what it returns and raises into rows and notes.
+
+A partition holds whole stretches of shards in the order of their records, so where order matters more than going on, what
+has to wait for a failed record is known here. The cost per record beside the call is one object and one append.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scheme.errors import MalformedRecordError
+from scheme.record import Record
+from spark_job.tracking.batch_content import BatchContentError
+from spark_job.tracking.batch_rules import ShardRules
+from spark_job.tracking.failed_record import Outcome, key_hash
+from spark_job.tracking.outcomes import Reject, Retry, reason_of
+from spark_job.tracking.record_note import NOTE, NOTE_TYPE, Failure, Stretch, failure_notes, summary_notes
+from spark_job.tracking.row_output import WrongOutputError
+from spark_job.tracking.row_sorting import Ordinals
+from state.report import OnFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from spark_job.tracking.batch_rules import Number
+    from spark_job.tracking.row_output import OutputColumns
+
+RUN_BYTES = 8
+_NO_RULES = ShardRules()
+_BEFORE_ALL = (-1, 0)
+_LAST = sys.maxsize
+NOT_IN_ORDER = (
+    "the rows of a shard are not together and in their order, which on_failure=block_key and block_shard need; "
+    "write the frame of read_stream(...) to tracked(...) without a repartition or sort before"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordMapper:
+    """A function for `mapInArrow` over the source's columns: the columns of `columns`, and the note (`record_note`)."""
+
+    function: Callable[[Record], object]
+    columns: OutputColumns
+    rules: Mapping[str, ShardRules]
+    on_failure: OnFailure
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        walk = _Partition(self, secrets.token_hex(RUN_BYTES))
+        for batch in batches:
+            if batch.num_rows:
+                yield from walk.map(batch)
+
+
+def records_of(batch: pa.RecordBatch) -> list[Record]:
+    """The rows of a batch with the source's columns as records."""
+    arrival_us = batch.column("approximateArrivalTimestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    names = ("streamName", "shardId", "sequenceNumber", "partitionKey", "data", "subSequenceNumber", "attempt")
+    columns = [batch.column(name).to_pylist() for name in names]
+    arrivals_ms = pc.divide(arrival_us, 1000).to_pylist()
+    return [
+        Record(
+            stream_name=stream,
+            shard_id=shard,
+            sequence_number=sequence,
+            partition_key=key,
+            data=data,
+            approximate_arrival_ms=arrival_ms,
+            sub_sequence_number=sub,
+            attempt=attempt,
+        )
+        for stream, shard, sequence, key, data, sub, attempt, arrival_ms in zip(*columns, arrivals_ms, strict=True)
+    ]
+
+
+@dataclass(slots=True)
+class _Calls:
+    """What the calls for one Arrow batch gave: rows with the index of their record, and failures by it."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
+    failures: dict[int, Failure] = field(default_factory=dict)
+
+    def take(self, rows: Sequence[dict[str, Any]], owner: int) -> None:
+        self.rows.extend(rows)
+        self.owners.extend([owner] * len(rows))
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One evaluation of one partition. `waiting`: keys of which a record has failed in it, by shard ("" for the shard itself)."""
+
+    mapper: RecordMapper
+    run: str
+    ordinals: Ordinals = field(default_factory=Ordinals)
+    waiting: dict[str, set[str]] = field(default_factory=dict)
+    latest: dict[str, Number] = field(default_factory=dict)
+
+    def map(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        records = records_of(batch)
+        calls = _Calls()
+        stretches: list[Stretch] = []
+        before: list[tuple[int, int]] = []
+        for start, stop in _stretches(batch.column("shardId")):
+            shard_id = records[start].shard_id
+            rules = self.mapper.rules.get(shard_id, _NO_RULES)
+            before.append((start, self.ordinals.take(shard_id, stop - start) - start))
+            if rules.withholds or self.mapper.on_failure is not OnFailure.CONTINUE:
+                self._call_in_order(records, start, stop, calls, rules)
+            else:
+                self._call(records, start, stop, calls)
+            stretches.append(_summary(records, start, stop, rules))
+        arrays, bad = self.mapper.columns.build(calls.rows, calls.owners)
+        calls.failures |= {owner: Failure(Outcome.RETRY, reason) for owner, reason in bad.items()}
+        notes = [summary_notes(stretches, self.run)]
+        if calls.failures:
+            ordinals = {index: index + before[bisect_right(before, (index, _LAST)) - 1][1] for index in calls.failures}
+            notes.append(failure_notes(batch, calls.failures, ordinals, self.run))
+        yield from self._output(arrays, notes)
+
+    def _call(self, records: Sequence[Record], start: int, stop: int, calls: _Calls) -> None:
+        function = self.mapper.function
+        outputs: list[object] = []
+        for record in records[start:stop]:
+            try:
+                outputs.append(function(record))
+            except Exception as exc:  # noqa: BLE001  # whatever a user's function raises is its record's failure
+                calls.failures[start + len(outputs)] = failure_of(exc)
+                outputs.append(None)
+        if set(map(type, outputs)) == {dict}:  # as nearly always: one row for each
+            calls.rows.extend(outputs)  # type: ignore[arg-type]  # they are dicts, as was just seen
+            calls.owners.extend(range(start, stop))
+            return
+        for index, output in enumerate(outputs, start):
+            if output is None:
+                continue
+            if type(output) is dict:
+                calls.rows.append(output)
+                calls.owners.append(index)
+                continue
+            try:
+                calls.take(self.mapper.columns.rows(output), index)
+            except Exception as exc:  # noqa: BLE001  # an iterator's errors are its record's, too
+                calls.failures[index] = failure_of(exc)
+
+    def _call_in_order(self, records: Sequence[Record], start: int, stop: int, calls: _Calls, rules: ShardRules) -> None:
+        """The same where a row may have to wait: what a record gives is checked before the next one is called."""
+        on_failure, columns = self.mapper.on_failure, self.mapper.columns
+        for index in range(start, stop):
+            record = records[index]
+            key = key_hash(record.partition_key) if on_failure is OnFailure.BLOCK_KEY else None
+            number = int(record.sequence_number), record.sub_sequence_number
+            outcome = rules.outcome(number, key)
+            self._check_order(record.shard_id, number)
+            waiting = self.waiting.setdefault(record.shard_id, set())
+            if outcome is None and (key or "") in waiting:
+                outcome = Outcome.BLOCKED
+            if outcome is not None:
+                calls.failures[index] = Failure(outcome, key=key)
+                continue
+            try:
+                rows = columns.rows(self.mapper.function(record))
+                columns.check(rows)
+                calls.take(rows, index)
+            except Exception as exc:  # noqa: BLE001  # whatever a user's function raises is its record's failure
+                failure = failure_of(exc)
+                calls.failures[index] = Failure(failure.outcome, failure.reason, failure.after_s, key)
+                if failure.outcome is Outcome.RETRY and on_failure is not OnFailure.CONTINUE:
+                    waiting.add(key or "")
+
+    def _check_order(self, shard_id: str, number: Number) -> None:
+        if self.mapper.on_failure is not OnFailure.CONTINUE and number <= self.latest.get(shard_id, _BEFORE_ALL):
+            raise BatchContentError(NOT_IN_ORDER)
+        self.latest[shard_id] = number
+
+    def _output(self, arrays: Sequence[pa.Array], notes: Sequence[pa.StructArray]) -> Iterator[pa.RecordBatch]:
+        names = [*(column.name for column in self.mapper.columns.columns), NOTE]
+        if len(arrays[0]):
+            yield pa.RecordBatch.from_arrays([*arrays, pa.nulls(len(arrays[0]), NOTE_TYPE)], names=names)
+        for note in notes:
+            empty = [pa.nulls(len(note), column.type) for column in self.mapper.columns.columns]
+            yield pa.RecordBatch.from_arrays([*empty, note], names=names)
+
+
+def failure_of(exc: Exception) -> Failure:
+    """What an exception says of its record."""
+    if isinstance(exc, Reject):
+        return Failure(Outcome.REJECT, reason_of(exc))
+    if isinstance(exc, MalformedRecordError):
+        return Failure(Outcome.REJECT, exc.reason)
+    if isinstance(exc, Retry):
+        return Failure(Outcome.RETRY, reason_of(exc), exc.after_s)
+    if isinstance(exc, WrongOutputError):
+        return Failure(Outcome.RETRY, str(exc))
+    return Failure(Outcome.RETRY, reason_of(exc))
+
+
+def _stretches(shards: pa.Array) -> list[tuple[int, int]]:
+    """Where neighbouring rows of the same shard start and stop."""
+    count = len(shards)
+    changes = pc.indices_nonzero(pc.not_equal(shards.slice(1), shards.slice(0, count - 1))).to_pylist()
+    starts = [0, *(change + 1 for change in changes)]
+    return list(zip(starts, [*starts[1:], count], strict=True))
+
+
+def _summary(records: Sequence[Record], start: int, stop: int, rules: ShardRules) -> Stretch:
+    """Retries come before the new records."""
+    shard_id, retries = records[start].shard_id, 0
+    if rules.last_retry is not None:
+        rows = records[start:stop]
+        retries = sum((int(row.sequence_number), row.sub_sequence_number) <= rules.last_retry for row in rows)
+    new = records[start + retries : stop]
+    first = _text(new[0]) if new else None
+    last = _text(new[-1]) if new else None
+    return Stretch(shard_id=shard_id, new_count=len(new), new_first=first, new_last=last, retry_rows=retries)
+
+
+def _text(record: Record) -> str:
+    sub = record.sub_sequence_number
+    return f"{record.sequence_number}.{sub}" if sub else record.sequence_number

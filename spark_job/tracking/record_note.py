@@ -1,0 +1,123 @@
+"""The rows that `map_records` adds to its output: a note for each record that failed, and a summary for each stretch of a shard.
+
+They are kept together with the output, so that both are of one evaluation. A row of output has no note.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from spark_job.tracking.failed_record import FailedRecord, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NOTE = "_ks_note"
+SUMMARY = 0
+"""The `outcome` of a summary; a failed record's is its `Outcome`."""
+_TIME = pa.timestamp("us", tz="UTC")
+ORIGINAL: dict[str, tuple[pa.DataType, str]] = {
+    "messageId": (pa.string(), "STRING"),
+    "streamName": (pa.string(), "STRING"),
+    "shardId": (pa.string(), "STRING"),
+    "sequenceNumber": (pa.string(), "STRING"),
+    "subSequenceNumber": (pa.int64(), "BIGINT"),
+    "partitionKey": (pa.string(), "STRING"),
+    "data": (pa.binary(), "BINARY"),
+    "approximateArrivalTimestamp": (_TIME, "TIMESTAMP"),
+}
+"""What a note keeps of the record itself, for its dead letter: name, type in Arrow and in Spark."""
+_OWN: dict[str, tuple[pa.DataType, str]] = {
+    "run": (pa.string(), "STRING"),
+    "outcome": (pa.int32(), "INT"),
+    "reason": (pa.string(), "STRING"),
+    "afterS": (pa.float64(), "DOUBLE"),
+    "key": (pa.string(), "STRING"),
+    "ordinal": (pa.int64(), "BIGINT"),
+    "newCount": (pa.int64(), "BIGINT"),
+    "newFirst": (pa.string(), "STRING"),
+    "newLast": (pa.string(), "STRING"),
+    "retryRows": (pa.int64(), "BIGINT"),
+}
+FIELDS = {**_OWN, **ORIGINAL}
+COLLECTED = (*_OWN, "messageId", "shardId")
+NOTE_TYPE = pa.struct([(name, arrow) for name, (arrow, _) in FIELDS.items()])
+NOTE_DDL = f"{NOTE} STRUCT<{', '.join(f'{name}: {ddl}' for name, (_, ddl) in FIELDS.items())}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How one record failed, on the executor."""
+
+    outcome: Outcome
+    reason: str | None = None
+    after_s: float | None = None
+    key: str | None = None
+
+
+def failure_notes(
+    batch: pa.RecordBatch, failures: Mapping[int, Failure], ordinals: Mapping[int, int], run: str
+) -> pa.StructArray:
+    """Notes of the failed rows of a source batch, in their order."""
+    indexes = sorted(failures)
+    told = [failures[index] for index in indexes]
+    rows = batch.take(pa.array(indexes, pa.int64()))
+    columns: dict[str, Sequence[Any] | pa.Array] = {
+        "run": [run] * len(indexes),
+        "outcome": [int(one.outcome) for one in told],
+        "reason": [one.reason for one in told],
+        "afterS": [one.after_s for one in told],
+        "key": [one.key for one in told],
+        "ordinal": [ordinals[index] for index in indexes],
+        **{name: rows.column(name) for name in ORIGINAL},
+    }
+    return _notes(columns, len(indexes))
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Neighbouring rows of one shard: how many of them are new, the first and last of these, and how many are retries."""
+
+    shard_id: str
+    new_count: int
+    new_first: str | None
+    new_last: str | None
+    retry_rows: int
+
+
+def summary_notes(stretches: Sequence[Stretch], run: str) -> pa.StructArray:
+    count = len(stretches)
+    columns: dict[str, Sequence[Any] | pa.Array] = {
+        "run": [run] * count,
+        "outcome": [SUMMARY] * count,
+        "newCount": [one.new_count for one in stretches],
+        "newFirst": [one.new_first for one in stretches],
+        "newLast": [one.new_last for one in stretches],
+        "retryRows": [one.retry_rows for one in stretches],
+        "shardId": [one.shard_id for one in stretches],
+    }
+    return _notes(columns, count)
+
+
+def _notes(columns: Mapping[str, Sequence[Any] | pa.Array], count: int) -> pa.StructArray:
+    arrays = [_typed(columns[name], arrow) if name in columns else pa.nulls(count, arrow) for name, (arrow, _) in FIELDS.items()]
+    return pa.StructArray.from_arrays(arrays, fields=list(NOTE_TYPE))
+
+
+def _typed(values: Sequence[Any] | pa.Array, arrow: pa.DataType) -> pa.Array:
+    return values.cast(arrow) if isinstance(values, pa.Array) else pa.array(values, arrow)
+
+
+def failed_record(row: Mapping[str, Any]) -> FailedRecord:
+    """A collected note as a failed record."""
+    return FailedRecord.of(
+        row["messageId"],
+        Outcome(row["outcome"]),
+        reason=row["reason"],
+        after_s=row["afterS"],
+        key=row["key"],
+        ordinal=row["ordinal"],
+    )

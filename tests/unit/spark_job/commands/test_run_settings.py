@@ -1,0 +1,95 @@
+"""What `run` makes of its options, and refuses before Spark starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from kinesis_spout.cli.errors import CliError
+from kinesis_spout.cli.shared_options import parse_pairs
+from kinesis_spout.errors import ConfigError
+from spark_job.commands.run import run
+from spark_job.commands.run_settings import load_process, source_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMED = {"stream": "orders", "application": "etl", "zookeeper": "zk:2181", "region": None}
+
+
+def test_reader_options_join_the_named_ones_and_win() -> None:
+    source = source_of(NAMED, {"maxRecordsPerShard": "5", "streamName": "other"})
+    assert source.options()["maxRecordsPerShard"] == "5"
+    assert source.options()["streamName"] == "other"
+
+
+def test_a_misspelt_reader_option_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="maxRecordsPerShard"):
+        source_of(NAMED, {"maxRecordPerShard": "5"})
+
+
+@pytest.mark.parametrize("text", ["key", "=value", " =value", ""])
+def test_a_pair_without_key_or_value_is_wrong_usage(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="key=value"):
+        parse_pairs("--option", [text])
+
+
+def test_a_value_may_hold_equals_signs() -> None:
+    assert parse_pairs("--option", ["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+
+
+def test_a_function_is_found_from_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "job_of_this_test.py").write_text("def enrich(df):\n    return df\nvalue = 3\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert load_process("job_of_this_test:enrich")("frame") == "frame"
+    for wrong in ("job_of_this_test:missing", "job_of_this_test:value"):
+        with pytest.raises(CliError, match="has no function"):
+            load_process(wrong)
+
+
+def test_a_module_that_cannot_be_imported_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_job_of_this_test.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(CliError, match="ZeroDivisionError: division by zero"):
+        load_process("broken_job_of_this_test:enrich")
+    with pytest.raises(CliError, match="No module named 'no_such_job'"):
+        load_process("no_such_job:enrich")
+    with pytest.raises(typer.BadParameter):
+        load_process("no_colon")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("--sink", "parquet"), 2, "needs it"),
+        (("--sink", "noop", "--path", "out"), 2, "leave it out"),
+        (("--sink", "orc"), 2, "orc"),
+        (("--available-now", "--trigger", "1 second"), 2, "leave it out"),
+        (("--option", "secret-without-key"), 2, "expected key=value"),
+        (("--application", "etl", "--zookeeper", "zk:2181"), 1, "streamName"),
+        (("--stream", "s", "--application", "etl", "--zookeeper", "zk:2181", "--from", "LATTEST"), 1, "LATTEST"),
+        (
+            ("--stream", "s", "--application", "etl", "--zookeeper", "zk:2181", "--option", "maxRecordPerShard=1"),
+            1,
+            "maxRecordsPerShard",
+        ),
+        (("--stream", "s", "--application", "etl", "--zookeeper", "zk:2181", "--process", "nope:f"), 1, "No module named 'nope'"),
+    ],
+)
+def test_bad_input_is_refused_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    command = typer.Typer(pretty_exceptions_enable=False)
+    command.command()(run)
+    ended = CliRunner().invoke(command, arguments)
+    assert ended.exit_code == code
+    assert text in ended.output
+    assert "secret-without-key" not in ended.output
+    assert "Traceback" not in ended.output
+    assert code == 2 or ended.output.count("\n") == 1

@@ -1,0 +1,214 @@
+"""A DeadLetter refuses what cannot work when it is made, and shows no secret and no payload."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from dataclasses import FrozenInstanceError, replace
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import pytest
+
+from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.errors import ConfigError
+from spark_job.dead_letter.dead_letter import LETTER_COLUMNS, LETTER_DDL, DeadLetter, DeadLetterError, Letter
+from spark_job.dead_letter.stream_sink import PART_BYTES, StreamSink, envelopes
+from spark_job.dead_letter.writer_sink import WriterSink
+from tests.support.letters import Story, gone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+SECRET = "s3cr3t-of-the-test"
+LETTER = Story().letter(7)
+STREAM = StreamSink.of("dead", payload_only=False, aws={})
+BARE = StreamSink.of("dead", payload_only=True, aws={})
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: DeadLetter("parquet"), "format parquet needs a path"),
+        (lambda: DeadLetter("JSON"), "format JSON needs a path"),
+        (lambda: DeadLetter("json", path=" "), "path is empty"),
+        (lambda: DeadLetter("csv", path="/dead"), "parquet, orc, avro and json"),
+        (lambda: DeadLetter("text", path="/dead"), "format text cannot hold"),
+        (lambda: DeadLetter("", path="/dead"), "no format"),
+        (lambda: DeadLetter(cast("Any", print), path="/dead"), "no format"),
+        (lambda: DeadLetter("jdbc", mode="overwrite"), "mode is not yours"),
+        (lambda: DeadLetter("jdbc", url=None), "option url is of type NoneType"),
+        (lambda: DeadLetter.to_stream("dead", regon="eu-central-1"), "did you mean region"),
+        (lambda: DeadLetter.to_stream("dead", region="Frankfurt"), "option region"),
+        (lambda: DeadLetter.to_stream("no such name"), "not a stream name"),
+        (lambda: DeadLetter.to_stream(cast("Any", None)), "not named"),
+        (lambda: DeadLetter.to_stream("dead", access_key_id="AK"), "secret_access_key"),
+        (lambda: DeadLetter.to(cast("Any", "print")), "takes a function"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_it_is_made(make: Callable[[], DeadLetter], says: str) -> None:
+    """Not in the first batch that has a dead letter, perhaps weeks later."""
+    with pytest.raises(ConfigError, match=says):
+        make()
+
+
+def test_a_stream_can_be_named_by_its_arn() -> None:
+    """Whose region must not be contradicted."""
+    arn = "arn:aws:kinesis:eu-central-1:123456789012:stream/dead"
+    assert repr(DeadLetter.to_stream(arn)) == f"DeadLetter(stream {arn})"
+    with pytest.raises(ConfigError, match="region"):
+        DeadLetter.to_stream(arn, region="us-east-1")
+
+
+def test_no_secret_is_shown() -> None:
+    """Writer options may all be secrets; a path may hold a password."""
+    places = [
+        DeadLetter("jdbc", url=f"jdbc:x?password={SECRET}", password=SECRET, dbtable="dead"),
+        DeadLetter("parquet", path=f"s3a://key:{SECRET}@bucket/dead"),
+        DeadLetter.to_stream("dead", access_key_id="AK", secret_access_key=SECRET),
+    ]
+    for place in places:
+        assert SECRET not in repr(place) + str(place) + repr(place.sink) + str(place.sink)
+
+
+def test_it_is_frozen_equal_by_value_and_picklable() -> None:
+    made = [DeadLetter("parquet", path="/dead", compression="zstd"), DeadLetter.to_stream("dead"), DeadLetter.to(print)]
+    for dead_letter in made:
+        assert pickle.loads(pickle.dumps(dead_letter)) == dead_letter  # noqa: S301  # our own bytes
+    with pytest.raises(FrozenInstanceError):
+        made[0].sink = made[1].sink  # type: ignore[misc]  # that it cannot be set is what is tested
+    assert made[0] != DeadLetter("parquet", path="/dead")
+
+
+def test_a_plan_has_a_directory_of_its_own() -> None:
+    assert DeadLetter("parquet", path="/dead/").partition("12-ab") == "/dead/plan=12-ab"
+    assert DeadLetter("jdbc", url="x").partition("12-ab") is None
+    assert DeadLetter.to(print).partition("12-ab") is None
+    with pytest.raises(ValueError, match="plan id"):
+        DeadLetter("parquet", path="/dead").partition("../../etc")
+
+
+class RecordedWriter:
+    """Stands for a frame and its writer, and keeps what it is told: delta is no part of Spark."""
+
+    def __init__(self, *, fails: Exception | None = None) -> None:
+        self.told: dict[str, Any] = {}
+        self.fails = fails
+
+    @property
+    def write(self) -> Self:
+        return self
+
+    def select(self, *columns: str) -> Self:
+        self.told["columns"] = columns
+        return self
+
+    def format(self, name: str) -> Self:
+        return self._keep("format", name)
+
+    def mode(self, name: str) -> Self:
+        return self._keep("mode", name)
+
+    def options(self, **options: str) -> Self:
+        return self._keep("options", self.told.get("options", {}) | options)
+
+    def save(self, path: str | None) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self._keep("path", path)
+
+    def _keep(self, name: str, value: Any) -> Self:
+        self.told[name] = value
+        return self
+
+
+def written(dead_letter: DeadLetter) -> dict[str, Any]:
+    frame = RecordedWriter()
+    dead_letter.write(cast("DataFrame", frame), plan_id="12-ab")
+    return frame.told
+
+
+def test_a_format_that_is_none_of_files_is_appended_to() -> None:
+    told = written(DeadLetter("jdbc", url="jdbc:x", dbtable="dead", batchsize=100, truncate=True))
+    assert told == {
+        "columns": LETTER_COLUMNS,
+        "format": "jdbc",
+        "mode": "append",
+        "options": {"url": "jdbc:x", "dbtable": "dead", "batchsize": "100", "truncate": "true"},
+        "path": None,
+    }
+
+
+def test_files_are_overwritten_per_plan_and_the_users_options_win() -> None:
+    told = written(DeadLetter("json", path="/dead", timeZone="Asia/Tokyo", compression="gzip"))
+    assert (told["mode"], told["path"]) == ("overwrite", "/dead/plan=12-ab")
+    assert told["options"] | {"timestampFormat": ""} == {"timeZone": "Asia/Tokyo", "compression": "gzip", "timestampFormat": ""}
+
+
+def test_a_failure_is_one_sentence_that_names_plan_and_sink_and_hides_the_password() -> None:
+    frame = RecordedWriter(fails=RuntimeError(f"refused for sa:{SECRET}\n\tat a.b.C(D.java:1)"))
+    dead_letter = DeadLetter("jdbc", url="jdbc:x", password=SECRET)
+    with pytest.raises(DeadLetterError) as caught:
+        dead_letter.write(cast("DataFrame", frame), plan_id="12-ab")
+    assert str(caught.value) == (
+        "the dead letters of plan 12-ab cannot be written to jdbc (RuntimeError: refused for sa:***); nothing of the batch is "
+        "acked: see that the sink can be written, and start again"
+    )
+
+
+def test_a_letter_on_a_stream_is_json_with_the_payload_in_base64() -> None:
+    (record,) = STREAM.records_of(LETTER)
+    assert record.partition_key == "key 7"
+    found = json.loads(record.data)
+    assert tuple(found) == LETTER_COLUMNS
+    assert base64.b64decode(found["data"]) == LETTER.data
+    assert (found["messageId"], found["attempts"]) == ("shardId-000000000000:1007:4", 4)
+    assert found["lastFailure"] == "2026-01-02T04:11:05.678901Z"
+
+
+def test_a_bare_payload_is_the_record_as_it_was() -> None:
+    (record,) = BARE.records_of(LETTER)
+    assert (record.partition_key, record.data) == ("key 7", LETTER.data)
+
+
+@pytest.mark.parametrize("sink", [STREAM, BARE])
+def test_a_letter_without_payload_is_json_under_its_message_id(sink: StreamSink) -> None:
+    """The service wants a partition key, and nobody who reads bare payloads takes an empty one for a record."""
+    (record,) = sink.records_of(gone(LETTER))
+    assert record.partition_key == LETTER.message_id
+    assert json.loads(record.data)["data"] is None
+
+
+def test_an_empty_payload_is_none_that_is_missing() -> None:
+    assert json.loads(envelopes(replace(LETTER, data=b""))[0])["data"] == ""
+    assert [record.data for record in BARE.records_of(replace(LETTER, data=b""))] == [b""]
+
+
+def test_a_payload_of_a_record_at_its_limit_comes_in_parts_that_fit() -> None:
+    """In base64 a record of 1 MiB would be refused by every stream, and its batch would fail for ever."""
+    letter = replace(LETTER, data=b"x" * 1_048_576, partition_key='"' * 256, reason="\u20ac" * 300)
+    values = envelopes(letter)
+    assert all(len(value) + 256 <= 1_048_576 for value in values)
+    found = [json.loads(value) for value in values]
+    assert [(part["part"], part["parts"]) for part in found] == [(1, 2), (2, 2)]
+    assert b"".join(base64.b64decode(part["data"]) for part in found) == letter.data
+    assert len(envelopes(replace(LETTER, data=b"x" * PART_BYTES))) == 1
+
+
+def test_a_letter_shows_neither_payload_nor_key() -> None:
+    assert "order" not in repr(replace(LETTER, stream_name="s", reason="r", application="a"))
+    assert "key 7" not in repr(LETTER)
+
+
+def test_the_columns_are_the_ddls() -> None:
+    """And a Letter has a field for each."""
+    assert LETTER_DDL.startswith("messageId STRING, ")
+    assert len(LETTER_COLUMNS) == 13 == len(Letter.__slots__)
+
+
+def test_a_stream_sink_is_checked_like_any_other_connection() -> None:
+    sink = StreamSink.of("dead", payload_only=True, aws={"region": "eu-central-1"})
+    assert sink == StreamSink(StreamRef("dead"), AwsConfig(region="eu-central-1"), payload_only=True)
+    assert WriterSink.of("parquet", "/dead", {}) != WriterSink.of("parquet", "/other", {})

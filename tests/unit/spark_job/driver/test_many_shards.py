@@ -1,0 +1,55 @@
+"""Plans and ends of streams with very many shards fit into their znodes."""
+
+from __future__ import annotations
+
+from spark_job.driver.planner import PlanLimits, make_plan
+from state.codec.values import MAX_VALUE_BYTES, encode
+from state.plan import ShardEnd, TaskEnd
+from state.position import Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState
+
+LIMITS = PlanLimits(
+    max_records_per_trigger=None,
+    max_records_per_shard=100_000,
+    max_bytes_per_task=64 * 2**20,
+    max_fetch_time_ms=5_000,
+    max_search_time_ms=60_000,
+    max_tasks=1,
+)
+LONGEST_ITERATOR = "i" * 512
+NUMBER = SequenceNumber(10**56)
+
+
+def test_a_task_takes_no_more_shards_than_its_plan_and_its_end_have_room_for() -> None:
+    """More tasks than `maxTasks` is better than a plan that can't be stored, or a batch whose ends never can."""
+    names = [f"shardId-{index:012d}" for index in range(5_000)]
+    plan = make_plan(
+        "1-a",
+        names,
+        {name: ShardState(shard_id=name, read_position=Position.after(NUMBER)) for name in names},
+        LIMITS,
+        endings=dict.fromkeys(names, NUMBER),
+        iterators=dict.fromkeys(names, LONGEST_ITERATOR),
+        now_ms=0,
+        until_ms=None,
+        turn=1,
+    )
+    assert sorted(piece.shard_id for task in plan.tasks for piece in task.shards) == names
+    for task in plan.tasks:
+        assert len(encode(task, "task")) < MAX_VALUE_BYTES
+        ends = tuple(
+            ShardEnd(
+                shard_id=piece.shard_id,
+                first=NUMBER,
+                last=NUMBER,
+                count=100_000,
+                at_tip=True,
+                tip_ms=10**13,
+                last_arrival_ms=10**13,
+                millis_behind_latest=86_400_000,
+                iterator=LONGEST_ITERATOR,
+            )
+            for piece in task.shards
+        )
+        assert len(encode(TaskEnd(token="t" * 16, shards=ends), "end")) < MAX_VALUE_BYTES

@@ -1,0 +1,178 @@
+"""Settling writes in one order, can be repeated from anywhere, and touches only what was read."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from spark_job.driver.settle_plan import settle
+from state.errors import PlanClosedError, StoreUnavailableError
+from state.memory_store import MemoryBackend, MemoryStateStore
+from state.plan import Plan, PlanStatus, ShardEnd, ShardSlice, TaskEnd, TaskPlan
+from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import Lifecycle, ShardState
+from state.state_store import StateChange, StoredState
+from state.state_writing import write_states
+from tests.support.breaking_tree import breaking_store
+from tests.support.settled_plan import (
+    CHILDREN,
+    ENDS,
+    OTHER,
+    OWNER,
+    PARENT,
+    PLAN,
+    UNREAD,
+    backend_with_plan,
+    opened,
+    settled,
+    states_in,
+)
+
+
+def test_what_was_read_is_in_the_states_and_the_plan_is_settled() -> None:
+    backend = backend_with_plan(0, 1)
+    result = settled(backend)
+    states = states_in(MemoryStateStore(backend))
+    assert {shard: stored.state for shard, stored in result.states.items()} == states
+    assert [end.shard_id for end in result.ends] == [PARENT, OTHER, UNREAD]
+    assert (states[PARENT].lifecycle, states[PARENT].read_position) == (Lifecycle.FINISHED, SHARD_END)
+    assert (states[OTHER].checkpoint, states[OTHER].read_position) == (SequenceNumber(29), Position.after(SequenceNumber(29)))
+    pointer = MemoryStateStore(backend).read_pointer()
+    assert pointer is not None
+    assert (pointer.id, pointer.status) == (PLAN, PlanStatus.SETTLED)
+
+
+def test_children_start_at_their_oldest_record_and_know_their_parents_and_since_when() -> None:
+    states = states_in(_after(backend_with_plan(0, 1)))
+    for child in CHILDREN:
+        assert states[child] == ShardState(shard_id=child, read_position=TRIM_HORIZON, parents=(PARENT,), verified_until_ms=700)
+
+
+def _after(backend: MemoryBackend) -> MemoryStateStore:
+    settled(backend)
+    return MemoryStateStore(backend)
+
+
+def test_a_task_that_published_nothing_leaves_its_shards_as_they_were() -> None:
+    states = states_in(_after(backend_with_plan(0)))
+    assert states[UNREAD] == ShardState(shard_id=UNREAD, read_position=TRIM_HORIZON)
+    assert states[OTHER].checkpoint == SequenceNumber(29)
+
+
+def test_a_plan_of_which_nothing_was_published_is_settled_without_a_change() -> None:
+    backend = backend_with_plan()
+    before = MemoryStateStore(backend).load_states()
+    assert settled(backend).ends == ()
+    assert MemoryStateStore(backend).load_states() == before
+
+
+def test_nothing_can_be_published_once_settling_has_begun() -> None:
+    backend = backend_with_plan(0)
+    store, tree = breaking_store(backend)
+    store.acquire(OWNER, timeout_s=1)
+    tree.break_at(1, after=False)
+    with pytest.raises(StoreUnavailableError):
+        settle(store, PLAN, states_per_write=500)
+    with pytest.raises(PlanClosedError):
+        MemoryStateStore(backend).publish_end(PLAN, 1, ENDS[1])
+
+
+def test_it_closes_first_then_creates_children_then_ends_parents_then_says_that_it_is_settled() -> None:
+    store, tree = breaking_store(backend_with_plan(0, 1))
+    store.acquire(OWNER, timeout_s=1)
+    tree.written.clear()
+    settle(store, PLAN, states_per_write=1)
+    base = "/kinesis-spout/app/stream"
+    assert tree.written == [
+        [f"{base}/batches/{PLAN}", f"{base}/plan"],
+        *([f"{base}/{child}", f"{base}/{child}/state"] for child in CHILDREN),
+        *([f"{base}/{shard}/state"] for shard in (PARENT, OTHER, UNREAD)),
+        [f"{base}/plan"],
+    ]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before-the-write", "after-the-write"])
+@pytest.mark.parametrize(("states_per_write", "writes"), [(1, 7), (2, 5), (500, 3)])
+def test_stopped_at_any_write_and_repeated_by_a_successor_it_gives_the_same_states(
+    states_per_write: int, writes: int, *, after: bool
+) -> None:
+    """And at no stop has a parent ended while its children are unknown."""
+    wanted = states_in(_after(backend_with_plan(0, 1)))
+    for write in range(writes):
+        backend = backend_with_plan(0, 1)
+        store, tree = breaking_store(backend)
+        store.acquire(OWNER, timeout_s=1)
+        tree.break_at(write, after=after)
+        with pytest.raises(StoreUnavailableError):
+            settle(store, PLAN, states_per_write=states_per_write)
+        between = states_in(MemoryStateStore(backend))
+        assert not between[PARENT].end_was_read or set(CHILDREN) <= set(between)
+        store.close()
+        settle(opened(backend), PLAN, states_per_write=states_per_write)
+        assert states_in(MemoryStateStore(backend)) == wanted
+
+
+def test_settled_twice_it_changes_no_state_and_no_version() -> None:
+    backend = backend_with_plan(0, 1)
+    settled(backend)
+    before = MemoryStateStore(backend).load_states()
+    assert settled(backend).states == before
+    assert MemoryStateStore(backend).load_states() == before
+
+
+def test_the_end_of_a_shard_whose_state_was_removed_is_passed_over() -> None:
+    """By a reset, say. Its children are not made either: they come with the shard list."""
+    gone = ShardEnd(shard_id="shardId-9", first=SequenceNumber(1), last=SequenceNumber(2), count=2)
+    store = opened(MemoryBackend())
+    task = TaskPlan(
+        shards=(ShardSlice(shard_id="shardId-9", position=TRIM_HORIZON, max_records=1),),
+        max_bytes=1,
+        fetch_time_ms=1,
+        fetch_cap_ms=1,
+    )
+    store.create_plan(Plan(plan_id=PLAN, created_ms=1, tasks=(task,)))
+    store.publish_end(PLAN, 0, TaskEnd(token="t", shards=(gone,)))
+    assert settle(store, PLAN, states_per_write=1).states == {}
+
+
+def test_a_child_that_is_known_is_not_created_anew() -> None:
+    """The shard list may have told of it before the parent's end was read; it may have been read since."""
+    backend = backend_with_plan(0, 1)
+    store = opened(backend)
+    known = ShardState(shard_id=CHILDREN[0], read_position=Position.after(SequenceNumber(77)), parents=(PARENT,))
+    store.save_states([StateChange(before=None, after=known)])
+    settle(store, PLAN, states_per_write=500)
+    assert states_in(store)[CHILDREN[0]] == known
+
+
+def test_states_are_written_so_many_at_a_time_and_remembered_with_their_versions() -> None:
+    backend = MemoryBackend()
+    store, tree = breaking_store(backend)
+    store.acquire(OWNER, timeout_s=1)
+    tree.written.clear()
+    changes = [StateChange(before=None, after=ShardState(shard_id=f"shardId-{n}", read_position=TRIM_HORIZON)) for n in range(7)]
+    states: dict[str, StoredState] = {}
+    write_states(store, states, changes, states_per_write=3)
+    assert [len(paths) for paths in tree.written] == [6, 6, 2]  # each with its folder
+    assert states == store.load_states()
+    write_states(store, states, [], states_per_write=3)
+    assert len(tree.written) == 3
+
+
+class _PublishedAtTheLastMoment(MemoryStateStore):
+    """A task publishes its end just before the plan is closed."""
+
+    def close_plan(self, plan_id: str) -> None:
+        self.publish_end(PLAN, 1, ENDS[1])
+        super().close_plan(plan_id)
+
+
+def test_an_end_that_is_published_until_the_plan_is_closed_is_settled() -> None:
+    """Ends that were read before the plan is closed may not be all: rows would leave that nobody knows to be read."""
+    store = _PublishedAtTheLastMoment(backend_with_plan(0))
+    with closing(store):
+        store.acquire(OWNER, timeout_s=1)
+        result = settle(store, PLAN, states_per_write=500)
+    assert result.states[UNREAD].state.read_position == Position.after(SequenceNumber(39))

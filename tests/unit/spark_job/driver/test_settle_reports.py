@@ -1,0 +1,129 @@
+"""Settling a tracked batch goes by its report; without one, what was read comes again."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from spark_job.driver.settle_plan import settle, storms_after
+from state.errors import StoreUnavailableError
+from state.memory_store import MemoryBackend, MemoryStateStore
+from state.plan import Plan, PlanStatus, ShardEnd, TaskEnd
+from state.position import Position
+from state.report import OutcomePolicy, PlanReport, ShardOutcome
+from state.sequence_number import SequenceNumber
+from state.shard_state import UnresolvedRecord
+from tests.support.breaking_tree import breaking_store
+from tests.support.settled_plan import (
+    CHILDREN,
+    ENDS,
+    OTHER,
+    OWNER,
+    PARENT,
+    PLAN,
+    UNREAD,
+    backend_with_plan,
+    opened,
+    settled,
+    states_in,
+)
+
+FAILED = UnresolvedRecord(first=SequenceNumber(29), last=SequenceNumber(29), attempts=1, due_ms=9, reason="bad")
+REPORT = PlanReport(shards=(ShardOutcome(shard_id=OTHER, unresolved=(FAILED,)),), failed=1, retried=1)
+
+
+def with_report(backend: MemoryBackend, report: PlanReport | None = REPORT, *, mark: bool = True) -> MemoryBackend:
+    """A report of the plan (None: one that was only opened) and the mark of an application that tracks its records."""
+    with closing(MemoryStateStore(backend)) as store:
+        if mark:
+            store.mark_tracked(OutcomePolicy())
+        opened = store.open_report(PLAN, "token")
+        if report is not None:
+            store.finish_report(opened, report)
+    return backend
+
+
+def test_of_a_tracked_batch_all_is_acked_but_what_its_report_names() -> None:
+    result = settled(with_report(backend_with_plan(0, 1)))
+    states = {shard: stored.state for shard, stored in result.states.items()}
+    assert states[OTHER].unresolved == (FAILED,)
+    assert states[OTHER].read_position == Position.after(SequenceNumber(29))
+    assert states[UNREAD].unresolved == ()
+    assert set(CHILDREN) <= set(states)
+    assert (result.report, result.policy, result.redelivered) == (REPORT, OutcomePolicy(), False)
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["no-report", "open-report"])
+def test_where_records_are_tracked_a_batch_without_a_done_report_is_settled_without_a_trace(*, opened: bool) -> None:
+    """All of it comes again, the end of a shard included: its children are not created either."""
+    backend = backend_with_plan(0, 1)
+    if opened:
+        with_report(backend, None)
+    else:
+        MemoryStateStore(backend).mark_tracked(OutcomePolicy())
+    before = MemoryStateStore(backend).load_states()
+    result = settled(backend)
+    assert result.redelivered
+    assert result.states == before == MemoryStateStore(backend).load_states()
+    pointer = MemoryStateStore(backend).read_pointer()
+    assert pointer is not None
+    assert pointer.status is PlanStatus.SETTLED
+
+
+def test_a_batch_that_brought_no_record_needs_no_report() -> None:
+    """A tip was seen, and the end of a shard: nobody has anything to say of that."""
+    backend = backend_with_plan()
+    with closing(MemoryStateStore(backend)) as store:
+        store.mark_tracked(OutcomePolicy())
+        ends = (
+            ShardEnd(shard_id=PARENT, shard_end=True, children=ENDS[0].shards[0].children),
+            ShardEnd(shard_id=OTHER, at_tip=True),
+        )
+        store.publish_end(PLAN, 0, TaskEnd(token="t", shards=ends))
+    result = settled(backend)
+    assert not result.redelivered
+    assert result.states[PARENT].state.finished
+    assert set(CHILDREN) <= set(result.states)
+
+
+def test_a_done_report_counts_also_where_the_mark_was_taken_off_since() -> None:
+    """Else what failed would be acked because somebody asked for whole batches from now on."""
+    result = settled(with_report(backend_with_plan(0, 1), mark=False))
+    assert result.states[OTHER].state.unresolved == (FAILED,)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before-the-write", "after-the-write"])
+def test_settling_a_report_can_be_stopped_at_any_write_too(*, after: bool) -> None:
+    backend = with_report(backend_with_plan(0, 1))
+    settled(backend)
+    wanted = states_in(MemoryStateStore(backend))
+    for write in range(5):
+        backend = with_report(backend_with_plan(0, 1))
+        store, tree = breaking_store(backend)
+        store.acquire(OWNER, timeout_s=1)
+        tree.break_at(write, after=after)
+        with pytest.raises(StoreUnavailableError):
+            settle(store, PLAN, states_per_write=2)
+        store.close()
+        settle(opened(backend), PLAN, states_per_write=2)
+        assert states_in(MemoryStateStore(backend)) == wanted
+
+
+STORM = PlanReport(storm=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "report", "is_tracked", "storms"),
+    [
+        (0, STORM, True, 1),
+        (4, STORM, True, 5),
+        (4, PlanReport(), True, 0),
+        (4, None, True, 4),  # nobody knows
+        (4, None, False, 0),
+    ],
+)
+def test_storms_in_a_row_are_counted(before: int, report: PlanReport | None, storms: int, *, is_tracked: bool) -> None:
+    plan = Plan(plan_id=PLAN, created_ms=1, tasks=(), storms=before)
+    assert storms_after(plan, report, is_tracked=is_tracked) == storms
+    assert storms_after(None, report, is_tracked=is_tracked) == 0

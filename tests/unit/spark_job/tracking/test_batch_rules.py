@@ -1,0 +1,75 @@
+"""Which rows wait or may not be tried: by the plan, by what waits outside it, and by what has failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_job.tracking.batch_rules import ShardRules, failure_rules, plan_rules
+from spark_job.tracking.failed_record import FailedRecord, Outcome
+from state.plan import Plan, PlannedRetry, ShardSlice, TaskPlan
+from state.position import Position
+from state.report import OnFailure
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState, UnresolvedRecord
+
+
+def plan(*retries: PlannedRetry) -> Plan:
+    one = ShardSlice(shard_id="s", position=Position.after(SequenceNumber(99)), max_records=10, retries=retries)
+    return Plan(plan_id="1-a", created_ms=0, tasks=(TaskPlan(shards=(one,), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1),))
+
+
+def planned(first: int, last: int | None = None, **more: Any) -> PlannedRetry:
+    return PlannedRetry(first=SequenceNumber(first), last=SequenceNumber(last) if last else None, attempts=1, **more)
+
+
+def states(*rows: tuple[int, str | None]) -> dict[str, ShardState]:
+    waiting = tuple(
+        UnresolvedRecord(first=SequenceNumber(first), last=SequenceNumber(first), attempts=1, due_ms=0, key=key)
+        for first, key in rows
+    )
+    return {"s": ShardState(shard_id="s", read_position=Position.after(SequenceNumber(99)), unresolved=waiting)}
+
+
+def test_a_plan_without_retries_has_no_rules() -> None:
+    assert plan_rules(plan(), {}, OnFailure.BLOCK_KEY) == {}
+
+
+def test_rows_up_to_the_last_planned_retry_are_retries() -> None:
+    assert plan_rules(plan(planned(3), planned(7, 9)), {}, OnFailure.CONTINUE) == {"s": ShardRules(last_retry=(9, 0))}
+
+
+def test_exhausted_retries_are_told_from_the_others() -> None:
+    rules = plan_rules(plan(planned(3, exhausted=True), planned(5), planned(7, 9, exhausted=True)), {}, OnFailure.CONTINUE)["s"]
+    told = {number: rules.outcome((number, 0), None) for number in (3, 4, 5, 7, 8, 9, 10)}
+    assert [number for number, outcome in told.items() if outcome is Outcome.EXHAUSTED] == [3, 7, 8, 9]
+    assert {told[number] for number in (4, 5, 10)} == {None}
+
+
+def test_a_key_that_waits_outside_the_plan_blocks_its_later_rows_only() -> None:
+    rules = plan_rules(plan(planned(3)), states((3, "a"), (5, "b")), OnFailure.BLOCK_KEY)["s"]
+    assert rules.outcome((4, 0), "b") is None
+    assert rules.outcome((6, 0), "b") is Outcome.BLOCKED
+    assert rules.outcome((6, 0), "a") is None
+
+
+def test_a_range_without_a_key_blocks_all_that_is_later() -> None:
+    rules = plan_rules(plan(), states((5, None)), OnFailure.BLOCK_KEY)["s"]
+    assert rules.outcome((6, 0), "a") is Outcome.BLOCKED
+    assert rules.outcome((4, 0), "a") is None
+
+
+def test_nothing_waits_where_everything_goes_on() -> None:
+    assert plan_rules(plan(), states((5, None)), OnFailure.CONTINUE) == {}
+
+
+def failed(number: int, outcome: Outcome = Outcome.RETRY, key: str | None = "k") -> FailedRecord:
+    return FailedRecord(
+        message_id=f"s:{number}:1", shard_id="s", sequence=SequenceNumber(number), attempt=1, outcome=outcome, key=key
+    )
+
+
+def test_failures_block_their_key_or_their_shard_and_rejected_records_nothing() -> None:
+    records = [failed(7), failed(5), failed(6, key="l"), failed(1, Outcome.REJECT)]
+    assert failure_rules(records, OnFailure.CONTINUE) == {}
+    assert failure_rules(records, OnFailure.BLOCK_KEY) == {"s": ShardRules(keys={"k": (5, 0), "l": (6, 0)})}
+    assert failure_rules(records, OnFailure.BLOCK_SHARD) == {"s": ShardRules(waits_after=(5, 0))}

@@ -1,0 +1,65 @@
+"""The arguments of `tracked` are checked at once, and an error names the argument, its value and what to give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kinesis_spout.errors import ConfigError
+from spark_job import DeadLetter, KinesisSource
+from spark_job.tracking.options import OnExhausted, TrackOptions
+from state.report import OnFailure
+
+SOURCE = KinesisSource(stream="orders", application="orders-etl", zookeeper="localhost:2181")
+DEAD = DeadLetter("parquet", path="dead")
+
+
+def check(**changes: Any) -> TrackOptions:
+    defaults: dict[str, Any] = {
+        "dead_letter": DEAD,
+        "retry_limit": 3,
+        "retry_first_delay": "1s",
+        "retry_max_delay": "5m",
+        "retry_max_age": None,
+        "on_failure": "continue",
+        "on_exhausted": "dead_letter",
+        "bisect": False,
+    }
+    return TrackOptions.check(**(defaults | changes))
+
+
+def test_good_arguments_become_a_policy() -> None:
+    options = check(retry_limit=0, retry_first_delay=0.5, retry_max_delay="2m", retry_max_age="1h", on_failure="block_key")
+    retry = options.policy.retry
+    assert (retry.retry_limit, retry.first_delay_ms, retry.max_delay_ms, retry.max_age_ms) == (0, 500, 120_000, 3_600_000)
+    assert options.policy.on_failure is OnFailure.BLOCK_KEY
+    assert check(dead_letter=None, on_exhausted="stop").on_exhausted is OnExhausted.STOP
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"retry_limit": -1}, r"retry_limit of tracked\(\.\.\.\) is -1; give a whole number"),
+        ({"retry_limit": 1.5}, r"retry_limit of tracked\(\.\.\.\) is 1\.5"),
+        ({"retry_limit": True}, "retry_limit"),
+        ({"retry_first_delay": "soon"}, r"retry_first_delay of tracked\(\.\.\.\) is 'soon'; give a duration"),
+        ({"retry_max_delay": "500ms"}, "at least retry_first_delay"),
+        ({"retry_max_age": 0}, "retry_max_age"),
+        ({"on_failure": "block-key"}, "on_failure.*did you mean block_key"),
+        ({"on_exhausted": "forget"}, "give one of dead_letter, drop, stop"),
+        ({"dead_letter": None}, r'dead_letter .* is missing.*DeadLetter\("parquet", path=\.\.\.\)'),
+        ({"dead_letter": "s3://dead"}, "give a DeadLetter"),
+        ({"on_exhausted": "drop"}, "nothing would be written to dead_letter"),
+        ({"bisect": "yes"}, "bisect"),
+        ({"bisect": True, "on_failure": "block_shard"}, "keep no order"),
+    ],
+)
+def test_a_bad_argument_is_named_with_what_to_give(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        check(**changes)
+
+
+def test_the_source_checks_before_anything_is_read() -> None:
+    with pytest.raises(ConfigError, match="dead_letter"):
+        SOURCE.tracked(print)

@@ -1,0 +1,240 @@
+"""Calling a user's function for each row of Arrow batches: what it returns, what it raises, and what has to wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from kinesis_spout.errors import ConfigError
+from scheme.errors import MalformedRecordError
+from spark_job.rows import ARROW_SCHEMA
+from spark_job.tracking.batch_content import BatchContentError
+from spark_job.tracking.batch_rules import ShardRules
+from spark_job.tracking.failed_record import Outcome, key_hash
+from spark_job.tracking.outcomes import Reject, Retry
+from spark_job.tracking.record_mapping import RecordMapper, records_of
+from spark_job.tracking.record_note import NOTE, SUMMARY
+from spark_job.tracking.row_output import OutputColumn, OutputColumns
+from state.report import OnFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scheme.record import Record
+
+VALUES: tuple[Any, ...] = ("a", 1.0)
+ARRIVAL = datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=UTC)
+COLUMNS = OutputColumns((OutputColumn("id", pa.string(), "string", required=True), OutputColumn("total", pa.float64(), "double")))
+
+
+def rows(*numbers: int, shard: str = "s", key: Callable[[int], str] = str, attempt: int = 1) -> pa.RecordBatch:
+    entries = [
+        ("orders", shard, str(n), 0, key(n), f"payload {n}".encode(), ARRIVAL, attempt, f"{shard}:{n}:{attempt}") for n in numbers
+    ]
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*entries, strict=True), ARROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+@dataclass
+class Mapped:
+    output: list[dict[str, Any]]
+    notes: list[dict[str, Any]]
+    summaries: list[dict[str, Any]]
+
+    def failed(self) -> dict[int, tuple[Outcome, str | None]]:
+        return {int(note["sequenceNumber"]): (Outcome(note["outcome"]), note["reason"]) for note in self.notes}
+
+
+def mapped(
+    function: Callable[[Record], object],
+    *batches: pa.RecordBatch,
+    rules: dict[str, ShardRules] | None = None,
+    on_failure: OnFailure = OnFailure.CONTINUE,
+) -> Mapped:
+    mapper = RecordMapper(function=function, columns=COLUMNS, rules=rules or {}, on_failure=on_failure)
+    found = [row for batch in mapper(iter(batches)) for row in batch.to_pylist()]
+    notes = [row[NOTE] for row in found if row[NOTE] is not None]
+    output = [{"id": row["id"], "total": row["total"]} for row in found if row[NOTE] is None]
+    return Mapped(output, [n for n in notes if n["outcome"] != SUMMARY], [n for n in notes if n["outcome"] == SUMMARY])
+
+
+def number(record: Record) -> int:
+    return int(record.sequence_number)
+
+
+def one_row(record: Record) -> dict[str, Any]:
+    return {"id": record.message_id, "total": 1.0}
+
+
+def test_a_row_is_a_record_with_all_of_its_fields() -> None:
+    (record,) = records_of(rows(7, attempt=2))
+    assert (record.stream_name, record.shard_id, record.sequence_number, record.partition_key) == ("orders", "s", "7", "7")
+    assert (record.data, record.sub_sequence_number, record.attempt, record.message_id) == (b"payload 7", 0, 2, "s:7:2")
+    assert record.approximate_arrival_ms == int(ARRIVAL.timestamp() * 1000)
+
+
+@dataclass
+class Order:
+    id: str
+    total: float | None
+
+
+@pytest.mark.parametrize(
+    ("output", "count"),
+    [
+        ({"id": "a", "total": 1}, 1),
+        (("a", 1.0), 1),
+        (Row(id="a", total=1.0), 1),
+        (Row(*VALUES), 1),
+        (Order("a", 1.0), 1),
+        ([{"id": "a", "total": 1.0}, ("a", 1.0)], 2),
+        (iter([Order("a", 1.0)]), 1),
+        ([], 0),
+        (None, 0),
+    ],
+)
+def test_a_function_may_return_one_row_or_several_or_none(output: object, count: int) -> None:
+    found = mapped(lambda _: output, rows(1))
+    assert found.output == [{"id": "a", "total": 1.0}] * count
+    assert found.notes == []
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ({"id": "a"}, "the function's output has no column total"),
+        ({"id": "a", "total": 1.0, "more": 1}, "has a column more that its schema lacks"),
+        ({"id": 1, "total": 1.0}, "column id of the function's output is an int that does not fit string"),
+        ({"id": "a", "total": "secret"}, "column total of the function's output is a str that does not fit double"),
+        ({"id": None, "total": 1.0}, "column id of the function's output is None, and the schema says NOT NULL"),
+        (("a",), "a tuple of 1; the schema has 2 columns"),
+        ("secret", "the function returned a str; it may return a dict"),
+        (5, "the function returned an int"),
+        ([{"id": "a", "total": 1.0}, 5], "the function returned an int among its rows"),
+        ([{"id": "a", "total": 1.0}, {"id": "a"}], "has no column total"),
+    ],
+)
+def test_a_wrong_output_is_its_records_failure_with_a_reason_that_holds_no_value(output: object, reason: str) -> None:
+    """The records beside it are not touched, in a function's own order."""
+    for on_failure in OnFailure:
+        found = mapped(
+            lambda record: output if number(record) == 2 else one_row(record), rows(1, 2, 3, key=str), on_failure=on_failure
+        )
+        outcome, told = found.failed()[2]
+        assert outcome is Outcome.RETRY
+        assert told is not None
+        assert reason in told
+        assert "secret" not in told
+        blocked = on_failure is OnFailure.BLOCK_SHARD
+        assert [row["id"] for row in found.output] == (["s:1:1"] if blocked else ["s:1:1", "s:3:1"])
+
+
+def test_what_a_function_raises_is_its_records_outcome() -> None:
+    def function(record: Record) -> object:
+        match number(record):
+            case 1:
+                raise Reject("negative total")
+            case 2:
+                raise Retry("no rates yet", after_s=60)
+            case 3:
+                raise MalformedRecordError("not valid UTF-8", message_id=record.message_id)
+            case 4:
+                return (one_row(record) if n == 0 else {"a": 1}["key"] for n in range(2))
+        return one_row(record)
+
+    found = mapped(function, rows(1, 2, 3, 4, 5))
+    assert found.failed() == {
+        1: (Outcome.REJECT, "negative total"),
+        2: (Outcome.RETRY, "no rates yet"),
+        3: (Outcome.REJECT, "not valid UTF-8"),
+        4: (Outcome.RETRY, "KeyError: 'key'"),
+    }
+    assert [note["afterS"] for note in found.notes] == [None, 60.0, None, None]
+    assert [row["id"] for row in found.output] == ["s:5:1"]
+
+
+def test_a_failed_record_is_kept_as_it_was_with_its_place_in_its_shard() -> None:
+    def function(record: Record) -> object:
+        return one_row(record) if number(record) != 4 else 1 / 0
+
+    found = mapped(function, rows(1, 2), rows(3, 4))
+    (note,) = found.notes
+    assert (note["messageId"], note["data"], note["partitionKey"], note["ordinal"]) == ("s:4:1", b"payload 4", "4", 3)
+    assert note["approximateArrivalTimestamp"] == ARRIVAL
+
+
+def test_summaries_count_new_rows_and_retries_of_each_shard() -> None:
+    rules = {"s": ShardRules(last_retry=(20, 0))}
+    mixed = pa.Table.from_batches([rows(9, 20, 100, 101), rows(7, 8, shard="t")]).combine_chunks().to_batches()[0]
+    found = mapped(one_row, mixed, rows(9, shard="t"), rules=rules)
+    told = [(s["shardId"], s["newCount"], s["newFirst"], s["newLast"], s["retryRows"]) for s in found.summaries]
+    assert told == [("s", 2, "100", "101", 2), ("t", 2, "7", "8", 0), ("t", 1, "9", "9", 0)]
+    assert len({summary["run"] for summary in found.summaries}) == 1
+
+
+def test_two_evaluations_have_two_stamps() -> None:
+    assert mapped(one_row, rows(1)).summaries[0]["run"] != mapped(one_row, rows(1)).summaries[0]["run"]
+
+
+def test_later_rows_of_a_failed_key_are_not_tried() -> None:
+    """Over Arrow batches; those of other keys, and of the same key in another shard, go on."""
+    called: list[str] = []
+
+    def function(record: Record) -> object:
+        called.append(record.message_id)
+        return 1 / 0 if number(record) == 2 else one_row(record)
+
+    parity = lambda n: f"key {n % 2}"  # noqa: E731  # shorter than a function here
+    found = mapped(
+        function,
+        rows(1, 2, 3, 4, key=parity),
+        rows(6, key=parity),
+        rows(2, 4, shard="t", key=parity),
+        on_failure=OnFailure.BLOCK_KEY,
+    )
+    assert called == ["s:1:1", "s:2:1", "s:3:1", "t:2:1"]
+    blocked = [note["messageId"] for note in found.notes if note["outcome"] == Outcome.BLOCKED]
+    assert blocked == ["s:4:1", "s:6:1", "t:4:1"]
+    assert {note["key"] for note in found.notes} == {key_hash("key 0")}
+
+
+def test_a_rejected_record_blocks_nothing() -> None:
+    def function(record: Record) -> object:
+        if number(record) == 1:
+            raise Reject("bad")
+        return one_row(record)
+
+    assert len(mapped(function, rows(1, 2, 3), on_failure=OnFailure.BLOCK_SHARD).output) == 2
+
+
+def test_exhausted_rows_are_not_tried() -> None:
+    rules = {"s": ShardRules(last_retry=(2, 0), exhausted=(((1, 0), (1, 0)),))}
+    found = mapped(one_row, rows(1, 2, 3), rules=rules)
+    assert found.failed() == {1: (Outcome.EXHAUSTED, None)}
+    assert [row["id"] for row in found.output] == ["s:2:1", "s:3:1"]
+
+
+def test_rows_out_of_order_are_refused_where_order_matters() -> None:
+    with pytest.raises(BatchContentError, match="repartition"):
+        mapped(one_row, rows(2, 1), on_failure=OnFailure.BLOCK_KEY)
+    assert len(mapped(one_row, rows(2, 1)).output) == 2
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_ends_a_process_is_no_records_failure(error: type[BaseException]) -> None:
+    def function(_: Record) -> object:
+        raise error
+
+    with pytest.raises(error):
+        mapped(function, rows(1))
+
+
+@pytest.mark.parametrize("names", [[], ["id", "ID"]])
+def test_a_schema_without_columns_or_with_one_twice_is_refused(names: Sequence[str]) -> None:
+    with pytest.raises(ConfigError, match=r"schema given to batch\.map_records"):
+        OutputColumns(tuple(OutputColumn(name, pa.string(), "string") for name in names))
