@@ -1,10 +1,12 @@
-"""What the acker costs: a word count with it and without it, on the same lines, in one run. No Kinesis is needed.
+"""What the acker costs: a word count with it and without it, on the same lines, in one run. No
+Kinesis is needed.
 
     python benchmarks/acker.py [--records N] [--words W] [--rounds R] [--json]
 
-Both jobs split each line into words, count the words, and write the counts to parquet files; the records are kept in memory
-before, as those of a tracked batch are. The jobs take turns, and the best round of each counts. A third
-measurement has one row lost on the way: then the acker compares record by record, and in a word count nearly all fail together.
+Both jobs split each line into words, count the words, and write the counts to parquet files; the
+records are kept in memory before, as those of a tracked batch are. The jobs take turns, and the
+best round of each counts. A third measurement has one row lost on the way: then the acker compares
+record by record, and in a word count nearly all fail together.
 """
 
 from __future__ import annotations
@@ -46,12 +48,16 @@ def lines(spark: SparkSession, records: int, words: int) -> DataFrame:
         "sequenceNumber": "cast(id + 1 as string)",
         "subSequenceNumber": "0L",
         "partitionKey": "cast(id as string)",
-        "data": "encode(concat_ws(' ', " + ", ".join(word.replace("rand(n)", f"rand({n})") for n in range(words)) + "), 'UTF-8')",
+        "data": "encode(concat_ws(' ', "
+        + ", ".join(word.replace("rand(n)", f"rand({n})") for n in range(words))
+        + "), 'UTF-8')",
         "approximateArrivalTimestamp": "timestamp'2026-01-01 00:00:00'",
         "attempt": "1",
         "messageId": "concat('shardId-00000000000', cast(id % 4 as string), ':', cast(id + 1 as string), ':1')",
     }
-    return spark.range(0, records, 1, 2).selectExpr(*(f"{columns[name]} AS {name}" for name in ARROW_SCHEMA.names))
+    return spark.range(0, records, 1, 2).selectExpr(
+        *(f"{columns[name]} AS {name}" for name in ARROW_SCHEMA.names)
+    )
 
 
 def with_words(frame: DataFrame) -> DataFrame:
@@ -71,7 +77,9 @@ def with_acker(batch: TrackedBatch, path: str) -> None:
 
 def with_a_lost_row(batch: TrackedBatch, path: str) -> None:
     anchored = acker.anchor(batch).where("NOT (sequenceNumber = '1')")
-    counts = acker.merge(acker.split(with_words(anchored), "words", "word"), "word", F.count("*").alias("n"))
+    counts = acker.merge(
+        acker.split(with_words(anchored), "words", "word"), "word", F.count("*").alias("n")
+    )
     acker.settle((counts, lambda frame: frame.write.mode("overwrite").parquet(path)))
 
 
@@ -86,8 +94,14 @@ def seconds(job: Callable[[TrackedBatch, str], None], frame: BatchFrame, path: s
 
 def measure(records: int, words: int, rounds: int, directory: Path) -> dict[str, Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
-    builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.memory", "2g")
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+    )
+    builder = builder.config("spark.sql.shuffle.partitions", "2").config(
+        "spark.driver.memory", "2g"
+    )
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     try:
         frame = BatchFrame(lines(spark, records, words))
@@ -99,7 +113,10 @@ def measure(records: int, words: int, rounds: int, directory: Path) -> dict[str,
                 if round_:  # the first one warms up
                     times[name].append(took)
         lost_s = seconds(with_a_lost_row, frame, str(directory / "lost"))
-        same = [spark.read.parquet(str(directory / name)).agg(F.count("*"), F.sum("n")).collect() for name in times]
+        same = [
+            spark.read.parquet(str(directory / name)).agg(F.count("*"), F.sum("n")).collect()
+            for name in times
+        ]
         assert same[0] == same[1], f"the two counted differently: {same}"
     finally:
         spark.stop()
@@ -116,7 +133,9 @@ def measure(records: int, words: int, rounds: int, directory: Path) -> dict[str,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--words", type=int, default=10, help="words a record (default 10)")
     parser.add_argument("--rounds", type=int, default=5)

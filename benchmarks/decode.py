@@ -1,9 +1,11 @@
-"""GetRecords bodies to Arrow: our decoder beside botocore's own parser, on the same bodies, in one run.
+"""GetRecords bodies to Arrow: our decoder beside botocore's own parser, on the same bodies, in one
+run.
 
     python benchmarks/decode.py [--json] [--rounds N]
 
-MB are payload (decoded record data) in millions of bytes. botocore's side ends with the records as dicts, as boto3 returns
-them; ours ends with an Arrow record batch. The best of the rounds counts, on one core.
+MB are payload (decoded record data) in millions of bytes. botocore's side ends with the records as
+dicts, as boto3 returns them; ours ends with an Arrow record batch. The best of the rounds counts,
+on one core.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from kinesis_spout.service.get_records_decoder import decode_get_records
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# record size in bytes: records per body (the service sends at most 10,000 records, and 10 MB) and the speed-up aimed at
+# record size in bytes: records per body (the service sends at most 10,000 records, and 10 MB) and
+# the speed-up aimed at
 CASES = {100: (10_000, 20.0), 1_024: (9_000, 8.0), 10_240: (1_000, None)}
 
 
@@ -43,11 +46,15 @@ def make_body(record_bytes: int, count: int) -> bytes:
         }
         for i in range(count)
     ]
-    return json.dumps({"Records": records, "NextShardIterator": "A" * 200, "MillisBehindLatest": 0}).encode()
+    return json.dumps(
+        {"Records": records, "NextShardIterator": "A" * 200, "MillisBehindLatest": 0}
+    ).encode()
 
 
 def botocore_parse() -> Callable[[bytes], Any]:
-    shape: Any = get_session().get_service_model("kinesis").operation_model("GetRecords").output_shape
+    shape: Any = (
+        get_session().get_service_model("kinesis").operation_model("GetRecords").output_shape
+    )
     parser = JSONParser()
     return lambda body: parser.parse({"body": body, "status_code": 200, "headers": {}}, shape)
 
@@ -80,19 +87,31 @@ def measure(record_bytes: int, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Compare the GetRecords decoder with botocore's parser.")
+    parser = argparse.ArgumentParser(
+        description="Compare the GetRecords decoder with botocore's parser."
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of botocore; ours runs four times as many (default 5)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=5,
+        help="rounds of botocore; ours runs four times as many (default 5)",
+    )
     arguments = parser.parse_args()
     results = [measure(record_bytes, max(1, arguments.rounds)) for record_bytes in CASES]
     if arguments.json:
         print(json.dumps({"benchmark": "decode", "results": results}))
         return
-    print(f"{'record':>8} {'ours MB/s':>10} {'records/s':>12} {'botocore MB/s':>14} {'records/s':>12} {'faster':>8}")
+    print(
+        f"{'record':>8} {'ours MB/s':>10} {'records/s':>12} {'botocore MB/s':>14} "
+        f"{'records/s':>12} {'faster':>8}"
+    )
     for row in results:
         print(
-            f"{row['record_bytes']:>7}B {row['ours_mb_per_s']:>10} {row['ours_records_per_s']:>12,} "
-            f"{row['botocore_mb_per_s']:>14} {row['botocore_records_per_s']:>12,} {row['times_faster']:>7}x"
+            f"{row['record_bytes']:>7}B {row['ours_mb_per_s']:>10} "
+            f"{row['ours_records_per_s']:>12,} "
+            f"{row['botocore_mb_per_s']:>14} {row['botocore_records_per_s']:>12,} "
+            f"{row['times_faster']:>7}x"
         )
 
 

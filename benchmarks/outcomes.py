@@ -1,12 +1,14 @@
-"""What tracking record by record costs: `map_records` beside Spark's plain mapInArrow with the same function, in one run.
+"""What tracking record by record costs: `map_records` beside Spark's plain mapInArrow with the same
+function, in one run.
 
     python benchmarks/outcomes.py [--records N] [--rounds N] [--json]
 
-Both jobs read the same stream from the same local server with the same source, make the same `Record` of each row, call the same
-function, and write its rows as parquet. The plain one acks whole batches; the tracked one keeps each record's outcome,
-writes a report per batch, and has 1 % of its records fail for good if `--failing` is given. The rounds alternate, and
-the ratio is that of the sums of all batches' durations. The server (FakeKinesis) runs in a process of its own and shares the
-machine.
+Both jobs read the same stream from the same local server with the same source, make the same
+`Record` of each row, call the same function, and write its rows as parquet. The plain one acks
+whole batches; the tracked one keeps each record's outcome, writes a report per batch, and has 1 %
+of its records fail for good if `--failing` is given. The rounds alternate, and the ratio is that of
+the sums of all batches' durations. The server (FakeKinesis) runs in a process of its own and shares
+the machine.
 """
 
 from __future__ import annotations
@@ -58,7 +60,12 @@ def serve(records: int, failing: bool, pipe: Connection) -> None:  # noqa: FBT00
     fake.create(STREAM, shards=SHARDS)
     for n in range(records):
         total = -1.0 if failing and n % 100 == 0 else n / 7
-        order = {"id": n, "total": total, "customer": f"customer {n % 1000}", "note": "as ordered by telephone"}
+        order = {
+            "id": n,
+            "total": total,
+            "customer": f"customer {n % 1000}",
+            "note": "as ordered by telephone",
+        }
         fake.put(STREAM, f"key {n}", json.dumps(order).encode())
     with FakeKinesisServer(fake) as server:
         pipe.send(server.endpoint_url)
@@ -69,7 +76,9 @@ def serve(records: int, failing: bool, pipe: Connection) -> None:  # noqa: FBT00
 
 
 def plain_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What one writes without map_records: the same record objects, the same function, rows as Arrow."""
+    """What one writes without map_records: the same record objects, the same function, rows as
+    Arrow.
+    """
     for batch in batches:
         rows = []
         for record in records_of(batch):
@@ -82,7 +91,9 @@ def plain_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def plain(out: str) -> Callable[[DataFrame, int], None]:
     def process(batch: DataFrame, batch_id: int) -> None:
-        batch.mapInArrow(plain_rows, SCHEMA).write.mode("overwrite").parquet(f"{out}/batch={batch_id}")
+        batch.mapInArrow(plain_rows, SCHEMA).write.mode("overwrite").parquet(
+            f"{out}/batch={batch_id}"
+        )
 
     return process
 
@@ -94,7 +105,9 @@ def tracked(source: KinesisSource, out: str) -> Callable[[DataFrame, int], None]
     return source.tracked(process, dead_letter=DeadLetter("parquet", path=f"{out}-dead"))
 
 
-def run(spark: SparkSession, endpoint_url: str, zookeeper: str, directory: Path, *, is_tracked: bool) -> tuple[int, float]:
+def run(
+    spark: SparkSession, endpoint_url: str, zookeeper: str, directory: Path, *, is_tracked: bool
+) -> tuple[int, float]:
     """Rows read, and seconds of all batches together, of one AvailableNow query."""
     source = KinesisSource(
         stream=STREAM,
@@ -109,8 +122,14 @@ def run(spark: SparkSession, endpoint_url: str, zookeeper: str, directory: Path,
         max_records_per_shard=50_000,
     )
     out = str(directory / "out")
-    writer = source.read_stream(spark).writeStream.foreachBatch(tracked(source, out) if is_tracked else plain(out))
-    query = writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True).start()
+    writer = source.read_stream(spark).writeStream.foreachBatch(
+        tracked(source, out) if is_tracked else plain(out)
+    )
+    query = (
+        writer.option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination()
     batches = [json.loads(progress.json) for progress in query.recentProgress]
     return sum(b["numInputRows"] for b in batches), sum(b["batchDuration"] for b in batches) / 1000
@@ -118,7 +137,9 @@ def run(spark: SparkSession, endpoint_url: str, zookeeper: str, directory: Path,
 
 def measure(records: int, rounds: int, directory: Path, *, failing: bool) -> dict[str, Any]:
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(records, failing, theirs), daemon=True)
+    server = multiprocessing.get_context("spawn").Process(
+        target=serve, args=(records, failing, theirs), daemon=True
+    )
     server.start()
     theirs.close()
     seconds = {True: 0.0, False: 0.0}
@@ -126,12 +147,18 @@ def measure(records: int, rounds: int, directory: Path, *, failing: bool) -> dic
         endpoint_url = ours.recv()
         zookeeper = embedded_zookeeper.ensure_running(directory / "zookeeper")
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+        builder = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.log.level", "ERROR")
+        )
         spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
         for number in range(rounds + 1):
             for is_tracked in (False, True) if number % 2 else (True, False):
                 name = f"round-{number}-{'tracked' if is_tracked else 'plain'}"
-                rows, spent_s = run(spark, endpoint_url, zookeeper, directory / name, is_tracked=is_tracked)
+                rows, spent_s = run(
+                    spark, endpoint_url, zookeeper, directory / name, is_tracked=is_tracked
+                )
                 if rows < records:
                     raise SystemExit(f"{name} read {rows} of {records} records")
                 seconds[is_tracked] += spent_s if number else 0  # the first round warms up
@@ -153,10 +180,14 @@ def measure(records: int, rounds: int, directory: Path, *, failing: bool) -> dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--records", type=int, default=400_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--failing", action="store_true", help="1 %% of the records are rejected and dead-lettered")
+    parser.add_argument(
+        "--failing", action="store_true", help="1 %% of the records are rejected and dead-lettered"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kinesis-spout-benchmark-") as directory:
@@ -164,7 +195,10 @@ def main() -> None:
     if options.json:
         print(json.dumps(found))
         return
-    print(f"{found['records']:,} records, {found['rounds']} rounds of each" + (", 1 % rejected" if found["failing"] else ""))
+    print(
+        f"{found['records']:,} records, {found['rounds']} rounds of each"
+        + (", 1 % rejected" if found["failing"] else "")
+    )
     print(f"mapInArrow, whole batches acked   {found['plain_records_per_s']:>10,} records/s")
     print(f"map_records, each record tracked  {found['tracked_records_per_s']:>10,} records/s")
     print(f"cost of tracking                  {found['cost_percent']:>10} % (aim: at most 15)")

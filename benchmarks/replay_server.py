@@ -1,6 +1,8 @@
-"""A server that answers as Kinesis does from bodies made beforehand, so that a measurement is not one of the server.
+"""A server that answers as Kinesis does from bodies made beforehand, so that a measurement is not
+one of the server.
 
-It knows one stream, its shards and their records, which do not change; limits, retention and faults there are none.
+It knows one stream, its shards and their records, which do not change; limits, retention and faults
+there are none.
 """
 
 from __future__ import annotations
@@ -41,7 +43,11 @@ def make_pages(records: int, size: int, seed: int, first_ms: int) -> list[bytes]
             }
             for i in range(min(PAGE, records - first))
         ]
-        pages.append(json.dumps({"Records": rows, "MillisBehindLatest": max(0, records - first - PAGE)})[:-1].encode())
+        pages.append(
+            json.dumps({"Records": rows, "MillisBehindLatest": max(0, records - first - PAGE)})[
+                :-1
+            ].encode()
+        )
     return pages
 
 
@@ -76,7 +82,9 @@ class ReplayedStream:
         if action == "ListShards":
             return {"Shards": self._shards()}
         if action == "DescribeStream":
-            return {"StreamDescription": {**stream, "Shards": self._shards(), "HasMoreShards": False}}
+            return {
+                "StreamDescription": {**stream, "Shards": self._shards(), "HasMoreShards": False}
+            }
         return {"StreamDescriptionSummary": {**stream, "OpenShardCount": len(self.pages)}}
 
     def _shards(self) -> list[dict[str, Any]]:
@@ -86,7 +94,9 @@ class ReplayedStream:
                 "ShardId": f"shardId-{n:012d}",
                 "HashKeyRange": {
                     "StartingHashKey": str(n * step),
-                    "EndingHashKey": str((n + 1) * step - 1 if n + 1 < len(self.pages) else 2**128 - 1),
+                    "EndingHashKey": str(
+                        (n + 1) * step - 1 if n + 1 < len(self.pages) else 2**128 - 1
+                    ),
                 },
                 "SequenceNumberRange": {"StartingSequenceNumber": str(FIRST_NUMBER - 1)},
             }
@@ -102,7 +112,8 @@ def _handler(stream: ReplayedStream) -> type[BaseHTTPRequestHandler]:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
             body = stream.answer(self.headers["X-Amz-Target"].partition(".")[2], asked)
             head = (
-                f"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.1\r\nx-amzn-RequestId: 1\r\n"
+                "HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.1\r\nx-amzn-RequestId: "
+                "1\r\n"
                 f"Date: {formatdate(usegmt=True)}\r\nContent-Length: {len(body)}\r\n\r\n"
             )
             self.wfile.write(head.encode() + body)
@@ -127,11 +138,17 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def serve(shards: int, records: int, size: int, pipe: Connection, cores: Collection[int] = ()) -> None:
-    """The server's process, on these cores: make the bodies, tell the address, end when the pipe closes."""
+def serve(
+    shards: int, records: int, size: int, pipe: Connection, cores: Collection[int] = ()
+) -> None:
+    """The server's process, on these cores: make the bodies, tell the address, end when the pipe
+    closes.
+    """
     if cores:
         os.sched_setaffinity(0, cores)
-    with _Server(("127.0.0.1", 0), _handler(ReplayedStream("benchmark", shards, records, size))) as server:
+    with _Server(
+        ("127.0.0.1", 0), _handler(ReplayedStream("benchmark", shards, records, size))
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         pipe.send(f"http://127.0.0.1:{server.server_port}")
         try:

@@ -1,11 +1,13 @@
-"""What a split under load does to the records of its keys: how long nothing of them comes, at a trigger of a second.
+"""What a split under load does to the records of its keys: how long nothing of them comes, at a
+trigger of a second.
 
     python -m benchmarks.reshard [--per-second N] [--trigger S] [--json]
 
-A producer puts records on LocalStack's Kinesis (its pip runtime: `make setup-test`), at a steady rate, while Spark reads with a
-trigger of one second; then the shard that they go to is split. Each record carries the time of its put. Printed are the longest
-time between two batches with such records, before the split and over it, and how old the oldest record was when it came.
-Everything shares one machine.
+A producer puts records on LocalStack's Kinesis (its pip runtime: `make setup-test`), at a steady
+rate, while Spark reads with a trigger of one second; then the shard that they go to is split. Each
+record carries the time of its put. Printed are the longest time between two batches with such
+records, before the split and over it, and how old the oldest record was when it came. Everything
+shares one machine.
 """
 
 from __future__ import annotations
@@ -35,7 +37,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 STREAM = "benchmark"
-ACCESS: dict[str, Any] = {"region_name": "us-east-1", "aws_access_key_id": "benchmark", "aws_secret_access_key": "benchmark"}
+ACCESS: dict[str, Any] = {
+    "region_name": "us-east-1",
+    "aws_access_key_id": "benchmark",
+    "aws_secret_access_key": "benchmark",
+}
 WARM_UP_S, STEADY_S, AFTER_S, CATCH_UP_S = 15.0, 10.0, 15.0, 30.0
 
 
@@ -52,9 +58,13 @@ class Seen:
             self.batches.append((time.monotonic(), len(puts), min(puts)))
 
     def between(self, since_s: float, until_s: float) -> dict[str, float]:
-        """Seconds: the longest time between two batches with records, and the greatest age of a record that came."""
+        """Seconds: the longest time between two batches with records, and the greatest age of a
+        record that came.
+        """
         times = [came_s for came_s, _, _ in self.batches]
-        gaps = [later - one for one, later in pairwise(times) if later >= since_s and one <= until_s]
+        gaps = [
+            later - one for one, later in pairwise(times) if later >= since_s and one <= until_s
+        ]
         ages = [came_s - put_s for came_s, _, put_s in self.batches if since_s <= came_s <= until_s]
         return {"gap": round(max(gaps), 2), "oldest": round(max(ages), 2)}
 
@@ -66,19 +76,30 @@ class Seen:
 def produce(client: Any, per_second: int, ending: threading.Event, put: list[int]) -> None:
     """Ten requests a second, until told to end."""
     while not ending.wait(0.1):
-        entries = [{"Data": repr(time.monotonic()).encode(), "PartitionKey": f"key {n}"} for n in range(per_second // 10)]
+        entries = [
+            {"Data": repr(time.monotonic()).encode(), "PartitionKey": f"key {n}"}
+            for n in range(per_second // 10)
+        ]
         client.put_records(StreamName=STREAM, Records=entries)
         put[0] += len(entries)
 
 
 def split(client: Any) -> None:
     (shard,) = client.list_shards(StreamName=STREAM)["Shards"]
-    client.split_shard(StreamName=STREAM, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(2**127))
+    client.split_shard(
+        StreamName=STREAM, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(2**127)
+    )
 
 
-def start_query(endpoint_url: str, zookeeper: str, directory: Path, trigger_s: float, seen: Seen) -> StreamingQuery:
+def start_query(
+    endpoint_url: str, zookeeper: str, directory: Path, trigger_s: float, seen: Seen
+) -> StreamingQuery:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+    )
     source = KinesisSource(
         stream=STREAM,
         application="reshard",
@@ -94,8 +115,12 @@ def start_query(endpoint_url: str, zookeeper: str, directory: Path, trigger_s: f
     return stream.trigger(processingTime=f"{trigger_s} seconds").start()
 
 
-def load(client: Any, query: StreamingQuery, per_second: int, seen: Seen) -> tuple[int, float, float]:
-    """Put records before and after a split, and wait until all have come: how many, when the split was, when the last put."""
+def load(
+    client: Any, query: StreamingQuery, per_second: int, seen: Seen
+) -> tuple[int, float, float]:
+    """Put records before and after a split, and wait until all have come: how many, when the split
+    was, when the last put.
+    """
     ending, put = threading.Event(), [0]
     producer = threading.Thread(target=produce, args=(client, per_second, ending, put))
     producer.start()
@@ -142,7 +167,9 @@ def measure(per_second: int, trigger_s: float, directory: Path) -> dict[str, Any
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--per-second", type=int, default=200)
     parser.add_argument("--trigger", type=float, default=1.0, help="seconds")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -154,8 +181,13 @@ def main() -> None:
         return
     before, over = found["before_s"], found["over_split_s"]
     print(f"{found['records']:,} records through a split, a trigger of {found['trigger_s']} s")
-    print(f"longest time without a record   {before['gap']:>6} s before, {over['gap']:>6} s over it")
-    print(f"age of the oldest as it came    {before['oldest']:>6} s before, {over['oldest']:>6} s over it")
+    print(
+        f"longest time without a record   {before['gap']:>6} s before, {over['gap']:>6} s over it"
+    )
+    print(
+        f"age of the oldest as it came    {before['oldest']:>6} s before, {over['oldest']:>6} s "
+        "over it"
+    )
     print(f"the gap in triggers             {found['gap_in_triggers']:>6} (aim: at most 3)")
 
 

@@ -1,10 +1,12 @@
-"""The Spark source end to end beside a plain boto3 loop: the same records from the same local server, in one run.
+"""The Spark source end to end beside a plain boto3 loop: the same records from the same local
+server, in one run.
 
     python benchmarks/spark_source.py [--records N] [--bytes B] [--json]
 
-Both read all shards from the start. The boto3 loop does nothing with a record but count it; Spark hands the rows to its
-noop sink, with every plan, published end and checkpoint going through a real ZooKeeper. Spark's start is not counted,
-its batches are. The server (FakeKinesis) runs in a process of its own and shares the machine with what is measured.
+Both read all shards from the start. The boto3 loop does nothing with a record but count it; Spark
+hands the rows to its noop sink, with every plan, published end and checkpoint going through a real
+ZooKeeper. Spark's start is not counted, its batches are. The server (FakeKinesis) runs in a process
+of its own and shares the machine with what is measured.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 STREAM, SHARDS, PAGE = "benchmark", 4, 10_000
-ACCESS: dict[str, Any] = {"region_name": "us-east-1", "aws_access_key_id": "benchmark", "aws_secret_access_key": "benchmark"}
+ACCESS: dict[str, Any] = {
+    "region_name": "us-east-1",
+    "aws_access_key_id": "benchmark",
+    "aws_secret_access_key": "benchmark",
+}
 
 
 def serve(records: int, size: int, pipe: Connection) -> None:
@@ -53,7 +59,9 @@ def boto3_loop(endpoint_url: str) -> tuple[int, float]:
     client = boto3.client("kinesis", endpoint_url=endpoint_url, **ACCESS)
     count, started = 0, time.perf_counter()
     for shard in client.list_shards(StreamName=STREAM)["Shards"]:
-        iterator = client.get_shard_iterator(StreamName=STREAM, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON")
+        iterator = client.get_shard_iterator(
+            StreamName=STREAM, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )
         answer = client.get_records(ShardIterator=iterator["ShardIterator"], Limit=PAGE)
         while answer["Records"]:
             count += len(answer["Records"])
@@ -61,8 +69,12 @@ def boto3_loop(endpoint_url: str) -> tuple[int, float]:
     return count, time.perf_counter() - started
 
 
-def spark_source(spark: SparkSession, endpoint_url: str, zookeeper: str, checkpoint: Path) -> tuple[int, float, int]:
-    """Records, seconds of all batches together, and batches, of one AvailableNow query to the noop sink."""
+def spark_source(
+    spark: SparkSession, endpoint_url: str, zookeeper: str, checkpoint: Path
+) -> tuple[int, float, int]:
+    """Records, seconds of all batches together, and batches, of one AvailableNow query to the noop
+    sink.
+    """
     source = KinesisSource(
         stream=STREAM,
         application=checkpoint.name,
@@ -77,23 +89,37 @@ def spark_source(spark: SparkSession, endpoint_url: str, zookeeper: str, checkpo
         max_records_per_shard=100_000_000,
         max_bytes_per_task="256MiB",
     )
-    writer = source.read_stream(spark).writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    writer = (
+        source.read_stream(spark)
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(checkpoint))
+    )
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     batches = [json.loads(progress.json) for progress in query.recentProgress]
-    return sum(b["numInputRows"] for b in batches), sum(b["batchDuration"] for b in batches) / 1000, len(batches)
+    return (
+        sum(b["numInputRows"] for b in batches),
+        sum(b["batchDuration"] for b in batches) / 1000,
+        len(batches),
+    )
 
 
 def measure(records: int, size: int, directory: Path) -> dict[str, Any]:
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(records, size, theirs), daemon=True)
+    server = multiprocessing.get_context("spawn").Process(
+        target=serve, args=(records, size, theirs), daemon=True
+    )
     server.start()
     theirs.close()
     try:
         endpoint_url = ours.recv()
         zookeeper = embedded_zookeeper.ensure_running(directory / "zookeeper")
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+        builder = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.log.level", "ERROR")
+        )
         spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
         spark_source(spark, endpoint_url, zookeeper, directory / "warm-up")
         plain, plain_s = boto3_loop(endpoint_url)
@@ -104,7 +130,9 @@ def measure(records: int, size: int, directory: Path) -> dict[str, Any]:
         server.join(10)
         embedded_zookeeper.stop(directory / "zookeeper")
     if not plain == rows == records:
-        raise SystemExit(f"the two did not read the same: boto3 {plain}, Spark {rows}, put {records}")
+        raise SystemExit(
+            f"the two did not read the same: boto3 {plain}, Spark {rows}, put {records}"
+        )
     spark_rate, boto3_rate = rows / rows_s, plain / plain_s
     return {
         "benchmark": "spark_source",
@@ -119,7 +147,9 @@ def measure(records: int, size: int, directory: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--bytes", type=int, default=100)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -129,8 +159,14 @@ def main() -> None:
     if options.json:
         print(json.dumps(found))
         return
-    print(f"{found['records']:,} records of {found['record_bytes']} bytes over {found['shards']} shards")
-    print(f"Spark source, noop sink   {found['spark_records_per_s']:>10,} records/s in {found['spark_batches']} batches")
+    print(
+        f"{found['records']:,} records of {found['record_bytes']} bytes over {found['shards']} "
+        "shards"
+    )
+    print(
+        f"Spark source, noop sink   {found['spark_records_per_s']:>10,} records/s in "
+        f"{found['spark_batches']} batches"
+    )
     print(f"plain boto3 loop          {found['boto3_records_per_s']:>10,} records/s")
     print(f"ratio                     {found['times_faster']:>10} x")
 

@@ -1,13 +1,15 @@
-"""The standalone spout beside a plain boto3 loop and the async-kinesis package, and its latency under a light load.
+"""The standalone spout beside a plain boto3 loop and the async-kinesis package, and its latency
+under a light load.
 
     python benchmarks/spout.py [--json] [--records N] [--rounds N] [--peer]
 
-Each reader is a process of its own, reads the same records from the same server on this machine and hands every payload to the
-same lines of code; a run counts only if all of them saw the same. Each reader has one core to itself and the server has the
-others, where there is more than one: threads on several cores, which may be two halves of one, would cost each other time. Given
-are records per second of processor time from when all is connected, which what else the machine does disturbs least. --peer
-installs async-kinesis in a place of its own (.tools) and takes part in the comparison. The latency is from before a put to after
-the ack, at some 20 puts a second.
+Each reader is a process of its own, reads the same records from the same server on this machine and
+hands every payload to the same lines of code; a run counts only if all of them saw the same. Each
+reader has one core to itself and the server has the others, where there is more than one: threads
+on several cores, which may be two halves of one, would cost each other time. Given are records per
+second of processor time from when all is connected, which what else the machine does disturbs
+least. --peer installs async-kinesis in a place of its own (.tools) and takes part in the
+comparison. The latency is from before a put to after the ack, at some 20 puts a second.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def peer_python() -> Path:
 
 
 def cores() -> tuple[set[int], set[int]]:
-    """Those for the server, and the one for a reader; none where processes can't be held to cores, or there is one only."""
+    """Those for the server, and the one for a reader; none where processes can't be held to cores,
+    or there is one only.
+    """
     if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
         return set(), set()
     first, *others = sorted(os.sched_getaffinity(0))
@@ -58,7 +62,9 @@ def read(reader: str, endpoint_url: str, records: int, core: set[int]) -> dict[s
     """One reader's run in a process of its own."""
     python = peer_python() if reader == "async-kinesis" else Path(sys.executable)
     program = str(ROOT / "benchmarks" / "spout_readers.py")
-    environment = os.environ if reader == "async-kinesis" else {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = (
+        os.environ if reader == "async-kinesis" else {**os.environ, "PYTHONPATH": str(ROOT)}
+    )
     ran = subprocess.run(
         [str(python), program, reader, endpoint_url, str(records), *map(str, core)],
         capture_output=True,
@@ -90,18 +96,30 @@ def compare(records: int, rounds: int, readers: list[str]) -> dict[str, Any]:
     finally:
         ours.close()
         server.join(10)
-    seen = {(run["records"], run["payload_bytes"], run["checksum"]) for each in runs.values() for run in each}
+    seen = {
+        (run["records"], run["payload_bytes"], run["checksum"])
+        for each in runs.values()
+        for run in each
+    }
     if len(seen) != 1 or next(iter(seen))[0] != records:
         raise SystemExit(f"the readers did not read the same: {seen}")
-    rates = {reader: max(run["records"] / run["cpu_s"] for run in each) for reader, each in runs.items()}
-    walls = {reader: max(run["records"] / run["wall_s"] for run in each) for reader, each in runs.items()}
+    rates = {
+        reader: max(run["records"] / run["cpu_s"] for run in each) for reader, each in runs.items()
+    }
+    walls = {
+        reader: max(run["records"] / run["wall_s"] for run in each) for reader, each in runs.items()
+    }
     return {
         "records": records,
         "record_bytes": RECORD_BYTES,
         "rounds": rounds,
         "records_per_cpu_s": {reader: round(rate) for reader, rate in rates.items()},
         "records_per_s": {reader: round(rate) for reader, rate in walls.items()},
-        "times_faster": {reader: round(rates["spout"] / rate, 1) for reader, rate in rates.items() if reader != "spout"},
+        "times_faster": {
+            reader: round(rates["spout"] / rate, 1)
+            for reader, rate in rates.items()
+            if reader != "spout"
+        },
     }
 
 
@@ -111,7 +129,12 @@ def latency() -> dict[str, int]:
     fake.create("benchmark", shards=2)
     took: list[float] = []
     with FakeKinesisServer(fake) as server:
-        aws = AwsConfig(region="us-east-1", endpoint_url=server.endpoint_url, access_key_id="b", secret_access_key="b")  # noqa: S106
+        aws = AwsConfig(
+            region="us-east-1",
+            endpoint_url=server.endpoint_url,
+            access_key_id="b",
+            secret_access_key="b",  # noqa: S106
+        )
         config = SpoutConfig(stream="benchmark", aws=aws, starting_position="TRIM_HORIZON")
 
         def produce() -> None:
@@ -133,25 +156,35 @@ def latency() -> dict[str, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--peer", action="store_true", help="compare with async-kinesis too")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     readers = ["spout", "boto3", *(["async-kinesis"] if options.peer else [])]
-    found = {"benchmark": "spout", **compare(options.records, options.rounds, readers), "put_to_ack": latency()}
+    found = {
+        "benchmark": "spout",
+        **compare(options.records, options.rounds, readers),
+        "put_to_ack": latency(),
+    }
     if options.json:
         print(json.dumps(found))
         return
     for reader in readers:
         print(
-            f"{reader:14} {found['records_per_cpu_s'][reader]:>9,} records/s a core, {found['records_per_s'][reader]:>9,} in all"
+            f"{reader:14} {found['records_per_cpu_s'][reader]:>9,} records/s a core, "
+            f"{found['records_per_s'][reader]:>9,} in all"
         )
     for reader, times in found["times_faster"].items():
         print(f"the spout does {times} times what {reader} does (aim: {AIMS[reader]:g})")
     times = found["put_to_ack"]
-    print(f"put to ack under light load: p50 {times['p50_ms']} ms, p99 {times['p99_ms']} ms (aim: p99 below {AIM_P99_MS})")
+    print(
+        f"put to ack under light load: p50 {times['p50_ms']} ms, p99 {times['p99_ms']} ms (aim: "
+        f"p99 below {AIM_P99_MS})"
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""The readers that `spout.py` compares, each in a process of its own: reads every record once, says what it saw and what it took.
+"""The readers that `spout.py` compares, each in a process of its own: reads every record once, says
+what it saw and what it took.
 
     python spout_readers.py spout|boto3|async-kinesis ENDPOINT RECORDS [CORE]
 
-All of them give every record's payload as bytes to the same few lines, which count it and add its checksum up. The reader of
-async-kinesis imports nothing of ours, so that it can run where only that package is installed.
+All of them give every record's payload as bytes to the same few lines, which count it and add its
+checksum up. The reader of async-kinesis imports nothing of ours, so that it can run where only that
+package is installed.
 """
 
 from __future__ import annotations
@@ -17,11 +19,17 @@ import zlib
 from typing import Any
 
 STREAM = "benchmark"
-KEYS = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "benchmark", "AWS_DEFAULT_REGION": "us-east-1"}
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "benchmark",
+    "AWS_SECRET_ACCESS_KEY": "benchmark",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
 
 
 class Seen:
-    """What was read, and what that took from `start` on. `add` is all that a reader does with a payload."""
+    """What was read, and what that took from `start` on. `add` is all that a reader does with a
+    payload.
+    """
 
     def __init__(self) -> None:
         self.records = 0
@@ -30,12 +38,21 @@ class Seen:
         self._began_s = self._began_cpu_s = 0.0
 
     def start(self) -> None:
-        """All is imported and connected, and reading begins: a stream is read for days, so what came before is not counted."""
+        """All is imported and connected, and reading begins: a stream is read for days, so what
+        came before is not counted.
+        """
         self._began_s, self._began_cpu_s = time.perf_counter(), time.process_time()
 
     def told(self) -> dict[str, float]:
-        took = {"wall_s": time.perf_counter() - self._began_s, "cpu_s": time.process_time() - self._began_cpu_s}
-        return {"records": self.records, "payload_bytes": self.payload_bytes, "checksum": self.checksum} | took
+        took = {
+            "wall_s": time.perf_counter() - self._began_s,
+            "cpu_s": time.process_time() - self._began_cpu_s,
+        }
+        return {
+            "records": self.records,
+            "payload_bytes": self.payload_bytes,
+            "checksum": self.checksum,
+        } | took
 
     def add(self, data: bytes) -> None:
         self.records += 1
@@ -65,7 +82,9 @@ def spout(endpoint_url: str, records: int, seen: Seen) -> None:
 
 
 def boto3(endpoint_url: str, _records: int, seen: Seen) -> None:
-    """The loop that everybody writes: one shard after the other, nothing tracked, nothing stored."""
+    """The loop that everybody writes: one shard after the other, nothing tracked,
+    nothing stored.
+    """
     import boto3 as boto  # noqa: PLC0415  # not there in the process of async-kinesis
 
     client = boto.client("kinesis", endpoint_url=endpoint_url)
@@ -73,7 +92,9 @@ def boto3(endpoint_url: str, _records: int, seen: Seen) -> None:
     shards = client.list_shards(StreamName=STREAM)["Shards"]
     seen.start()
     for shard in shards:
-        iterator = client.get_shard_iterator(StreamName=STREAM, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON")
+        iterator = client.get_shard_iterator(
+            StreamName=STREAM, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )
         answer = client.get_records(ShardIterator=iterator["ShardIterator"], Limit=10_000)
         while answer["Records"]:
             for record in answer["Records"]:
@@ -95,9 +116,17 @@ def async_kinesis(endpoint_url: str, records: int, seen: Seen) -> None:
             return data
 
     async def read() -> None:
-        options: dict[str, Any] = {"shard_fetch_rate": 1000, "sleep_time_no_records": 0.01, "max_queue_size": 100_000}
+        options: dict[str, Any] = {
+            "shard_fetch_rate": 1000,
+            "sleep_time_no_records": 0.01,
+            "max_queue_size": 100_000,
+        }
         async with Consumer(
-            STREAM, endpoint_url=endpoint_url, region_name="us-east-1", processor=Payloads(), **options
+            STREAM,
+            endpoint_url=endpoint_url,
+            region_name="us-east-1",
+            processor=Payloads(),
+            **options,
         ) as consumer:
             seen.start()
             async for data in consumer:

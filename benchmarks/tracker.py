@@ -1,8 +1,10 @@
-"""Cost of the in-flight tracker: time per event with few and with very many records in flight, and the memory it gives back.
+"""Cost of the in-flight tracker: time per event with few and with very many records in flight, and
+the memory it gives back.
 
     python benchmarks/tracker.py [--json] [--in-flight N] [--events N]
 
-O(1) means that the ratio of the times stays near 1. Some growth is the machine's: a million records do not fit into its caches.
+O(1) means that the ratio of the times stays near 1. Some growth is the machine's: a million records
+do not fit into its caches.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def take_any(pool: list[SequenceNumber], count: int, random: Random) -> list[Seq
 
 
 def one_round(in_flight: int, events: int, random: Random) -> dict[str, float]:
-    """Nanoseconds per event while `in_flight` records stay in flight: as many are emitted as are acked."""
+    """Nanoseconds per event while `in_flight` records stay in flight: as many are emitted as are
+    acked.
+    """
     tracker = fresh_tracker(random)
     pool = numbers(in_flight)
     for sequence in pool:
@@ -74,7 +78,9 @@ def one_round(in_flight: int, events: int, random: Random) -> dict[str, float]:
         total_ns["fail"] += ns_of(lambda sequence: tracker.fail(sequence, 1, 0), failed)
         total_ns["ack"] += ns_of(lambda sequence: tracker.ack(sequence, 1), acked)
         total_ns["late_ack"] += ns_of(lambda sequence: tracker.ack(sequence, 1), failed)
-    return {event: ns / (events if event == "emit" else events / 2) for event, ns in total_ns.items()}
+    return {
+        event: ns / (events if event == "emit" else events / 2) for event, ns in total_ns.items()
+    }
 
 
 def best_of(rounds: list[dict[str, float]]) -> dict[str, float]:
@@ -125,7 +131,9 @@ def measure(in_flight: int, events: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--in-flight", type=int, default=1_000_000)
     parser.add_argument("--events", type=int, default=20_000)
@@ -143,7 +151,8 @@ def main() -> None:
     for event in few:
         print(f"{event:<10}{few[event]:>11,} ns{many[event]:>13,} ns{ratio[event]:>8}")
     print(
-        f"memory: {held['empty_bytes']:,} bytes empty, {held['full_bytes']:,} full, {held['after_bytes']:,} after all were acked"
+        f"memory: {held['empty_bytes']:,} bytes empty, {held['full_bytes']:,} full, "
+        f"{held['after_bytes']:,} after all were acked"
     )
 
 

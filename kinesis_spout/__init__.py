@@ -1,4 +1,6 @@
-"""kinesis-spout: reads Kinesis shards with tracking of every record in flight and checkpoints in ZooKeeper."""
+"""kinesis-spout: reads Kinesis shards with tracking of every record in flight and checkpoints in
+ZooKeeper.
+"""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -7,7 +9,9 @@ __version__ = "0.1.0"
 
 
 def _refuse_hidden(package: str, module: str) -> None:
-    """Say so when another module of a name as common as `state` stands before ours in the module path."""
+    """Say so when another module of a name as common as `state` stands before ours in the module
+    path.
+    """
     try:
         found = find_spec(f"{package}.{module}")
     except ModuleNotFoundError:
@@ -15,7 +19,8 @@ def _refuse_hidden(package: str, module: str) -> None:
     if found is None:
         other = getattr(import_module(package), "__file__", None) or "a folder without __init__.py"
         raise ImportError(
-            f"another module named {package} ({other}) hides the package of that name that kinesis-spout brings; rename that "
+            f"another module named {package} ({other}) hides the package of that name that "
+            "kinesis-spout brings; rename that "
             "module, or put kinesis-spout before it in sys.path"
         )
 

@@ -1,4 +1,6 @@
-"""Loops in threads of their own: each repeats one step, and waits as long as the step says, or until it is woken."""
+"""Loops in threads of their own: each repeats one step, and waits as long as the step says, or
+until it is woken.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,15 @@ class Loop(Protocol):
 
 
 StartLoop = Callable[[str, Step, Callable[[Exception], None]], Loop]
-"""Starts to repeat a step under a name. An error that it raises ends the repeating and goes to the last argument."""
+"""Starts to repeat a step under a name. An error that it raises ends the repeating and goes to the
+last argument.
+"""
 
 
 class ThreadLoop:
-    """The loop of production: a daemon thread, so that a program that forgets to close the spout can end."""
+    """The loop of production: a daemon thread, so that a program that forgets to close the spout
+    can end.
+    """
 
     def __init__(self, name: str, step: Step, on_error: Callable[[Exception], None]) -> None:
         self._step = step
@@ -57,7 +63,11 @@ class ThreadLoop:
         if self._thread is not threading.current_thread():
             self._thread.join(_JOIN_S)
             if self._thread.is_alive():
-                log.warning("thread %s is still busy after %.0f s and is left alone", self._thread.name, _JOIN_S)
+                log.warning(
+                    "thread %s is still busy after %.0f s and is left alone",
+                    self._thread.name,
+                    _JOIN_S,
+                )
 
     def _run(self) -> None:
         while True:

@@ -1,4 +1,6 @@
-"""The clock: the one place that asks the machine for the time or sleeps. Everything else takes a `Clock`."""
+"""The clock: the one place that asks the machine for the time or sleeps. Everything else takes a
+`Clock`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ class Clock(Protocol):
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds since an unknown start that never go back; for measuring durations within one process."""
+        """Seconds since an unknown start that never go back; for measuring durations within one
+        process.
+        """
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -30,7 +34,9 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    monotonic_s = staticmethod(time.monotonic)  # no function around it: it is asked twice for every record of a spout
+    monotonic_s = staticmethod(
+        time.monotonic
+    )  # no function around it: it is asked twice for every record of a spout
 
     def sleep(self, seconds: float) -> None:
         if seconds > 0:

@@ -1,7 +1,7 @@
 """Configuration of the connection to Kinesis, and the small grammars of option values.
 
-All values are frozen and checked when they are made. An error names the option as it is spelt here; a front end with
-other names passes `option=`, or re-spells the error by `ConfigError.respelt`.
+All values are frozen and checked when they are made. An error names the option as it is spelt here;
+a front end with other names passes `option=`, or re-spells the error by `ConfigError.respelt`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,34 @@ if TYPE_CHECKING:
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z0-9]+)+", re.ASCII)
 _STREAM_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
 _STREAM_ARN = re.compile(
-    r"arn:aws[a-z-]*:kinesis:(?P<region>[a-z0-9-]+):[0-9]{12}:stream/(?P<name>[a-zA-Z0-9_.-]{1,128})", re.ASCII
+    r"arn:aws[a-z-]*:kinesis:(?P<region>[a-z0-9-]+):[0-9]{12}:stream/(?P<name>[a-zA-Z0-9_.-]{1,128})",
+    re.ASCII,
 )
 _ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]{1,512}", re.ASCII)
 _ROLE_SESSION = re.compile(r"[\w+=,.@-]{2,64}", re.ASCII)
 _AMOUNT = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([A-Za-z]*)\s*", re.ASCII)
 _DURATION_MS = {"": 1_000, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-_SIZE_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_SIZE_BYTES = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+}
 _SECRETS = frozenset({"access_key_id", "secret_access_key", "session_token", "role_external_id"})
 _MAX_AMOUNT = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AwsConfig:
-    """How to reach and sign in to AWS. What is left out comes from botocore's own chain (environment, files, instance role).
+    """How to reach and sign in to AWS. What is left out comes from botocore's own chain
+    (environment, files, instance role).
 
-    `endpoint_url` is for Kinesis only; STS, where `role_arn` is assumed, is found as usual. The repr masks secrets.
+    `endpoint_url` is for Kinesis only; STS, where `role_arn` is assumed, is found as usual. The
+    repr masks secrets.
     """
 
     region: str | None = None
@@ -52,7 +64,9 @@ class AwsConfig:
     def __post_init__(self) -> None:
         _check_not_blank(self)
         if self.region is not None and not _REGION.fullmatch(self.region):
-            raise ConfigError.of("region", "is not a region; expected a name like eu-central-1", self.region)
+            raise ConfigError.of(
+                "region", "is not a region; expected a name like eu-central-1", self.region
+            )
         if self.endpoint_url is not None:
             _check_endpoint_url(self.endpoint_url)
         _check_keys(self)
@@ -74,18 +88,30 @@ class StreamRef:
     def parse(cls, name: str | None = None, arn: str | None = None) -> StreamRef:
         """Read exactly one of a stream name and a stream ARN; raises `ConfigError`."""
         if name is not None and arn is not None:
-            raise ConfigError("options streamName and streamArn are both given; give one of them", option="streamName")
+            raise ConfigError(
+                "options streamName and streamArn are both given; give one of them",
+                option="streamName",
+            )
         if arn is not None:
             match = _STREAM_ARN.fullmatch(arn)
             if match is None:
                 raise ConfigError.of(
-                    "streamArn", "is not a stream ARN; expected arn:aws:kinesis:<region>:<account>:stream/<name>", arn
+                    "streamArn",
+                    "is not a stream ARN; expected "
+                    "arn:aws:kinesis:<region>:<account>:stream/<name>",
+                    arn,
                 )
             return cls(match["name"], arn)
         if name is None:
-            raise ConfigError("the stream is not named; give its name or its ARN", option="streamName")
+            raise ConfigError(
+                "the stream is not named; give its name or its ARN", option="streamName"
+            )
         if not _STREAM_NAME.fullmatch(name):
-            raise ConfigError.of("streamName", "is not a stream name; expected 1 to 128 of A-Z, a-z, 0-9, _, . and -", name)
+            raise ConfigError.of(
+                "streamName",
+                "is not a stream name; expected 1 to 128 of A-Z, a-z, 0-9, _, . and -",
+                name,
+            )
         return cls(name)
 
     @property
@@ -97,7 +123,9 @@ class StreamRef:
     def region_or(self, region: str | None) -> str | None:
         """The region to use when `region` is configured: they must agree; raises `ConfigError`."""
         if region is not None and self.region is not None and region != self.region:
-            raise ConfigError.of("region", f"is not the region of the stream, {self.arn}; leave it out", region)
+            raise ConfigError.of(
+                "region", f"is not the region of the stream, {self.arn}; leave it out", region
+            )
         return region or self.region
 
     def __str__(self) -> str:
@@ -106,26 +134,44 @@ class StreamRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRate:
-    """How fast one shard may be read by polling. The defaults are the service's limits for all pollers of a shard together."""
+    """How fast one shard may be read by polling. The defaults are the service's limits for all
+    pollers of a shard together.
+    """
 
     reads_per_second: float = 5.0
     bytes_per_second: float = 2 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        if not 0 < self.reads_per_second <= 1_000:  # the service allows 5; emulators and tests have no limit
-            raise ConfigError.of("reads_per_second", "must be above 0 and at most 1000", self.reads_per_second)
+        if (
+            not 0 < self.reads_per_second <= 1_000
+        ):  # the service allows 5; emulators and tests have no limit
+            raise ConfigError.of(
+                "reads_per_second", "must be above 0 and at most 1000", self.reads_per_second
+            )
         if not (self.bytes_per_second > 0 and math.isfinite(self.bytes_per_second)):
             raise ConfigError.of("bytes_per_second", "must be above 0", self.bytes_per_second)
 
 
 def parse_duration_ms(text: str, *, option: str) -> int:
-    """`500ms`, `5s`, `2m`, `1h`, or a bare number of seconds; in milliseconds. Raises `ConfigError`."""
-    return _amount(text, _DURATION_MS, option, "is not a duration; expected a number with ms, s, m or h, like 5s")
+    """`500ms`, `5s`, `2m`, `1h`, or a bare number of seconds; in milliseconds. Raises
+    `ConfigError`.
+    """
+    return _amount(
+        text,
+        _DURATION_MS,
+        option,
+        "is not a duration; expected a number with ms, s, m or h, like 5s",
+    )
 
 
 def parse_size_bytes(text: str, *, option: str) -> int:
     """`64MiB`, `10MB`, `1GiB`, or a bare number of bytes. Raises `ConfigError`."""
-    return _amount(text, _SIZE_BYTES, option, "is not a size; expected a number with KB, MB, GB, KiB, MiB or GiB, like 64MiB")
+    return _amount(
+        text,
+        _SIZE_BYTES,
+        option,
+        "is not a size; expected a number with KB, MB, GB, KiB, MiB or GiB, like 64MiB",
+    )
 
 
 def parse_bool(text: str, *, option: str) -> bool:
@@ -139,7 +185,9 @@ def parse_bool(text: str, *, option: str) -> bool:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` is most likely a misspelling of, regardless of case; None when none is near."""
+    """The known name that `name` is most likely a misspelling of, regardless of case; None when
+    none is near.
+    """
     by_key = {candidate.lower(): candidate for candidate in known}
     nearest = difflib.get_close_matches(name.lower(), sorted(by_key), n=1)
     return by_key[nearest[0]] if nearest else None
@@ -151,7 +199,9 @@ def _amount(text: str, units: dict[str, int], option: str, rule: str) -> int:
     if match is None or factor is None:
         raise ConfigError.of(option, rule, text)
     whole, _, fraction = match[1].partition(".")
-    amount = int(whole) * factor + (int(fraction) * factor // 10 ** len(fraction) if fraction else 0)
+    amount = int(whole) * factor + (
+        int(fraction) * factor // 10 ** len(fraction) if fraction else 0
+    )
     if amount > _MAX_AMOUNT:
         raise ConfigError.of(option, "is too large", text)
     return amount
@@ -176,7 +226,9 @@ def _without_password(url: str) -> str:
 def _check_not_blank(config: AwsConfig) -> None:
     for name, value in _given(config):
         if not isinstance(value, str) or not value or value != value.strip():
-            raise ConfigError.of(name, "is empty, not text, or has blanks around it; leave it out, or give its value")
+            raise ConfigError.of(
+                name, "is empty, not text, or has blanks around it; leave it out, or give its value"
+            )
 
 
 def _check_endpoint_url(url: str) -> None:
@@ -187,28 +239,49 @@ def _check_endpoint_url(url: str) -> None:
     except ValueError:
         usable = False
     if "@" in url:
-        raise ConfigError.of("endpoint_url", "must not hold a user name or a password; Kinesis has no use for them")
+        raise ConfigError.of(
+            "endpoint_url", "must not hold a user name or a password; Kinesis has no use for them"
+        )
     if not usable or any(character.isspace() for character in url):
         raise ConfigError.of("endpoint_url", rule, url)
 
 
 def _check_keys(config: AwsConfig) -> None:
     if config.access_key_id is None and config.secret_access_key is not None:
-        raise ConfigError.of("access_key_id", "is missing beside secret_access_key; give both, or neither")
+        raise ConfigError.of(
+            "access_key_id", "is missing beside secret_access_key; give both, or neither"
+        )
     if config.secret_access_key is None and config.access_key_id is not None:
-        raise ConfigError.of("secret_access_key", "is missing beside access_key_id; give both, or neither")
+        raise ConfigError.of(
+            "secret_access_key", "is missing beside access_key_id; give both, or neither"
+        )
     if config.session_token is not None and config.access_key_id is None:
-        raise ConfigError.of("session_token", "is given without access_key_id and secret_access_key; give all three, or none")
+        raise ConfigError.of(
+            "session_token",
+            "is given without access_key_id and secret_access_key; give all three, or none",
+        )
     if config.profile is not None and config.access_key_id is not None:
-        raise ConfigError.of("profile", "is given beside access_key_id; give one of them", config.profile)
+        raise ConfigError.of(
+            "profile", "is given beside access_key_id; give one of them", config.profile
+        )
 
 
 def _check_role(config: AwsConfig) -> None:
     if config.role_arn is None:
         if config.role_external_id is not None:
-            raise ConfigError.of("role_external_id", "is given without role_arn; give the role that it belongs to")
+            raise ConfigError.of(
+                "role_external_id", "is given without role_arn; give the role that it belongs to"
+            )
         return
     if not _ROLE_ARN.fullmatch(config.role_arn):
-        raise ConfigError.of("role_arn", "is not the ARN of a role; expected arn:aws:iam::<account>:role/<name>", config.role_arn)
+        raise ConfigError.of(
+            "role_arn",
+            "is not the ARN of a role; expected arn:aws:iam::<account>:role/<name>",
+            config.role_arn,
+        )
     if not _ROLE_SESSION.fullmatch(config.role_session_name):
-        raise ConfigError.of("role_session_name", "must be 2 to 64 of A-Z, a-z, 0-9 and _+=,.@-", config.role_session_name)
+        raise ConfigError.of(
+            "role_session_name",
+            "must be 2 to 64 of A-Z, a-z, 0-9 and _+=,.@-",
+            config.role_session_name,
+        )

@@ -16,8 +16,8 @@
     |-- MissingExtraError (ImportError)           a package that only an extra brings is not installed
     `-- IllegalAckerEventError                    a tuple that was answered already, a root that is not the acker's
 
-Messages are one sentence: what is wrong, where (stream, region or endpoint), what to do. They hold no secret and no
-signed header.
+Messages are one sentence: what is wrong, where (stream, region or endpoint), what to do. They hold
+no secret and no signed header.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ class KinesisError(Exception):
 
 
 class ConfigError(KinesisError, ValueError):
-    """A bad option. The message names it as the user spells it, its value unless it is a secret, and the rule.
+    """A bad option. The message names it as the user spells it, its value unless it is a secret,
+    and the rule.
 
-    `option`, where known, is the spelling in the message; `respelt` gives the same error in another one.
+    `option`, where known, is the spelling in the message; `respelt` gives the same error in another
+    one.
     """
 
     def __init__(self, message: str, *, option: str | None = None) -> None:
@@ -46,10 +48,14 @@ class ConfigError(KinesisError, ValueError):
         return cls(f"option {option}:{shown} {rule}", option=option)
 
     def respelt(self, option: str) -> ConfigError:
-        """The same error with the option named `option`, for a front end whose users know it by another name."""
+        """The same error with the option named `option`, for a front end whose users know it by
+        another name.
+        """
         if self.option is None:
             return self
-        return ConfigError(str(self).replace(f"option {self.option}:", f"option {option}:", 1), option=option)
+        return ConfigError(
+            str(self).replace(f"option {self.option}:", f"option {option}:", 1), option=option
+        )
 
     def __reduce__(self) -> tuple[object, tuple[str, str | None]]:
         return _config_error, (str(self), self.option)
@@ -64,7 +70,9 @@ class CredentialsError(KinesisError):
 
 
 class AccessDeniedError(KinesisError):
-    """The credentials are valid, but not allowed to do this; or the stream's KMS key cannot be used."""
+    """The credentials are valid, but not allowed to do this; or the stream's KMS key cannot be
+    used.
+    """
 
 
 class StreamNotFoundError(KinesisError):
@@ -76,11 +84,15 @@ class ShardNotFoundError(KinesisError):
 
 
 class ExpiredIteratorError(KinesisError):
-    """The iterator is older than five minutes, or was never one of this stream's. Create a new one at the same position."""
+    """The iterator is older than five minutes, or was never one of this stream's. Create a new one
+    at the same position.
+    """
 
 
 class RequestRefusedError(KinesisError):
-    """The service refused an argument: a sequence number of another stream or shard, a time that is to come."""
+    """The service refused an argument: a sequence number of another stream or shard, a time that is
+    to come.
+    """
 
 
 class ThrottledError(KinesisError):
@@ -90,7 +102,9 @@ class ThrottledError(KinesisError):
 
 
 class StillThrottledError(ThrottledError):
-    """Throttled for so long that waiting is given up: another consumer uses up the shard's limits."""
+    """Throttled for so long that waiting is given up: another consumer uses up the
+    shard's limits.
+    """
 
     retryable = False
 
@@ -106,7 +120,9 @@ class MalformedResponseError(KinesisError):
 
 
 class DataLossError(KinesisError):
-    """Records that were to be read are gone: older than the stream's retention, or in a shard that vanished."""
+    """Records that were to be read are gone: older than the stream's retention, or in a shard that
+    vanished.
+    """
 
 
 class MissingExtraError(KinesisError, ImportError):
@@ -114,4 +130,6 @@ class MissingExtraError(KinesisError, ImportError):
 
 
 class IllegalAckerEventError(KinesisError):
-    """An event that an acker or a tuple tree cannot take: a second answer, a root that it never issued. Nothing was changed."""
+    """An event that an acker or a tuple tree cannot take: a second answer, a root that it never
+    issued. Nothing was changed.
+    """

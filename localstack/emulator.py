@@ -1,9 +1,11 @@
-"""The Kinesis emulator inside LocalStack, alone: the npm package kinesis-local, installed and run for tests.
+"""The Kinesis emulator inside LocalStack, alone: the npm package kinesis-local, installed and run
+for tests.
 
     python localstack/emulator.py install       # once; into .tools/kinesis-local, as package-lock.json pins it
     python localstack/emulator.py run           # serves until Ctrl-C
 
-It wants Node 18 or newer. It speaks plain HTTP on loopback, accepts any credentials and forgets everything at its end.
+It wants Node 18 or newer. It speaks plain HTTP on loopback, accepts any credentials and forgets
+everything at its end.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class Emulator:
 
 
 def install(directory: Path = DEFAULT_DIRECTORY) -> Path:
-    """Install what package-lock.json pins, unless it is there; returns the package's folder. Blocks on the network."""
+    """Install what package-lock.json pins, unless it is there; returns the package's folder. Blocks
+    on the network.
+    """
     npm = _found("npm")
     _check_node()
     directory.mkdir(parents=True, exist_ok=True)
@@ -66,26 +70,40 @@ def install(directory: Path = DEFAULT_DIRECTORY) -> Path:
 def _installed(directory: Path, npm: str) -> Path:
     package = directory / "node_modules" / "kinesis-local"
     pins = directory / "package-lock.json"
-    if (package / "main.js").exists() and pins.exists() and pins.read_bytes() == (HERE / "package-lock.json").read_bytes():
+    if (
+        (package / "main.js").exists()
+        and pins.exists()
+        and pins.read_bytes() == (HERE / "package-lock.json").read_bytes()
+    ):
         return package
     for name in _PINS:
         if name != pins.name:
             shutil.copyfile(HERE / name, directory / name)
     shutil.copyfile(HERE / pins.name, pins)
     done = subprocess.run(
-        [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=directory, capture_output=True, text=True, check=False
+        [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         pins.unlink()
-        raise EmulatorError(f"npm could not install kinesis-local into {directory}; npm said: {done.stderr.strip()[-500:]}")
+        raise EmulatorError(
+            f"npm could not install kinesis-local into {directory}; npm said: "
+            f"{done.stderr.strip()[-500:]}"
+        )
     return package
 
 
 @contextmanager
-def running(log: Path, *, directory: Path = DEFAULT_DIRECTORY, change_ms: int = 10) -> Iterator[Emulator]:
+def running(
+    log: Path, *, directory: Path = DEFAULT_DIRECTORY, change_ms: int = 10
+) -> Iterator[Emulator]:
     """Install if need be, serve on a free loopback port, and end the process at the end.
 
-    `change_ms`: how long a stream stays CREATING, UPDATING or DELETING. Blocks until the emulator answers, at most 60 s.
+    `change_ms`: how long a stream stays CREATING, UPDATING or DELETING. Blocks until the emulator
+    answers, at most 60 s.
     """
     package = install(directory)
     plain_port, tls_port = free_ports(2)
@@ -105,7 +123,13 @@ def running(log: Path, *, directory: Path = DEFAULT_DIRECTORY, change_ms: int = 
             stderr=subprocess.STDOUT,
         )
     try:
-        wait_until_answering(lambda: _answers(plain_port), process, f"the emulator on port {plain_port}", log, EmulatorError)
+        wait_until_answering(
+            lambda: _answers(plain_port),
+            process,
+            f"the emulator on port {plain_port}",
+            log,
+            EmulatorError,
+        )
         yield Emulator(f"http://127.0.0.1:{plain_port}", process.pid, log)
     finally:
         end(process, limit_s=_STOP_LIMIT_S)
@@ -118,7 +142,10 @@ def main(arguments: list[str]) -> int:
             return 0
         if arguments == ["run"]:
             with running(DEFAULT_DIRECTORY.parent / "kinesis-local.log") as emulator:
-                print(f"Kinesis answers at {emulator.endpoint_url}; its log is {emulator.log}; Ctrl-C ends it")
+                print(
+                    f"Kinesis answers at {emulator.endpoint_url}; its log is {emulator.log}; "
+                    "Ctrl-C ends it"
+                )
                 _wait_for_interrupt()
             return 0
     except EmulatorError as exc:
@@ -137,15 +164,23 @@ def _wait_for_interrupt() -> None:
 def _found(program: str) -> str:
     path = shutil.which(program)
     if path is None:
-        raise EmulatorError(f"{program} is not on the PATH; install Node {_NODE_MAJOR}+ (Debian: apt-get install nodejs npm)")
+        raise EmulatorError(
+            f"{program} is not on the PATH; install Node {_NODE_MAJOR}+ (Debian: apt-get install "
+            "nodejs npm)"
+        )
     return path
 
 
 def _check_node() -> None:
-    version = subprocess.run([_found("node"), "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    version = subprocess.run(
+        [_found("node"), "--version"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     major = version.lstrip("v").partition(".")[0]
     if not major.isdigit() or int(major) < _NODE_MAJOR:
-        raise EmulatorError(f"node is {version}; the Kinesis emulator needs Node {_NODE_MAJOR}+: install a newer one")
+        raise EmulatorError(
+            f"node is {version}; the Kinesis emulator needs Node {_NODE_MAJOR}+: install a newer "
+            "one"
+        )
 
 
 def free_ports(count: int) -> list[int]:
@@ -166,7 +201,9 @@ def wait_until_answering(
     *,
     limit_s: float = _START_LIMIT_S,
 ) -> None:
-    """Block until a server that has just been started answers. Raises `error` when it ends, or does not answer in time."""
+    """Block until a server that has just been started answers. Raises `error` when it ends, or does
+    not answer in time.
+    """
     deadline = time.monotonic() + limit_s
     while not answers():
         if process.poll() is not None:

@@ -1,8 +1,10 @@
-"""Runs in LocalStack's own environment: LocalStack on loopback only, until its starter is gone or says so.
+"""Runs in LocalStack's own environment: LocalStack on loopback only, until its starter is gone or
+says so.
 
-Three things that LocalStack has no setting for. Its gateway listens on every interface whatever GATEWAY_LISTEN says (it
-passes no interface on for IPv4), and accepts any credentials. It may look for hosts outside (certificates, updates, installers).
-And it goes on when the process that started it was killed: here that closes standard input, which is taken for a SIGTERM.
+Three things that LocalStack has no setting for. Its gateway listens on every interface whatever
+GATEWAY_LISTEN says (it passes no interface on for IPv4), and accepts any credentials. It may look
+for hosts outside (certificates, updates, installers). And it goes on when the process that started
+it was killed: here that closes standard input, which is taken for a SIGTERM.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _LOCAL_NAMES = frozenset({"", "localhost", "0.0.0.0"})  # noqa: S104  # as a des
 
 
 def is_loopback(host: object) -> bool:
-    """Whether a destination is this machine itself; names other than localhost are not, since asking for them leaves it."""
+    """Whether a destination is this machine itself; names other than localhost are not, since
+    asking for them leaves it.
+    """
     if host is None or host in _LOCAL_NAMES:
         return True
     text = host.decode("ascii", "replace") if isinstance(host, bytes) else str(host)
@@ -32,21 +36,29 @@ def is_loopback(host: object) -> bool:
 
 
 def refuse_other_hosts(event: str, arguments: tuple[object, ...]) -> None:
-    """An audit hook: connections and look-ups that would leave the machine fail, and the log says which."""
+    """An audit hook: connections and look-ups that would leave the machine fail, and the log says
+    which.
+    """
     if event in {"socket.connect", "socket.sendto"}:
         address = arguments[1]
-        host = address[0] if isinstance(address, tuple) and address else None  # a path of a Unix socket is local
+        host = (
+            address[0] if isinstance(address, tuple) and address else None
+        )  # a path of a Unix socket is local
     elif event == "socket.getaddrinfo":
         host = arguments[0]
     else:
         return
     if not is_loopback(host):
         sys.stderr.write(f"refused: {event} to {host!r}\n")
-        raise ConnectionRefusedError(f"{host!r} is not on this machine, and LocalStack is kept to it")
+        raise ConnectionRefusedError(
+            f"{host!r} is not on this machine, and LocalStack is kept to it"
+        )
 
 
 def end_with_the_starter() -> None:
-    """Wait for the end of standard input, then ask LocalStack to shut down, which ends its emulator as well."""
+    """Wait for the end of standard input, then ask LocalStack to shut down, which ends its emulator
+    as well.
+    """
     while os.read(sys.stdin.fileno(), 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
@@ -55,7 +67,9 @@ def end_with_the_starter() -> None:
 def main() -> None:
     # by name, since only LocalStack's environment has them: type checks run in the project's
     endpoints: Any = import_module("twisted.internet.endpoints")
-    endpoints.TCP4ServerEndpoint = functools.partial(endpoints.TCP4ServerEndpoint, interface=LOOPBACK)
+    endpoints.TCP4ServerEndpoint = functools.partial(
+        endpoints.TCP4ServerEndpoint, interface=LOOPBACK
+    )
     sys.addaudithook(refuse_other_hosts)
     localstack: Any = import_module("localstack.runtime.main")
     threading.Thread(target=end_with_the_starter, daemon=True).start()

@@ -1,10 +1,12 @@
-"""LocalStack without Docker: its pip runtime, serving Kinesis alone, in a virtual environment of its own.
+"""LocalStack without Docker: its pip runtime, serving Kinesis alone, in a virtual environment of
+its own.
 
     make localstack                             # sets it up, starts it (or the container, where Docker is), prints its endpoint
 
-`scripts/set_up.py --localstack` makes the environment in .tools/localstack from requirements/localstack.txt. The emulator that
-LocalStack runs is the one that emulator.py installs, as package-lock.json pins it. After the first start nothing needs a network,
-and nothing may use it (loopback_runtime.py). It accepts any credentials and forgets everything at its end.
+`scripts/set_up.py --localstack` makes the environment in .tools/localstack from
+requirements/localstack.txt. The emulator that LocalStack runs is the one that emulator.py installs,
+as package-lock.json pins it. After the first start nothing needs a network, and nothing may use it
+(loopback_runtime.py). It accepts any credentials and forgets everything at its end.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class LocalStackError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LocalStack:
-    """A running LocalStack: where it answers, its process id, and the file that it and its emulator log to."""
+    """A running LocalStack: where it answers, its process id, and the file that it and its emulator
+    log to.
+    """
 
     endpoint_url: str
     pid: int
@@ -47,19 +51,27 @@ class LocalStack:
 
 
 @contextmanager
-def running(log: Path, *, directory: Path = DEFAULT_DIRECTORY, port: int = 0, change_ms: int = 10) -> Iterator[LocalStack]:
-    """Serve Kinesis on a loopback port (0: a free one) and end the processes at the end, also when this process is killed.
+def running(
+    log: Path, *, directory: Path = DEFAULT_DIRECTORY, port: int = 0, change_ms: int = 10
+) -> Iterator[LocalStack]:
+    """Serve Kinesis on a loopback port (0: a free one) and end the processes at the end, also when
+    this process is killed.
 
-    `change_ms`: how long a stream stays CREATING, UPDATING or DELETING. Blocks until Kinesis answers, at most 90 s.
+    `change_ms`: how long a stream stays CREATING, UPDATING or DELETING. Blocks until Kinesis
+    answers, at most 90 s.
     """
     python = _environment_python(directory)
     package = emulator.install()
     port = port or emulator.free_ports(1)[0]
     _check_free(port)
-    with tempfile.TemporaryDirectory(prefix="localstack-", dir=log.parent) as root, log.open("wb") as out:
+    with (
+        tempfile.TemporaryDirectory(prefix="localstack-", dir=log.parent) as root,
+        log.open("wb") as out,
+    ):
         place_emulator(Path(root), package)
         process = subprocess.Popen(
-            # -I: this folder is called like LocalStack's own package and must not be found in its place
+            # -I: this folder is called like LocalStack's own package and must not be found in its
+            # place
             [python, "-I", "-u", str(HERE / "loopback_runtime.py")],
             cwd=root,
             env=environment(os.environ, root=Path(root), port=port, change_ms=change_ms),
@@ -69,40 +81,56 @@ def running(log: Path, *, directory: Path = DEFAULT_DIRECTORY, port: int = 0, ch
         )
         try:
             emulator.wait_until_answering(
-                lambda: _lists_streams(port), process, f"LocalStack on port {port}", log, LocalStackError, limit_s=_START_LIMIT_S
+                lambda: _lists_streams(port),
+                process,
+                f"LocalStack on port {port}",
+                log,
+                LocalStackError,
+                limit_s=_START_LIMIT_S,
             )
             yield LocalStack(f"http://127.0.0.1:{port}", process.pid, log)
         finally:
             _end(process)
 
 
-def environment(inherited: Mapping[str, str], *, root: Path, port: int, change_ms: int) -> dict[str, str]:
-    """What LocalStack is told. Nothing else is handed down: its own variables in a user's shell would change what tests see."""
-    preloads = " ".join(f'--require "{HERE / name}"' for name in ("loopback_only.cjs", "ends_with_parent.cjs"))
-    return {name: inherited[name] for name in _INHERITED if name in inherited} | {
-        "SERVICES": "kinesis",
-        "EAGER_SERVICE_LOADING": "1",
-        "STRICT_SERVICE_LOADING": "1",
-        "GATEWAY_LISTEN": f"127.0.0.1:{port}",
-        "LOCALSTACK_HOST": f"127.0.0.1:{port}",
-        "DISABLE_EVENTS": "1",
-        "SKIP_SSL_CERT_DOWNLOAD": "1",
-        "DNS_ADDRESS": "0",  # no name server
-        "OVERRIDE_IN_DOCKER": "0",  # in a container it would take itself for its own image and write to /var/lib
-        "FILESYSTEM_ROOT": str(root),
-        "CONFIG_DIR": str(root / "config"),
-        "HOME": str(root),
-        "KINESIS_MOCK_VERSION": emulator_version(),
-        "KINESIS_MOCK_LOG_LEVEL": "WARN",
-        "KINESIS_PERSISTENCE": "0",
-        "KINESIS_LATENCY": str(change_ms),
-        "KINESIS_SHARD_LIMIT": "5000",
-        "NODE_OPTIONS": preloads,
-    }
+def environment(
+    inherited: Mapping[str, str], *, root: Path, port: int, change_ms: int
+) -> dict[str, str]:
+    """What LocalStack is told. Nothing else is handed down: its own variables in a user's shell
+    would change what tests see.
+    """
+    preloads = " ".join(
+        f'--require "{HERE / name}"' for name in ("loopback_only.cjs", "ends_with_parent.cjs")
+    )
+    return (
+        {name: inherited[name] for name in _INHERITED if name in inherited}
+        | {
+            "SERVICES": "kinesis",
+            "EAGER_SERVICE_LOADING": "1",
+            "STRICT_SERVICE_LOADING": "1",
+            "GATEWAY_LISTEN": f"127.0.0.1:{port}",
+            "LOCALSTACK_HOST": f"127.0.0.1:{port}",
+            "DISABLE_EVENTS": "1",
+            "SKIP_SSL_CERT_DOWNLOAD": "1",
+            "DNS_ADDRESS": "0",  # no name server
+            "OVERRIDE_IN_DOCKER": "0",  # in a container it would take itself for its own image and write to /var/lib
+            "FILESYSTEM_ROOT": str(root),
+            "CONFIG_DIR": str(root / "config"),
+            "HOME": str(root),
+            "KINESIS_MOCK_VERSION": emulator_version(),
+            "KINESIS_MOCK_LOG_LEVEL": "WARN",
+            "KINESIS_PERSISTENCE": "0",
+            "KINESIS_LATENCY": str(change_ms),
+            "KINESIS_SHARD_LIMIT": "5000",
+            "NODE_OPTIONS": preloads,
+        }
+    )
 
 
 def emulator_version() -> str:
-    """The pinned version. LocalStack 4.9.2 would take 0.4.13, which reads a shard's first record again and again."""
+    """The pinned version. LocalStack 4.9.2 would take 0.4.13, which reads a shard's first record
+    again and again.
+    """
     version: str = json.loads((HERE / "package.json").read_text())["dependencies"]["kinesis-local"]
     return version
 
@@ -124,17 +152,22 @@ def _environment_python(directory: Path) -> str:
 def _check_free(port: int) -> None:
     """Another LocalStack on the port would answer in place of the new one."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what a server of a minute ago has left is no obstacle
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # what a server of a minute ago has left is no obstacle
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as exc:
             raise LocalStackError(
-                f"port {port} on 127.0.0.1 cannot be had ({exc.strerror}): end what has it, or name another"
+                f"port {port} on 127.0.0.1 cannot be had ({exc.strerror}): end what has it, or "
+                "name another"
             ) from exc
 
 
 def _lists_streams(port: int) -> bool:
-    """Whether Kinesis itself answers: the gateway's health page calls it running before its emulator was started."""
+    """Whether Kinesis itself answers: the gateway's health page calls it running before its
+    emulator was started.
+    """
     headers = {
         "Content-Type": "application/x-amz-json-1.1",
         "X-Amz-Target": "Kinesis_20131202.ListStreams",

@@ -1,4 +1,5 @@
-"""Puts something to read on a local Kinesis: a stream, JSON records with keys, and a split in the middle when asked for.
+"""Puts something to read on a local Kinesis: a stream, JSON records with keys, and a split in the
+middle when asked for.
 
     .venv/bin/python -m localstack.seed --stream demo --shards 2 --records 1000 --split
 
@@ -32,10 +33,15 @@ class SeedError(Exception):
 
 
 def entries(first: int, last: int) -> Iterator[list[dict[str, Any]]]:
-    """Records `first` to before `last` as PutRecords takes them, at most 500 at a time; keys take turns."""
+    """Records `first` to before `last` as PutRecords takes them, at most 500 at a time; keys take
+    turns.
+    """
     for start in range(first, last, MAX_ENTRIES):
         numbers = range(start, min(start + MAX_ENTRIES, last))
-        yield [{"Data": json.dumps({"n": n}).encode(), "PartitionKey": f"key-{n % KEYS}"} for n in numbers]
+        yield [
+            {"Data": json.dumps({"n": n}).encode(), "PartitionKey": f"key-{n % KEYS}"}
+            for n in numbers
+        ]
 
 
 def create(client: Any, stream: str, shards: int) -> None:
@@ -46,22 +52,32 @@ def create(client: Any, stream: str, shards: int) -> None:
 
 
 def put(client: Any, stream: str, first: int, last: int) -> None:
-    """Put the records; what the service throttles is put again, which may change the order within a key."""
+    """Put the records; what the service throttles is put again, which may change the order within a
+    key.
+    """
     for batch in entries(first, last):
         left = batch
         deadline = time.monotonic() + _LIMIT_S
         while left:
             answers = client.put_records(StreamName=stream, Records=left)["Records"]
-            left = [entry for entry, answer in zip(left, answers, strict=True) if "ErrorCode" in answer]
+            left = [
+                entry for entry, answer in zip(left, answers, strict=True) if "ErrorCode" in answer
+            ]
             _pause(bool(left), deadline, f"stream {stream} takes no more records")
 
 
 def split_first(client: Any, stream: str) -> str:
-    """Split the first open shard in the middle of its hash keys; its id. Blocks until the stream is ACTIVE."""
+    """Split the first open shard in the middle of its hash keys; its id. Blocks until the stream is
+    ACTIVE.
+    """
     shards = client.list_shards(StreamName=stream, ShardFilter={"Type": "AT_LATEST"})["Shards"]
     shard: dict[str, Any] = shards[0]
     start, end = (int(shard["HashKeyRange"][edge]) for edge in ("StartingHashKey", "EndingHashKey"))
-    client.split_shard(StreamName=stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str((start + end + 1) // 2))
+    client.split_shard(
+        StreamName=stream,
+        ShardToSplit=shard["ShardId"],
+        NewStartingHashKey=str((start + end + 1) // 2),
+    )
     wait_until_active(client, stream)
     return str(shard["ShardId"])
 
@@ -71,7 +87,9 @@ def wait_until_active(client: Any, stream: str) -> None:
     deadline = time.monotonic() + _LIMIT_S
     changing = True
     while changing:
-        status = client.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]["StreamStatus"]
+        status = client.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"][
+            "StreamStatus"
+        ]
         changing = status != "ACTIVE"
         _pause(changing, deadline, f"stream {stream} is still {status}")
 
@@ -84,7 +102,9 @@ def _pause(needed: bool, deadline: float, complaint: str) -> None:  # noqa: FBT0
 
 
 def seed(client: Any, *, stream: str, shards: int, records: int, split: bool) -> list[str]:
-    """Create, put, and with `split` split a shard between the halves of the records; what was done, a line each."""
+    """Create, put, and with `split` split a shard between the halves of the records; what was done,
+    a line each.
+    """
     create(client, stream, shards)
     half = records // 2 if split else records
     put(client, stream, 0, half)
@@ -98,13 +118,26 @@ def seed(client: Any, *, stream: str, shards: int, records: int, split: bool) ->
 
 def main(arguments: Sequence[str]) -> int:
     """Seed as the arguments say; 1 and one sentence when it can't be done."""
-    parser = argparse.ArgumentParser(prog="seed", description="Put something to read on a local Kinesis.")
-    parser.add_argument("--endpoint", default="http://127.0.0.1:4566", help="the local Kinesis (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="seed", description="Put something to read on a local Kinesis."
+    )
+    parser.add_argument(
+        "--endpoint",
+        default="http://127.0.0.1:4566",
+        help="the local Kinesis (default: %(default)s)",
+    )
     parser.add_argument("--region", default="us-east-1", help="(default: %(default)s)")
     parser.add_argument("--stream", default="demo", help="(default: %(default)s)")
-    parser.add_argument("--shards", type=int, default=2, help="of a stream that is not there yet (default: %(default)s)")
+    parser.add_argument(
+        "--shards",
+        type=int,
+        default=2,
+        help="of a stream that is not there yet (default: %(default)s)",
+    )
     parser.add_argument("--records", type=int, default=1_000, help="(default: %(default)s)")
-    parser.add_argument("--split", action="store_true", help="split the first open shard after half of the records")
+    parser.add_argument(
+        "--split", action="store_true", help="split the first open shard after half of the records"
+    )
     options = parser.parse_args(arguments)
     client = boto3.client(
         "kinesis",
@@ -115,7 +148,13 @@ def main(arguments: Sequence[str]) -> int:
         config=Config(connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 2}),
     )
     try:
-        said = seed(client, stream=options.stream, shards=options.shards, records=options.records, split=options.split)
+        said = seed(
+            client,
+            stream=options.stream,
+            shards=options.shards,
+            records=options.records,
+            split=options.split,
+        )
         print(*said, sep="\n")
     except (SeedError, BotoCoreError, ClientError) as error:
         print(f"{options.stream} at {options.endpoint} was not seeded: {error}", file=sys.stderr)

@@ -1,7 +1,9 @@
-"""A local Kinesis until Ctrl-C: `make localstack`, or `python -m localstack.start [--pip] [--port 4566]` from the checkout.
+"""A local Kinesis until Ctrl-C: `make localstack`, or `python -m localstack.start [--pip] [--port
+4566]` from the checkout.
 
-Where a Docker engine answers, compose.yaml: LocalStack and a ZooKeeper ensemble. Elsewhere LocalStack's pip runtime, which the
-set-up brings first; a ZooKeeper is then the embedded one (`zookeeper="embedded:<directory>"`).
+Where a Docker engine answers, compose.yaml: LocalStack and a ZooKeeper ensemble. Elsewhere
+LocalStack's pip runtime, which the set-up brings first; a ZooKeeper is then the embedded one
+(`zookeeper="embedded:<directory>"`).
 """
 
 from __future__ import annotations
@@ -32,8 +34,17 @@ def docker_answers(run: Callable[..., subprocess.CompletedProcess[bytes]] = subp
         return False
     try:
         asked = [
-            run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_ANSWER_TIMEOUT_S)
-            for command in (["docker", "info", "--format", "{{.ServerVersion}}"], ["docker", "compose", "version"])
+            run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=_ANSWER_TIMEOUT_S,
+            )
+            for command in (
+                ["docker", "info", "--format", "{{.ServerVersion}}"],
+                ["docker", "compose", "version"],
+            )
         ]
     except (OSError, subprocess.TimeoutExpired):
         return False
@@ -42,11 +53,18 @@ def docker_answers(run: Callable[..., subprocess.CompletedProcess[bytes]] = subp
 
 @contextmanager
 def in_docker() -> Iterator[list[str]]:
-    """The services of compose.yaml, healthy; what to tell the user. At the end the containers go, the emulator's volume stays."""
+    """The services of compose.yaml, healthy; what to tell the user. At the end the containers go,
+    the emulator's volume stays.
+    """
     try:
         if subprocess.run([*COMPOSE, "up", "--detach", "--wait"], check=False).returncode:
-            raise runtime.LocalStackError("docker compose did not bring its services up: what it said is above")
-        yield [f"Kinesis answers at http://127.0.0.1:{_PORT}, ZooKeeper at {ENSEMBLE}", f"logs: {' '.join(COMPOSE)} logs"]
+            raise runtime.LocalStackError(
+                "docker compose did not bring its services up: what it said is above"
+            )
+        yield [
+            f"Kinesis answers at http://127.0.0.1:{_PORT}, ZooKeeper at {ENSEMBLE}",
+            f"logs: {' '.join(COMPOSE)} logs",
+        ]
     finally:
         subprocess.run([*COMPOSE, "down"], check=False)
 
@@ -55,22 +73,33 @@ def in_docker() -> Iterator[list[str]]:
 def without_docker(port: int) -> Iterator[list[str]]:
     """The pip runtime, which is set up first where it is missing; what to tell the user."""
     if set_up.main(["--localstack"]):
-        raise runtime.LocalStackError("LocalStack's pip runtime is not set up: the sentence above says why")
+        raise runtime.LocalStackError(
+            "LocalStack's pip runtime is not set up: the sentence above says why"
+        )
     with runtime.running(runtime.DEFAULT_DIRECTORY / "localstack.log", port=port) as service:
         yield [f"Kinesis answers at {service.endpoint_url}", f"log: {service.log}"]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until SIGINT or SIGTERM; 1 and one sentence when nothing could be started."""
-    parser = argparse.ArgumentParser(prog="localstack.start", description="A local Kinesis until Ctrl-C.")
+    parser = argparse.ArgumentParser(
+        prog="localstack.start", description="A local Kinesis until Ctrl-C."
+    )
     parser.add_argument("--pip", action="store_true", help="the pip runtime, also where Docker is")
     parser.add_argument(
-        "--port", type=int, default=_PORT, help="where the pip runtime answers; 0 for a free port (default: %(default)s)"
+        "--port",
+        type=int,
+        default=_PORT,
+        help="where the pip runtime answers; 0 for a free port (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
     stop = {signal.SIGINT, signal.SIGTERM}
     try:
-        with in_docker() if docker_answers() and not options.pip else without_docker(options.port) as lines:
+        with (
+            in_docker()
+            if docker_answers() and not options.pip
+            else without_docker(options.port) as lines
+        ):
             signal.pthread_sigmask(signal.SIG_BLOCK, stop)
             print(*lines, "Ctrl-C ends it", sep="\n", flush=True)
             signal.sigwait(stop)

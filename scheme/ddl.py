@@ -6,7 +6,8 @@
              | STRUCT "<" field ("," field)* ">"
     name    := letters, digits and underscores, not beginning with a digit; or anything in backticks
 
-Keywords are case-insensitive, names are not. What Spark knows beside that (intervals, VARIANT, COMMENT, DEFAULT) is an error.
+Keywords are case-insensitive, names are not. What Spark knows beside that (intervals, VARIANT,
+COMMENT, DEFAULT) is an error.
 """
 
 from __future__ import annotations
@@ -14,9 +15,20 @@ from __future__ import annotations
 import re
 
 from scheme.errors import SchemeDefinitionError
-from scheme.json_type import SIMPLE, ArrayType, DecimalType, Field, JsonType, MapType, SimpleType, StructType
+from scheme.json_type import (
+    SIMPLE,
+    ArrayType,
+    DecimalType,
+    Field,
+    JsonType,
+    MapType,
+    SimpleType,
+    StructType,
+)
 
-_TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([<>(),:])|(\S))", re.ASCII)
+_TOKEN = re.compile(
+    r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([<>(),:])|(\S))", re.ASCII
+)
 _SYNONYMS = {
     "BYTE": "TINYINT",
     "SHORT": "SMALLINT",
@@ -30,7 +42,9 @@ _MAX_PRECISION = 38
 
 
 def parse_ddl(ddl: str) -> StructType:
-    """The schema of a record; raises `SchemeDefinitionError`, which says where and what is expected."""
+    """The schema of a record; raises `SchemeDefinitionError`, which says where and what is
+    expected.
+    """
     parser = _Parser(ddl)
     struct = parser.members(end="")
     if parser.peek():
@@ -39,12 +53,16 @@ def parse_ddl(ddl: str) -> StructType:
 
 
 class _Parser:
-    """A descent over tokens. A quoted name is kept with its leading backtick, so that it is never taken for a keyword."""
+    """A descent over tokens. A quoted name is kept with its leading backtick, so that it is never
+    taken for a keyword.
+    """
 
     def __init__(self, ddl: str) -> None:
         self._ddl = ddl
         self._tokens = [
-            "`" + match[1].replace("``", "`") if match[1] else match[2] or match[3] or match[4] or match[5]
+            "`" + match[1].replace("``", "`")
+            if match[1]
+            else match[2] or match[3] or match[4] or match[5]
             for match in _TOKEN.finditer(ddl)
         ]
         self._at = 0
@@ -54,7 +72,9 @@ class _Parser:
 
     def error(self, expected: str) -> SchemeDefinitionError:
         found = repr(self.peek().lstrip("`")) if self.peek() else "the end"
-        return SchemeDefinitionError(f"schema {self._ddl!r}: found {found} where {expected} is expected")
+        return SchemeDefinitionError(
+            f"schema {self._ddl!r}: found {found} where {expected} is expected"
+        )
 
     def members(self, end: str) -> StructType:
         fields = [self._field()]
@@ -64,9 +84,13 @@ class _Parser:
             raise self.error(f"',' or {end!r}" if end else "',' or the end")
         seen: dict[str, str] = {}
         for name in (field.name for field in fields):
-            # Spark resolves names without regard to case, so two that differ in case only could not be told apart.
+            # Spark resolves names without regard to case, so two that differ in case only could not
+            # be told apart.
             if name.lower() in seen:
-                raise SchemeDefinitionError(f"schema {self._ddl!r}: {seen[name.lower()]!r} and {name!r} are one name; keep one")
+                raise SchemeDefinitionError(
+                    f"schema {self._ddl!r}: {seen[name.lower()]!r} and {name!r} are one name; keep "
+                    "one"
+                )
             seen[name.lower()] = name
         return StructType(tuple(fields))
 
@@ -117,7 +141,9 @@ class _Parser:
             self._expect(")")
         if not 1 <= precision <= _MAX_PRECISION or scale > precision:
             rule = f"the precision is 1 to {_MAX_PRECISION} and the scale at most the precision"
-            raise SchemeDefinitionError(f"schema {self._ddl!r}: DECIMAL({precision},{scale}) is none; {rule}")
+            raise SchemeDefinitionError(
+                f"schema {self._ddl!r}: DECIMAL({precision},{scale}) is none; {rule}"
+            )
         return DecimalType(precision, scale)
 
     def _number(self) -> int:

@@ -13,9 +13,11 @@ class SchemeError(Exception):
 
 
 class MalformedRecordError(SchemeError, ValueError):
-    """A record that does not decode. Trying again does not help: the record belongs in the dead letters.
+    """A record that does not decode. Trying again does not help: the record belongs in the dead
+    letters.
 
-    `reason` says why in a fixed sentence. Neither it nor the error carries bytes of the payload, which may be secret.
+    `reason` says why in a fixed sentence. Neither it nor the error carries bytes of the payload,
+    which may be secret.
     """
 
     def __init__(self, reason: str, *, message_id: str) -> None:

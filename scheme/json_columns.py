@@ -1,15 +1,20 @@
-r"""Fits what a JSON text says to a schema, in native Spark columns. The rules stand in `JsonScheme`.
+r"""Fits what a JSON text says to a schema, in native Spark columns. The rules stand in
+`JsonScheme`.
 
-`from_json` into the record's own types hides what the scheme must find (seen on Spark 4.3, PERMISSIVE with a corrupt-record
-column): text behind the first value is ignored, 128 becomes the TINYINT -128, 1.234 the DECIMAL(5,2) 1.23, 1e39 an infinite
-FLOAT, a number or an object a STRING, "\ud800" a question mark, the empty text a null. So `from_json` reads into VARIANTs, which
-keep what was written and refuse doubled keys and lone surrogates, and each value is then checked against its type.
+`from_json` into the record's own types hides what the scheme must find (seen on Spark 4.3,
+PERMISSIVE with a corrupt-record column): text behind the first value is ignored, 128 becomes the
+TINYINT -128, 1.234 the DECIMAL(5,2) 1.23, 1e39 an infinite FLOAT, a number or an object a STRING,
+"\ud800" a question mark, the empty text a null. So `from_json` reads into VARIANTs, which keep what
+was written and refuse doubled keys and lone surrogates, and each value is then checked against its
+type.
 
-The payload is read as the first element of an array whose second element is the payload's own hash. Text behind the payload's
-first value would make a third element or an error; to close the array early and go on, it would have to contain its own hash.
+The payload is read as the first element of an array whose second element is the payload's own hash.
+Text behind the payload's first value would make a third element or an error; to close the array
+early and go on, it would have to contain its own hash.
 
-Columns have no local variables, and an expression that is named twice may be evaluated twice. `_let` binds a column to a name by
-a transform over an array of one element: each JSON text is parsed once, each value looked up once.
+Columns have no local variables, and an expression that is named twice may be evaluated twice.
+`_let` binds a column to a name by a transform over an array of one element: each JSON text is
+parsed once, each value looked up once.
 """
 
 from __future__ import annotations
@@ -31,7 +36,17 @@ from scheme.json_rules import (
     mismatch,
     missing,
 )
-from scheme.json_type import FLOATING, INTEGER_BITS, ArrayType, DecimalType, JsonType, MapType, SimpleType, StructType, quoted
+from scheme.json_type import (
+    FLOATING,
+    INTEGER_BITS,
+    ArrayType,
+    DecimalType,
+    JsonType,
+    MapType,
+    SimpleType,
+    StructType,
+    quoted,
+)
 from scheme.record_scheme import outcome_column
 
 if TYPE_CHECKING:
@@ -45,10 +60,14 @@ _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 
 def json_column(text: Column, text_reason: Column, schema: StructType) -> Column:
-    """The scheme's `{value, malformed}` column of a text, which is null or not to be read where `text_reason` is set."""
+    """The scheme's `{value, malformed}` column of a text, which is null or not to be read where
+    `text_reason` is set.
+    """
 
     def of_text(reason: Column) -> Column:
-        return _let(F.when(reason.isNull(), text), lambda checked: _json_outcome(checked, reason, schema))
+        return _let(
+            F.when(reason.isNull(), text), lambda checked: _json_outcome(checked, reason, schema)
+        )
 
     return _let(text_reason, of_text)
 
@@ -58,9 +77,14 @@ def _json_outcome(text: Column, text_reason: Column, schema: StructType) -> Colu
     enclosed = F.concat(F.lit("["), text, F.lit(","), digest.cast("string"), F.lit("]"))
 
     def outcome(elements: Column) -> Column:
-        is_one_value = (F.size(elements) == 2) & (F.try_variant_get(F.get(elements, 1), "$", "BIGINT") == digest)
+        is_one_value = (F.size(elements) == 2) & (
+            F.try_variant_get(F.get(elements, 1), "$", "BIGINT") == digest
+        )
         is_json = F.coalesce(is_one_value & ~_too_deep(text), _false())
-        return _let(_node(F.get(elements, 0), schema, ""), lambda root: _root_outcome(root, text_reason, is_json))
+        return _let(
+            _node(F.get(elements, 0), schema, ""),
+            lambda root: _root_outcome(root, text_reason, is_json),
+        )
 
     return _let(F.from_json(enclosed, "ARRAY<VARIANT>", _STRICT), outcome)
 
@@ -71,10 +95,14 @@ def _root_outcome(root: Column, text_reason: Column, is_json: Column) -> Column:
 
 
 def _too_deep(text: Column) -> Column:
-    """Whether a valid JSON text is deeper than allowed: with levels around it, it then goes beyond Jackson's limit."""
+    """Whether a valid JSON text is deeper than allowed: with levels around it, it then goes beyond
+    Jackson's limit.
+    """
     around = JACKSON_MAX_DEPTH - MAX_DEPTH
     padded = F.concat(F.lit("[" * around), text, F.lit("]" * around))
-    bare_bytes = F.octet_length(F.replace(F.replace(text, F.lit("["), F.lit("")), F.lit("{"), F.lit("")))
+    bare_bytes = F.octet_length(
+        F.replace(F.replace(text, F.lit("["), F.lit("")), F.lit("{"), F.lit(""))
+    )
     may_be = F.octet_length(text) - bare_bytes > MAX_DEPTH
     return F.when(may_be, F.json_array_length(padded).isNull()).otherwise(_false())
 
@@ -92,11 +120,15 @@ def _let(bound: Column, body: Callable[[Column], Column]) -> Column:
 
 
 def _node(found: Column, data_type: JsonType, path: str, *, required: bool = False) -> Column:
-    """`{value, malformed}` of one VARIANT, which is SQL NULL where it is missing, and must be cheap to name several times.
+    """`{value, malformed}` of one VARIANT, which is SQL NULL where it is missing, and must be cheap
+    to name several times.
 
-    Where it is malformed, the value means nothing. The root has the empty path: what is no object there is no record.
+    Where it is malformed, the value means nothing. The root has the empty path: what is no object
+    there is no record.
     """
-    absent = F.lit(NOT_AN_OBJECT) if not path else F.lit(missing(path)) if required else _no_reason()
+    absent = (
+        F.lit(NOT_AN_OBJECT) if not path else F.lit(missing(path)) if required else _no_reason()
+    )
     wrong = F.lit(mismatch(path, data_type.ddl) if path else NOT_AN_OBJECT)
 
     def pair(fitted: Column, value: Column, inner: Column) -> Column:
@@ -106,15 +138,26 @@ def _node(found: Column, data_type: JsonType, path: str, *, required: bool = Fal
 
     match data_type:
         case StructType():
-            return _let(F.try_variant_get(found, "$", _variants_of(data_type)), lambda o: _struct(o, data_type, path, pair))
+            return _let(
+                F.try_variant_get(found, "$", _variants_of(data_type)),
+                lambda o: _struct(o, data_type, path, pair),
+            )
         case ArrayType(element=inner):
             listed = F.try_variant_get(found, "$", "ARRAY<VARIANT>")
-            return _let(F.transform(listed, lambda item: _node(item, inner, path + "[]")), lambda a: _array(a, pair))
+            return _let(
+                F.transform(listed, lambda item: _node(item, inner, path + "[]")),
+                lambda a: _array(a, pair),
+            )
         case MapType(value=inner):
             mapped = F.try_variant_get(found, "$", "MAP<STRING, VARIANT>")
-            return _let(F.transform_values(mapped, lambda _, item: _node(item, inner, path + "{}")), lambda m: _map(m, pair))
+            return _let(
+                F.transform_values(mapped, lambda _, item: _node(item, inner, path + "{}")),
+                lambda m: _map(m, pair),
+            )
         case SimpleType() | DecimalType():
-            return _let(_scalar(found, data_type), lambda scalar: pair(scalar, scalar, _no_reason()))
+            return _let(
+                _scalar(found, data_type), lambda scalar: pair(scalar, scalar, _no_reason())
+            )
 
 
 def _variants_of(struct: StructType) -> str:
@@ -124,13 +167,22 @@ def _variants_of(struct: StructType) -> str:
 def _struct(members: Column, struct: StructType, path: str, pair: _Pair) -> Column:
     names = [field.name for field in struct.fields]
     prefix = path + "." if path else ""
-    nodes = [_node(members[field.name], field.type, prefix + field.name, required=field.required) for field in struct.fields]
+    nodes = [
+        _node(members[field.name], field.type, prefix + field.name, required=field.required)
+        for field in struct.fields
+    ]
 
     def of_nodes(fitted: Column) -> Column:
         value = F.struct(*(fitted[name]["value"].alias(name) for name in names))
-        return pair(members, F.when(members.isNotNull(), value), F.coalesce(*(fitted[name]["malformed"] for name in names)))
+        return pair(
+            members,
+            F.when(members.isNotNull(), value),
+            F.coalesce(*(fitted[name]["malformed"] for name in names)),
+        )
 
-    return _let(F.struct(*(node.alias(name) for node, name in zip(nodes, names, strict=True))), of_nodes)
+    return _let(
+        F.struct(*(node.alias(name) for node, name in zip(nodes, names, strict=True))), of_nodes
+    )
 
 
 def _array(nodes: Column, pair: _Pair) -> Column:
@@ -138,7 +190,11 @@ def _array(nodes: Column, pair: _Pair) -> Column:
 
 
 def _map(nodes: Column, pair: _Pair) -> Column:
-    return pair(nodes, F.transform_values(nodes, lambda _, node: node["value"]), _first(F.map_values(nodes)["malformed"]))
+    return pair(
+        nodes,
+        F.transform_values(nodes, lambda _, node: node["value"]),
+        _first(F.map_values(nodes)["malformed"]),
+    )
 
 
 def _first(reasons: Column) -> Column:
@@ -146,22 +202,39 @@ def _first(reasons: Column) -> Column:
 
 
 def _scalar(variant: Column, data_type: SimpleType | DecimalType) -> Column:
-    """The VARIANT's value in the type, or null where it does not fit. Every conversion is a `try_`, whatever ANSI mode says."""
+    """The VARIANT's value in the type, or null where it does not fit. Every conversion is a `try_`,
+    whatever ANSI mode says.
+    """
     kind = F.schema_of_variant(variant)
     number = F.substring(kind, 1, len("BIGINT"))  # a DECIMAL's kind goes on with its precision
     if isinstance(data_type, DecimalType):
         plain = F.when(number.isin("BIGINT", "DECIMA"), F.try_variant_get(variant, "$", "STRING"))
-        return _let(plain, lambda text: F.when(_matches(text, decimal_form(data_type.scale)), text.try_cast(data_type.ddl)))
+        return _let(
+            plain,
+            lambda text: F.when(
+                _matches(text, decimal_form(data_type.scale)), text.try_cast(data_type.ddl)
+            ),
+        )
     if data_type.name == "BOOLEAN":
         return F.when(kind == "BOOLEAN", F.try_variant_get(variant, "$", "BOOLEAN"))
     if data_type.name in INTEGER_BITS:
         return F.when(kind == "BIGINT", F.try_variant_get(variant, "$", data_type.name))
     if data_type.name in FLOATING:
         # A zero is added for its sign: a VARIANT has lost the minus of -0.0 and kept that of -0e0.
-        finite = F.when(number.isin("BIGINT", "DECIMA", "DOUBLE"), F.try_variant_get(variant, "$", "DOUBLE") + F.lit(0.0))
-        return _let(finite.cast(data_type.name), lambda rounded: F.when(F.abs(rounded) < F.lit(math.inf), rounded))
+        finite = F.when(
+            number.isin("BIGINT", "DECIMA", "DOUBLE"),
+            F.try_variant_get(variant, "$", "DOUBLE") + F.lit(0.0),
+        )
+        return _let(
+            finite.cast(data_type.name),
+            lambda rounded: F.when(F.abs(rounded) < F.lit(math.inf), rounded),
+        )
     text = F.when(kind == "STRING", F.try_variant_get(variant, "$", "STRING"))
-    return text if data_type.name == "STRING" else _let(text, lambda bound: _from_text(bound, data_type.name))
+    return (
+        text
+        if data_type.name == "STRING"
+        else _let(text, lambda bound: _from_text(bound, data_type.name))
+    )
 
 
 def _from_text(text: Column, name: str) -> Column:
@@ -171,7 +244,10 @@ def _from_text(text: Column, name: str) -> Column:
     converted = F.when(fits, text.try_cast(name))
     if name != "TIMESTAMP":
         return converted
-    return _let(converted, lambda moment: F.when(F.unix_micros(moment).between(FIRST_TIME_US, LAST_TIME_US), moment))
+    return _let(
+        converted,
+        lambda moment: F.when(F.unix_micros(moment).between(FIRST_TIME_US, LAST_TIME_US), moment),
+    )
 
 
 def _matches(text: Column, form: str) -> Column:

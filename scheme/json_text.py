@@ -1,7 +1,8 @@
 """Reads one JSON text in Python as strictly as Spark's VARIANT does.
 
-Beyond the JSON of RFC 8259 the following is refused, because it would be lost or changed silently on one side: a key
-twice in one object, a surrogate without its partner, NaN and Infinity, more than 100 levels, numbers of more than 1000 digits.
+Beyond the JSON of RFC 8259 the following is refused, because it would be lost or changed silently
+on one side: a key twice in one object, a surrogate without its partner, NaN and Infinity, more than
+100 levels, numbers of more than 1000 digits.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ class NotJsonError(ValueError):
 
 
 class Fraction(str):
-    """The text of a number that has a point or an exponent; told apart from a string by its class."""
+    """The text of a number that has a point or an exponent; told apart from a string by
+    its class.
+    """
 
     __slots__ = ()
 
 
 def read_json(text: str) -> Any:
-    """The value: dict, list, str, bool, None, `int`, or `Fraction`; raises `NotJsonError` without the text in it."""
+    """The value: dict, list, str, bool, None, `int`, or `Fraction`; raises `NotJsonError` without
+    the text in it.
+    """
     if _deeper_than_allowed(text):
         raise NotJsonError
     try:
@@ -57,7 +62,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(token: str) -> int:
-    if len(token) > JACKSON_MAX_NUMBER_DIGITS and len(token.lstrip("-")) > JACKSON_MAX_NUMBER_DIGITS:
+    if (
+        len(token) > JACKSON_MAX_NUMBER_DIGITS
+        and len(token.lstrip("-")) > JACKSON_MAX_NUMBER_DIGITS
+    ):
         raise NotJsonError
     return int(token)
 
@@ -78,5 +86,9 @@ def _constant(_token: str) -> None:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=_fraction, parse_constant=_constant, strict=True
+    object_pairs_hook=_object,
+    parse_int=_integer,
+    parse_float=_fraction,
+    parse_constant=_constant,
+    strict=True,
 )

@@ -1,4 +1,6 @@
-"""The types that a JSON scheme knows, as immutable values. They can be compared, pickled and shared."""
+"""The types that a JSON scheme knows, as immutable values. They can be compared, pickled and
+shared.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,16 @@ from dataclasses import dataclass
 
 INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 FLOATING = ("FLOAT", "DOUBLE")
-SIMPLE = ("BOOLEAN", *INTEGER_BITS, *FLOATING, "STRING", "BINARY", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
+SIMPLE = (
+    "BOOLEAN",
+    *INTEGER_BITS,
+    *FLOATING,
+    "STRING",
+    "BINARY",
+    "DATE",
+    "TIMESTAMP",
+    "TIMESTAMP_NTZ",
+)
 
 
 def quoted(name: str) -> str:
@@ -57,7 +68,9 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`required` is the DDL's NOT NULL: a record in which the field is missing or null is malformed."""
+    """`required` is the DDL's NOT NULL: a record in which the field is missing or null is
+    malformed.
+    """
 
     name: str
     type: JsonType
@@ -74,7 +87,9 @@ class StructType:
 
     @property
     def members(self) -> str:
-        """The fields as DDL, without NOT NULL: a value column is null where the record is malformed."""
+        """The fields as DDL, without NOT NULL: a value column is null where the record is
+        malformed.
+        """
         return ", ".join(field.ddl for field in self.fields)
 
     @property

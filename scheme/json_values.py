@@ -1,4 +1,6 @@
-"""Fits what a JSON text says to a schema, in Python. The rules stand in `JsonScheme`; Spark's half is `json_columns`."""
+"""Fits what a JSON text says to a schema, in Python. The rules stand in `JsonScheme`; Spark's half
+is `json_columns`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,15 @@ from scheme.json_rules import (
     missing,
 )
 from scheme.json_text import Fraction
-from scheme.json_type import INTEGER_BITS, ArrayType, DecimalType, JsonType, MapType, SimpleType, StructType
+from scheme.json_type import (
+    INTEGER_BITS,
+    ArrayType,
+    DecimalType,
+    JsonType,
+    MapType,
+    SimpleType,
+    StructType,
+)
 
 _TEXT_FORMS = {name: re.compile(form, re.ASCII) for name, form in TEXT_FORMS.items()}
 _BIGINT = range(-(1 << 63), 1 << 63)
@@ -35,7 +45,9 @@ class MismatchError(ValueError):
 
 
 def fit_record(value: Any, schema: StructType) -> tuple[Any, ...]:
-    """The fields of the root object in the schema's order; raises `MismatchError` for the first one that does not fit."""
+    """The fields of the root object in the schema's order; raises `MismatchError` for the first one
+    that does not fit.
+    """
     if not isinstance(value, dict):
         raise MismatchError(NOT_AN_OBJECT)
     return tuple(_members(value, schema, "").values())
@@ -43,7 +55,10 @@ def fit_record(value: Any, schema: StructType) -> tuple[Any, ...]:
 
 def _members(value: dict[str, Any], schema: StructType, path: str) -> dict[str, Any]:
     return {
-        field.name: _fit(value.get(field.name), field.type, path + field.name, required=field.required) for field in schema.fields
+        field.name: _fit(
+            value.get(field.name), field.type, path + field.name, required=field.required
+        )
+        for field in schema.fields
     }
 
 
@@ -56,7 +71,8 @@ def _fit(value: Any, data_type: JsonType, path: str, *, required: bool = False) 
         case StructType() if isinstance(value, dict):
             return _members(value, data_type, path + ".")
         case MapType(value=inner) if isinstance(value, dict):
-            # In the order that a VARIANT keeps its keys in, so that the first misfit is the same one on both sides.
+            # In the order that a VARIANT keeps its keys in, so that the first misfit is the same
+            # one on both sides.
             return {key: _fit(value[key], inner, path + "{}") for key in sorted(value, key=_utf16)}
         case ArrayType(element=inner) if isinstance(value, list):
             return [_fit(item, inner, path + "[]") for item in value]
@@ -85,19 +101,26 @@ def _scalar(value: Any, data_type: SimpleType | DecimalType) -> Any:
 
 
 def _exact(value: Any) -> Decimal | None:
-    """The number as a VARIANT keeps it exactly: an integer, or plain notation within 38 digits and decimals."""
+    """The number as a VARIANT keeps it exactly: an integer, or plain notation within 38 digits and
+    decimals.
+    """
     if type(value) is int:
         return Decimal(value) if value in _BIGINT or abs(value) < 10**MAX_EXACT_DIGITS else None
     if not isinstance(value, Fraction) or "e" in value.lower():
         return None
     number = Decimal(value)
     _sign, digits, exponent = number.as_tuple()
-    return number if len(digits) <= MAX_EXACT_DIGITS and -int(exponent) <= MAX_EXACT_DIGITS else None
+    return (
+        number if len(digits) <= MAX_EXACT_DIGITS and -int(exponent) <= MAX_EXACT_DIGITS else None
+    )
 
 
 def _decimal(value: Any, data_type: DecimalType) -> Decimal | None:
     number = _exact(value)
-    if number is None or re.fullmatch(decimal_form(data_type.scale), f"{number:f}", re.ASCII) is None:
+    if (
+        number is None
+        or re.fullmatch(decimal_form(data_type.scale), f"{number:f}", re.ASCII) is None
+    ):
         return None
     if abs(number) >= 10 ** (data_type.precision - data_type.scale):
         return None

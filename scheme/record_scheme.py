@@ -1,4 +1,6 @@
-"""What a scheme is: one meaning of a record's bytes, usable record by record in Python and as native Spark columns."""
+"""What a scheme is: one meaning of a record's bytes, usable record by record in Python and as
+native Spark columns.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ NOT_UTF8 = "not valid UTF-8"
 class RecordScheme(Protocol):
     """Turns the bytes of a record into fields, with the same outcome in Python and in Spark.
 
-    A record that does not decode is malformed, with a reason, and never a record of nulls: `decode` raises, and the
-    column's `malformed` is set while its `value` is null. An aggregate of the Kinesis Producer Library is malformed
-    under every scheme. Reasons are fixed sentences without a byte of the payload, which may be secret. A scheme is
-    immutable, may be shared between threads and pickled, and does no I/O.
+    A record that does not decode is malformed, with a reason, and never a record of nulls: `decode`
+    raises, and the column's `malformed` is set while its `value` is null. An aggregate of the
+    Kinesis Producer Library is malformed under every scheme. Reasons are fixed sentences without a
+    byte of the payload, which may be secret. A scheme is immutable, may be shared between threads
+    and pickled, and does no I/O.
     """
 
     @property
@@ -39,18 +42,25 @@ class RecordScheme(Protocol):
 
     @abstractmethod
     def decode(self, record: Record) -> tuple[Any, ...]:
-        """The record's fields; raises `MalformedRecordError`, so that a malformed record cannot be taken for data."""
+        """The record's fields; raises `MalformedRecordError`, so that a malformed record cannot be
+        taken for data.
+        """
 
     @abstractmethod
     def column(self, data: Column) -> Column:
-        """A native struct column `{value: STRUCT<schema_ddl>, malformed: STRING}` of a binary column.
+        """A native struct column `{value: STRUCT<schema_ddl>, malformed: STRING}` of a binary
+        column.
 
         Exactly one of the two is null. Needs pyspark and an active session; runs no Python per row.
         """
 
 
-def parsed(df: DataFrame, scheme: RecordScheme, *, data: str = "data", into: str = "parsed") -> DataFrame:
-    """The frame with the scheme's column `into`, made of its binary column `data`. Also for streaming frames."""
+def parsed(
+    df: DataFrame, scheme: RecordScheme, *, data: str = "data", into: str = "parsed"
+) -> DataFrame:
+    """The frame with the scheme's column `into`, made of its binary column `data`. Also for
+    streaming frames.
+    """
     return df.withColumn(into, scheme.column(df[data]))
 
 
@@ -60,7 +70,9 @@ def bytes_reason(data: bytes) -> str | None:
 
 
 def bytes_reason_column(data: Column) -> Column:
-    """`bytes_reason` as a native column. SQL NULL, which Kinesis never delivers, has a reason as well."""
+    """`bytes_reason` as a native column. SQL NULL, which Kinesis never delivers, has a reason as
+    well.
+    """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
 
     head_bytes = len(KPL_MAGIC)
@@ -68,7 +80,9 @@ def bytes_reason_column(data: Column) -> Column:
     length = F.octet_length(data)
     message = F.substring(data, F.lit(head_bytes + 1), length - envelope_bytes)
     checksum = F.substring(data, length - (KPL_CHECKSUM_BYTES - 1), F.lit(KPL_CHECKSUM_BYTES))
-    looks_like_one = (F.substring(data, 1, head_bytes) == F.lit(KPL_MAGIC)) & (length > envelope_bytes)
+    looks_like_one = (F.substring(data, 1, head_bytes) == F.lit(KPL_MAGIC)) & (
+        length > envelope_bytes
+    )
     return F.when(data.isNull(), F.lit(NO_DATA)).when(
         looks_like_one, F.when(F.unhex(F.md5(message)) == checksum, F.lit(KPL_AGGREGATE))
     )

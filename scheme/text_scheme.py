@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TextScheme:
-    """One field `text`: the whole payload as strict UTF-8. NUL and a byte order mark are kept, an empty payload is "".
+    """One field `text`: the whole payload as strict UTF-8. NUL and a byte order mark are kept, an
+    empty payload is "".
 
-    Spark's cast from BINARY to STRING keeps bytes that are no UTF-8 as they are, so its own check stands beside it.
+    Spark's cast from BINARY to STRING keeps bytes that are no UTF-8 as they are, so its own check
+    stands beside it.
     """
 
     @property
@@ -39,7 +41,9 @@ class TextScheme:
 
 
 def utf8_text(record: Record) -> str:
-    """The record's payload as text; raises `MalformedRecordError` for an aggregate or bytes that are no UTF-8."""
+    """The record's payload as text; raises `MalformedRecordError` for an aggregate or bytes that
+    are no UTF-8.
+    """
     reason = bytes_reason(record.data)
     if reason is not None:
         raise MalformedRecordError(reason, message_id=record.message_id)
@@ -54,4 +58,6 @@ def text_reason_column(data: Column) -> Column:
     """Why a payload is no text, as a native column: the reason that `utf8_text` raises, or null."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
 
-    return F.coalesce(bytes_reason_column(data), F.when(~F.is_valid_utf8(data.cast("string")), F.lit(NOT_UTF8)))
+    return F.coalesce(
+        bytes_reason_column(data), F.when(~F.is_valid_utf8(data.cast("string")), F.lit(NOT_UTF8))
+    )

@@ -1,4 +1,6 @@
-"""Installs what is missing with apt, where the user may; where not, says in one sentence what to install."""
+"""Installs what is missing with apt, where the user may; where not, says in one sentence what to
+install.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Something the machine lacks, and the Debian packages that bring it: alternatives, the first that apt has is taken."""
+    """Something the machine lacks, and the Debian packages that bring it: alternatives, the first
+    that apt has is taken.
+    """
 
     what: str
     alternatives: tuple[tuple[str, ...], ...]
@@ -27,9 +31,20 @@ PIP = Need(what="pip 22.3 or newer", alternatives=(("python3-pip",),))
 # Debian 12 has 17, Debian 13 has 21; both run every Spark that is supported here.
 JAVA = Need(
     what="Java 17 or newer",
-    alternatives=(("openjdk-17-jre-headless",), ("openjdk-21-jre-headless",), ("default-jre-headless",)),
+    alternatives=(
+        ("openjdk-17-jre-headless",),
+        ("openjdk-21-jre-headless",),
+        ("default-jre-headless",),
+    ),
 )
-APT_INSTALL = ("apt-get", "-o", "DPkg::Lock::Timeout=300", "install", "--yes", "--no-install-recommends")
+APT_INSTALL = (
+    "apt-get",
+    "-o",
+    "DPkg::Lock::Timeout=300",
+    "install",
+    "--yes",
+    "--no-install-recommends",
+)
 NODE = Need(what="Node 18 or newer with npm", alternatives=(("nodejs", "npm"),))
 
 
@@ -49,22 +64,30 @@ def install(needs: Sequence[Need], *, log: Path) -> None:
 
 
 def privilege_prefix() -> list[str] | None:
-    """What to put before apt-get: nothing for root, `sudo -n` where that asks no password, None where it may not."""
+    """What to put before apt-get: nothing for root, `sudo -n` where that asks no password, None
+    where it may not.
+    """
     if shutil.which("apt-get") is None:
         return None
     if os.geteuid() == 0:
         return []
     if shutil.which("sudo") is None:
         return None
-    asked = subprocess.run(["sudo", "-n", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    asked = subprocess.run(
+        ["sudo", "-n", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
     return ["sudo", "-n"] if asked.returncode == 0 else None
 
 
 def chosen(need: Need) -> tuple[str, ...]:
-    """The first alternative that apt could install; the last when it can install none, so that apt says why itself."""
+    """The first alternative that apt could install; the last when it can install none, so that apt
+    says why itself.
+    """
     for packages in need.alternatives:
         # apt-cache show also succeeds for names that other packages mention and nobody provides
-        tried = subprocess.run(["apt-get", "--simulate", "install", *packages], capture_output=True, check=False)
+        tried = subprocess.run(
+            ["apt-get", "--simulate", "install", *packages], capture_output=True, check=False
+        )
         if tried.returncode == 0:
             return packages
     return need.alternatives[-1]
@@ -73,6 +96,12 @@ def chosen(need: Need) -> tuple[str, ...]:
 def sentence_for(needs: Sequence[Need]) -> str:
     """What is missing and the one command that brings it."""
     whats = ", no ".join(need.what for need in needs)
-    packages = " ".join(name for need in needs for name in chosen(need)) if shutil.which("apt-get") else ""
-    how = f"run this as root: apt-get install {packages}" if packages else "install it with the system's package manager"
+    packages = (
+        " ".join(name for need in needs for name in chosen(need)) if shutil.which("apt-get") else ""
+    )
+    how = (
+        f"run this as root: apt-get install {packages}"
+        if packages
+        else "install it with the system's package manager"
+    )
     return f"this machine has no {whats}, and this user may not install packages: {how}; then run make again"

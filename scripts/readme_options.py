@@ -19,18 +19,24 @@ BEGIN, END = "<!-- options: begin -->", "<!-- options: end -->"
 def table() -> str:
     """Markdown: option, default, meaning."""
     rows = [
-        f"| `{option.name}` | {'' if option.default is None else f'`{option.default}`'} | {option.meaning} |"
+        f"| `{option.name}` | {'' if option.default is None else f'`{option.default}`'} | "
+        f"{option.meaning} |"
         for option in OPTIONS.values()
     ]
     return "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows])
 
 
 def with_table(readme: str) -> str:
-    """The README's text with the table between its two marks; raises ValueError when a mark is missing."""
+    """The README's text with the table between its two marks; raises ValueError when a mark is
+    missing.
+    """
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"README.md lacks the line {BEGIN} or, behind it, {END}; put both where the table belongs")
+        raise ValueError(
+            f"README.md lacks the line {BEGIN} or, behind it, {END}; put both where the table "
+            "belongs"
+        )
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
 
 

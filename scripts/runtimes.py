@@ -1,4 +1,6 @@
-"""Finds what is no Python package: Java for Spark and the embedded ZooKeeper, Node for the tests' Kinesis emulator."""
+"""Finds what is no Python package: Java for Spark and the embedded ZooKeeper, Node for the tests'
+Kinesis emulator.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,12 @@ def _answer(command: Sequence[str]) -> str:
     """All that a command prints, or nothing when it is not there, fails or hangs."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=ANSWER_TIMEOUT_S
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=ANSWER_TIMEOUT_S,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

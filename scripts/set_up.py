@@ -1,7 +1,9 @@
-"""Brings a machine with Python, make and git to where the project runs: `python3 -m scripts.set_up [--localstack] [--lowest]`.
+"""Brings a machine with Python, make and git to where the project runs: `python3 -m scripts.set_up
+[--localstack] [--lowest]`.
 
-Packages go into a virtual environment in the checkout; Java (and Node for the tests) are found, or installed with apt
-where the user may. A run that finds all in place takes well under a second. Two runs at once wait for each other.
+Packages go into a virtual environment in the checkout; Java (and Node for the tests) are found, or
+installed with apt where the user may. A run that finds all in place takes well under a second. Two
+runs at once wait for each other.
 """
 
 from __future__ import annotations
@@ -29,9 +31,13 @@ def main(arguments: Sequence[str]) -> int:
     """Run the set-up; 1 and one sentence when it can't be done, 130 when it is interrupted."""
     parser = argparse.ArgumentParser(prog="set_up", description="Set up this checkout.")
     parser.add_argument(
-        "--localstack", action="store_true", help="also LocalStack's pip runtime, and Node for its Kinesis emulator"
+        "--localstack",
+        action="store_true",
+        help="also LocalStack's pip runtime, and Node for its Kinesis emulator",
     )
-    parser.add_argument("--lowest", action="store_true", help="the oldest supported packages, in .venv-lowest")
+    parser.add_argument(
+        "--lowest", action="store_true", help="the oldest supported packages, in .venv-lowest"
+    )
     options = parser.parse_args(arguments)
     name = "lowest" if options.lowest else "lock"
     environment = Environment(
@@ -41,7 +47,9 @@ def main(arguments: Sequence[str]) -> int:
         log=ROOT / "set-up.log",
     )
     try:
-        with_lock(environment, localstack=localstack_environment(ROOT) if options.localstack else None)
+        with_lock(
+            environment, localstack=localstack_environment(ROOT) if options.localstack else None
+        )
     except SetUpError as error:
         sys.stderr.write(f"set-up: {error}.\n")
         return 1
@@ -64,7 +72,9 @@ def localstack_environment(root: Path) -> Environment:
 
 
 def with_lock(environment: Environment, *, localstack: Environment | None = None) -> None:
-    """Set up while holding the lock on the checkout: a second make started meanwhile waits and finds all done."""
+    """Set up while holding the lock on the checkout: a second make started meanwhile waits and
+    finds all done.
+    """
     folder = os.open(environment.root, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -85,7 +95,8 @@ def set_up(environment: Environment, *, localstack: Environment | None = None) -
         debian_packages.install(needs, log=environment.log)
         if still := missing(environment, with_node=with_node):
             raise SetUpError(
-                f"apt-get brought no {' and no '.join(need.what for need in still)}: install it by hand and run make again"
+                f"apt-get brought no {' and no '.join(need.what for need in still)}: install it by "
+                "hand and run make again"
             )
     for one in unmade:
         one.make()
@@ -93,7 +104,8 @@ def set_up(environment: Environment, *, localstack: Environment | None = None) -
         say(f"done in {time.monotonic() - started_s:.0f} s")
     java = find_java(os.environ)
     if java is not None:
-        # make gives this to what it starts: Spark takes the JAVA_HOME of its environment, be it too old
+        # make gives this to what it starts: Spark takes the JAVA_HOME of its environment, be it too
+        # old
         (environment.folder / "java-home").write_text(f"{java.home}\n")
 
 

@@ -1,4 +1,6 @@
-"""What every step of the set-up shares: one line to say what it does, one sentence when it fails, the rest in a log file."""
+"""What every step of the set-up shares: one line to say what it does, one sentence when it fails,
+the rest in a log file.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_QUOTED_CHARS = 300
-NO_ANSWER = "(from versions: none)"  # pip's last words are the same for no network and for no such version
+NO_ANSWER = (
+    "(from versions: none)"  # pip's last words are the same for no network and for no such version
+)
 
 
 class SetUpError(Exception):
@@ -25,17 +29,30 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def run_logged(command: Sequence[str], *, what: str, log: Path, env: Mapping[str, str] | None = None) -> None:
-    """Run a command with its output appended to the log; when it fails, raise with the line of it that says why."""
+def run_logged(
+    command: Sequence[str], *, what: str, log: Path, env: Mapping[str, str] | None = None
+) -> None:
+    """Run a command with its output appended to the log; when it fails, raise with the line of it
+    that says why.
+    """
     with log.open("ab") as out:
         out.write(f"$ {' '.join(command)}\n".encode())
         out.flush()
         start = out.tell()
         environ = {**os.environ, **(env or {})}
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False, env=environ)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            check=False,
+            env=environ,
+        )
     if done.returncode != 0:
         written = log.read_bytes()[start:].decode(errors="replace")
-        raise SetUpError(f"{what} failed: {reason_in(written)} (all of its output is in {log.name})")
+        raise SetUpError(
+            f"{what} failed: {reason_in(written)} (all of its output is in {log.name})"
+        )
 
 
 def reason_in(output: str) -> str:

@@ -1,8 +1,10 @@
-"""A virtual environment with exactly the packages of a lock file, made again when what it was made from has changed.
+"""A virtual environment with exactly the packages of a lock file, made again when what it was made
+from has changed.
 
-Debian's python3 has no ensurepip (that is python3-venv), so a pip found anywhere installs the pinned pip into the
-environment, and that one does the rest. Nothing is downloaded that has no hash in a lock file: build isolation, which
-would fetch build tools by itself, is off, and the build tools are locked in build.txt.
+Debian's python3 has no ensurepip (that is python3-venv), so a pip found anywhere installs the
+pinned pip into the environment, and that one does the rest. Nothing is downloaded that has no hash
+in a lock file: build isolation, which would fetch build tools by itself, is off, and the build
+tools are locked in build.txt.
 """
 
 from __future__ import annotations
@@ -24,14 +26,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OLDEST_PIP = (22, 3)  # `pip --python` came with it
-PIP_SETTINGS = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0", "PIP_ROOT_USER_ACTION": "ignore"}
+PIP_SETTINGS = {
+    "PIP_NO_INPUT": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_USER": "0",
+    "PIP_ROOT_USER_ACTION": "ignore",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Where the environment is and what it is made from. The project is installed editable, so its code may change freely.
+    """Where the environment is and what it is made from. The project is installed editable, so its
+    code may change freely.
 
-    `with_project` False: only the lock file's packages, for a tool that runs beside the project. `size`: what to expect.
+    `with_project` False: only the lock file's packages, for a tool that runs beside the project.
+    `size`: what to expect.
     """
 
     root: Path
@@ -50,11 +59,20 @@ class Environment:
         return self.folder / "set-up.json"
 
     def wanted(self) -> dict[str, str]:
-        """What the environment is made from, as digests: the packages, and the project's own metadata."""
-        # not sys.version: a security update of Python needs no new packages, and must not remove them under a run
-        interpreter = f"{sysconfig.get_config_var('SOABI')} {sys.base_prefix} {self.folder}".encode()
+        """What the environment is made from, as digests: the packages, and the project's own
+        metadata.
+        """
+        # not sys.version: a security update of Python needs no new packages, and must not remove
+        # them under a run
+        interpreter = (
+            f"{sysconfig.get_config_var('SOABI')} {sys.base_prefix} {self.folder}".encode()
+        )
         packages = _digest(interpreter, self._build_lock.read_bytes(), self.lock.read_bytes())
-        project = {"project": _digest((self.root / "pyproject.toml").read_bytes())} if self.with_project else {}
+        project = (
+            {"project": _digest((self.root / "pyproject.toml").read_bytes())}
+            if self.with_project
+            else {}
+        )
         return {"packages": packages, **project}
 
     def stamped(self) -> dict[str, str]:
@@ -83,7 +101,13 @@ class Environment:
             self.write_stamp({"packages": wanted["packages"]})
         if self.with_project:
             say("kinesis-spout itself, editable")
-            self._pip("--no-deps", "--no-build-isolation", "--editable", str(self.root), what="installing the project")
+            self._pip(
+                "--no-deps",
+                "--no-build-isolation",
+                "--editable",
+                str(self.root),
+                what="installing the project",
+            )
         self.write_stamp(wanted)
 
     def _install_packages(self) -> None:
@@ -95,21 +119,55 @@ class Environment:
         if has_ensurepip():
             run_logged([str(self.python), "-m", "ensurepip"], what="unpacking pip", log=self.log)
         else:
-            command = [*(find_pip() or ["pip"]), "--python", str(self.python), "install", "--require-hashes", "--requirement"]
-            run_logged([*command, str(self._build_lock)], what="installing pip", log=self.log, env=PIP_SETTINGS)
-        self._pip("--no-deps", "--require-hashes", "--requirement", str(self._build_lock), what="installing the build tools")
+            command = [
+                *(find_pip() or ["pip"]),
+                "--python",
+                str(self.python),
+                "install",
+                "--require-hashes",
+                "--requirement",
+            ]
+            run_logged(
+                [*command, str(self._build_lock)],
+                what="installing pip",
+                log=self.log,
+                env=PIP_SETTINGS,
+            )
+        self._pip(
+            "--no-deps",
+            "--require-hashes",
+            "--requirement",
+            str(self._build_lock),
+            what="installing the build tools",
+        )
         count = len(re.findall(r"^[a-z0-9].*==", self.lock.read_text(), re.MULTILINE))
         say(f"{count} packages of {self.lock.relative_to(self.root)} ({self.size})")
-        options = ["--no-deps", "--no-build-isolation", "--require-hashes", "--requirement", str(self.lock)]
+        options = [
+            "--no-deps",
+            "--no-build-isolation",
+            "--require-hashes",
+            "--requirement",
+            str(self.lock),
+        ]
         self._pip(*options, what="installing the packages")
-        run_logged([str(self.python), "-m", "pip", "check"], what="the check of the packages", log=self.log, env=PIP_SETTINGS)
+        run_logged(
+            [str(self.python), "-m", "pip", "check"],
+            what="the check of the packages",
+            log=self.log,
+            env=PIP_SETTINGS,
+        )
 
     @property
     def _build_lock(self) -> Path:
         return self.root / "requirements" / "build.txt"
 
     def _pip(self, *arguments: str, what: str) -> None:
-        run_logged([str(self.python), "-m", "pip", "install", *arguments], what=what, log=self.log, env=PIP_SETTINGS)
+        run_logged(
+            [str(self.python), "-m", "pip", "install", *arguments],
+            what=what,
+            log=self.log,
+            env=PIP_SETTINGS,
+        )
 
 
 def has_ensurepip() -> bool:
@@ -119,15 +177,24 @@ def has_ensurepip() -> bool:
 
 def find_pip() -> list[str] | None:
     """A pip that can install into another environment: this Python's, then one in PATH."""
-    commands = [[sys.executable, "-m", "pip"], *([found] for name in ("pip3", "pip") if (found := shutil.which(name)))]
-    return next((command for command in commands if (pip_version(command) or (0, 0)) >= OLDEST_PIP), None)
+    commands = [
+        [sys.executable, "-m", "pip"],
+        *([found] for name in ("pip3", "pip") if (found := shutil.which(name))),
+    ]
+    return next(
+        (command for command in commands if (pip_version(command) or (0, 0)) >= OLDEST_PIP), None
+    )
 
 
 def pip_version(command: list[str]) -> tuple[int, int] | None:
     """Major and minor version, or None when there is no such pip."""
     try:
         said = subprocess.run(
-            [*command, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            [*command, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
         ).stdout
     except OSError:
         return None

@@ -1,7 +1,9 @@
-"""`format("kinesis")`: the data source as Spark sees it. Thin: `coordinator` plans and settles, `task_reader` reads.
+"""`format("kinesis")`: the data source as Spark sees it. Thin: `coordinator` plans and settles,
+`task_reader` reads.
 
-Spark makes a reader in several processes (planning, driver, executors), and says `stop` only sometimes. So a reader
-holds settings only; what talks to the world is made at the first driver call, and never pickled.
+Spark makes a reader in several processes (planning, driver, executors), and says `stop` only
+sometimes. So a reader holds settings only; what talks to the world is made at the first driver
+call, and never pickled.
 """
 
 from __future__ import annotations
@@ -9,7 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from kinesis_spout.errors import ConfigError
 from spark_job.driver.coordinator import Coordinator
@@ -44,7 +51,9 @@ class TaskPartition(InputPartition):
 
 
 class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's side of one query. Called from one thread of the query's driver worker; `read` runs on executors."""
+    """Spark's side of one query. Called from one thread of the query's driver worker; `read` runs
+    on executors.
+    """
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
@@ -60,7 +69,9 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._coordinator
 
     def initialOffset(self) -> dict[str, Any]:
-        """The same every time: it pins the start and changes nothing else, since Spark asks twice and again in a replay."""
+        """The same every time: it pins the start and changes nothing else, since Spark asks twice
+        and again in a replay.
+        """
         self.coordinator.pin_start()
         return dict(START_OFFSET)
 
@@ -69,7 +80,9 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Settles the plan that `start` names, and returns the next one; `start` itself when there is nothing to read."""
+        """Settles the plan that `start` names, and returns the next one; `start` itself when there
+        is nothing to read.
+        """
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return _offset(self.coordinator.next_plan(plan_of(start), max_records=most))
 
@@ -84,16 +97,29 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if plan_id == plan_of(start):
             return []
         failpoint("plan-logged")
-        return [TaskPartition(plan_id, task, plan) for task, plan in self.coordinator.tasks(plan_id).items()]
+        return [
+            TaskPartition(plan_id, task, plan)
+            for task, plan in self.coordinator.tasks(plan_id).items()
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TaskPartition):
-            raise TypeError(f"partition is a {type(partition).__name__}, not a TaskPartition of this source")
+            raise TypeError(
+                f"partition is a {type(partition).__name__}, not a TaskPartition of this source"
+            )
         services = WorkerServices.here(self._settings)
-        return read_task(partition.plan_id, partition.task, partition.plan, services=services, settings=self._settings)
+        return read_task(
+            partition.plan_id,
+            partition.task,
+            partition.plan,
+            services=services,
+            settings=self._settings,
+        )
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: a plan is settled by the next `latestOffset`, which comes also where this call does not."""
+        """Nothing: a plan is settled by the next `latestOffset`, which comes also where this call
+        does not.
+        """
 
     def stop(self) -> None:
         if self._coordinator is not None:
@@ -102,7 +128,9 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class KinesisDataSource(DataSource):
-    """The data source. `master` is put in by `register`, for the rule that an embedded ZooKeeper is for one machine."""
+    """The data source. `master` is put in by `register`, for the rule that an embedded ZooKeeper is
+    for one machine.
+    """
 
     master: str | None = None
 
@@ -128,7 +156,8 @@ class KinesisDataSource(DataSource):
 
     def reader(self, schema: StructType) -> Any:
         raise ConfigError(
-            "kinesis is a streaming source; use spark.readStream (with trigger(availableNow=True) for a run that ends)"
+            "kinesis is a streaming source; use spark.readStream (with trigger(availableNow=True) "
+            "for a run that ends)"
         )
 
 
@@ -151,11 +180,15 @@ def spark_master(spark: SparkSession) -> str | None:
 
 
 def plan_of(offset: Mapping[str, Any]) -> str:
-    """The plan id in an offset; raises `ConfigError` for an offset that this version did not write."""
+    """The plan id in an offset; raises `ConfigError` for an offset that this version
+    did not write.
+    """
     if offset.get("format") != OFFSET_FORMAT or not isinstance(offset.get("plan"), str):
         raise ConfigError(
-            f"the checkpoint location holds an offset of format {offset.get('format')!r}, not {OFFSET_FORMAT}; "
-            "use the kinesis-spout version that wrote it, or a new checkpointLocation (ZooKeeper keeps the progress)"
+            f"the checkpoint location holds an offset of format {offset.get('format')!r}, not "
+            f"{OFFSET_FORMAT}; "
+            "use the kinesis-spout version that wrote it, or a new checkpointLocation (ZooKeeper "
+            "keeps the progress)"
         )
     return str(offset["plan"])
 

@@ -32,12 +32,13 @@ Number = int | float | str | None
 class KinesisSource:
     """What a Spark job reads from Kinesis, and where it keeps its checkpoints.
 
-    Every field is a reader option under its snake_case name (see the README's table); None means the default.
-    Durations are texts like "500ms", "5s", "2m" or numbers of seconds, sizes texts like "64MiB" or numbers of bytes.
-    `starting_position` is LATEST, TRIM_HORIZON, an ISO time, "-2h", AT:<sequence>, AFTER:<sequence>, or a mapping from
-    shard ids (and "default") to these.
+    Every field is a reader option under its snake_case name (see the README's table); None means
+    the default. Durations are texts like "500ms", "5s", "2m" or numbers of seconds, sizes texts
+    like "64MiB" or numbers of bytes. `starting_position` is LATEST, TRIM_HORIZON, an ISO time,
+    "-2h", AT:<sequence>, AFTER:<sequence>, or a mapping from shard ids (and "default") to these.
 
-    Raises `kinesis_spout.errors.ConfigError` at once for a bad value; does no I/O until `read_stream`.
+    Raises `kinesis_spout.errors.ConfigError` at once for a bad value; does no I/O until
+    `read_stream`.
     """
 
     stream: Text = None
@@ -81,7 +82,10 @@ class KinesisSource:
         self.settings()
 
     def __repr__(self) -> str:
-        shown = (f"{name}={'***' if OPTIONS[name].secret else text!r}" for name, text in self._texts().items())
+        shown = (
+            f"{name}={'***' if OPTIONS[name].secret else text!r}"
+            for name, text in self._texts().items()
+        )
         return f"KinesisSource({', '.join(shown)})"
 
     def settings(self) -> SourceSettings:
@@ -89,14 +93,18 @@ class KinesisSource:
         return SourceSettings.from_texts(self._texts())
 
     def options(self) -> dict[str, str]:
-        """The same as reader options, for `format("kinesis").options(**source.options())`; with the secrets that are set."""
+        """The same as reader options, for `format("kinesis").options(**source.options())`; with the
+        secrets that are set.
+        """
         return {OPTIONS[name].name: text for name, text in self._texts().items()}
 
     def read_stream(self, spark: SparkSession) -> DataFrame:
-        """The stream as a frame. Registers the source and checks, before anything is read, that ZooKeeper and the stream answer.
+        """The stream as a frame. Registers the source and checks, before anything is read, that
+        ZooKeeper and the stream answer.
 
-        Blocks on both for a moment. Raises `ConfigError`, a `kinesis_spout.errors.KinesisError` or a
-        `state.errors.StateError`, each in one sentence. A `UserWarning` says when stored state wins over `starting_position`.
+        Blocks on both for a moment. Raises `ConfigError`, a `kinesis_spout.errors.KinesisError` or
+        a `state.errors.StateError`, each in one sentence. A `UserWarning` says when stored state
+        wins over `starting_position`.
         """
         master = spark_master(spark)
         for message in preflight(self.settings(), master=master):
@@ -120,16 +128,19 @@ class KinesisSource:
         on_exhausted: str = "dead_letter",
         bisect: bool = False,
     ) -> Tracked:
-        """A function for `foreachBatch` that lets `process` fail records one by one: `process` gets a `TrackedBatch`.
+        """A function for `foreachBatch` that lets `process` fail records one by one: `process` gets
+        a `TrackedBatch`.
 
-        A failed record comes again up to `retry_limit` times (0: never), after `retry_first_delay`, doubled each time up to
-        `retry_max_delay`, and not when its first failure is longer ago than `retry_max_age`. Then it is exhausted, and so is a
-        rejected or malformed one at once: `on_exhausted` is "dead_letter" (which needs `dead_letter`), "drop" (counted and
-        logged) or "stop" (the query fails). `on_failure` says what waits for a retry: "continue" nothing, "block_key" later
-        records of its partition key, "block_shard" later records of its shard.
+        A failed record comes again up to `retry_limit` times (0: never), after `retry_first_delay`,
+        doubled each time up to `retry_max_delay`, and not when its first failure is longer ago than
+        `retry_max_age`. Then it is exhausted, and so is a rejected or malformed one at once:
+        `on_exhausted` is "dead_letter" (which needs `dead_letter`), "drop" (counted and logged) or
+        "stop" (the query fails). `on_failure` says what waits for a retry: "continue" nothing,
+        "block_key" later records of its partition key, "block_shard" later records of its shard.
 
-        What `process` raises fails the batch, and nothing of it is acked. With `bisect` the batch is then run in parts, to find
-        the records that make it fail, and only these are failed; `batch.id` raises then, as parts share it: use `batch.token`.
+        What `process` raises fails the batch, and nothing of it is acked. With `bisect` the batch
+        is then run in parts, to find the records that make it fail, and only these are failed;
+        `batch.id` raises then, as parts share it: use `batch.token`.
 
         Raises `kinesis_spout.errors.ConfigError` at once for a bad argument; does no I/O.
         """
@@ -147,11 +158,17 @@ class KinesisSource:
 
     def _texts(self) -> dict[str, str]:
         given = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: _as_text(OPTIONS[name].name, value) for name, value in given.items() if value is not None}
+        return {
+            name: _as_text(OPTIONS[name].name, value)
+            for name, value in given.items()
+            if value is not None
+        }
 
 
 def _task_slots(spark: SparkSession) -> int | None:
-    """How many tasks run at a time: one wave of tasks reads all shards. None on Spark Connect, where it can't be asked."""
+    """How many tasks run at a time: one wave of tasks reads all shards. None on Spark Connect,
+    where it can't be asked.
+    """
     try:
         return max(1, spark.sparkContext.defaultParallelism)
     except Exception:  # noqa: BLE001  # Connect raises several kinds; the default of the option serves then

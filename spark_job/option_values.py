@@ -1,4 +1,6 @@
-"""How an option's text is read: each reader takes its name and text, and raises `ConfigError` naming both and the rule."""
+"""How an option's text is read: each reader takes its name and text, and raises `ConfigError`
+naming both and the rule.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 
 from kinesis_spout.config import parse_bool, parse_duration_ms, parse_size_bytes
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.shards.start_position import StartWish
+from kinesis_spout.shards.start_position import RequestedStart
 from state.errors import InvalidPositionError, InvalidStoreSettingError
 from state.position import StartingPosition
 from state.znodes.paths import valid_name
@@ -26,7 +28,9 @@ def read_text(_option: str, text: str) -> str:
 
 
 def read_name(option: str, text: str) -> str:
-    """A name of a node in ZooKeeper: refused here what would be refused only when the query runs."""
+    """A name of a node in ZooKeeper: refused here what would be refused only when the
+    query runs.
+    """
     try:
         return valid_name(f"option {option}", text)
     except InvalidStoreSettingError as exc:
@@ -47,7 +51,10 @@ def whole_number(minimum: int) -> Reader:
         match = _WHOLE.fullmatch(text)
         if match is not None and int(match[1]) >= minimum:
             return int(match[1])
-        raise ConfigError(f"option {option} is {text[:40]!r}; give a whole number of at least {minimum}, of at most 18 digits")
+        raise ConfigError(
+            f"option {option} is {text[:40]!r}; give a whole number of at least {minimum}, of at "
+            "most 18 digits"
+        )
 
     return read
 
@@ -67,7 +74,9 @@ def duration(minimum_ms: int = 0, maximum_ms: int = 86_400_000) -> Reader:
         value = parse_duration_ms(text, option=option)
         if minimum_ms <= value <= maximum_ms:
             return value
-        raise ConfigError(f"option {option} is {text!r}; give a duration from {minimum_ms} ms to {maximum_ms} ms")
+        raise ConfigError(
+            f"option {option} is {text!r}; give a duration from {minimum_ms} ms to {maximum_ms} ms"
+        )
 
     return read
 
@@ -95,18 +104,27 @@ def choice(*allowed: str) -> Reader:
     return read
 
 
-def read_start(option: str, text: str) -> StartWish:
+def read_start(option: str, text: str) -> RequestedStart:
     try:
         if not text.lstrip().startswith("{"):
-            return StartWish(default=StartingPosition.parse(text))
+            return RequestedStart(default=StartingPosition.parse(text))
         wishes = json.loads(text)
-        if not isinstance(wishes, dict) or not all(isinstance(wish, str) for wish in wishes.values()):
-            raise ConfigError(f'option {option}: a JSON start maps shard ids (and "default") to positions, as in {_JSON_START}')
+        if not isinstance(wishes, dict) or not all(
+            isinstance(wish, str) for wish in wishes.values()
+        ):
+            raise ConfigError(
+                f'option {option}: a JSON start maps shard ids (and "default") to positions, as in {_JSON_START}'
+            )
         default = StartingPosition.parse(wishes.pop("default", "LATEST"))
-        return StartWish(
-            default=default, shards=tuple((shard, StartingPosition.parse(wish)) for shard, wish in sorted(wishes.items()))
+        return RequestedStart(
+            default=default,
+            shards=tuple(
+                (shard, StartingPosition.parse(wish)) for shard, wish in sorted(wishes.items())
+            ),
         )
     except json.JSONDecodeError as exc:
-        raise ConfigError(f"option {option} is {text!r}, which is not JSON: {exc}; give it as in {_JSON_START}") from exc
+        raise ConfigError(
+            f"option {option} is {text!r}, which is not JSON: {exc}; give it as in {_JSON_START}"
+        ) from exc
     except InvalidPositionError as exc:
         raise ConfigError(f"option {option}: {exc}") from exc

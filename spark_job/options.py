@@ -1,6 +1,8 @@
-"""The source's options: one table that ties a field's name, its option's name, its reader and its meaning together.
+"""The source's options: one table that ties a field's name, its option's name, its reader and its
+meaning together.
 
-Spark lower-cases option keys, so options are matched without regard to case and named in camelCase in every error.
+Spark lower-cases option keys, so options are matched without regard to case and named in camelCase
+in every error.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from spark_job.option_values import (
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One reader option: its name, how its text is read, its default as text (None: not set), whether it is a secret.
+    """One reader option: its name, how its text is read, its default as text (None: not set),
+    whether it is a secret.
 
     `meaning` is for people, as Markdown: one line, with the bounds.
     """
@@ -36,11 +39,20 @@ class Option:
     meaning: str = field(kw_only=True)
 
 
-# field of KinesisSource -> option. The README's table is made from this one (scripts/readme_options.py).
+# field of KinesisSource -> option. The README's table is made from this one
+# (scripts/readme_options.py).
 OPTIONS: dict[str, Option] = {
-    "stream": Option("streamName", read_text, meaning="the stream, by its name; or give `streamArn`"),
-    "stream_arn": Option("streamArn", read_text, meaning="the stream, by its ARN, which also names the region"),
-    "application": Option("applicationName", read_name, meaning="the name under which the checkpoints are kept; required"),
+    "stream": Option(
+        "streamName", read_text, meaning="the stream, by its name; or give `streamArn`"
+    ),
+    "stream_arn": Option(
+        "streamArn", read_text, meaning="the stream, by its ARN, which also names the region"
+    ),
+    "application": Option(
+        "applicationName",
+        read_name,
+        meaning="the name under which the checkpoints are kept; required",
+    ),
     "zookeeper": Option(
         "zookeeper",
         read_address,
@@ -58,11 +70,20 @@ OPTIONS: dict[str, Option] = {
         "10s",
         meaning="how long ZooKeeper holds the ownership of a job that has died; 1s to 2m",
     ),
-    "region": Option("region", read_text, meaning="the AWS region; without it, that of the AWS configuration"),
-    "endpoint_url": Option("endpointUrl", read_text, meaning="another Kinesis endpoint: a VPC endpoint, or a local emulator"),
+    "region": Option(
+        "region", read_text, meaning="the AWS region; without it, that of the AWS configuration"
+    ),
+    "endpoint_url": Option(
+        "endpointUrl",
+        read_text,
+        meaning="another Kinesis endpoint: a VPC endpoint, or a local emulator",
+    ),
     "profile": Option("profile", read_text, meaning="a profile of the AWS configuration files"),
     "access_key_id": Option(
-        "awsAccessKeyId", read_text, secret=True, meaning="an access key; without it, botocore's own chain of credentials"
+        "awsAccessKeyId",
+        read_text,
+        secret=True,
+        meaning="an access key; without it, botocore's own chain of credentials",
     ),
     "secret_access_key": Option(
         "awsSecretAccessKey",
@@ -76,7 +97,11 @@ OPTIONS: dict[str, Option] = {
         secret=True,
         meaning="its session token, if it is a temporary one",
     ),
-    "role_arn": Option("roleArn", read_text, meaning="a role to assume by STS; renewed before it expires, on executors too"),
+    "role_arn": Option(
+        "roleArn",
+        read_text,
+        meaning="a role to assume by STS; renewed before it expires, on executors too",
+    ),
     "role_external_id": Option(
         "roleExternalId",
         read_text,
@@ -97,7 +122,9 @@ OPTIONS: dict[str, Option] = {
         "`AFTER:<sequence>`, or JSON of these by shard id and `default`",
     ),
     "max_records_per_trigger": Option(
-        "maxRecordsPerTrigger", whole_number(1), meaning="at most so many records a batch, over all shards; 1 or more"
+        "maxRecordsPerTrigger",
+        whole_number(1),
+        meaning="at most so many records a batch, over all shards; 1 or more",
     ),
     "max_records_per_shard": Option(
         "maxRecordsPerShard",

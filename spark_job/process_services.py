@@ -1,7 +1,8 @@
-"""What one process talks through: one Kinesis client, one store connection, one pacer a shard, for each set of settings.
+"""What one process talks through: one Kinesis client, one store connection, one pacer a shard, for
+each set of settings.
 
-Spark reuses Python workers over batches, so these are kept per process: credentials are resolved once, connections
-stay open, and a shard's read rate holds across the batches that this worker runs.
+Spark reuses Python workers over batches, so these are kept per process: credentials are resolved
+once, connections stay open, and a shard's read rate holds across the batches that this worker runs.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ _lock = threading.Lock()
 
 @dataclass(slots=True)
 class WorkerServices:
-    """The connections of one process. `store` is bound to the application and stream; both connect at their first use.
+    """The connections of one process. `store` is bound to the application and stream; both connect
+    at their first use.
 
-    `new_pool` and `random` (jitter) are arguments so that a simulation can be repeated. `searches`: by shard, where the next
-    task of this process may go on to look for a retry; a hint, which may be lost.
+    `new_pool` and `random` (jitter) are arguments so that a simulation can be repeated. `searches`:
+    by shard, where the next task of this process may go on to look for a retry; a hint, which may
+    be lost.
     """
 
     client: KinesisClient
@@ -58,7 +61,9 @@ class WorkerServices:
 
     @classmethod
     def connect(cls, settings: SourceSettings) -> WorkerServices:
-        """New services, not shared with anybody. Starts the embedded ZooKeeper if `zookeeper` names one that does not run."""
+        """New services, not shared with anybody. Starts the embedded ZooKeeper if `zookeeper` names
+        one that does not run.
+        """
         clock = SystemClock()
         return cls(
             client=KinesisClient(settings.aws, settings.stream, clock=clock),
@@ -69,7 +74,9 @@ class WorkerServices:
 
     @classmethod
     def forget_all(cls) -> None:
-        """Close what this process keeps. For tests and for long-lived processes that use many settings."""
+        """Close what this process keeps. For tests and for long-lived processes that use many
+        settings.
+        """
         with _lock:
             for services in _services.values():
                 services.store.close()

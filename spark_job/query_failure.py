@@ -1,4 +1,6 @@
-"""Why a query failed, in one sentence: out of the pages that Spark, py4j and the Python workers wrap around it."""
+"""Why a query failed, in one sentence: out of the pages that Spark, py4j and the Python workers
+wrap around it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: .*$", re.DOTALL)  # and the position and t
 _RAISED = re.compile(r"^((?:\w+\.)*)(\w+)(?:: (.*))?$", re.DOTALL)
 _OURS = ("kinesis_spout.", "state.", "scheme.", "spark_job.")
 _CALLED = re.compile(r"^An error occurred while calling .*\n: ")  # py4j, before Java's own words
-_TASK = re.compile(r"^(?:[\w.]+Exception: )?Job aborted due to stage failure: .*?: Lost task [^(]*\(TID \d+\) \([^)]*\): ")
+_TASK = re.compile(
+    r"^(?:[\w.]+Exception: )?Job aborted due to stage failure: .*?: Lost task [^(]*\(TID \d+\) \([^)]*\): "
+)
 _FRAME = re.compile(r"^\s|^\tat |^Caused by: |^=== ")
 LONGEST = 600
 
@@ -18,7 +22,8 @@ LONGEST = 600
 def failure_sentence(text: str) -> str:
     """The cause of a failed query from its exception's text.
 
-    The last Python traceback in it is the outermost Python error, and says it; without one, the first line of Spark or Java does.
+    The last Python traceback in it is the outermost Python error, and says it; without one, the
+    first line of Spark or Java does.
     """
     before, marker, after = text.rpartition(_TRACEBACK)
     sentence = _raised_in(after) if marker else None
@@ -26,7 +31,9 @@ def failure_sentence(text: str) -> str:
 
 
 def _raised_in(after: str) -> str | None:
-    """What was raised, from the lines after a traceback's first: the first line that is not part of a stack."""
+    """What was raised, from the lines after a traceback's first: the first line that is not part of
+    a stack.
+    """
     lines = iter(after.splitlines())
     for line in lines:
         if not line.strip() or line.startswith((" ", "\t")):
@@ -41,7 +48,9 @@ def _raised_in(after: str) -> str | None:
 
 
 def _without_class(raised: str) -> str:
-    """`package.module.Error: message` as the message; errors that are not ours keep their class's name."""
+    """`package.module.Error: message` as the message; errors that are not ours keep their class's
+    name.
+    """
     match = _RAISED.match(raised)
     if match is None:
         return raised
@@ -60,7 +69,11 @@ def _first_line(text: str) -> str:
     if task is not None:
         return _without_class(_first_line(text[task.end() :]))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0])) if lines else "the query failed without saying why"
+    return (
+        _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0]))
+        if lines
+        else "the query failed without saying why"
+    )
 
 
 def _shortened(sentence: str) -> str:

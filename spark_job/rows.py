@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 SCHEMA_DDL = (
-    "streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber BIGINT, partitionKey STRING, "
+    "streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber BIGINT, "
+    "partitionKey STRING, "
     "data BINARY, approximateArrivalTimestamp TIMESTAMP, attempt INT, messageId STRING"
 )
 ARROW_SCHEMA = pa.schema(
@@ -25,12 +26,20 @@ ARROW_SCHEMA = pa.schema(
 FIRST_ATTEMPT = 1
 
 
-def to_rows(records: pa.RecordBatch, *, stream: str, shard_id: str, attempts: pa.Array | None = None) -> pa.RecordBatch:
-    """Rows of records, which have the decoder's columns: of new ones, or of the deliveries that `attempts` (int32) counts."""
+def to_rows(
+    records: pa.RecordBatch, *, stream: str, shard_id: str, attempts: pa.Array | None = None
+) -> pa.RecordBatch:
+    """Rows of records, which have the decoder's columns: of new ones, or of the deliveries that
+    `attempts` (int32) counts.
+    """
     count = records.num_rows
     sequence = records.column("sequenceNumber")
-    attempt = pa.repeat(pa.scalar(FIRST_ATTEMPT, pa.int32()), count) if attempts is None else attempts
-    message_id = pc.binary_join_element_wise(pa.scalar(shard_id), sequence, pc.cast(attempt, pa.string()), ":")
+    attempt = (
+        pa.repeat(pa.scalar(FIRST_ATTEMPT, pa.int32()), count) if attempts is None else attempts
+    )
+    message_id = pc.binary_join_element_wise(
+        pa.scalar(shard_id), sequence, pc.cast(attempt, pa.string()), ":"
+    )
     columns = [
         pa.repeat(pa.scalar(stream), count),
         pa.repeat(pa.scalar(shard_id), count),

@@ -1,4 +1,5 @@
-"""What the source runs on: its options parsed, checked, frozen, hashable and picklable (they travel to the executors).
+"""What the source runs on: its options parsed, checked, frozen, hashable and picklable (they travel
+to the executors).
 
 `options` is the table of them; `spark_job.kinesis_source.KinesisSource` is what a user writes.
 """
@@ -16,16 +17,22 @@ from spark_job.options import OPTIONS, Option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesis_spout.shards.start_position import StartWish
+    from kinesis_spout.shards.start_position import RequestedStart
 
-_FIELD_HINTS = {name.replace("_", ""): option.name for name, option in OPTIONS.items()} | {n: o.name for n, o in OPTIONS.items()}
-_FIELD = re.compile(rf"\b(?:{'|'.join(name for name in OPTIONS if '_' in name)})\b")  # the others are words as well
+_FIELD_HINTS = {name.replace("_", ""): option.name for name, option in OPTIONS.items()} | {
+    n: o.name for n, o in OPTIONS.items()
+}
+_FIELD = re.compile(
+    rf"\b(?:{'|'.join(name for name in OPTIONS if '_' in name)})\b"
+)  # the others are words as well
 _FIELD_BY_KEY = {option.name.lower(): name for name, option in OPTIONS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """The checked settings of one source. Durations in milliseconds, sizes in bytes. Secrets are in `aws` only, masked there."""
+    """The checked settings of one source. Durations in milliseconds, sizes in bytes. Secrets are in
+    `aws` only, masked there.
+    """
 
     aws: AwsConfig
     stream: StreamRef
@@ -33,7 +40,7 @@ class SourceSettings:
     zookeeper: str
     zookeeper_root: str
     zookeeper_session_timeout_ms: int
-    starting_position: StartWish
+    starting_position: RequestedStart
     max_records_per_trigger: int | None
     max_records_per_shard: int
     max_bytes_per_task: int
@@ -57,23 +64,40 @@ class SourceSettings:
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str]) -> SourceSettings:
-        """Check and read values by field name. Raises `ConfigError` naming the option, the value (unless secret) and the rule."""
-        values = {name: _read(option, texts.get(name, option.default)) for name, option in OPTIONS.items()}
+        """Check and read values by field name. Raises `ConfigError` naming the option, the value
+        (unless secret) and the rule.
+        """
+        values = {
+            name: _read(option, texts.get(name, option.default)) for name, option in OPTIONS.items()
+        }
         if values["stream"] is None and values["stream_arn"] is None:
-            raise ConfigError("option streamName is missing; give the stream's name, or its ARN as streamArn")
+            raise ConfigError(
+                "option streamName is missing; give the stream's name, or its ARN as streamArn"
+            )
         for name in ("application", "zookeeper"):
             if not values[name]:
                 raise ConfigError(f"option {OPTIONS[name].name} is missing; {_WHY[name]}")
         stream = StreamRef.parse(name=values.pop("stream"), arn=values.pop("stream_arn"))
         aws = _aws({f.name: values.pop(f.name) for f in fields(AwsConfig)}, stream)
-        rate = ReadRate(reads_per_second=values.pop("reads_per_second"), bytes_per_second=values.pop("read_bytes_per_second"))
+        rate = ReadRate(
+            reads_per_second=values.pop("reads_per_second"),
+            bytes_per_second=values.pop("read_bytes_per_second"),
+        )
         known = {f.name for f in fields(cls)}
         named = {name if name in known else f"{name}_ms": value for name, value in values.items()}
-        return cls(aws=aws, stream=stream, rate=rate, start_is_default="starting_position" not in texts, **named)
+        return cls(
+            aws=aws,
+            stream=stream,
+            rate=rate,
+            start_is_default="starting_position" not in texts,
+            **named,
+        )
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> SourceSettings:
-        """Check and read reader options, in any case. Unknown ones raise `ConfigError` naming the nearest known one."""
+        """Check and read reader options, in any case. Unknown ones raise `ConfigError` naming the
+        nearest known one.
+        """
         return cls.from_texts(texts_from_options(options))
 
 
@@ -89,7 +113,9 @@ def texts_from_options(options: Mapping[str, str]) -> dict[str, str]:
     for key, value in options.items():
         name = _FIELD_BY_KEY.get(key.lower())
         if name is None:
-            nearest = _FIELD_HINTS.get(key.lower()) or nearest_name(key, [option.name for option in OPTIONS.values()])
+            nearest = _FIELD_HINTS.get(key.lower()) or nearest_name(
+                key, [option.name for option in OPTIONS.values()]
+            )
             hint = (
                 f"did you mean {nearest}?"
                 if nearest
@@ -107,7 +133,9 @@ def _aws(values: dict[str, Any], stream: StreamRef) -> AwsConfig:
         return AwsConfig(**values)
     except ConfigError as exc:
         named = exc.respelt(OPTIONS[exc.option].name if exc.option in OPTIONS else str(exc.option))
-        raise ConfigError(_FIELD.sub(lambda match: OPTIONS[match[0]].name, str(named)), option=named.option) from exc
+        raise ConfigError(
+            _FIELD.sub(lambda match: OPTIONS[match[0]].name, str(named)), option=named.option
+        ) from exc
 
 
 def _read(option: Option, text: str | None) -> Any:

@@ -36,7 +36,9 @@ class InvalidPositionError(StateError, ValueError):
 
 
 class InvalidStoreSettingError(StateError, ValueError):
-    """A connect string, a name of an application, stream or root, or a task of so many, that cannot be used."""
+    """A connect string, a name of an application, stream or root, or a task of so many, that cannot
+    be used.
+    """
 
 
 class IllegalTrackerEventError(StateError):
@@ -48,13 +50,17 @@ class StoredDataError(StateError):
 
 
 class StoreUnavailableError(StateError):
-    """The store did not answer within its time limit. Nothing is known of a write that was under way."""
+    """The store did not answer within its time limit. Nothing is known of a write that was under
+    way.
+    """
 
     retryable = True
 
 
 class EmbeddedZookeeperError(StateError):
-    """The embedded ZooKeeper cannot be started: Java or PySpark is missing, or the server ended. The message says which."""
+    """The embedded ZooKeeper cannot be started: Java or PySpark is missing, or the server ended.
+    The message says which.
+    """
 
 
 class StateTooLargeError(StateError):
@@ -74,7 +80,9 @@ class StaleOwnerError(StateError):
 
 
 class NotListerError(StateError):
-    """Another task has the role of writing the list of shards. Nothing was written; this task still owns its share."""
+    """Another task has the role of writing the list of shards. Nothing was written; this task still
+    owns its share.
+    """
 
 
 class ConflictError(StateError):

@@ -1,8 +1,9 @@
-"""Named places where a test can stop the process for ever, so that it can be killed there. Off in production.
+"""Named places where a test can stop the process for ever, so that it can be killed there. Off in
+production.
 
-`KINESIS_SPOUT_FAILPOINT=<name>@<file>` arms one: the first process to come by creates the file (with its pid in it)
-and waits to be killed; when the file is there already, the failpoint is spent and everybody passes.
-The names: see `NAMES`. Unarmed, `failpoint()` is one comparison with None.
+`KINESIS_SPOUT_FAILPOINT=<name>@<file>` arms one: the first process to come by creates the file
+(with its pid in it) and waits to be killed; when the file is there already, the failpoint is spent
+and everybody passes. The names: see `NAMES`. Unarmed, `failpoint()` is one comparison with None.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def from_env() -> tuple[str, Path] | None:
         return None
     name, at, marker = text.partition("@")
     if name not in NAMES or not at or not marker:
-        raise ValueError(f"{VARIABLE}={text}: expected <name>@<file>, the name one of {', '.join(sorted(NAMES))}")
+        raise ValueError(
+            f"{VARIABLE}={text}: expected <name>@<file>, the name one of {', '.join(sorted(NAMES))}"
+        )
     return name, Path(marker)
 
 
@@ -44,7 +47,9 @@ _ARMED = from_env()
 
 
 def failpoint(name: str) -> None:
-    """Wait here to be killed, if this is the armed failpoint and nobody was stopped by it before."""
+    """Wait here to be killed, if this is the armed failpoint and nobody was stopped by
+    it before.
+    """
     if _ARMED is None or _ARMED[0] != name:
         return
     try:

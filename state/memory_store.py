@@ -1,7 +1,9 @@
-"""The state store in memory: for tests, and for trying things out. It forgets everything with its process.
+"""The state store in memory: for tests, and for trying things out. It forgets everything with its
+process.
 
-It is the same store as ZooKeeper's over another tree, so what it proves of the rules holds there too; the contract
-suite runs against both. Several stores that share a `MemoryBackend` are as several processes at one ZooKeeper.
+It is the same store as ZooKeeper's over another tree, so what it proves of the rules holds there
+too; the contract suite runs against both. Several stores that share a `MemoryBackend` are as
+several processes at one ZooKeeper.
 """
 
 from __future__ import annotations
@@ -14,14 +16,25 @@ from typing import TYPE_CHECKING
 from state.errors import StoreUnavailableError
 from state.znodes.paths import ZookeeperPaths
 from state.znodes.store import ZnodeStateStore
-from state.znodes.tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, Znode
+from state.znodes.tree import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Refusal,
+    Set,
+    TransactionRefusedError,
+    Znode,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
 class MemoryBackend:
-    """What the stores share. A test may lose sessions, answers and the whole backend on purpose. Safe from any thread."""
+    """What the stores share. A test may lose sessions, answers and the whole backend on purpose.
+    Safe from any thread.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -39,10 +52,14 @@ class MemoryBackend:
             self._nodes[path] = Znode(data, self._nodes[path].version + 1)
 
     def expire(self, session: int) -> None:
-        """End a session: its ephemeral nodes vanish, and its store gets a new one with its next call."""
+        """End a session: its ephemeral nodes vanish, and its store gets a new one with its next
+        call.
+        """
         with self._changing():
             self._expired.add(session)
-            for path in [path for path, node in self._nodes.items() if node.owner_session == session]:
+            for path in [
+                path for path, node in self._nodes.items() if node.owner_session == session
+            ]:
                 del self._nodes[path]
         for watch in self._watches_of(session):
             watch.callback()
@@ -92,7 +109,9 @@ class MemoryBackend:
 
     def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: self._owner_session(path) != owner_session, timeout_s)
+            return self._changed.wait_for(
+                lambda: self._owner_session(path) != owner_session, timeout_s
+            )
 
     def watch(self, path: str, callback: Callable[[], None], tree: MemoryTree) -> None:
         with self._changed:
@@ -114,7 +133,9 @@ class MemoryBackend:
                     yield
                 finally:
                     self._changed.notify_all()
-                    changed += [watch for watch, node in before if self._nodes.get(watch.path) is not node]
+                    changed += [
+                        watch for watch, node in before if self._nodes.get(watch.path) is not node
+                    ]
         finally:
             for watch in changed:
                 watch.callback()
@@ -138,9 +159,15 @@ class MemoryBackend:
 
     def _children(self, path: str) -> list[str]:
         prefix = f"{path}/"
-        return [each.removeprefix(prefix) for each in self._nodes if each.startswith(prefix) and "/" not in each[len(prefix) :]]
+        return [
+            each.removeprefix(prefix)
+            for each in self._nodes
+            if each.startswith(prefix) and "/" not in each[len(prefix) :]
+        ]
 
-    def _apply(self, operations: Sequence[Operation], session: int, *, uncertain: bool) -> list[int]:
+    def _apply(
+        self, operations: Sequence[Operation], session: int, *, uncertain: bool
+    ) -> list[int]:
         before = dict(self._nodes)
         versions = []
         for index, operation in enumerate(operations):
@@ -228,7 +255,9 @@ class MemoryTree:
 
 
 class MemoryStateStore(ZnodeStateStore):
-    """A `StateStore` of one application and stream in a `MemoryBackend` (its own, unless one is passed)."""
+    """A `StateStore` of one application and stream in a `MemoryBackend` (its own, unless one is
+    passed).
+    """
 
     def __init__(
         self,
@@ -242,7 +271,9 @@ class MemoryStateStore(ZnodeStateStore):
         self.paths = ZookeeperPaths(root=root, application=application, stream=stream)
         self._memory_tree = MemoryTree(self.backend)
         super().__init__(
-            self._memory_tree, self.paths, reset_command=f"kinesis-spout reset --application {application} --stream {stream}"
+            self._memory_tree,
+            self.paths,
+            reset_command=f"kinesis-spout reset --application {application} --stream {stream}",
         )
 
     def lose_session(self) -> None:

@@ -6,8 +6,8 @@
     AFTER:<sequence>        what follows that record
     SHARD_END               the shard was read to its end
 
-Where a person types a start, two wishes are allowed besides: `LATEST` and `-2h` (also s, m, d). A wish depends on
-when it is asked, so it is no position and is never stored: `pin` turns it into one.
+Where a person types a start, two wishes are allowed besides: `LATEST` and `-2h` (also s, m, d). A
+wish depends on when it is asked, so it is no position and is never stored: `pin` turns it into one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class PositionKind(StrEnum):
 
 
 class Position:
-    """An immutable place in a shard. Build it with `parse` or the constructors below; `str()` gives the grammar's text."""
+    """An immutable place in a shard. Build it with `parse` or the constructors below; `str()` gives
+    the grammar's text.
+    """
 
     __slots__ = ("kind", "sequence", "timestamp_ms")
 
@@ -42,11 +44,22 @@ class Position:
     sequence: SequenceNumber | None
     timestamp_ms: int | None
 
-    def __init__(self, kind: PositionKind, *, sequence: SequenceNumber | None = None, timestamp_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        kind: PositionKind,
+        *,
+        sequence: SequenceNumber | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
         if (kind in (PositionKind.AT, PositionKind.AFTER)) != (sequence is not None):
-            raise InvalidPositionError(f"position {kind} with sequence number {sequence}: AT and AFTER take one, the others none")
+            raise InvalidPositionError(
+                f"position {kind} with sequence number {sequence}: AT and AFTER take one, the "
+                "others none"
+            )
         if (kind is PositionKind.AT_TIMESTAMP) != (timestamp_ms is not None):
-            raise InvalidPositionError(f"position {kind} with timestamp {timestamp_ms}: only a time takes one")
+            raise InvalidPositionError(
+                f"position {kind} with timestamp {timestamp_ms}: only a time takes one"
+            )
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "sequence", sequence)
         object.__setattr__(self, "timestamp_ms", timestamp_ms)
@@ -116,7 +129,9 @@ SHARD_END = Position(PositionKind.SHARD_END)
 
 @dataclass(frozen=True, slots=True)
 class StartingPosition:
-    """What a person asked for as the start: a position, `LATEST`, or a time ago. `text` is as it was typed."""
+    """What a person asked for as the start: a position, `LATEST`, or a time ago. `text` is as it
+    was typed.
+    """
 
     text: str
     position: Position | None = None
@@ -124,7 +139,9 @@ class StartingPosition:
 
     @classmethod
     def parse(cls, text: str) -> StartingPosition:
-        """Read `LATEST`, `-2h` or a position other than SHARD_END; raises `InvalidPositionError`."""
+        """Read `LATEST`, `-2h` or a position other than SHARD_END; raises
+        `InvalidPositionError`.
+        """
         text = text.strip()
         if text == "LATEST":
             return cls(text)
@@ -134,10 +151,13 @@ class StartingPosition:
             position = Position.parse(text)
         except InvalidPositionError as exc:
             raise InvalidPositionError(
-                f"{text!r} is not a starting position; use LATEST, -2h, {_GRAMMAR.removesuffix(' or SHARD_END')}"
+                f"{text!r} is not a starting position; use LATEST, -2h, "
+                f"{_GRAMMAR.removesuffix(' or SHARD_END')}"
             ) from exc
         if position.is_end:
-            raise InvalidPositionError("SHARD_END is no starting position: nothing would ever be read")
+            raise InvalidPositionError(
+                "SHARD_END is no starting position: nothing would ever be read"
+            )
         return cls(text, position=position)
 
     def pin(self, now_ms: int) -> Position:
@@ -155,9 +175,12 @@ def _milliseconds(moment: datetime) -> int:
 
 def _iso(timestamp_ms: int) -> str:
     try:
-        moment = datetime.fromtimestamp(timestamp_ms // 1_000, UTC).replace(microsecond=timestamp_ms % 1_000 * 1_000)
+        moment = datetime.fromtimestamp(timestamp_ms // 1_000, UTC).replace(
+            microsecond=timestamp_ms % 1_000 * 1_000
+        )
     except (ValueError, OverflowError, OSError) as exc:
         raise InvalidPositionError(
-            f"{timestamp_ms} ms since 1970 is not a time that can be written; use a year from 1 to 9999"
+            f"{timestamp_ms} ms since 1970 is not a time that can be written; use a year from 1 to "
+            "9999"
         ) from exc
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

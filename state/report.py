@@ -1,7 +1,9 @@
-"""The report of a tracked batch: what of the plan stays unresolved. Everything else that the plan's tasks read is acked.
+"""The report of a tracked batch: what of the plan stays unresolved. Everything else that the plan's
+tasks read is acked.
 
-A report is open before the batch's function starts and done when its sinks and dead letters are written. A plan of an
-application that tracks its records is settled by a done report only; without one, what it read is delivered again.
+A report is open before the batch's function starts and done when its sinks and dead letters are
+written. A plan of an application that tracks its records is settled by a done report only; without
+one, what it read is delivered again.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ REPORT_FORMAT = 1
 
 
 class OnFailure(StrEnum):
-    """What goes on while a failed record waits: everything, all but its partition key, or nothing of its shard."""
+    """What goes on while a failed record waits: everything, all but its partition key, or nothing
+    of its shard.
+    """
 
     CONTINUE = "continue"
     BLOCK_KEY = "block_key"
@@ -25,7 +29,9 @@ class OnFailure(StrEnum):
 
 
 class OutcomePolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How an application treats failed records; stored as the mark of one that tracks its records. The planner goes by it."""
+    """How an application treats failed records; stored as the mark of one that tracks its records.
+    The planner goes by it.
+    """
 
     retry: RetryPolicy = RetryPolicy()
     on_failure: OnFailure = OnFailure.CONTINUE
@@ -38,9 +44,11 @@ class ReportStatus(StrEnum):
 
 
 class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A report that this process has opened: `finish_report` succeeds only while nobody else has opened it since.
+    """A report that this process has opened: `finish_report` succeeds only while nobody else has
+    opened it since.
 
-    `reopened`: the plan had a report before, so its batch (or its dead letters) may have been written already.
+    `reopened`: the plan had a report before, so its batch (or its dead letters) may have been
+    written already.
     """
 
     plan_id: str
@@ -50,21 +58,26 @@ class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShardOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What stays unresolved of what the plan read of a shard, ascending: each as it is to be stored in the shard's state."""
+    """What stays unresolved of what the plan read of a shard, ascending: each as it is to be stored
+    in the shard's state.
+    """
 
     shard_id: str
     unresolved: tuple[UnresolvedRecord, ...] = ()
 
 
 class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The outcomes of a plan. Shards without an outcome are acked as read. The counts are of records, for people.
+    """The outcomes of a plan. Shards without an outcome are acked as read. The counts are of
+    records, for people.
 
-    - `storm`: so many failed that it is an outage, not the records: their attempts did not count, and reading pauses.
-    - `failed`: deliveries that failed, `retried` those of them that are queued again, `exhausted` those that may not be.
+    - `outage`: so many failed that it is an outage, not the records: their attempts did not count,
+      and reading pauses.
+    - `failed`: deliveries that failed, `retried` those of them that are queued again, `exhausted`
+      those that may not be.
     """
 
     shards: tuple[ShardOutcome, ...] = ()
-    storm: bool = False
+    outage: bool = msgspec.field(default=False, name="storm")  # the name in ZooKeeper stays
     failed: int = 0
     retried: int = 0
     exhausted: int = 0

@@ -1,7 +1,7 @@
 """When a failed record may be tried again, and when it may not any more.
 
-A value: time and randomness are arguments. `attempts` is always the number of deliveries that had an outcome, so it is
-1 when the first delivery has failed.
+A value: time and randomness are arguments. `attempts` is always the number of deliveries that had
+an outcome, so it is 1 when the first delivery has failed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Backoff that grows to a cap, is spread by jitter, and ends at a number of retries or at an age.
+    """Backoff that grows to a cap, is spread by jitter, and ends at a number of retries or at an
+    age.
 
-    - `retry_limit`: retries after the first delivery, so 3 means up to four deliveries; 0 means none.
-    - `first_delay_ms`, `growth`, `max_delay_ms`: retry n waits `first_delay_ms * growth ** (n - 1)`, at most `max_delay_ms`.
-    - `jitter`: the share of the delay that is left to chance: 0 waits exactly, 1 anything between nothing and all of it.
-    - `max_age_ms`: a record whose first failure is longer ago than this is not tried again; None for no such limit.
+    - `retry_limit`: retries after the first delivery, so 3 means up to four deliveries; 0 means
+      none.
+    - `first_delay_ms`, `growth`, `max_delay_ms`: retry n waits `first_delay_ms * growth ** (n -
+      1)`, at most `max_delay_ms`.
+    - `jitter`: the share of the delay that is left to chance: 0 waits exactly, 1 anything between
+      nothing and all of it.
+    - `max_age_ms`: a record whose first failure is longer ago than this is not tried again; None
+      for no such limit.
     """
 
     retry_limit: int = 3
@@ -33,18 +38,37 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         _require("retry_limit", self.retry_limit, "0 or more", holds=self.retry_limit >= 0)
         _require("first_delay_ms", self.first_delay_ms, "0 or more", holds=self.first_delay_ms >= 0)
-        _require("growth", self.growth, "a finite number of 1 or more", holds=1 <= self.growth < float("inf"))
-        _require("max_delay_ms", self.max_delay_ms, "at least first_delay_ms", holds=self.max_delay_ms >= self.first_delay_ms)
+        _require(
+            "growth",
+            self.growth,
+            "a finite number of 1 or more",
+            holds=1 <= self.growth < float("inf"),
+        )
+        _require(
+            "max_delay_ms",
+            self.max_delay_ms,
+            "at least first_delay_ms",
+            holds=self.max_delay_ms >= self.first_delay_ms,
+        )
         _require("jitter", self.jitter, "from 0 to 1", holds=0 <= self.jitter <= 1)
-        _require("max_age_ms", self.max_age_ms, "None, or 1 or more", holds=self.max_age_ms is None or self.max_age_ms >= 1)
+        _require(
+            "max_age_ms",
+            self.max_age_ms,
+            "None, or 1 or more",
+            holds=self.max_age_ms is None or self.max_age_ms >= 1,
+        )
 
     def due_ms(self, attempts: int, now_ms: int, random: Random) -> int:
-        """When the retry after `attempts` failed deliveries, the last of them at `now_ms`, may come."""
+        """When the retry after `attempts` failed deliveries, the last of them at `now_ms`, may
+        come.
+        """
         delay = self._delay_ms(attempts)
         return now_ms + round(delay - delay * self.jitter * random.random())
 
     def exhausted(self, attempts: int, first_failure_ms: int | None, now_ms: int) -> bool:
-        """Whether a record that failed `attempts` times, first at `first_failure_ms`, may not be tried again."""
+        """Whether a record that failed `attempts` times, first at `first_failure_ms`, may not be
+        tried again.
+        """
         if attempts > self.retry_limit:
             return True
         if self.max_age_ms is None or first_failure_ms is None:

@@ -1,8 +1,9 @@
-"""What is kept of one shard: how far it was read, how far it is acked, and what is unresolved between the two.
+"""What is kept of one shard: how far it was read, how far it is acked, and what is unresolved
+between the two.
 
 Invariant: every record before `read_position` (and from the start on) is acked, or in `unresolved`.
-`checkpoint` is the greatest known sequence number up to which everything is acked: for people and for the
-ancestor's tools. Redelivery goes by `read_position` and `unresolved`, which are exact.
+`checkpoint` is the greatest known sequence number up to which everything is acked: for people and
+for the ancestor's tools. Redelivery goes by `read_position` and `unresolved`, which are exact.
 """
 
 from __future__ import annotations
@@ -18,20 +19,31 @@ STATE_FORMAT = 1
 
 
 class Lifecycle(StrEnum):
-    """`ACTIVE`: there is, or will be, more to read. `DRAINED`: end read, records unresolved. `FINISHED`: end read, all acked."""
+    """`ACTIVE`: there is, or will be, more to read. `DRAINED`: end read, records unresolved.
+    `FINISHED`: end read, all acked.
+    """
 
     ACTIVE = "active"
     DRAINED = "drained"
     FINISHED = "finished"
 
 
-class UnresolvedRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """A record that failed and waits for its retry, or (`count` > 1) a collapsed range of such records.
+class UnresolvedRecord(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename="camel",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """A record that failed and waits for its retry, or (`count` > 1) a collapsed range of such
+    records.
 
-    `attempts` counts the deliveries so far that had an outcome; `due_ms` is when the next may come (ms since 1970).
-    `key` is a hash of the partition key (None: not known) and `blocked` says that it did not fail itself but waits for an
-    earlier record of its key or shard: only where order matters more than going on (`state.report.OnFailure`).
-    `rejected`: it may not be tried again whatever the policy says, and waits for its dead letter.
+    `attempts` counts the deliveries so far that had an outcome; `due_ms` is when the next may come
+    (ms since 1970). `key` is a hash of the partition key (None: not known) and `blocked` says that
+    it did not fail itself but waits for an earlier record of its key or shard: only where order
+    matters more than going on (`state.report.OnFailure`). `rejected`: it may not be tried again
+    whatever the policy says, and waits for its dead letter.
     """
 
     first: SequenceNumber
@@ -48,13 +60,17 @@ class UnresolvedRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class ShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One shard's state, as stored at `<shardId>/state` (the shard id is in the path, not in the value).
+    """One shard's state, as stored at `<shardId>/state` (the shard id is in the path, not in the
+    value).
 
-    - `checkpoint`: None as long as nothing is acked. A finished shard's is stored and shown as SHARD_END (`checkpoint_text`).
+    - `checkpoint`: None as long as nothing is acked. A finished shard's is stored and shown as
+      SHARD_END (`checkpoint_text`).
     - `read_position`: where the next plan starts to read; SHARD_END once the end was read.
-    - `settled_plan`: the last plan that was settled into this state; settling it again changes nothing.
-    - `verified_until_ms`: service time up to which nothing can have been missed: the later of the last record's
-      arrival and the last time the shard was seen at its tip. None as long as neither is known.
+    - `settled_plan`: the last plan that was settled into this state; settling it again changes
+      nothing.
+    - `verified_until_ms`: service time up to which nothing can have been missed: the later of the
+      last record's arrival and the last time the shard was seen at its tip. None as long as neither
+      is known.
     - `at_tip`: whether the last read ended at the tip.
     """
 
@@ -71,7 +87,9 @@ class ShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @property
     def checkpoint_text(self) -> str | None:
-        """The checkpoint as stored and shown: a sequence number, SHARD_END of a finished shard, or None."""
+        """The checkpoint as stored and shown: a sequence number, SHARD_END of a finished shard, or
+        None.
+        """
         if self.lifecycle is Lifecycle.FINISHED:
             return PositionKind.SHARD_END.value
         return None if self.checkpoint is None else str(self.checkpoint)
@@ -87,5 +105,7 @@ class ShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @property
     def end_was_read(self) -> bool:
-        """Whether its children may be read: the end was read and that plan is settled (queued retries do not hold them)."""
+        """Whether its children may be read: the end was read and that plan is settled (queued
+        retries do not hold them).
+        """
         return self.read_position.is_end

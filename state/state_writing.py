@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def write_states(
-    store: StateStore, states: dict[str, StoredState], changes: Sequence[StateChange], *, states_per_write: int
+    store: StateStore,
+    states: dict[str, StoredState],
+    changes: Sequence[StateChange],
+    *,
+    states_per_write: int,
 ) -> None:
     """Write the changes, as many at a time as fit, and note in `states` what is stored now."""
     written = 0

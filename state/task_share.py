@@ -20,10 +20,13 @@ class TaskShare:
 
     def __post_init__(self) -> None:
         if not 1 <= self.total <= MAX_TASKS:
-            raise InvalidStoreSettingError(f"a total of {self.total} tasks cannot be; use 1 to {MAX_TASKS}")
+            raise InvalidStoreSettingError(
+                f"a total of {self.total} tasks cannot be; use 1 to {MAX_TASKS}"
+            )
         if not 0 <= self.index < self.total:
             raise InvalidStoreSettingError(
-                f"there is no task {self.index} of {self.total}; they are counted from 0, so use 0 to {self.total - 1}"
+                f"there is no task {self.index} of {self.total}; they are counted from 0, so use 0 "
+                f"to {self.total - 1}"
             )
 
     @classmethod

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
-# No example is too slow: the first one with text makes a table of all characters, and the machine may be busy elsewhere.
+# No example is too slow: the first one with text makes a table of all characters, and the machine
+# may be busy elsewhere.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
@@ -23,10 +24,11 @@ pytest_plugins = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The drills come first, in whatever order else: begun last, a test of minutes would keep one core while the others idle.
+    """The drills come first, in whatever order else: begun last, a test of minutes would keep one
+    core while the others idle.
 
-    Coverage is told by tests of single cases: in a property's thousands of examples, to count lines costs half as much as to
-    run them, and says nothing new.
+    Coverage is told by tests of single cases: in a property's thousands of examples, to count lines
+    costs half as much as to run them, and says nothing new.
     """
     items.sort(key=lambda item: "drills" not in item.path.parts)
     for item in items:

@@ -14,7 +14,9 @@ class RootOptions:
 
 
 def root_options(ctx: typer.Context) -> RootOptions:
-    """The options before the command's name; the defaults where a command is run without `kinesis-spout` around it."""
+    """The options before the command's name; the defaults where a command is run without
+    `kinesis-spout` around it.
+    """
     root = ctx.find_root()
     if not isinstance(root.obj, RootOptions):
         root.obj = RootOptions()

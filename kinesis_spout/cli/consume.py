@@ -1,4 +1,6 @@
-"""`kinesis-spout consume`: a stream as lines of JSON on stdout, or through a command, without Spark and without code."""
+"""`kinesis-spout consume`: a stream as lines of JSON on stdout, or through a command, without Spark
+and without code.
+"""
 
 import sys
 from contextlib import ExitStack, closing
@@ -59,18 +61,27 @@ class ConsumeJob:
 # long: its parameters are the command's options, and typer takes the help from them
 def consume(
     ctx: typer.Context,
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Name or ARN of the stream.", show_default=False)],
+    stream: Annotated[
+        str, typer.Argument(metavar="STREAM", help="Name or ARN of the stream.", show_default=False)
+    ],
     *,
     application: Annotated[
         str | None,
-        typer.Option(help="Name under which positions are kept; without it, nothing is remembered.", rich_help_panel=READ),
+        typer.Option(
+            help="Name under which positions are kept; without it, nothing is remembered.",
+            rich_help_panel=READ,
+        ),
     ] = None,
     zookeeper: Annotated[
         str | None,
-        typer.Option(help="Connect string, with chroot if any, or embedded:DIRECTORY; with --application.", rich_help_panel=READ),
+        typer.Option(
+            help="Connect string, with chroot if any, or embedded:DIRECTORY; with --application.",
+            rich_help_panel=READ,
+        ),
     ] = None,
     zookeeper_root: Annotated[
-        str, typer.Option(help="Folder in ZooKeeper that holds all applications.", rich_help_panel=READ)
+        str,
+        typer.Option(help="Folder in ZooKeeper that holds all applications.", rich_help_panel=READ),
     ] = DEFAULT_ROOT,
     start: Annotated[
         str,
@@ -82,17 +93,30 @@ def consume(
     ] = "LATEST",
     until: Annotated[
         str | None,
-        typer.Option(help="End when all is read that arrived until then: now, -2h or an ISO time.", rich_help_panel=READ),
+        typer.Option(
+            help="End when all is read that arrived until then: now, -2h or an ISO time.",
+            rich_help_panel=READ,
+        ),
     ] = None,
     shard: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Read only this shard. Repeatable.", rich_help_panel=READ)
+        list[str] | None,
+        typer.Option(metavar="ID", help="Read only this shard. Repeatable.", rich_help_panel=READ),
     ] = None,
     max_records: Annotated[
-        int | None, typer.Option(min=1, help="End after so many records; their retries are not counted.", rich_help_panel=READ)
+        int | None,
+        typer.Option(
+            min=1,
+            help="End after so many records; their retries are not counted.",
+            rich_help_panel=READ,
+        ),
     ] = None,
-    region: Annotated[str | None, typer.Option(help="AWS region; else the AWS configuration's.", rich_help_panel=READ)] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(help="AWS region; else the AWS configuration's.", rich_help_panel=READ),
+    ] = None,
     endpoint_url: Annotated[
-        str | None, typer.Option(help="Another Kinesis endpoint, a local one say.", rich_help_panel=READ)
+        str | None,
+        typer.Option(help="Another Kinesis endpoint, a local one say.", rich_help_panel=READ),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -103,7 +127,10 @@ def consume(
         ),
     ] = None,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Write the payloads alone, a line end after each.", rich_help_panel=DONE)
+        bool,
+        typer.Option(
+            "--raw", help="Write the payloads alone, a line end after each.", rich_help_panel=DONE
+        ),
     ] = False,
     exec_: Annotated[
         str | None,
@@ -116,38 +143,64 @@ def consume(
         ),
     ] = None,
     message_timeout: Annotated[
-        str, typer.Option(help="A record that the command has not answered for so long has failed.", rich_help_panel=DONE)
+        str,
+        typer.Option(
+            help="A record that the command has not answered for so long has failed.",
+            rich_help_panel=DONE,
+        ),
     ] = _TIMEOUT,
     max_pending: Annotated[
         int | None,
-        typer.Option(min=1, help="So many records may wait for the command's answers (default: 100).", rich_help_panel=DONE),
+        typer.Option(
+            min=1,
+            help="So many records may wait for the command's answers (default: 100).",
+            rich_help_panel=DONE,
+        ),
     ] = None,
     retry_limit: Annotated[
-        int, typer.Option(min=0, help="So often a record that failed is tried again.", rich_help_panel=DONE)
+        int,
+        typer.Option(
+            min=0, help="So often a record that failed is tried again.", rich_help_panel=DONE
+        ),
     ] = RetryPolicy().retry_limit,
     dead_letter: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Append what is not tried again to this file, as lines of JSON.", rich_help_panel=DONE),
+        typer.Option(
+            metavar="FILE",
+            help="Append what is not tried again to this file, as lines of JSON.",
+            rich_help_panel=DONE,
+        ),
     ] = None,
     stats: Annotated[
         bool | None,
         typer.Option(
-            "--stats/--no-stats", help="A table of counts on stderr (default: where it disturbs nothing).", rich_help_panel=SHOWN
+            "--stats/--no-stats",
+            help="A table of counts on stderr (default: where it disturbs nothing).",
+            rich_help_panel=SHOWN,
         ),
     ] = None,
     metrics_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65_535, help="Serve counts to Prometheus on this port of 127.0.0.1.", rich_help_panel=SHOWN),
+        typer.Option(
+            min=0,
+            max=65_535,
+            help="Serve counts to Prometheus on this port of 127.0.0.1.",
+            rich_help_panel=SHOWN,
+        ),
     ] = None,
 ) -> None:
     """Read a stream to stdout, a line of JSON for each record; or have a command process each.
 
-    With --application it goes on where it stopped; without, it begins at --from and remembers nothing. Ctrl-C stops it in order.
+    With --application it goes on where it stopped; without, it begins at --from and remembers
+    nothing. Ctrl-C stops it in order.
     """
     if (application is None) != (zookeeper is None):
         raise typer.BadParameter("give both or neither", param_hint="--application, --zookeeper")
     if raw and exec_ is not None:
-        raise typer.BadParameter("a command needs the ids that --raw leaves out; give one of them", param_hint="--raw, --exec")
+        raise typer.BadParameter(
+            "a command needs the ids that --raw leaves out; give one of them",
+            param_hint="--raw, --exec",
+        )
     with StopSignals() as stop, one_sentence(errors(), debug=root_options(ctx).debug):
         timeout_s = parse_duration_ms(message_timeout, option="--message-timeout") / 1000
         try:
@@ -161,20 +214,33 @@ def consume(
                 until=until,
                 shards=tuple(shard or ()),
                 max_records=max_records,
-                max_pending=max_pending or (DEFAULT_MAX_PENDING if exec_ is None else COMMAND_MAX_PENDING),
-                # a line on stdout is acked when it is written: how long its reader takes is no fault of the record
+                max_pending=max_pending
+                or (DEFAULT_MAX_PENDING if exec_ is None else COMMAND_MAX_PENDING),
+                # a line on stdout is acked when it is written: how long its reader takes is no
+                # fault of the record
                 message_timeout_s=None if exec_ is None else timeout_s,
                 retry=replace(RetryPolicy(), retry_limit=retry_limit),
             )
-            job = ConsumeJob(spout=spout, command=exec_, letters=dead_letter, raw=raw, stats=stats, metrics_port=metrics_port)
+            job = ConsumeJob(
+                spout=spout,
+                command=exec_,
+                letters=dead_letter,
+                raw=raw,
+                stats=stats,
+                metrics_port=metrics_port,
+            )
             _consume(job, stop)
         except ConfigError as exc:
             raise exc.respelt(_SPELT[exc.option]) if exc.option in _SPELT else exc from None
 
 
 def _consume(job: ConsumeJob, stop: StopSignals) -> None:
-    """Blocks until the end. Raises `typer.Exit` when nobody reads stdout any more, `CliError`, and what the spout raises."""
-    screen = ConsumeScreen(job.spout.stream_ref.name, table=_shows_table(job), quiet=job.stats is False)
+    """Blocks until the end. Raises `typer.Exit` when nobody reads stdout any more, `CliError`, and
+    what the spout raises.
+    """
+    screen = ConsumeScreen(
+        job.spout.stream_ref.name, table=_shows_table(job), quiet=job.stats is False
+    )
     command = None
     if job.command is not None:
         command = AnsweringCommand(
@@ -185,7 +251,9 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
         )
     with screen.logs(), ExitStack() as stack:
         letters = None if job.letters is None else stack.enter_context(LetterFile(job.letters))
-        spout = KinesisSpout(replace(job.spout, dead_letter=letters, listeners=() if command is None else (command,)))
+        spout = KinesisSpout(
+            replace(job.spout, dead_letter=letters, listeners=() if command is None else (command,))
+        )
         if job.metrics_port is not None:
             server = stack.enter_context(MetricsServer(spout, job.metrics_port))
             screen.note(f"counts for Prometheus at {server.url}")
@@ -203,14 +271,20 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
             screen.finish(spout)
 
 
-def _run(job: ConsumeJob, spout: KinesisSpout, command: AnsweringCommand | None, stop: StopSignals) -> None:
+def _run(
+    job: ConsumeJob, spout: KinesisSpout, command: AnsweringCommand | None, stop: StopSignals
+) -> None:
     def stopped() -> bool:
         return stop.stopping
 
     if command is None:
         line_of = raw_line if job.raw else record_line
         write_records(
-            spout, LineWriter(sys.stdout.fileno(), stopped), line_of, stopped=stopped, max_records=job.spout.max_records
+            spout,
+            LineWriter(sys.stdout.fileno(), stopped),
+            line_of,
+            stopped=stopped,
+            max_records=job.spout.max_records,
         )
         return
     command.open()
@@ -219,11 +293,24 @@ def _run(job: ConsumeJob, spout: KinesisSpout, command: AnsweringCommand | None,
     finally:
         command.close(ANSWERS_GRACE_S)
     if not went_on and not stop.stopping:
-        later = "come again in the next run" if job.spout.application else "are not remembered, as there is no --application"
-        left = f"; {command.waiting} records that it has not answered {later}" if command.waiting else ""
-        raise CliError(f"the command {command.how_it_ended}, and nobody processes records now{left}")
+        later = (
+            "come again in the next run"
+            if job.spout.application
+            else "are not remembered, as there is no --application"
+        )
+        left = (
+            f"; {command.waiting} records that it has not answered {later}"
+            if command.waiting
+            else ""
+        )
+        raise CliError(
+            f"the command {command.how_it_ended}, and nobody processes records now{left}"
+        )
     if command.bad_answers:
-        raise CliError(f"{command.bad_answers} lines of the command's output were no answers; make it print nothing else there")
+        raise CliError(
+            f"{command.bad_answers} lines of the command's output were no answers; make it print "
+            "nothing else there"
+        )
 
 
 def _shows_table(job: ConsumeJob) -> bool:

@@ -1,4 +1,6 @@
-"""What becomes of each record that `kinesis-spout consume` reads: a line on stdout, or a command's answer."""
+"""What becomes of each record that `kinesis-spout consume` reads: a line on stdout, or a command's
+answer.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ def write_records(
     stopped: Callable[[], bool],
     max_records: int | None,
 ) -> None:
-    """A line for each record; a record is acked once all of its line was taken. Returns at the end, or when it is to stop.
+    """A line for each record; a record is acked once all of its line was taken. Returns at the end,
+    or when it is to stop.
 
-    Raises BrokenPipeError when nobody reads any more, and OSError; nothing of what could not be written is acked.
+    Raises BrokenPipeError when nobody reads any more, and OSError; nothing of what could not be
+    written is acked.
     """
     written = 0
 
@@ -47,9 +51,11 @@ def write_records(
         raise BrokenPipeError
 
 
-def run_command(spout: KinesisSpout, command: AnsweringCommand, *, stopped: Callable[[], bool]) -> bool:
-    """Hand each record to the command, which answers by itself. Returns at the end, or when it is to stop; False when the
-    command has ended by itself.
+def run_command(
+    spout: KinesisSpout, command: AnsweringCommand, *, stopped: Callable[[], bool]
+) -> bool:
+    """Hand each record to the command, which answers by itself. Returns at the end, or when it is
+    to stop; False when the command has ended by itself.
     """
     for emission in spout.emissions(lambda: stopped() or command.has_ended):
         if not command.send(emission):

@@ -1,4 +1,6 @@
-"""What `kinesis-spout consume` says on stderr: a live table, sentences above it, and a line at the end."""
+"""What `kinesis-spout consume` says on stderr: a live table, sentences above it, and a line at the
+end.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class ConsumeScreen:
 
     @property
     def is_live(self) -> bool:
-        """A table on a terminal is drawn again and again: whoever else writes there must do it by way of this screen."""
+        """A table on a terminal is drawn again and again: whoever else writes there must do it by
+        way of this screen.
+        """
         return self._table and self._console.is_terminal
 
     def pass_on(self, line: str) -> None:
@@ -59,11 +63,17 @@ class ConsumeScreen:
 
     @contextmanager
     def live(self, spout: KinesisSpout) -> Iterator[None]:
-        """Show the table once a second while the block runs, on a terminal; in a file, once at its end."""
+        """Show the table once a second while the block runs, on a terminal; in a file, once at its
+        end.
+        """
         if not self.is_live:
             yield
             return
-        with Live(get_renderable=lambda: self._rendered(spout), console=self._console, refresh_per_second=1):
+        with Live(
+            get_renderable=lambda: self._rendered(spout),
+            console=self._console,
+            refresh_per_second=1,
+        ):
             yield
 
     def finish(self, spout: KinesisSpout) -> None:
@@ -102,4 +112,6 @@ class _LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = "[red]error:[/]" if record.levelno >= logging.ERROR else "[yellow]warning:[/]"
-        self._console.print(f"{kind} {escape(record.getMessage())}", highlight=False, soft_wrap=True)
+        self._console.print(
+            f"{kind} {escape(record.getMessage())}", highlight=False, soft_wrap=True
+        )

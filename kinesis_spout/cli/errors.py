@@ -33,7 +33,9 @@ class CliError(Exception):
 
 
 class Interrupted(BaseException):
-    """A signal asked the command to stop. Not an Exception, so that nothing on the way swallows it."""
+    """A signal asked the command to stop. Not an Exception, so that nothing on the way
+    swallows it.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -41,10 +43,12 @@ class Interrupted(BaseException):
 
 
 class StopSignals:
-    """SIGINT and SIGTERM while a command runs: they raise `Interrupted` in the main thread, or only wake `wait` while deferred.
+    """SIGINT and SIGTERM while a command runs: they raise `Interrupted` in the main thread, or only
+    wake `wait` while deferred.
 
-    A second signal while the command already stops is ignored, so that it can end what it has started. A context manager: the
-    handlers from before come back at the end of its block. For the main thread.
+    A second signal while the command already stops is ignored, so that it can end what it has
+    started. A context manager: the handlers from before come back at the end of its block. For the
+    main thread.
     """
 
     def __init__(self) -> None:
@@ -78,7 +82,9 @@ class StopSignals:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Inside, a signal interrupts nothing; it is raised at the end of the block, unless the block fails by itself."""
+        """Inside, a signal interrupts nothing; it is raised at the end of the block, unless the
+        block fails by itself.
+        """
         self._deferred = True
         try:
             yield
@@ -97,7 +103,9 @@ class StopSignals:
 
 
 @contextmanager
-def one_sentence(errors: Console, *, debug: bool = False, log_file: Path | None = None) -> Iterator[None]:
+def one_sentence(
+    errors: Console, *, debug: bool = False, log_file: Path | None = None
+) -> Iterator[None]:
     """Turn what is raised inside into a sentence on `errors` and an exit code.
 
     The traceback goes to `log_file` when there is one, and with `debug` to `errors` as well.
@@ -117,9 +125,13 @@ def one_sentence(errors: Console, *, debug: bool = False, log_file: Path | None 
             traceback.print_exc(file=errors.file)
         if log_file is not None:
             _append_traceback(log_file)
-        errors.print(f"[bold red]error:[/] {_escaped(sentence_of(exc))}", highlight=False, soft_wrap=True)
+        errors.print(
+            f"[bold red]error:[/] {_escaped(sentence_of(exc))}", highlight=False, soft_wrap=True
+        )
         if log_file is not None and log_file.exists():
-            errors.print(f"[dim]more in[/] {_escaped(str(log_file))}", highlight=False, soft_wrap=True)
+            errors.print(
+                f"[dim]more in[/] {_escaped(str(log_file))}", highlight=False, soft_wrap=True
+            )
         raise typer.Exit(1) from exc
 
 

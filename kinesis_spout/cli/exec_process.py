@@ -1,10 +1,12 @@
-"""A command that processes records: one process, which gets each as a line of JSON and answers each with a line of JSON.
+"""A command that processes records: one process, which gets each as a line of JSON and answers each
+with a line of JSON.
 
     to its stdin      {"id": "shardId-000000000000:4964...:1", "shard": ..., "data": ...}      see `record_lines.record_line`
     from its stdout   {"id": "shardId-000000000000:4964...:1", "ok": true}
                       {"id": ..., "ok": false, "reason": "no rates", "retry": true}            reason and retry may be left out
 
-It may answer in any order, and late. Its stderr is the one of this process, or goes line by line to who has a screen of its own.
+It may answer in any order, and late. Its stderr is the one of this process, or goes line by line to
+who has a screen of its own.
 """
 
 from __future__ import annotations
@@ -47,11 +49,13 @@ _decoder = msgspec.json.Decoder(_Answer)
 
 
 class AnsweringCommand(SpoutListener):
-    """One process. It listens to the spout, to know of time-outs. `send` and `close` are for one thread.
+    """One process. It listens to the spout, to know of time-outs. `send` and `close` are for one
+    thread.
 
-    `complain` gets a sentence for every line that is no answer to anything; it is called in a thread of the command's own.
-    `stopped()`: asked while the command reads nothing; from then on it is given a few seconds more.
-    `on_stderr` gets each line of its stderr, without the line's end, in another such thread; None: they go to this process's.
+    `complain` gets a sentence for every line that is no answer to anything; it is called in a
+    thread of the command's own. `stopped()`: asked while the command reads nothing; from then on it
+    is given a few seconds more. `on_stderr` gets each line of its stderr, without the line's end,
+    in another such thread; None: they go to this process's.
     """
 
     def __init__(
@@ -65,7 +69,9 @@ class AnsweringCommand(SpoutListener):
         try:
             self._words = shlex.split(text)
         except ValueError as exc:
-            raise ConfigError.of("exec", f"cannot be split into words ({exc}); mind its quotes", text) from exc
+            raise ConfigError.of(
+                "exec", f"cannot be split into words ({exc}); mind its quotes", text
+            ) from exc
         if not self._words:
             raise ConfigError.of("exec", "is empty; give a program and its arguments", text)
         self.bad_answers = 0
@@ -81,7 +87,8 @@ class AnsweringCommand(SpoutListener):
         self._answers_ended = threading.Event()
 
     def open(self) -> None:
-        """Start the process, in a process group of its own: a ctrl-C in the terminal lets it answer what it has.
+        """Start the process, in a process group of its own: a ctrl-C in the terminal lets it answer
+        what it has.
 
         Raises `ConfigError` if there is no such program.
         """
@@ -94,10 +101,14 @@ class AnsweringCommand(SpoutListener):
                 process_group=0,
             )
         except OSError as exc:
-            raise ConfigError.of("exec", f"cannot be started: {exc.strerror}; give a program in PATH", self._words[0]) from exc
+            raise ConfigError.of(
+                "exec", f"cannot be started: {exc.strerror}; give a program in PATH", self._words[0]
+            ) from exc
         self._process = process
         if process.stdin is not None:
-            self._writer = LineWriter(process.stdin.fileno(), lambda: self._stopped() or self.has_ended)
+            self._writer = LineWriter(
+                process.stdin.fileno(), lambda: self._stopped() or self.has_ended
+            )
         self._start_reader("answers", self._read, process.stdout)
         if process.stderr is not None:
             self._start_reader("stderr", self._pass_on, process.stderr)
@@ -111,7 +122,11 @@ class AnsweringCommand(SpoutListener):
     @property
     def has_ended(self) -> bool:
         """The process has ended, or has closed its stdout: there will be no more answers."""
-        return self._answers_ended.is_set() or self._process is None or self._process.poll() is not None
+        return (
+            self._answers_ended.is_set()
+            or self._process is None
+            or self._process.poll() is not None
+        )
 
     @property
     def how_it_ended(self) -> str:
@@ -122,7 +137,9 @@ class AnsweringCommand(SpoutListener):
         return f"ended with exit code {code}"
 
     def send(self, emission: SpoutEmission) -> bool:
-        """Hand a record over. False if it could not be: the command has ended, or reads nothing and this side is to stop."""
+        """Hand a record over. False if it could not be: the command has ended, or reads nothing and
+        this side is to stop.
+        """
         line = record_line(emission)
         with self._lock:
             self._waiting[emission.message_id] = emission
@@ -140,7 +157,9 @@ class AnsweringCommand(SpoutListener):
                     self._late.popitem(last=False)
 
     def close(self, grace_s: float) -> None:
-        """Send nothing more, take its last answers for so many seconds at most, and end it if it has not ended by itself."""
+        """Send nothing more, take its last answers for so many seconds at most, and end it if it
+        has not ended by itself.
+        """
         process = self._process
         if process is None:
             return
@@ -155,8 +174,12 @@ class AnsweringCommand(SpoutListener):
         for reader in self._readers:
             reader.join(_TERMINATED_S)
 
-    def _start_reader(self, name: str, read: Callable[[BinaryIO], None], pipe: IO[bytes] | None) -> None:
-        reader = threading.Thread(target=read, args=(pipe,), name=f"kinesis-spout-{name}", daemon=True)
+    def _start_reader(
+        self, name: str, read: Callable[[BinaryIO], None], pipe: IO[bytes] | None
+    ) -> None:
+        reader = threading.Thread(
+            target=read, args=(pipe,), name=f"kinesis-spout-{name}", daemon=True
+        )
         self._readers.append(reader)
         reader.start()
 
@@ -181,16 +204,24 @@ class AnsweringCommand(SpoutListener):
         try:
             answer = _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            self._refuse(f'line {number} of the command\'s output is no answer like {{"id": "...", "ok": true}}: {exc}; ignored')
+            self._refuse(
+                f'line {number} of the command\'s output is no answer like {{"id": "...", "ok": true}}: {exc}; ignored'
+            )
             return
         with self._lock:
             emission = self._waiting.pop(answer.id, None) or self._late.pop(answer.id, None)
         if emission is None:
-            self._refuse(f"line {number} of the command's output answers for a record that waits for no answer; ignored")
+            self._refuse(
+                f"line {number} of the command's output answers for a record that waits for no "
+                "answer; ignored"
+            )
         elif answer.ok:
             emission.ack()
         else:
-            emission.fail(None if answer.reason is None else answer.reason[:_LONGEST_REASON], retry=answer.retry)
+            emission.fail(
+                None if answer.reason is None else answer.reason[:_LONGEST_REASON],
+                retry=answer.retry,
+            )
 
     def _refuse(self, sentence: str) -> None:
         self.bad_answers += 1

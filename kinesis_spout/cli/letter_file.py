@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 
 class LetterFile:
-    """Appends letters to a file: `SpoutConfig.dead_letter`, and a context manager. A letter is on the disk when the call returns.
+    """Appends letters to a file: `SpoutConfig.dead_letter`, and a context manager. A letter is on
+    the disk when the call returns.
 
-    Entering raises `ConfigError` when the file cannot be opened; the call raises OSError for a letter that could not be written.
-    What was written of it then, or before a crash, stays as a line of its own.
+    Entering raises `ConfigError` when the file cannot be opened; the call raises OSError for a
+    letter that could not be written. What was written of it then, or before a crash, stays as a
+    line of its own.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,18 +40,27 @@ class LetterFile:
         except OSError as exc:
             self.__exit__(None, None, None)
             raise ConfigError.of(
-                "dead_letter", f"cannot be written: {exc.strerror}; name a file that can", str(self._path)
+                "dead_letter",
+                f"cannot be written: {exc.strerror}; name a file that can",
+                str(self._path),
             ) from exc
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def __call__(self, letter: DeadLetter) -> None:
         if self._file is None:
-            raise RuntimeError(f"the file of dead letters, {self._path}, is not open; use it in a with statement")
+            raise RuntimeError(
+                f"the file of dead letters, {self._path}, is not open; use it in a with statement"
+            )
         line = memoryview((b"\n" if self._is_torn else b"") + letter_line(letter))
         while line:
             written = self._file.write(line)

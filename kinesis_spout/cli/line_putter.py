@@ -22,14 +22,19 @@ class _Numbered(NamedTuple):
 
 
 class LinePutter:
-    """`record_of` makes a record of a line, or None of one to skip, and raises `LineError`. Lines are counted from 1.
+    """`record_of` makes a record of a line, or None of one to skip, and raises `LineError`. Lines
+    are counted from 1.
 
-    `complain` gets a sentence for each line that is not put. `put` blocks on the network; after it has raised, `unsure` has the
-    first and the last line of which nobody knows whether they were put.
+    `complain` gets a sentence for each line that is not put. `put` blocks on the network; after it
+    has raised, `unsure` has the first and the last line of which nobody knows whether they were
+    put.
     """
 
     def __init__(
-        self, putter: RecordPutter, record_of: Callable[[bytes], OutgoingRecord | None], complain: Callable[[str], None]
+        self,
+        putter: RecordPutter,
+        record_of: Callable[[bytes], OutgoingRecord | None],
+        complain: Callable[[str], None],
     ) -> None:
         self.put_count = 0
         self.refused_count = 0
@@ -40,7 +45,9 @@ class LinePutter:
         self._line = 0
 
     def put(self, lines: Iterable[bytes]) -> None:
-        """Put what can be put: of a request that is refused, all but the records to blame. Raises any other `KinesisError`."""
+        """Put what can be put: of a request that is refused, all but the records to blame. Raises
+        any other `KinesisError`.
+        """
         numbered = [one for line in lines if (one := self._numbered(line)) is not None]
         at = 0
         for request in in_requests(one.record for one in numbered):
@@ -55,7 +62,10 @@ class LinePutter:
             self._refuse(self._line, str(exc))
             return None
         if record is not None and not 0 < len(record.partition_key) <= LONGEST_KEY:
-            self._refuse(self._line, f"has a partition key that is empty or longer than {LONGEST_KEY} characters")
+            self._refuse(
+                self._line,
+                f"has a partition key that is empty or longer than {LONGEST_KEY} characters",
+            )
             return None
         return None if record is None else _Numbered(self._line, record)
 

@@ -1,4 +1,6 @@
-"""Reading lines as they come, in batches: what is there is not kept waiting for more for longer than a moment."""
+"""Reading lines as they come, in batches: what is there is not kept waiting for more for longer
+than a moment.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,18 @@ LINGER_S = 0.2
 
 
 class LineReader:
-    """Reads a file descriptor: a pipe, a terminal, a file. For one thread. A line is given without its line end, LF or CR LF."""
+    """Reads a file descriptor: a pipe, a terminal, a file. For one thread. A line is given without
+    its line end, LF or CR LF.
+    """
 
     def __init__(
-        self, descriptor: int, stopped: Callable[[], bool], *, max_lines: int, max_bytes: int, clock: Clock = _SYSTEM_CLOCK
+        self,
+        descriptor: int,
+        stopped: Callable[[], bool],
+        *,
+        max_lines: int,
+        max_bytes: int,
+        clock: Clock = _SYSTEM_CLOCK,
     ) -> None:
         self._descriptor = descriptor
         self._stopped = stopped
@@ -31,9 +41,11 @@ class LineReader:
         self._begun = b""
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Lists of lines, none empty, until the input ends, or it is to stop: then with the whole lines that have come.
+        """Lists of lines, none empty, until the input ends, or it is to stop: then with the whole
+        lines that have come.
 
-        A list is given when it has about `max_lines` or `max_bytes`, or its first line has waited for `LINGER_S`.
+        A list is given when it has about `max_lines` or `max_bytes`, or its first line has waited
+        for `LINGER_S`.
         """
         lines: list[bytes] = []
         held_bytes = 0

@@ -1,4 +1,6 @@
-"""Writing lines to a pipe or a file, so that neither a reader that is slow nor one that is gone holds the writer up for ever."""
+"""Writing lines to a pipe or a file, so that neither a reader that is slow nor one that is gone
+holds the writer up for ever.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,16 @@ GRACE_S = 2.0
 
 
 class LineWriter:
-    """Writes to a file descriptor without a buffer of its own: what `write` counts, the pipe or the file has.
+    """Writes to a file descriptor without a buffer of its own: what `write` counts, the pipe or the
+    file has.
 
-    `stopped()` is asked while a reader does not read: from then on it is given `grace_s` more. For one thread.
+    `stopped()` is asked while a reader does not read: from then on it is given `grace_s` more. For
+    one thread.
     """
 
-    def __init__(self, descriptor: int, stopped: Callable[[], bool], *, grace_s: float = GRACE_S) -> None:
+    def __init__(
+        self, descriptor: int, stopped: Callable[[], bool], *, grace_s: float = GRACE_S
+    ) -> None:
         self._descriptor = descriptor
         self._stopped = stopped
         self._grace_ms = grace_s * 1000
@@ -40,7 +46,9 @@ class LineWriter:
         return self._is_pipe and any(event & select.POLLERR for _, event in self._gone_poll.poll(0))
 
     def write(self, data: bytes) -> int:
-        """How many bytes were written: all, unless it was stopped. Raises BrokenPipeError when nobody reads, and OSError."""
+        """How many bytes were written: all, unless it was stopped. Raises BrokenPipeError when
+        nobody reads, and OSError.
+        """
         rest = memoryview(data)
         waited_ms = 0
         while rest:

@@ -1,4 +1,6 @@
-"""`kinesis-spout local`: a Kinesis on this machine, for trying things out and for tests that are not in Python."""
+"""`kinesis-spout local`: a Kinesis on this machine, for trying things out and for tests that are
+not in Python.
+"""
 
 import errno
 import re
@@ -27,31 +29,50 @@ class _Stream(NamedTuple):
 def local(
     ctx: typer.Context,
     *,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")] = DEFAULT_PORT,
-    host: Annotated[str, typer.Option(help="Address to listen on. Whoever reaches it can read and write.")] = LOOPBACK[0],
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")
+    ] = DEFAULT_PORT,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. Whoever reaches it can read and write.")
+    ] = LOOPBACK[0],
     stream: Annotated[
-        list[str] | None, typer.Option(metavar="NAME[:SHARDS]", help="Create a stream at the start. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:SHARDS]", help="Create a stream at the start. May be repeated."
+        ),
     ] = None,
     region: Annotated[str, typer.Option(help="The region that the ARNs name.")] = "us-east-1",
     limits: Annotated[
-        bool, typer.Option("--limits/--no-limits", help="Throttle as the service does: reads, writes, operations on streams.")
+        bool,
+        typer.Option(
+            "--limits/--no-limits",
+            help="Throttle as the service does: reads, writes, operations on streams.",
+        ),
     ] = False,
 ) -> None:
     """Serve a local Kinesis to boto3, Spark, or any other client, until ctrl-C.
 
-    With resharding, iterators that expire, and enhanced fan-out. Any credentials do; everything is kept in memory only.
+    With resharding, iterators that expire, and enhanced fan-out. Any credentials do; everything is
+    kept in memory only.
     """
     streams = [_parsed(text) for text in stream or []]
     if not _REGION.fullmatch(region):
         raise typer.BadParameter(f"{region!r} is not the name of a region", param_hint="--region")
-    fake = FakeKinesis(settings=FakeKinesisSettings(region=region, limits=limits, control_limits=limits))
+    fake = FakeKinesis(
+        settings=FakeKinesisSettings(region=region, limits=limits, control_limits=limits)
+    )
     for wanted in streams:
         _create(fake, wanted)
     console = Console()
-    with StopSignals() as stop, one_sentence(errors(), debug=root_options(ctx).debug), stop.deferred():
+    with (
+        StopSignals() as stop,
+        one_sentence(errors(), debug=root_options(ctx).debug),
+        stop.deferred(),
+    ):
         if host not in LOOPBACK:
             errors().print(
-                f"[bold yellow]warning:[/] whoever can reach {escape(host)} can read and write here: credentials are not checked",
+                f"[bold yellow]warning:[/] whoever can reach {escape(host)} can read and write "
+                "here: credentials are not checked",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -64,7 +85,10 @@ def local(
 def _parsed(text: str) -> _Stream:
     name, colon, shards = text.partition(":")
     if colon and not (shards.isascii() and shards.isdigit() and int(shards)):
-        raise typer.BadParameter(f"{text!r}: after the colon comes the number of shards, 1 or more", param_hint="--stream")
+        raise typer.BadParameter(
+            f"{text!r}: after the colon comes the number of shards, 1 or more",
+            param_hint="--stream",
+        )
     return _Stream(name, int(shards) if colon else 1)
 
 
@@ -82,18 +106,28 @@ def _served(fake: FakeKinesis, host: str, port: int) -> FakeKinesisServer:
         server.start()
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE:
-            raise CliError(f"port {port} on {host} is in use; choose another with --port, or --port 0 for a free one") from exc
-        raise CliError(f"cannot listen on {host}, port {port}: {exc.strerror}; see --host and --port") from exc
+            raise CliError(
+                f"port {port} on {host} is in use; choose another with --port, or --port 0 for a "
+                "free one"
+            ) from exc
+        raise CliError(
+            f"cannot listen on {host}, port {port}: {exc.strerror}; see --host and --port"
+        ) from exc
     return server
 
 
 def _tell(console: Console, endpoint_url: str, region: str, streams: list[_Stream]) -> None:
     """Where it is and how to use it, in lines that can be copied."""
-    made = ", ".join(f"{stream.name} ({stream.shards} shard{'s' * (stream.shards > 1)})" for stream in streams)
+    made = ", ".join(
+        f"{stream.name} ({stream.shards} shard{'s' * (stream.shards > 1)})" for stream in streams
+    )
     name = streams[0].name if streams else _EXAMPLE_STREAM
     create = [] if streams else [f'kinesis.create_stream(StreamName="{name}", ShardCount=1)']
     lines = [
-        f"Kinesis answers at {endpoint_url}, in memory only; ctrl-C ends it. Streams: {made or 'none yet'}",
+        (
+            f"Kinesis answers at {endpoint_url}, in memory only; ctrl-C ends it. Streams: "
+            f"{made or 'none yet'}"
+        ),
         "",
         f"export AWS_ENDPOINT_URL_KINESIS={endpoint_url}",
         f"export AWS_DEFAULT_REGION={region}",

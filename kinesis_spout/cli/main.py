@@ -1,8 +1,9 @@
 """The command line: `kinesis-spout`.
 
-Commands that need Spark live in `spark_job`, above this package, so they are not imported here: each is an entry point of
-the group `kinesis_spout.commands` and is loaded when it is called, or listed in the help. A command that cannot be loaded
-because a package of an extra is missing stays in the list and says what to install.
+Commands that need Spark live in `spark_job`, above this package, so they are not imported here:
+each is an entry point of the group `kinesis_spout.commands` and is loaded when it is called, or
+listed in the help. A command that cannot be loaded because a package of an extra is missing stays
+in the list and says what to install.
 """
 
 import importlib.metadata
@@ -23,7 +24,8 @@ from kinesis_spout.cli.reset import reset
 from kinesis_spout.cli.shards import shards
 
 COMMAND_GROUP = "kinesis_spout.commands"
-# Modules that only an extra brings: the package's name, and the extras of the commands that import it.
+# Modules that only an extra brings: the package's name, and the extras of the commands that import
+# it.
 EXTRAS_BY_MODULE = {"pyspark": ("PySpark", "spark"), "psutil": ("psutil", "spark,local")}
 
 
@@ -63,10 +65,15 @@ def kinesis_spout(
     *,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     _version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
-    """Reads Kinesis streams for Spark: tracks every record in flight, checkpoints in ZooKeeper, loses nothing."""
+    """Reads Kinesis streams for Spark: tracks every record in flight, checkpoints in ZooKeeper,
+    loses nothing.
+    """
     root_options(ctx).debug = debug
 
 
@@ -78,7 +85,9 @@ app.command()(reset)
 
 
 def main() -> None:
-    """The entry point of the console script. Exit codes: 0, 1 an error, 2 wrong usage, 130 ctrl-C, 143 SIGTERM."""
+    """The entry point of the console script. Exit codes: 0, 1 an error, 2 wrong usage, 130 ctrl-C,
+    143 SIGTERM.
+    """
     app()
 
 
@@ -92,7 +101,9 @@ def _order(names: dict[str, importlib.metadata.EntryPoint]) -> list[str]:
 
 
 def _loaded(name: str, point: importlib.metadata.EntryPoint) -> Any:
-    command = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    command = typer.Typer(
+        add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
+    )
     try:
         function = point.load()
     except ModuleNotFoundError as exc:
@@ -116,7 +127,9 @@ def _says(package: str, install: str) -> Callable[[typer.Context], None]:
 
     def lacking(ctx: typer.Context) -> None:
         with one_sentence(errors(), debug=root_options(ctx).debug):
-            raise CliError(f"kinesis-spout {ctx.info_name} needs {package}, which is not installed; {install}")
+            raise CliError(
+                f"kinesis-spout {ctx.info_name} needs {package}, which is not installed; {install}"
+            )
 
     return lacking
 

@@ -17,7 +17,12 @@ from kinesis_spout.cli.record_lines import key_of_json, outgoing_of_json
 from kinesis_spout.cli.shared_options import connection_of
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.service.record_putter import REQUEST_BYTES, REQUEST_RECORDS, OutgoingRecord, RecordPutter
+from kinesis_spout.service.record_putter import (
+    REQUEST_BYTES,
+    REQUEST_RECORDS,
+    OutgoingRecord,
+    RecordPutter,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,22 +36,40 @@ MOST_COMPLAINTS = 10
 # long: its parameters are the command's options, and typer takes the help from them
 def produce(
     ctx: typer.Context,
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Name or ARN of the stream.", show_default=False)],
+    stream: Annotated[
+        str, typer.Argument(metavar="STREAM", help="Name or ARN of the stream.", show_default=False)
+    ],
     *,
     key: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The partition key of all records (default: random ones).")
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="The partition key of all records (default: random ones)."
+        ),
     ] = None,
     key_from: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="Take the key from this member of each line, a JSON object.")
+        str | None,
+        typer.Option(
+            metavar="FIELD", help="Take the key from this member of each line, a JSON object."
+        ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="The lines are those of consume, or of its dead letters: put data under key.")
+        bool,
+        typer.Option(
+            "--json",
+            help="The lines are those of consume, or of its dead letters: put data under key.",
+        ),
     ] = False,
-    region: Annotated[str | None, typer.Option(help="AWS region; else the AWS configuration's.")] = None,
-    endpoint_url: Annotated[str | None, typer.Option(help="Another Kinesis endpoint, a local one say.")] = None,
+    region: Annotated[
+        str | None, typer.Option(help="AWS region; else the AWS configuration's.")
+    ] = None,
+    endpoint_url: Annotated[
+        str | None, typer.Option(help="Another Kinesis endpoint, a local one say.")
+    ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."),
+        typer.Option(
+            metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
+        ),
     ] = None,
 ) -> None:
     """Put each line of stdin on a stream, as a record of its own, as soon as it comes.
@@ -56,12 +79,25 @@ def produce(
     if sum((key is not None, key_from is not None, as_json)) > 1:
         raise typer.BadParameter("give one of them", param_hint="--key, --key-from, --json")
     console = errors()
-    with StopSignals() as stop, one_sentence(console, debug=root_options(ctx).debug), stop.deferred():
+    with (
+        StopSignals() as stop,
+        one_sentence(console, debug=root_options(ctx).debug),
+        stop.deferred(),
+    ):
         ref = StreamRef.parse(arn=stream) if stream.startswith("arn:") else StreamRef.parse(stream)
         aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
         with closing(RecordPutter(aws, ref, retry_for_s=RETRY_FOR_S)) as putter:
-            lines = LinePutter(putter, _record_maker(key, key_from, as_json=as_json), partial(_complain, console, [0]))
-            reader = LineReader(sys.stdin.fileno(), lambda: stop.stopping, max_lines=REQUEST_RECORDS, max_bytes=REQUEST_BYTES)
+            lines = LinePutter(
+                putter,
+                _record_maker(key, key_from, as_json=as_json),
+                partial(_complain, console, [0]),
+            )
+            reader = LineReader(
+                sys.stdin.fileno(),
+                lambda: stop.stopping,
+                max_lines=REQUEST_RECORDS,
+                max_bytes=REQUEST_BYTES,
+            )
             _put_all(reader, lines, ref.name, console)
 
 
@@ -72,16 +108,23 @@ def _put_all(reader: LineReader, lines: LinePutter, stream: str, console: "Conso
     except KinesisError as exc:
         first, last = lines.unsure or (0, 0)
         raise CliError(
-            f"{exc}; {lines.put_count:,} records were put, lines {first} to {last} may have been, and none after these"
+            f"{exc}; {lines.put_count:,} records were put, lines {first} to {last} may have been, "
+            "and none after these"
         ) from exc
     finally:
         noun = "record" if lines.put_count == 1 else "records"
-        console.print(f"put {lines.put_count:,} {noun} on stream {escape(stream)}", highlight=False, soft_wrap=True)
+        console.print(
+            f"put {lines.put_count:,} {noun} on stream {escape(stream)}",
+            highlight=False,
+            soft_wrap=True,
+        )
     if lines.refused_count:
         raise CliError(f"{lines.refused_count:,} lines were not put")
 
 
-def _record_maker(key: str | None, key_from: str | None, *, as_json: bool) -> "Callable[[bytes], OutgoingRecord | None]":
+def _record_maker(
+    key: str | None, key_from: str | None, *, as_json: bool
+) -> "Callable[[bytes], OutgoingRecord | None]":
     if as_json:
         return lambda line: outgoing_of_json(line, _random_key) if line.strip() else None
     if key_from is not None:

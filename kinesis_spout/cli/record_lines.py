@@ -1,4 +1,6 @@
-"""Records as lines of JSON: what `kinesis-spout consume` writes, its dead letters, and what `produce --json` takes back."""
+"""Records as lines of JSON: what `kinesis-spout consume` writes, its dead letters, and what
+`produce --json` takes back.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +64,11 @@ _put_decoder = msgspec.json.Decoder(_PutLine)
 
 
 def record_line(emission: SpoutEmission) -> bytes:
-    """The record as an object in one line: `id`, `shard`, `sequence`, `key`, `arrival`, `attempt`, and `data` or `dataBase64`.
+    """The record as an object in one line: `id`, `shard`, `sequence`, `key`, `arrival`, `attempt`,
+    and `data` or `dataBase64`.
 
-    `arrival` is an ISO time in UTC with milliseconds. `data` is the payload as text if it is valid UTF-8; else it is in base64.
+    `arrival` is an ISO time in UTC with milliseconds. `data` is the payload as text if it is valid
+    UTF-8; else it is in base64.
     """
     text, in_base64 = _payload(emission.data)
     line = _RecordLine(
@@ -86,8 +90,12 @@ def raw_line(emission: SpoutEmission) -> bytes:
 
 
 def letter_line(letter: DeadLetter) -> bytes:
-    """The letter as an object in one line. What is not known of the record, payload and key included, is left out."""
-    text, in_base64 = (msgspec.UNSET, msgspec.UNSET) if letter.data is None else _payload(letter.data)
+    """The letter as an object in one line. What is not known of the record, payload and key
+    included, is left out.
+    """
+    text, in_base64 = (
+        (msgspec.UNSET, msgspec.UNSET) if letter.data is None else _payload(letter.data)
+    )
     line = _LetterLine(
         id=letter.message_id,
         stream=letter.stream_name,
@@ -100,7 +108,9 @@ def letter_line(letter: DeadLetter) -> bytes:
         last_sequence=letter.last_sequence_number if letter.count > 1 else msgspec.UNSET,
         count=letter.count,
         key=msgspec.UNSET if letter.partition_key is None else letter.partition_key,
-        arrival=msgspec.UNSET if letter.approximate_arrival_ms is None else _iso(letter.approximate_arrival_ms),
+        arrival=msgspec.UNSET
+        if letter.approximate_arrival_ms is None
+        else _iso(letter.approximate_arrival_ms),
         data=text,
         data_base64=in_base64,
     )
@@ -108,7 +118,9 @@ def letter_line(letter: DeadLetter) -> bytes:
 
 
 def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingRecord:
-    """The record of a line as `record_line` and `letter_line` make them; one without a key gets one. Raises `LineError`."""
+    """The record of a line as `record_line` and `letter_line` make them; one without a key gets
+    one. Raises `LineError`.
+    """
     try:
         found = _put_decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
@@ -125,7 +137,9 @@ def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingReco
 
 
 def key_of_json(line: bytes, name: str) -> str:
-    """The value of that member of the line's object, if it is a text or a number. Raises `LineError`."""
+    """The value of that member of the line's object, if it is a text or a number. Raises
+    `LineError`.
+    """
     try:
         found = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:

@@ -21,20 +21,30 @@ def reset(
     *,
     application: Annotated[str, typer.Option(help="Name under which the checkpoints are kept.")],
     stream: Annotated[str, typer.Option(help="Name of the stream.")],
-    zookeeper: Annotated[str, typer.Option(help="Connect string, with chroot if any, or embedded:DIRECTORY.")],
-    zookeeper_root: Annotated[str, typer.Option(help="Folder in ZooKeeper that holds all applications.")] = "kinesis-spout",
+    zookeeper: Annotated[
+        str, typer.Option(help="Connect string, with chroot if any, or embedded:DIRECTORY.")
+    ],
+    zookeeper_root: Annotated[
+        str, typer.Option(help="Folder in ZooKeeper that holds all applications.")
+    ] = "kinesis-spout",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Forget an application's checkpoints on a stream: it starts anew, at its starting position.
 
-    Refused while the application runs. Spark's checkpoint location is not touched: start with a new one.
+    Refused while the application runs. Spark's checkpoint location is not touched: start with a new
+    one.
     """
     console = Console()
     with one_sentence(errors(), debug=root_options(ctx).debug):
         directory = embedded_directory(zookeeper)
         if directory is not None and not directory.is_dir():
-            raise CliError(f"--zookeeper {zookeeper}: there is no such directory, so there is no state to reset")
-        store = ZookeeperStateStore(zookeeper, root=zookeeper_root, application=application, stream=stream)
+            raise CliError(
+                f"--zookeeper {zookeeper}: there is no such directory, so there is no state to "
+                "reset"
+            )
+        store = ZookeeperStateStore(
+            zookeeper, root=zookeeper_root, application=application, stream=stream
+        )
         with closing(store):
             states = store.load_states()
             if not states and store.read_start() is None:
@@ -45,10 +55,16 @@ def reset(
                 )
                 return
             console.print(
-                f"application {application} on stream {stream} has read {len(states)} shards:", highlight=False, soft_wrap=True
+                f"application {application} on stream {stream} has read {len(states)} shards:",
+                highlight=False,
+                soft_wrap=True,
             )
             for shard, stored in sorted(states.items()):
-                console.print(f"  {shard}  checkpoint {stored.state.checkpoint_text or 'none'}", highlight=False, soft_wrap=True)
+                console.print(
+                    f"  {shard}  checkpoint {stored.state.checkpoint_text or 'none'}",
+                    highlight=False,
+                    soft_wrap=True,
+                )
             if not yes and not typer.confirm("Remove this state?"):
                 raise typer.Exit(1)
             store.reset(this_process(SystemClock().now_ms()), timeout_s=OWNER_WAIT_S)

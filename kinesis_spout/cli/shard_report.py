@@ -1,6 +1,7 @@
 """What `kinesis-spout shards` tells of each shard and each hole. Pure.
 
-`as_json` is what `--json` prints: a list of objects, oldest shard first and the holes last, all with the same names.
+`as_json` is what `--json` prints: a list of objects, oldest shard first and the holes last, all
+with the same names.
 
     shardId         the shard; null of a hole
     state           with an application: new, readable, draining, waiting, drained, finished, vanished, past
@@ -69,11 +70,18 @@ class ShardLine:
 
 
 def shard_lines(
-    lineage: ShardLineage, *, has_application: bool, is_active: bool, now_ms: int, measured_ms: Mapping[str, int]
+    lineage: ShardLineage,
+    *,
+    has_application: bool,
+    is_active: bool,
+    now_ms: int,
+    measured_ms: Mapping[str, int],
 ) -> list[ShardLine]:
-    """A line for every shard, oldest first, then one for every hole (of a stream that is changing, holes mean nothing).
+    """A line for every shard, oldest first, then one for every hole (of a stream that is changing,
+    holes mean nothing).
 
-    `now_ms`: the service's time. `measured_ms`: the lag of those shards that the service was asked for.
+    `now_ms`: the service's time. `measured_ms`: the lag of those shards that the service was asked
+    for.
     """
     told = _told_with_application if has_application else _told_alone
     lines = [told(lineage, shard_id, now_ms, measured_ms) for shard_id in lineage.oldest_first()]
@@ -81,7 +89,9 @@ def shard_lines(
     return [*lines, *(ShardLine(shard_id=None, state=HOLE, hash_keys=hole) for hole in holes)]
 
 
-def _told_with_application(lineage: ShardLineage, shard_id: str, now_ms: int, measured_ms: Mapping[str, int]) -> ShardLine:
+def _told_with_application(
+    lineage: ShardLineage, shard_id: str, now_ms: int, measured_ms: Mapping[str, int]
+) -> ShardLine:
     state, shard = lineage.states.get(shard_id), lineage.listed.get(shard_id)
     return ShardLine(
         shard_id=shard_id,
@@ -97,16 +107,25 @@ def _told_with_application(lineage: ShardLineage, shard_id: str, now_ms: int, me
     )
 
 
-def _told_alone(lineage: ShardLineage, shard_id: str, _now_ms: int, _measured_ms: Mapping[str, int]) -> ShardLine:
+def _told_alone(
+    lineage: ShardLineage, shard_id: str, _now_ms: int, _measured_ms: Mapping[str, int]
+) -> ShardLine:
     shard = lineage.listed.get(shard_id)
     if shard is None:
         return ShardLine(shard_id=shard_id, state=ShardPhase.PAST.value)
     state = "closed" if shard.is_closed else "open"
-    return ShardLine(shard_id=shard_id, state=state, parents=lineage.parents(shard_id), hash_keys=shard.hash_key_range)
+    return ShardLine(
+        shard_id=shard_id,
+        state=state,
+        parents=lineage.parents(shard_id),
+        hash_keys=shard.hash_key_range,
+    )
 
 
 def _longest_lag_ms(state: ShardState | None, now_ms: int) -> int | None:
-    """Nothing can have been missed before `verified_until_ms`, so it is behind by no more than the time since then."""
+    """Nothing can have been missed before `verified_until_ms`, so it is behind by no more than the
+    time since then.
+    """
     if state is None or state.end_was_read or state.verified_until_ms is None:
         return None
     return max(0, now_ms - state.verified_until_ms)

@@ -1,4 +1,6 @@
-"""The shards as a tree on the screen: children below their parent, and below the first one where there are two."""
+"""The shards as a tree on the screen: children below their parent, and below the first one where
+there are two.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _COLOURS = {
     "vanished": "bold red",
     HOLE: "bold red",
 }
-_SHOWN_DIGITS = 12  # of a sequence number's 56: shards differ, and records of a shard, in the last ones
+_SHOWN_DIGITS = (
+    12  # of a sequence number's 56: shards differ, and records of a shard, in the last ones
+)
 
 
 def shard_tree(title: str, lines: Sequence[ShardLine]) -> Tree:
@@ -42,7 +46,10 @@ def shard_tree(title: str, lines: Sequence[ShardLine]) -> Tree:
 def _parts(line: ShardLine, above: str | None) -> Iterator[str]:
     if line.shard_id is None:
         first, last = line.hash_keys or (0, 0)
-        yield _coloured(line.state, f"hole: no open shard takes the hash keys {first} to {last}, {_percent(line)}")
+        yield _coloured(
+            line.state,
+            f"hole: no open shard takes the hash keys {first} to {last}, {_percent(line)}",
+        )
         return
     yield escape(line.shard_id)
     yield _coloured(line.state, line.state)
@@ -83,5 +90,11 @@ def _lag(line: ShardLine) -> str:
     if line.lag_ms is None:
         return "-"
     seconds = line.lag_ms / 1000
-    text = f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3600:.1f} h"
+    text = (
+        f"{seconds:.1f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7_200
+        else f"{seconds / 3600:.1f} h"
+    )
     return text if line.lag_measured else f"at most {text}"

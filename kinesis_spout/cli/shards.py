@@ -1,4 +1,6 @@
-"""`kinesis-spout shards`: the shards of a stream, and how far an application is with each of them. It only reads."""
+"""`kinesis-spout shards`: the shards of a stream, and how far an application is with each of them.
+It only reads.
+"""
 
 import json
 from collections.abc import Mapping
@@ -34,7 +36,9 @@ RETRY_FOR_S = 15.0  # somebody is waiting at a screen
 
 @dataclass(frozen=True, slots=True)
 class ShardsOfStream:
-    """The stream's summary, a line a shard, and whether the application has any state there (None: no application asked for)."""
+    """The stream's summary, a line a shard, and whether the application has any state there (None:
+    no application asked for).
+    """
 
     summary: StreamSummary
     lines: list[ShardLine]
@@ -46,30 +50,53 @@ def shards(
     ctx: typer.Context,
     *,
     stream: Annotated[str, typer.Option(help="Name or ARN of the stream.")],
-    application: Annotated[str | None, typer.Option(help="Name under which the checkpoints are kept.")] = None,
-    zookeeper: Annotated[
-        str | None, typer.Option(help="Connect string, with chroot if any, or embedded:DIRECTORY; with --application.")
+    application: Annotated[
+        str | None, typer.Option(help="Name under which the checkpoints are kept.")
     ] = None,
-    zookeeper_root: Annotated[str, typer.Option(help="Folder in ZooKeeper that holds all applications.")] = DEFAULT_ROOT,
-    region: Annotated[str | None, typer.Option(help="AWS region; else the AWS configuration's.")] = None,
-    endpoint_url: Annotated[str | None, typer.Option(help="Another Kinesis endpoint, a local one say.")] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            help="Connect string, with chroot if any, or embedded:DIRECTORY; with --application."
+        ),
+    ] = None,
+    zookeeper_root: Annotated[
+        str, typer.Option(help="Folder in ZooKeeper that holds all applications.")
+    ] = DEFAULT_ROOT,
+    region: Annotated[
+        str | None, typer.Option(help="AWS region; else the AWS configuration's.")
+    ] = None,
+    endpoint_url: Annotated[
+        str | None, typer.Option(help="Another Kinesis endpoint, a local one say.")
+    ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."),
+        typer.Option(
+            metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
+        ),
     ] = None,
     lag: Annotated[
-        bool, typer.Option("--lag", help="Ask the service how far each shard is behind: one of its 5 reads a second.")
+        bool,
+        typer.Option(
+            "--lag",
+            help="Ask the service how far each shard is behind: one of its 5 reads a second.",
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list on stdout, and nothing else there.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON list on stdout, and nothing else there.")
+    ] = False,
 ) -> None:
-    """Show a stream's shards as a tree of splits and merges, and how far an application is with each.
+    """Show a stream's shards as a tree of splits and merges, and how far an application is with
+    each.
 
-    Reads only, and may run beside the job. Without --application: what the service tells of the shards.
+    Reads only, and may run beside the job. Without --application: what the service tells of the
+    shards.
     """
     if (application is None) != (zookeeper is None):
         raise typer.BadParameter("give both or neither", param_hint="--application, --zookeeper")
     if lag and application is None:
-        raise typer.BadParameter("it is an application that is behind; give --application", param_hint="--lag")
+        raise typer.BadParameter(
+            "it is an application that is behind; give --application", param_hint="--lag"
+        )
     with one_sentence(errors(), debug=root_options(ctx).debug), ExitStack() as stack:
         ref = StreamRef.parse(arn=stream) if stream.startswith("arn:") else StreamRef.parse(stream)
         aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
@@ -77,7 +104,9 @@ def shards(
         store = None
         if application is not None and zookeeper is not None:
             check_is_there(zookeeper)
-            store = ZookeeperStateStore(zookeeper, root=zookeeper_root, application=application, stream=ref.name)
+            store = ZookeeperStateStore(
+                zookeeper, root=zookeeper_root, application=application, stream=ref.name
+            )
             stack.enter_context(closing(store))
         found = look(client, store, now_ms=SystemClock().now_ms(), lag=lag)
         if found.has_state is False:
@@ -86,10 +115,13 @@ def shards(
         show(screen(), found, application, as_json=as_json)
 
 
-def look(client: KinesisClient, store: ZnodeStateStore | None, *, now_ms: int, lag: bool) -> ShardsOfStream:
+def look(
+    client: KinesisClient, store: ZnodeStateStore | None, *, now_ms: int, lag: bool
+) -> ShardsOfStream:
     """Ask the service and ZooKeeper. `now_ms` is used where the service does not tell its time.
 
-    Raises `CliError` when the state is of another stream of that name, whose shards have the same ids.
+    Raises `CliError` when the state is of another stream of that name, whose shards have the same
+    ids.
     """
     summary = client.describe()
     states = {} if store is None else _states(store, summary)
@@ -105,7 +137,9 @@ def look(client: KinesisClient, store: ZnodeStateStore | None, *, now_ms: int, l
     return ShardsOfStream(summary, lines, None if store is None else bool(states))
 
 
-def show(console: Console, found: ShardsOfStream, application: str | None, *, as_json: bool) -> None:
+def show(
+    console: Console, found: ShardsOfStream, application: str | None, *, as_json: bool
+) -> None:
     """The tree, or the JSON list of `kinesis_spout.cli.shard_report`."""
     if as_json:
         text = json.dumps([line.as_json() for line in found.lines], indent=2)
@@ -117,30 +151,41 @@ def show(console: Console, found: ShardsOfStream, application: str | None, *, as
 
 
 def screen() -> Console:
-    """The console on stdout. On a terminal it folds long lines inside the tree; in a file, a shard is a line."""
+    """The console on stdout. On a terminal it folds long lines inside the tree; in a file, a shard
+    is a line.
+    """
     console = Console()
     return console if console.is_terminal else Console(width=LONGEST_LINE)
 
 
 def check_is_there(zookeeper: str) -> None:
-    """Raise `CliError` for an embedded ZooKeeper that never ran: to start it would make one, and find nothing."""
+    """Raise `CliError` for an embedded ZooKeeper that never ran: to start it would make one, and
+    find nothing.
+    """
     directory = embedded_directory(zookeeper)
     if directory is not None and not (directory / LOCK_NAME).is_file():
-        raise CliError(f"--zookeeper {zookeeper}: no ZooKeeper has run in that directory, so there is no state to show")
+        raise CliError(
+            f"--zookeeper {zookeeper}: no ZooKeeper has run in that directory, so there is no "
+            "state to show"
+        )
 
 
 def _states(store: ZnodeStateStore, summary: StreamSummary) -> dict[str, ShardState]:
     known = store.read_stream()
     if known is not None and (known.arn, known.created_ms) != (summary.arn, summary.created_ms):
         raise CliError(
-            f"the application's state is of another stream than {summary.arn} as it is now: of {known.arn}, created at "
-            f"{Position.at_timestamp(known.created_ms)}; leave out --application, or drop that state with kinesis-spout reset"
+            f"the application's state is of another stream than {summary.arn} as it is now: of "
+            f"{known.arn}, created at "
+            f"{Position.at_timestamp(known.created_ms)}; leave out --application, or drop that "
+            "state with kinesis-spout reset"
         )
     return {shard: stored.state for shard, stored in store.load_states().items()}
 
 
 def _measured_ms(client: KinesisClient, lineage: ShardLineage, now_ms: int) -> Mapping[str, int]:
-    """How far behind the service says that each shard which is read now is, from where the application reads on."""
+    """How far behind the service says that each shard which is read now is, from where the
+    application reads on.
+    """
     wanted = lineage.readable()
 
     def ask(shard: str) -> int | None:
@@ -156,7 +201,9 @@ def _measured_ms(client: KinesisClient, lineage: ShardLineage, now_ms: int) -> M
 
 
 def _behind_ms(fetched: FetchedPage, now_ms: int) -> int | None:
-    """The service counts from after the page, so the record in it, which is unread, may be farther behind than it says."""
+    """The service counts from after the page, so the record in it, which is unread, may be farther
+    behind than it says.
+    """
     said, arrival_ms = fetched.page.millis_behind_latest, fetched.page.last_arrival_ms
     unread_ms = None if arrival_ms is None else max(0, now_ms - arrival_ms)
     return max((each for each in (said, unread_ms) if each is not None), default=None)

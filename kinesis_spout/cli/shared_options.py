@@ -1,4 +1,6 @@
-"""How a command that needs no Spark is told the way to Kinesis: its own options, and `--option KEY=VALUE` for the rest."""
+"""How a command that needs no Spark is told the way to Kinesis: its own options, and `--option
+KEY=VALUE` for the rest.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,13 @@ CONNECTION_OPTIONS = {
 
 
 def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsConfig:
-    """The connection from fields, and from `key=value` texts, which win. Raises `ConfigError`, or typer's usage error."""
+    """The connection from fields, and from `key=value` texts, which win. Raises `ConfigError`, or
+    typer's usage error.
+    """
     texts = {name: text for name, text in named.items() if text is not None}
-    return aws_config(texts | {_field(key): value for key, value in parse_pairs("--option", pairs).items()})
+    return aws_config(
+        texts | {_field(key): value for key, value in parse_pairs("--option", pairs).items()}
+    )
 
 
 def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
@@ -58,5 +64,9 @@ def _field(key: str) -> str:
     if key.lower() in by_key:
         return by_key[key.lower()]
     nearest = nearest_name(key, CONNECTION_OPTIONS)
-    hint = f"did you mean {nearest}?" if nearest else f"those of a connection are {', '.join(CONNECTION_OPTIONS)}"
+    hint = (
+        f"did you mean {nearest}?"
+        if nearest
+        else f"those of a connection are {', '.join(CONNECTION_OPTIONS)}"
+    )
     raise ConfigError(f"option {key} is not known here; {hint}", option=key)

@@ -11,15 +11,34 @@ from kinesis_spout.spout.metrics import quantile_ms
 if TYPE_CHECKING:
     from kinesis_spout.spout.metrics import ShardMetrics, SpoutMetrics
 
-_COLUMNS = ("emitted", "acked", "failed", "retried", "timed out", "dead-lettered", "pending", "queued", "lag", "p50", "p99")
+_COLUMNS = (
+    "emitted",
+    "acked",
+    "failed",
+    "retried",
+    "timed out",
+    "dead-lettered",
+    "pending",
+    "queued",
+    "lag",
+    "p50",
+    "p99",
+)
 MOST_SHARDS = 40
 
 
 def stats_table(stream: str, metrics: SpoutMetrics) -> Table:
-    """The total, then the first `MOST_SHARDS` shards. p50 and p99: from a record's arrival to its ack, at most."""
+    """The total, then the first `MOST_SHARDS` shards. p50 and p99: from a record's arrival to its
+    ack, at most.
+    """
     shown = list(metrics.shards.items())[:MOST_SHARDS]
     left_out = len(metrics.shards) - len(shown)
-    table = Table(title=None, box=None, pad_edge=False, caption=f"and {left_out} shards more" if left_out else None)
+    table = Table(
+        title=None,
+        box=None,
+        pad_edge=False,
+        caption=f"and {left_out} shards more" if left_out else None,
+    )
     table.add_column(stream, overflow="fold")
     for name in _COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)
@@ -60,7 +79,14 @@ def duration(milliseconds: int | None) -> str:
 def _cells(one: ShardMetrics) -> list[str]:
     counts = one.counts
     numbers = (
-        *(counts.emitted, counts.acked, counts.failed, counts.retried, counts.timed_out, counts.dead_lettered),
+        *(
+            counts.emitted,
+            counts.acked,
+            counts.failed,
+            counts.retried,
+            counts.timed_out,
+            counts.dead_lettered,
+        ),
         *(one.pending, one.queued),
     )
     shares = (quantile_ms(counts.latency, 0.5), quantile_ms(counts.latency, 0.99))

@@ -1,7 +1,8 @@
-"""Reading ahead of one shard, within bounds: records per shard, and bytes for all shards that share a budget.
+"""Reading ahead of one shard, within bounds: records per shard, and bytes for all shards that share
+a budget.
 
-How large a page is shows only when it is there, so room for the largest that the service sends is reserved before a
-fetch, and settled to the real size after it.
+How large a page is shows only when it is there, so room for the largest that the service sends is
+reserved before a fetch, and settled to the real size after it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ RESERVED_PAGE_BYTES = MAX_BYTES_PER_CALL
 class ByteBudget:
     """How many bytes may be held, shared by the getters of a task; safe for threads, never blocks.
 
-    One reservation is always granted while less than `max_bytes` is held, also when it does not fit: a budget that is smaller
-    than a page makes slow progress instead of none. So at most `max_bytes` and one page are held.
+    One reservation is always granted while less than `max_bytes` is held, also when it does not
+    fit: a budget that is smaller than a page makes slow progress instead of none. So at most
+    `max_bytes` and one page are held.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -51,7 +53,9 @@ class ByteBudget:
         """Reserve room for one page of any size; False when there is none."""
         with self._lock:
             wanted = self._held_bytes + (self._reservations + 1) * RESERVED_PAGE_BYTES
-            granted = wanted <= self.max_bytes or (self._reservations == 0 and self._held_bytes < self.max_bytes)
+            granted = wanted <= self.max_bytes or (
+                self._reservations == 0 and self._held_bytes < self.max_bytes
+            )
             self._reservations += granted
             return granted
 
@@ -68,11 +72,16 @@ class ByteBudget:
 
 
 class BufferedGetter:
-    """One shard's pages, read ahead up to `max_records`. One thread may fetch while another takes."""
+    """One shard's pages, read ahead up to `max_records`. One thread may fetch while
+    another takes.
+    """
 
     def __init__(self, getter: ShardGetter, *, max_records: int, budget: ByteBudget) -> None:
         if max_records < 1:
-            raise ValueError(f"a buffer of {max_records} records for shard {getter.shard_id} holds nothing; use one or more")
+            raise ValueError(
+                f"a buffer of {max_records} records for shard {getter.shard_id} holds nothing; use "
+                "one or more"
+            )
         self.getter = getter
         self.budget = budget
         self._max_records = max_records
@@ -131,12 +140,17 @@ class BufferedGetter:
             self.budget.settle(0)
 
     def fetch(self) -> Page:
-        """Fetch one page into the buffer and return it; blocks on the network. Needs a granted `try_reserve`.
+        """Fetch one page into the buffer and return it; blocks on the network. Needs a granted
+        `try_reserve`.
 
-        Raises `KinesisError`; of these, a `ThrottledError` that is retryable means: come again at `ready_at_s()`.
+        Raises `KinesisError`; of these, a `ThrottledError` that is retryable means: come again at
+        `ready_at_s()`.
         """
         if not self._reserved:
-            raise RuntimeError(f"a fetch from shard {self.shard_id} without a reservation; call try_reserve() first")
+            raise RuntimeError(
+                f"a fetch from shard {self.shard_id} without a reservation; call try_reserve() "
+                "first"
+            )
         page_bytes = 0
         try:
             page = self._fetch_page(self._max_records - self._records)
@@ -154,21 +168,26 @@ class BufferedGetter:
         return page
 
     def take(self) -> Page | None:
-        """The oldest page in the buffer, which makes room for another; None when there is none. Never blocks.
+        """The oldest page in the buffer, which makes room for another; None when there is none.
+        Never blocks.
 
-        The last page taken tells where reading stopped (tip, end, children), so a page without records is kept too; of a
-        run of them, only the newest, which tells all that the others did.
+        The last page taken tells where reading stopped (tip, end, children), so a page without
+        records is kept too; of a run of them, only the newest, which tells all that the others did.
         """
         page = self.first()
         return page if page is None or self.drop(page) else self.take()
 
     def first(self) -> Page | None:
-        """The oldest page in the buffer, which stays there; None when there is none. Never blocks."""
+        """The oldest page in the buffer, which stays there; None when there is none.
+        Never blocks.
+        """
         with self._lock:
             return self._pages[0] if self._pages else None
 
     def drop(self, page: Page) -> bool:
-        """Remove the oldest page, which makes room for another. False when it is not there any more, as it held no records."""
+        """Remove the oldest page, which makes room for another. False when it is not there any
+        more, as it held no records.
+        """
         with self._lock:
             if not self._pages or self._pages[0] is not page:
                 return False

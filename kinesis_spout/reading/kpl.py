@@ -14,14 +14,20 @@ class AggregatedRecordError(KinesisError):
 
 
 def refuse_aggregates(records: pa.RecordBatch, shard_id: str) -> None:
-    """Raise `AggregatedRecordError` for the first KPL aggregate: its bytes are no user's record and must not pass for one."""
-    candidates = pc.equal(pc.binary_slice(records.column("data"), 0, len(KPL_MAGIC)), pa.scalar(KPL_MAGIC))
+    """Raise `AggregatedRecordError` for the first KPL aggregate: its bytes are no user's record and
+    must not pass for one.
+    """
+    candidates = pc.equal(
+        pc.binary_slice(records.column("data"), 0, len(KPL_MAGIC)), pa.scalar(KPL_MAGIC)
+    )
     if not pc.any(candidates, min_count=0).as_py():
         return
     for index in pc.indices_nonzero(candidates).to_pylist():
         if is_kpl_aggregate(records.column("data")[index].as_py()):
             sequence = records.column("sequenceNumber")[index]
             raise AggregatedRecordError(
-                f"record {sequence} of shard {shard_id} is a KPL aggregate, which is not supported yet; "
-                "switch aggregation off in the producer, or set option aggregatedRecords to raw and unpack the records yourself"
+                f"record {sequence} of shard {shard_id} is a KPL aggregate, which is not supported "
+                "yet; "
+                "switch aggregation off in the producer, or set option aggregatedRecords to raw "
+                "and unpack the records yourself"
             )

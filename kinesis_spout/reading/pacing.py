@@ -1,9 +1,10 @@
 """Pacing of one shard: when it may be read next, so that its limits are kept instead of run into.
 
-The service allows 5 GetRecords calls and 2 MB a second per shard, and a page of 10 MB blocks the shard for 5 seconds
-(API reference of GetRecords). When the service saw a call is only known to lie between its start and its answer. So a call
-is held against the limit at its answer, and the next one at its start: whatever the network's delays, the service then sees
-no more calls in any second than allowed. A burst of 5 calls is within the limit; bytes are paid off before the next call.
+The service allows 5 GetRecords calls and 2 MB a second per shard, and a page of 10 MB blocks the
+shard for 5 seconds (API reference of GetRecords). When the service saw a call is only known to lie
+between its start and its answer. So a call is held against the limit at its answer, and the next
+one at its start: whatever the network's delays, the service then sees no more calls in any second
+than allowed. A burst of 5 calls is within the limit; bytes are paid off before the next call.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _LONGEST_BACKOFF_S = 8.0
 
 
 class Pacer:
-    """Pure: times are passed in, in seconds of one monotonic clock. Not for concurrent use; one per shard."""
+    """Pure: times are passed in, in seconds of one monotonic clock. Not for concurrent use; one per
+    shard.
+    """
 
     def __init__(self, rate: ReadRate) -> None:
         # Below one call a second the window is longer than a second and holds one call.
@@ -53,12 +56,18 @@ class Pacer:
         """The call that was started last has brought a page."""
         self._answered(now_s)
         self._throttled_in_a_row = 0
-        self._paid_off_at_s = max(self._paid_off_at_s, now_s) + payload_bytes / self._bytes_per_second
+        self._paid_off_at_s = (
+            max(self._paid_off_at_s, now_s) + payload_bytes / self._bytes_per_second
+        )
 
     def on_throttled(self, now_s: float, random: Random) -> None:
-        """The call that was started last was throttled: wait exponentially longer, with jitter, until a page comes."""
+        """The call that was started last was throttled: wait exponentially longer, with jitter,
+        until a page comes.
+        """
         self._answered(now_s)
-        longest_s = min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(self._throttled_in_a_row, 16))
+        longest_s = min(
+            _LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(self._throttled_in_a_row, 16)
+        )
         self._throttled_in_a_row += 1
         self._backoff_until_s = now_s + random.uniform(longest_s / 2, longest_s)
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class PageRecords:
     """`columns` are the records, in the service's order; `records` are these as Arrow.
 
-    - `first`, `last`: of the records; None when there are none. `last_arrival_ms`: arrival of the last record, ms since 1970.
+    - `first`, `last`: of the records; None when there are none. `last_arrival_ms`: arrival of the
+      last record, ms since 1970.
     - `payload_bytes`: the records' data, decoded.
     """
 
@@ -38,8 +39,10 @@ class PageRecords:
 class Page(PageRecords):
     """What one fetch brought, its records in sequence order.
 
-    - `at_tip`: nothing more was there when the service answered; `service_time_ms` is its clock then, to the second.
-    - `ended`: the shard ends after these records (there may be some); `child_shards` continue it, as far as the service said.
+    - `at_tip`: nothing more was there when the service answered; `service_time_ms` is its clock
+      then, to the second.
+    - `ended`: the shard ends after these records (there may be some); `child_shards` continue it,
+      as far as the service said.
     - `millis_behind_latest`: 0 when the service did not tell; then `at_tip` is false.
     """
 

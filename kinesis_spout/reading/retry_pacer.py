@@ -1,4 +1,6 @@
-"""The pace of reading retries: two of the five calls a second that a shard has, so that new records always get through."""
+"""The pace of reading retries: two of the five calls a second that a shard has, so that new records
+always get through.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ SHARE_OF_CALLS = 2 / 5
 
 
 class RetryPacer(Pacer):
-    """Holds each call against its own smaller rate and against the shard's. Not for concurrent use, as the shard's is not."""
+    """Holds each call against its own smaller rate and against the shard's. Not for concurrent use,
+    as the shard's is not.
+    """
 
     def __init__(self, rate: ReadRate, shard: Pacer) -> None:
         super().__init__(replace(rate, reads_per_second=rate.reads_per_second * SHARE_OF_CALLS))

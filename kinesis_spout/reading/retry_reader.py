@@ -1,10 +1,13 @@
-"""Reading a shard's retries: single records, and ranges of them, far apart, each exactly by its number.
+"""Reading a shard's retries: single records, and ranges of them, far apart, each exactly by its
+number.
 
-A page that starts at the first number that is wanted surely brings it. Whether to go on from there or to start anew at the next
-number is a matter of guessing: pages are read on as long as they bring something and the next number does not look far away.
-What was passed and not found is gone: nothing is ever put into a shard before its newest record. A page at the tip says so of
-what lies behind it only if it was asked for right there: emulators call the tip what is not. Where the time is over in the middle
-of a run of empty pages, the next reader of the process goes on from there: else what lies behind it would never be found.
+A page that starts at the first number that is wanted surely brings it. Whether to go on from there
+or to start anew at the next number is a matter of guessing: pages are read on as long as they bring
+something and the next number does not look far away. What was passed and not found is gone: nothing
+is ever put into a shard before its newest record. A page at the tip says so of what lies behind it
+only if it was asked for right there: emulators call the tip what is not. Where the time is over in
+the middle of a run of empty pages, the next reader of the process goes on from there: else what
+lies behind it would never be found.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.pacing import Pacer
     from kinesis_spout.reading.page import Page
-    from kinesis_spout.reading.retry_room import RetryRoom
+    from kinesis_spout.reading.retry_byte_budget import RetryByteBudget
     from kinesis_spout.service.client import KinesisClient
     from state.plan import PlannedRetry
     from state.sequence_number import SequenceNumber
@@ -41,7 +44,9 @@ STRETCHES_AHEAD = 2  # a number that lies no more than so many pages' stretch ah
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How far a shard's retry `first` was looked for in vain: the iterator to go on with, and when the service gave it."""
+    """How far a shard's retry `first` was looked for in vain: the iterator to go on with, and when
+    the service gave it.
+    """
 
     first: SequenceNumber
     iterator: str
@@ -49,7 +54,9 @@ class Search:
 
 
 class RetryServices(Protocol):
-    """What a reader of retries talks through. `searches`: by shard, where the next reader may go on; a hint, it may be lost."""
+    """What a reader of retries talks through. `searches`: by shard, where the next reader may go
+    on; a hint, it may be lost.
+    """
 
     client: KinesisClient
     clock: Clock
@@ -63,7 +70,9 @@ class RetryServices(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Records of retries, in sequence order, with the number (int32) that each one's delivery has."""
+    """Records of retries, in sequence order, with the number (int32) that each one's
+    delivery has.
+    """
 
     records: pa.RecordBatch
     attempts: pa.Array
@@ -72,11 +81,14 @@ class Delivery:
 class RetryReader:
     """Looks for a shard's retries in their order. One use, by one thread; blocks on Kinesis.
 
-    After `read`: the first `done` retries were looked for, `rows` records of them were handed out, and of those whose first
-    numbers are in `gone` no record is left. What it goes by are the numbers alone, so a second reader finds the same.
+    After `read`: the first `done` retries were looked for, `rows` records of them were handed out,
+    and of those whose first numbers are in `gone` no record is left. What it goes by are the
+    numbers alone, so a second reader finds the same.
     """
 
-    def __init__(self, shard_id: str, retries: Sequence[PlannedRetry], services: RetryServices) -> None:
+    def __init__(
+        self, shard_id: str, retries: Sequence[PlannedRetry], services: RetryServices
+    ) -> None:
         self.done = 0
         self.rows = 0
         self.gone: list[SequenceNumber] = []
@@ -93,10 +105,14 @@ class RetryReader:
         self._full = False
         self._found_nothing = True  # not even what it may not hold
 
-    def read(self, room: RetryRoom, *, until_s: float | None = None, at_least_one: bool = True) -> Iterator[Delivery]:
-        """What is found, until all were looked for, there is no more room, or the time `until_s` is over.
+    def read(
+        self, room: RetryByteBudget, *, until_s: float | None = None, at_least_one: bool = True
+    ) -> Iterator[Delivery]:
+        """What is found, until all were looked for, there is no more room, or the time `until_s` is
+        over.
 
-        One call is made, and the first retry read as a whole, whatever the time; `at_least_one` is held whatever the room.
+        One call is made, and the first retry read as a whole, whatever the time; `at_least_one` is
+        held whatever the room.
         """
         in_time = True
         while self.done < len(self._retries) and not self._full and in_time:
@@ -113,7 +129,8 @@ class RetryReader:
                 self._choose_next(page, hit=self.rows > rows, moved=self.done > done or not jumped)
         self._note_search()
 
-    # calls ----------------------------------------------------------------------------------------------------
+    # calls
+    # ----------------------------------------------------------------------------------------------------
     def _jump(self) -> KinesisShardGetter:
         retry = self._retries[self.done]
         services = self._services
@@ -135,21 +152,34 @@ class RetryReader:
         return self._getter
 
     def _searched(self, retry: PlannedRetry) -> str | None:
-        """Where an earlier reader of this process has got to, which has found nothing yet: a long run of empty pages."""
+        """Where an earlier reader of this process has got to, which has found nothing yet: a long
+        run of empty pages.
+        """
         search = self._services.searches.get(self._shard_id)
         if search is None or search.first != retry.first:
             return None
-        return search.iterator if self._services.clock.monotonic_s() - search.at_s < ITERATOR_LIFE_S else None
+        return (
+            search.iterator
+            if self._services.clock.monotonic_s() - search.at_s < ITERATOR_LIFE_S
+            else None
+        )
 
     def _note_search(self) -> None:
-        searches, iterator = self._services.searches, None if self._getter is None else self._getter.iterator
+        searches, iterator = (
+            self._services.searches,
+            None if self._getter is None else self._getter.iterator,
+        )
         if iterator is not None and self._found_nothing and not self.done:
-            searches[self._shard_id] = Search(self._retries[0].first, iterator, self._services.clock.monotonic_s())
+            searches[self._shard_id] = Search(
+                self._retries[0].first, iterator, self._services.clock.monotonic_s()
+            )
         else:
             searches.pop(self._shard_id, None)
 
     def _fetch(self, getter: KinesisShardGetter, until_s: float | None) -> Page | None:
-        """The next page; None when it can't start before `until_s`. Waits for the pace, and through throttling."""
+        """The next page; None when it can't start before `until_s`. Waits for the pace, and through
+        throttling.
+        """
         clock = self._services.clock
         while True:
             ready_s = getter.ready_at_s()
@@ -181,9 +211,12 @@ class RetryReader:
         ahead = self._retries[self.done].first.sequence - page.last.sequence
         return ahead <= STRETCHES_AHEAD * (page.last.sequence - page.first.sequence)
 
-    # what a page brings ---------------------------------------------------------------------------------------
-    def _take(self, page: Page, room: RetryRoom, *, at_least_one: bool) -> Iterator[Delivery]:
-        """Take what the page has of the retries that it has passed: at the end of the shard, all that are left."""
+    # what a page brings
+    # ---------------------------------------------------------------------------------------
+    def _take(self, page: Page, room: RetryByteBudget, *, at_least_one: bool) -> Iterator[Delivery]:
+        """Take what the page has of the retries that it has passed: at the end of the shard, all
+        that are left.
+        """
         passed = 0 if page.last is None else bisect_right(self._lasts, page.last.sequence)
         at_tip = page.at_tip and self._began_at == max(self.done, passed)
         end = len(self._retries) if page.ended or at_tip else passed
@@ -191,7 +224,9 @@ class RetryReader:
             anyway = at_least_one and not self.rows
             retry = self._retries[self.done]
             if retry.last is None:
-                singles = next((i for i in range(self.done, end) if self._retries[i].last is not None), end)
+                singles = next(
+                    (i for i in range(self.done, end) if self._retries[i].last is not None), end
+                )
                 yield from self._take_singles(singles, page.records, room, anyway=anyway)
             else:
                 self._extend_range(retry, page.records)
@@ -203,7 +238,9 @@ class RetryReader:
             fits = room.would_take([part.records for part in self._range])
             self._full = not fits and not (at_least_one and not self.rows)
 
-    def _take_singles(self, end: int, records: pa.RecordBatch, room: RetryRoom, *, anyway: bool) -> Iterator[Delivery]:
+    def _take_singles(
+        self, end: int, records: pa.RecordBatch, room: RetryByteBudget, *, anyway: bool
+    ) -> Iterator[Delivery]:
         """Single records up to the retry `end`, as far as there is room."""
         wanted = self._numbers.slice(self.done, end - self.done)
         numbers = records.column("sequenceNumber")
@@ -217,9 +254,15 @@ class RetryReader:
                 end = self.done + int(found[fitting].as_py())
             if fitting:
                 self.rows += fitting
-                yield Delivery(kept.slice(0, fitting), self._attempts.slice(self.done).take(found.slice(0, fitting)))
+                yield Delivery(
+                    kept.slice(0, fitting),
+                    self._attempts.slice(self.done).take(found.slice(0, fitting)),
+                )
         missing = pc.invert(pc.is_in(wanted.slice(0, end - self.done), value_set=numbers))
-        self.gone.extend(self._retries[self.done + place].first for place in pc.indices_nonzero(missing).to_pylist())
+        self.gone.extend(
+            self._retries[self.done + place].first
+            for place in pc.indices_nonzero(missing).to_pylist()
+        )
         self.done = end
 
     def _extend_range(self, retry: PlannedRetry, records: pa.RecordBatch) -> None:
@@ -233,7 +276,9 @@ class RetryReader:
             attempts = pa.repeat(pa.scalar(retry.attempts + 1, pa.int32()), end - start)
             self._range.append(Delivery(records.slice(start, end - start), attempts))
 
-    def _finish_range(self, retry: PlannedRetry, room: RetryRoom, *, anyway: bool) -> Iterator[Delivery]:
+    def _finish_range(
+        self, retry: PlannedRetry, room: RetryByteBudget, *, anyway: bool
+    ) -> Iterator[Delivery]:
         """A range comes as a whole, or stays in the queue."""
         if not self._range:
             self.gone.append(retry.first)

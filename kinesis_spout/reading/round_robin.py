@@ -1,7 +1,7 @@
 """Fetching from many shards at once, in strict rotation.
 
-A shard that must wait for its limits, or whose buffer is full, is passed over and delays nobody. A shard that found no budget
-is the first to get some when there is some again, so that none starves.
+A shard that must wait for its limits, or whose buffer is full, is passed over and delays nobody. A
+shard that found no budget is the first to get some when there is some again, so that none starves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ class RoundRobinReader:
     """
 
     def __init__(
-        self, getters: Sequence[BufferedGetter], *, max_concurrent: int, clock: Clock, new_pool: NewPool = thread_pool
+        self,
+        getters: Sequence[BufferedGetter],
+        *,
+        max_concurrent: int,
+        clock: Clock,
+        new_pool: NewPool = thread_pool,
     ) -> None:
         if max_concurrent < 1:
             raise ValueError(f"{max_concurrent} concurrent fetches read nothing; use one or more")
@@ -48,11 +53,18 @@ class RoundRobinReader:
         return self
 
     def replace(self, getters: Sequence[BufferedGetter]) -> None:
-        """Go on with these. A fetch that is under way for another one completes, and is told by `step`."""
+        """Go on with these. A fetch that is under way for another one completes, and is told by
+        `step`.
+        """
         self._getters = list(getters)
         self._next = self._next % len(self._getters) if self._getters else 0
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
@@ -60,21 +72,28 @@ class RoundRobinReader:
 
     @property
     def idle(self) -> bool:
-        """Nothing is under way, and nothing will be until pages are taken: no shard wants a fetch that the budget allows."""
-        return not self._under_way and not any(getter.wants_fetch and not getter.budget.spent for getter in self._getters)
+        """Nothing is under way, and nothing will be until pages are taken: no shard wants a fetch
+        that the budget allows.
+        """
+        return not self._under_way and not any(
+            getter.wants_fetch and not getter.budget.spent for getter in self._getters
+        )
 
     def step(self, timeout_s: float) -> list[BufferedGetter]:
-        """Start what is due, wait for at most `timeout_s` until a fetch completes, return the getters whose fetches did.
+        """Start what is due, wait for at most `timeout_s` until a fetch completes, return the
+        getters whose fetches did.
 
-        Returns as soon as there is nothing to wait for. A shard that was throttled is tried again at its time and is not
-        returned. Raises the first error of a fetch, after the other fetches have completed or been cancelled.
+        Returns as soon as there is nothing to wait for. A shard that was throttled is tried again
+        at its time and is not returned. Raises the first error of a fetch, after the other fetches
+        have completed or been cancelled.
         """
         left_s = timeout_s
         while True:
             due_in_s = self._submit_due()
             if not self._under_way and due_in_s is None:
                 return []
-            # What was waited is counted here, not on the clock, so that a simulated clock cannot make this endless.
+            # What was waited is counted here, not on the clock, so that a simulated clock cannot
+            # make this endless.
             pause_s = left_s if due_in_s is None else min(left_s, due_in_s)
             completed = self._completed(pause_s)
             left_s -= pause_s
@@ -82,7 +101,9 @@ class RoundRobinReader:
                 return completed
 
     def _submit_due(self) -> float | None:
-        """Submit what may start now, in rotation. Returns in how many seconds to look again, where that is a matter of time."""
+        """Submit what may start now, in rotation. Returns in how many seconds to look again, where
+        that is a matter of time.
+        """
         pool = self._pool
         if pool is None:
             raise RuntimeError("the reader is not open; use it in a with statement")
@@ -97,25 +118,35 @@ class RoundRobinReader:
             if len(self._under_way) >= self._max_concurrent:
                 return None  # a completed fetch comes before anything that is due later
             ready_at_s = getter.ready_at_s()
-            if ready_at_s > self._clock.monotonic_s():  # asked after: a getter that is ready answers with its own now
+            if (
+                ready_at_s > self._clock.monotonic_s()
+            ):  # asked after: a getter that is ready answers with its own now
                 soonest_s = ready_at_s if soonest_s is None else min(soonest_s, ready_at_s)
                 continue
             self._next = index
             if not getter.try_reserve():
                 if not getter.budget.spent and not self._under_way:
-                    soonest_s = self._clock.monotonic_s() + _LOOK_AGAIN_S  # another reader's fetch holds the budget
+                    soonest_s = (
+                        self._clock.monotonic_s() + _LOOK_AGAIN_S
+                    )  # another reader's fetch holds the budget
                 break
             self._next = (index + 1) % len(self._getters)
             self._under_way[pool.submit(getter.fetch)] = getter
         return None if soonest_s is None else max(0.0, soonest_s - self._clock.monotonic_s())
 
     def _completed(self, timeout_s: float) -> list[BufferedGetter]:
-        """Wait for a completion. The getters whose fetches are done, in the order in which they were started."""
+        """Wait for a completion. The getters whose fetches are done, in the order in which they
+        were started.
+        """
         if not self._under_way:
             self._clock.sleep(timeout_s)
             return []
         done, _ = wait(self._under_way, timeout=timeout_s, return_when=FIRST_COMPLETED)
-        finished = [(future, self._under_way.pop(future)) for future in list(self._under_way) if future in done]
+        finished = [
+            (future, self._under_way.pop(future))
+            for future in list(self._under_way)
+            if future in done
+        ]
         for future, _getter in finished:
             self._raise_if_failed(future)
         return [getter for future, getter in finished if future.exception() is None]
@@ -130,7 +161,9 @@ class RoundRobinReader:
         raise error
 
     def _settle_all(self) -> None:
-        """Wait until nothing is under way. A fetch that was cancelled before it began gives its reservation back."""
+        """Wait until nothing is under way. A fetch that was cancelled before it began gives its
+        reservation back.
+        """
         wait(self._under_way)
         for future, getter in self._under_way.items():
             if future.cancelled():

@@ -1,8 +1,8 @@
 """Reading one shard, page by page: the iterator's life, the pace, the tip and the end.
 
-Where the next fetch starts is known exactly at any time (`position`); the iterator is only a shortcut to it that
-may be lost. An iterator that has expired is made again at the position: after the last record that was handed out, or
-before the first at the start position.
+Where the next fetch starts is known exactly at any time (`position`); the iterator is only a
+shortcut to it that may be lost. An iterator that has expired is made again at the position: after
+the last record that was handed out, or before the first at the start position.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 _FRESH_ITERATORS_PER_FETCH = 3
 _THROTTLED_FOR_S = 120.0
-_ON_END_S = 60.0  # a longer pause was the caller's, no wait of ours: what came before it says nothing
+_ON_END_S = (
+    60.0  # a longer pause was the caller's, no wait of ours: what came before it says nothing
+)
 
 
 class ShardGetter(Protocol):
@@ -44,7 +46,9 @@ class ShardGetter(Protocol):
 
     @property
     def position(self) -> Position:
-        """Where the next fetch starts: exactly after the last page that `fetch` returned. SHARD_END after the end."""
+        """Where the next fetch starts: exactly after the last page that `fetch` returned. SHARD_END
+        after the end.
+        """
         ...
 
     @property
@@ -57,16 +61,21 @@ class ShardGetter(Protocol):
         ...
 
     def fetch(self, limit: int) -> Page:
-        """The next page, of at most `limit` records; may be empty in the middle of a shard. Raises `KinesisError`."""
+        """The next page, of at most `limit` records; may be empty in the middle of a shard. Raises
+        `KinesisError`.
+        """
         ...
 
 
 @runtime_checkable
 class ThrottleTellingGetter(Protocol):
-    """A getter that can leave the waiting to its caller, so that no thread is held by a shard that must wait."""
+    """A getter that can leave the waiting to its caller, so that no thread is held by a shard that
+    must wait.
+    """
 
     def fetch_unless_throttled(self, limit: int) -> Page:
-        """As `fetch`, but raises `ThrottledError` at once: nothing was read, come again at `ready_at_s()`.
+        """As `fetch`, but raises `ThrottledError` at once: nothing was read, come again at
+        `ready_at_s()`.
 
         Raises `StillThrottledError` once that has gone on for too long.
         """
@@ -74,13 +83,17 @@ class ThrottleTellingGetter(Protocol):
 
 
 class KinesisShardGetter:
-    """The getter over `KinesisClient`. `iterator` is a hint for `position`; `ending_sequence` is of a closed shard's listing.
+    """The getter over `KinesisClient`. `iterator` is a hint for `position`; `ending_sequence` is of
+    a closed shard's listing.
 
-    `ending_sequence` can only add an end: some emulators never end a closed shard, others write a number there that no
-    record has. A shard that is throttled for `throttled_for_s` seconds on end raises `StillThrottledError`.
+    `ending_sequence` can only add an end: some emulators never end a closed shard, others write a
+    number there that no record has. A shard that is throttled for `throttled_for_s` seconds on end
+    raises `StillThrottledError`.
     """
 
-    keeps_lists = False  # pages are changed to Arrow as soon as they come: smaller, and what most want
+    keeps_lists = (
+        False  # pages are changed to Arrow as soon as they come: smaller, and what most want
+    )
 
     def __init__(
         self,
@@ -124,7 +137,9 @@ class KinesisShardGetter:
         return self._pacer.ready_at_s(self._clock.monotonic_s())
 
     def fetch(self, limit: int) -> Page:
-        """The next page. Waits until the shard's limits allow it, and through throttling; raises `KinesisError`."""
+        """The next page. Waits until the shard's limits allow it, and through throttling; raises
+        `KinesisError`.
+        """
         while True:
             self._clock.sleep(self.ready_at_s() - self._clock.monotonic_s())
             try:
@@ -134,9 +149,14 @@ class KinesisShardGetter:
                     raise
 
     def fetch_unless_throttled(self, limit: int) -> Page:
-        """The next page now, whatever the pace. Raises `ThrottledError` when the shard must wait until `ready_at_s()`."""
+        """The next page now, whatever the pace. Raises `ThrottledError` when the shard must wait
+        until `ready_at_s()`.
+        """
         if limit < 1:
-            raise ValueError(f"a fetch of {limit} records from shard {self._shard_id} makes no sense; ask for one or more")
+            raise ValueError(
+                f"a fetch of {limit} records from shard {self._shard_id} makes no sense; ask for "
+                "one or more"
+            )
         if self._is_beyond_the_end():
             self._position, self._iterator = SHARD_END, None
             return self._page(_nothing(), None, ended=True, limit=limit)
@@ -187,19 +207,28 @@ class KinesisShardGetter:
         return self._page(decoded, fetched.service_time_ms, ended=ended, limit=limit)
 
     def _refuse_disorder(self, decoded: DecodedPage) -> None:
-        """A page that runs backwards, or before the position, can't be told in positions: accepted, it could never be settled."""
+        """A page that runs backwards, or before the position, can't be told in positions: accepted,
+        it could never be settled.
+        """
         if decoded.first is None or decoded.last is None:
             return
         start = self._position
         # After a part of an aggregate, the aggregate as a whole comes again.
-        before = start.sequence if start.kind is PositionKind.AFTER and start.sequence and not start.sequence.sub else None
+        before = (
+            start.sequence
+            if start.kind is PositionKind.AFTER and start.sequence and not start.sequence.sub
+            else None
+        )
         if decoded.last < decoded.first or (before is not None and decoded.first <= before):
             raise MalformedResponseError(
-                f"shard {self._shard_id} of {self._client.where} gave records from {decoded.first} to {decoded.last} at position "
+                f"shard {self._shard_id} of {self._client.where} gave records from {decoded.first} "
+                f"to {decoded.last} at position "
                 f"{self._position}, which is out of order; nothing of it was read, try again"
             )
 
-    def _page(self, decoded: DecodedPage, service_time_ms: int | None, *, ended: bool, limit: int) -> Page:
+    def _page(
+        self, decoded: DecodedPage, service_time_ms: int | None, *, ended: bool, limit: int
+    ) -> Page:
         return Page(
             shard_id=self._shard_id,
             columns=decoded.columns,
@@ -222,7 +251,9 @@ class KinesisShardGetter:
             return True
         if self._ending_sequence is None or self._position.kind is not PositionKind.AFTER:
             return False
-        return self._position.sequence is not None and self._position.sequence >= self._ending_sequence
+        return (
+            self._position.sequence is not None and self._position.sequence >= self._ending_sequence
+        )
 
     def _on_throttled(self, exc: ThrottledError) -> None:
         now_s = self._clock.monotonic_s()
@@ -232,12 +263,15 @@ class KinesisShardGetter:
         self._throttled_last_s = now_s
         if now_s - self._throttled_since_s >= self._throttled_for_s:
             raise StillThrottledError(
-                f"shard {self._shard_id} of {self._client.where} has been throttled for {now_s - self._throttled_since_s:.0f} s; "
+                f"shard {self._shard_id} of {self._client.where} has been throttled for "
+                f"{now_s - self._throttled_since_s:.0f} s; "
                 "lower the read rate, or move other consumers of the shard to enhanced fan-out"
             ) from exc
 
 
 @cache
 def _nothing() -> DecodedPage:
-    """Made when it is first asked for: pyarrow imports pandas for it, which takes a third of a second in every process."""
+    """Made when it is first asked for: pyarrow imports pandas for it, which takes a third of a
+    second in every process.
+    """
     return decode_get_records(b'{"Records":[]}')

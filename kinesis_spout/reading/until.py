@@ -1,4 +1,6 @@
-"""Ending at a time: which of a shard's records had arrived by then, and whether that was all. Pure."""
+"""Ending at a time: which of a shard's records had arrived by then, and whether that
+was all. Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def cut_page(page: Page, until_ms: int) -> Page | None:
-    """The page's records before the first that arrived after `until_ms` (ms since 1970 UTC); None where none did."""
+    """The page's records before the first that arrived after `until_ms` (ms since 1970 UTC); None
+    where none did.
+    """
     micros = page.columns.arrivals.cast(pa.int64())
     at = pc.index(pc.greater_equal(micros, (until_ms + 1) * 1000), pa.scalar(value=True)).as_py()
     if at < 0:

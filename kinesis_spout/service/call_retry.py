@@ -1,4 +1,6 @@
-"""How often, and for how long, one call to Kinesis is tried: exponential backoff with jitter, bounded by attempts and time."""
+"""How often, and for how long, one call to Kinesis is tried: exponential backoff with jitter,
+bounded by attempts and time.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,17 @@ _MALFORMED_ATTEMPTS = 3  # a body that was cut off on its way is good the next t
 
 
 def call_with_retries(
-    call: Callable[[], _T], *, clock: Clock, random: Random, max_attempts: int, retry_for_s: float, retry_throttled: bool = True
+    call: Callable[[], _T],
+    *,
+    clock: Clock,
+    random: Random,
+    max_attempts: int,
+    retry_for_s: float,
+    retry_throttled: bool = True,
 ) -> _T:
-    """Run `call` until it succeeds, fails for good, or the bounds are reached: then its last error is raised. Blocks."""
+    """Run `call` until it succeeds, fails for good, or the bounds are reached: then its last error
+    is raised. Blocks.
+    """
     deadline_s = clock.monotonic_s() + retry_for_s
 
     def wait_s(state: RetryCallState) -> float:
@@ -31,7 +41,10 @@ def call_with_retries(
         return random.uniform(_FIRST_WAIT_S / 2, longest)
 
     def is_last(state: RetryCallState) -> bool:
-        return state.attempt_number >= max_attempts or clock.monotonic_s() + state.upcoming_sleep > deadline_s
+        return (
+            state.attempt_number >= max_attempts
+            or clock.monotonic_s() + state.upcoming_sleep > deadline_s
+        )
 
     attempts_of_malformed = 0
 
@@ -44,5 +57,11 @@ def call_with_retries(
             return False
         return isinstance(exc, KinesisError) and exc.retryable
 
-    retrying = Retrying(sleep=clock.sleep, stop=is_last, wait=wait_s, retry=retry_if_exception(is_transient), reraise=True)
+    retrying = Retrying(
+        sleep=clock.sleep,
+        stop=is_last,
+        wait=wait_s,
+        retry=retry_if_exception(is_transient),
+        reraise=True,
+    )
     return retrying(call)

@@ -9,7 +9,13 @@ from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.errors import ServiceUnavailableError
 from kinesis_spout.service.connection import RAW_BODY, ExpiredListingError, KinesisConnection
 from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
-from kinesis_spout.service.shapes import iterator_arguments, iterator_in, service_time_ms, shard_page, stream_summary
+from kinesis_spout.service.shapes import (
+    iterator_arguments,
+    iterator_in,
+    service_time_ms,
+    shard_page,
+    stream_summary,
+)
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
 
 if TYPE_CHECKING:
@@ -26,17 +32,21 @@ _LISTING_RESTARTS = 5
 
 @dataclass(frozen=True, slots=True)
 class FetchedPage:
-    """A decoded page, and the service's clock when it answered (ms since 1970, to the second; None if it did not tell)."""
+    """A decoded page, and the service's clock when it answered (ms since 1970, to the second; None
+    if it did not tell).
+    """
 
     page: DecodedPage
     service_time_ms: int | None
 
 
 class KinesisClient:
-    """Reads one stream. Methods block on the network, may be called from many threads, and raise `KinesisError`.
+    """Reads one stream. Methods block on the network, may be called from many threads, and raise
+    `KinesisError`.
 
-    Transient faults are tried again, at most `max_attempts` times and for `retry_for_s` seconds; the rest raises at once.
-    The constructor does nothing but keep its arguments. A pickle holds these only: each process makes its own connection.
+    Transient faults are tried again, at most `max_attempts` times and for `retry_for_s` seconds;
+    the rest raises at once. The constructor does nothing but keep its arguments. A pickle holds
+    these only: each process makes its own connection.
     """
 
     def __init__(
@@ -52,7 +62,12 @@ class KinesisClient:
         self.aws = aws
         self.stream = stream
         self._connection = KinesisConnection(
-            aws, stream, clock=clock, max_attempts=max_attempts, retry_for_s=retry_for_s, random=random
+            aws,
+            stream,
+            clock=clock,
+            max_attempts=max_attempts,
+            retry_for_s=retry_for_s,
+            random=random,
         )
 
     def __repr__(self) -> str:
@@ -65,27 +80,44 @@ class KinesisClient:
 
     def describe(self) -> StreamSummary:
         """The stream's identity, status and retention; raises `StreamNotFoundError`."""
-        return self._connection.call("describe_stream_summary", self._connection.stream_argument(), stream_summary)
+        return self._connection.call(
+            "describe_stream_summary", self._connection.stream_argument(), stream_summary
+        )
 
     def list_shards(self) -> tuple[ShardInfo, ...]:
-        """All shards that the service knows, closed ones included. A page token that expires restarts the listing."""
+        """All shards that the service knows, closed ones included. A page token that expires
+        restarts the listing.
+        """
         for _ in range(_LISTING_RESTARTS):
             shards = self._list_once()
             if shards is not None:
                 return shards
         raise ServiceUnavailableError(
-            f"the page token of the shard listing of {self.where} expired {_LISTING_RESTARTS} times; try again later"
+            f"the page token of the shard listing of {self.where} expired {_LISTING_RESTARTS} "
+            "times; try again later"
         )
 
     def shard_iterator(self, shard_id: str, position: Position) -> str:
-        """An iterator at a position, good for five minutes; raises `ShardNotFoundError`, `RequestRefusedError`."""
-        arguments = self._connection.stream_argument() | {"ShardId": shard_id} | iterator_arguments(position)
-        return self._connection.call("get_shard_iterator", arguments, iterator_in, about=f"shard {shard_id}")
+        """An iterator at a position, good for five minutes; raises `ShardNotFoundError`,
+        `RequestRefusedError`.
+        """
+        arguments = (
+            self._connection.stream_argument()
+            | {"ShardId": shard_id}
+            | iterator_arguments(position)
+        )
+        return self._connection.call(
+            "get_shard_iterator", arguments, iterator_in, about=f"shard {shard_id}"
+        )
 
-    def get_records(self, iterator: str, limit: int, *, retry_throttled: bool = True) -> FetchedPage:
-        """The records at an iterator, at most `limit` (1 to 10,000) and 10 MB. Raises `ExpiredIteratorError` at once.
+    def get_records(
+        self, iterator: str, limit: int, *, retry_throttled: bool = True
+    ) -> FetchedPage:
+        """The records at an iterator, at most `limit` (1 to 10,000) and 10 MB. Raises
+        `ExpiredIteratorError` at once.
 
-        With `retry_throttled` off, `ThrottledError` is raised at once too, for callers that pace themselves.
+        With `retry_throttled` off, `ThrottledError` is raised at once too, for callers that pace
+        themselves.
         """
         arguments: dict[str, Any] = {"ShardIterator": iterator, "Limit": limit}
         if self.stream.arn is not None:
@@ -98,7 +130,9 @@ class KinesisClient:
         return self._connection.retry(fetch, retry_throttled=retry_throttled)
 
     def close(self) -> None:
-        """Close this process's connections. The next call opens new ones, with credentials that are looked up anew."""
+        """Close this process's connections. The next call opens new ones, with credentials that are
+        looked up anew.
+        """
         self._connection.close()
 
     def _list_once(self) -> tuple[ShardInfo, ...] | None:

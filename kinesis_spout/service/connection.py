@@ -1,8 +1,10 @@
-"""The connection to Kinesis through botocore: the only place that knows the vendor's client, its credentials and its exceptions.
+"""The connection to Kinesis through botocore: the only place that knows the vendor's client, its
+credentials and its exceptions.
 
-botocore finds credentials, signs and sends. It does not retry (`call_retry` does, once, not in two layers), and its
-parser never sees a record: botocore emits `before-parse.kinesis.GetRecords` with the raw answer, and the handler here
-takes the body out, so that the parser gets `{}` and the body goes to `get_records_decoder`.
+botocore finds credentials, signs and sends. It does not retry (`call_retry` does, once, not in two
+layers), and its parser never sees a record: botocore emits `before-parse.kinesis.GetRecords` with
+the raw answer, and the handler here takes the body out, so that the parser gets `{}` and the body
+goes to `get_records_decoder`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,12 @@ from kinesis_spout.errors import (
     StreamNotFoundError,
 )
 from kinesis_spout.service.call_retry import call_with_retries
-from kinesis_spout.service.faults import EXPIRED_CREDENTIALS, EXPIRED_LISTING, meaning_of, meaning_of_local
+from kinesis_spout.service.faults import (
+    EXPIRED_CREDENTIALS,
+    EXPIRED_LISTING,
+    meaning_of,
+    meaning_of_local,
+)
 from kinesis_spout.service.shapes import stream_summary
 
 if TYPE_CHECKING:
@@ -44,7 +51,8 @@ RAW_BODY = "KinesisSpoutRawBody"
 _SYSTEM_CLOCK = SystemClock()
 _POOL_CONNECTIONS = 64
 
-# Guards the lazy making of clients. A fork may happen while another thread holds it, so a child starts with a new one.
+# Guards the lazy making of clients. A fork may happen while another thread holds it, so a child
+# starts with a new one.
 _building = threading.Lock()
 
 
@@ -57,15 +65,18 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 class ExpiredListingError(KinesisError):
-    """The next page of a listing can't be had any more; only the listing as a whole can be asked for again."""
+    """The next page of a listing can't be had any more; only the listing as a whole can be asked
+    for again.
+    """
 
 
 class KinesisConnection:
     """Calls operations of the service on one stream, for `KinesisClient` and `RecordPutter`.
 
     Methods block on the network, may be called from many threads, and raise `KinesisError`.
-    Transient faults are tried again, at most `max_attempts` times and for `retry_for_s` seconds; the rest raises at once.
-    The constructor does nothing but keep its arguments. A pickle holds these only: each process makes its own connection.
+    Transient faults are tried again, at most `max_attempts` times and for `retry_for_s` seconds;
+    the rest raises at once. The constructor does nothing but keep its arguments. A pickle holds
+    these only: each process makes its own connection.
     """
 
     def __init__(
@@ -88,7 +99,12 @@ class KinesisConnection:
         self._built: tuple[int, Any] | None = None
 
     def __reduce__(self) -> tuple[Callable[..., KinesisConnection], tuple[AwsConfig, StreamRef]]:
-        make = partial(KinesisConnection, clock=self._clock, max_attempts=self._max_attempts, retry_for_s=self._retry_for_s)
+        make = partial(
+            KinesisConnection,
+            clock=self._clock,
+            max_attempts=self._max_attempts,
+            retry_for_s=self._retry_for_s,
+        )
         return make, (self.aws, self.stream)
 
     def __repr__(self) -> str:
@@ -97,26 +113,41 @@ class KinesisConnection:
     @property
     def where(self) -> str:
         """The stream and where it is looked for, for messages."""
-        at = f"at {self.aws.endpoint_url}" if self.aws.endpoint_url else f"in {self._region or 'the default region'}"
+        at = (
+            f"at {self.aws.endpoint_url}"
+            if self.aws.endpoint_url
+            else f"in {self._region or 'the default region'}"
+        )
         return f"stream {self.stream.name} {at}"
 
     def close(self) -> None:
-        """Close this process's connections. The next call opens new ones, with credentials that are looked up anew."""
+        """Close this process's connections. The next call opens new ones, with credentials that are
+        looked up anew.
+        """
         built, self._built = self._built, None
         if built is not None and built[0] == os.getpid():
             built[1].close()
 
     def stream_argument(self) -> dict[str, Any]:
         """How the service wants the stream named."""
-        return {"StreamARN": self.stream.arn} if self.stream.arn is not None else {"StreamName": self.stream.name}
+        return (
+            {"StreamARN": self.stream.arn}
+            if self.stream.arn is not None
+            else {"StreamName": self.stream.name}
+        )
 
     def call(
-        self, operation: str, arguments: dict[str, Any], understand: Callable[[dict[str, Any]], _T], *, about: str | None = None
+        self,
+        operation: str,
+        arguments: dict[str, Any],
+        understand: Callable[[dict[str, Any]], _T],
+        *,
+        about: str | None = None,
     ) -> _T:
         """What `understand` makes of the operation's answer, tried as often as the bounds allow.
 
-        A KeyError, TypeError or ValueError of `understand` means that the answer is incomplete. `about`: what of the stream is
-        asked for, for messages.
+        A KeyError, TypeError or ValueError of `understand` means that the answer is incomplete.
+        `about`: what of the stream is asked for, for messages.
         """
 
         def attempt() -> _T:
@@ -141,15 +172,26 @@ class KinesisConnection:
             retry_throttled=retry_throttled,
         )
 
-    def send(self, operation: str, arguments: dict[str, Any], *, about: str | None) -> dict[str, Any]:
-        """One attempt. Credentials that have expired are looked up anew, once: a file or a role may have better ones."""
+    def send(
+        self, operation: str, arguments: dict[str, Any], *, about: str | None
+    ) -> dict[str, Any]:
+        """One attempt. Credentials that have expired are looked up anew, once: a file or a role may
+        have better ones.
+        """
         for credentials_may_be_old in (True, False):
             try:
                 answer: dict[str, Any] = getattr(self._vendor_client(), operation)(**arguments)
             except vendor.ClientError as exc:
                 if not (credentials_may_be_old and _code(exc) in EXPIRED_CREDENTIALS):
                     self._raise_service_error(exc, about)
-            except (vendor.BotoCoreError, ResponseParserError, ValueError, AttributeError, TypeError, KeyError) as exc:
+            except (
+                vendor.BotoCoreError,
+                ResponseParserError,
+                ValueError,
+                AttributeError,
+                TypeError,
+                KeyError,
+            ) as exc:
                 self._raise_local_error(exc)
             else:
                 return answer
@@ -157,7 +199,9 @@ class KinesisConnection:
         raise AssertionError("the second attempt returns or raises")
 
     def _vendor_client(self) -> Any:
-        """The botocore client of this process. Making it reads files, and asks STS when a role is to be assumed."""
+        """The botocore client of this process. Making it reads files, and asks STS when a role is
+        to be assumed.
+        """
         built = self._built
         if built is not None and built[0] == os.getpid():
             return built[1]
@@ -171,26 +215,40 @@ class KinesisConnection:
         """Raise our error for one that the service (or STS) answered."""
         code = _code(exc)
         if code == EXPIRED_LISTING:
-            raise ExpiredListingError(f"the page token of the shard listing of {self.where} has expired") from exc
+            raise ExpiredListingError(
+                f"the page token of the shard listing of {self.where} has expired"
+            ) from exc
         status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
         kind, advice = meaning_of(code, status, putting=exc.operation_name == "PutRecords")
         where = f"{about} of {self.where}" if about else self.where
         if exc.operation_name == "AssumeRole":
-            raise kind(f"role {self.aws.role_arn} cannot be assumed for {self.where} ({code}); {advice}") from None
+            raise kind(
+                f"role {self.aws.role_arn} cannot be assumed for {self.where} ({code}); {advice}"
+            ) from None
         if kind is CredentialsError:
-            # The service's own sentence may quote the request with its signed headers, so it is neither shown nor chained.
-            raise CredentialsError(f"the service refuses the credentials for {where} ({code}); {advice}") from None
+            # The service's own sentence may quote the request with its signed headers, so it is
+            # neither shown nor chained.
+            raise CredentialsError(
+                f"the service refuses the credentials for {where} ({code}); {advice}"
+            ) from None
         if kind is StreamNotFoundError and about is not None:
             self._raise_what_is_missing(where, exc)
         if kind is RequestRefusedError and exc.operation_name == "GetRecords":
             kind = ExpiredIteratorError  # the iterator is the only argument that can be wrong here
         said = str(exc.response.get("Error", {}).get("Message", "")).splitlines()[:1]
-        raise kind(f"{exc.operation_name} failed for {where} ({code}{': ' + said[0][:300] if said else ''}); {advice}") from exc
+        raise kind(
+            f"{exc.operation_name} failed for {where} "
+            f"({code}{': ' + said[0][:300] if said else ''}); {advice}"
+        ) from exc
 
     def _raise_what_is_missing(self, where: str, exc: vendor.ClientError) -> NoReturn:
-        """Tell a missing shard from a missing stream: the service has one code for both, so the stream is asked for."""
+        """Tell a missing shard from a missing stream: the service has one code for both, so the
+        stream is asked for.
+        """
         self.call("describe_stream_summary", self.stream_argument(), stream_summary)
-        raise ShardNotFoundError(f"{where} does not exist; it is past the stream's retention, or of another stream") from exc
+        raise ShardNotFoundError(
+            f"{where} does not exist; it is past the stream's retention, or of another stream"
+        ) from exc
 
     def _raise_local_error(self, exc: Exception) -> NoReturn:
         """Raise our error for one that came up on this side of the wire."""
@@ -200,14 +258,22 @@ class KinesisConnection:
         raise kind(sentence) from exc
 
     def _check_region_is_known(self, exc: Exception) -> None:
-        """A region that no partition lists has no address: that is no fault that passes. Unlisted but reachable ones are fine."""
+        """A region that no partition lists has no address: that is no fault that passes. Unlisted
+        but reachable ones are fine.
+        """
         session = Session()
-        known = [name for part in session.get_available_partitions() for name in session.get_available_regions("kinesis", part)]
+        known = [
+            name
+            for part in session.get_available_partitions()
+            for name in session.get_available_regions("kinesis", part)
+        ]
         if self._region in known:
             return
         nearest = nearest_name(self._region or "", known)
         hint = f"; did you mean {nearest}?" if nearest else ""
-        raise ConfigError.of("region", f"is not a region that can be reached{hint}", self._region) from exc
+        raise ConfigError.of(
+            "region", f"is not a region that can be reached{hint}", self._region
+        ) from exc
 
 
 def _new_vendor_client(aws: AwsConfig, region: str | None) -> Any:
@@ -224,7 +290,9 @@ def _new_vendor_client(aws: AwsConfig, region: str | None) -> Any:
         tcp_keepalive=True,
         user_agent_extra="kinesis-spout",
     )
-    client = session.create_client("kinesis", region_name=region, endpoint_url=aws.endpoint_url, config=settings)
+    client = session.create_client(
+        "kinesis", region_name=region, endpoint_url=aws.endpoint_url, config=settings
+    )
     client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
     return client
 
@@ -240,23 +308,31 @@ class _FixedCredentials:
 
 
 def _session_of_role(source: Session, aws: AwsConfig, role_arn: str, region: str | None) -> Session:
-    """A session that is signed in as the role, and assumes it anew before its credentials expire."""
+    """A session that is signed in as the role, and assumes it anew before its
+    credentials expire.
+    """
     source_credentials = source.get_credentials()
     if source_credentials is None:
         raise vendor.NoCredentialsError
     extra = {"RoleSessionName": aws.role_session_name}
     if aws.role_external_id is not None:
         extra["ExternalId"] = aws.role_external_id
-    sts_settings = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=30)
+    sts_settings = Config(
+        retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=30
+    )
     sts = partial(source.create_client, region_name=region, config=sts_settings)
     fetcher = AssumeRoleCredentialFetcher(sts, source_credentials, role_arn, extra_args=extra)
     session = Session(profile=aws.profile)
-    credentials = DeferredRefreshableCredentials(refresh_using=fetcher.fetch_credentials, method="assume-role")
+    credentials = DeferredRefreshableCredentials(
+        refresh_using=fetcher.fetch_credentials, method="assume-role"
+    )
     session.register_component("credential_provider", _FixedCredentials(credentials))
     return session
 
 
-def _take_body(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
+def _take_body(
+    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
+) -> None:
     """A hook of botocore: keep the body of a good answer from its parser. Errors are left to it."""
     if response_dict["status_code"] < 300:
         customized_response_dict[RAW_BODY] = response_dict["body"]
@@ -266,10 +342,18 @@ def _take_body(response_dict: dict[str, Any], customized_response_dict: dict[str
 def _local_fault(exc: Exception, aws: AwsConfig, where: str) -> tuple[type[KinesisError], str]:
     """The error class and the sentence for an exception of botocore's own."""
     if isinstance(exc, vendor.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(exc):
-        return ConfigError, f"the TLS certificate for {where} is not trusted; set AWS_CA_BUNDLE, or check the endpoint"
+        return (
+            ConfigError,
+            (
+                f"the TLS certificate for {where} is not trusted; set AWS_CA_BUNDLE, or check the "
+                "endpoint"
+            ),
+        )
     kind, sentence = meaning_of_local(type(exc))
     text = " ".join(str(exc).split())[:300]
-    return kind, sentence.format(where=where, profile=aws.profile, kind=type(exc).__name__, text=text)
+    return kind, sentence.format(
+        where=where, profile=aws.profile, kind=type(exc).__name__, text=text
+    )
 
 
 def _code(exc: vendor.ClientError) -> str:

@@ -1,7 +1,8 @@
 """What the service's error codes mean: which error of ours, and what a user can do about it.
 
-A table, so that each code stands beside its meaning. Codes are from the Kinesis API reference (errors of GetRecords,
-GetShardIterator, ListShards, DescribeStreamSummary, PutRecords), from the errors that all AWS services share, and from STS.
+A table, so that each code stands beside its meaning. Codes are from the Kinesis API reference
+(errors of GetRecords, GetShardIterator, ListShards, DescribeStreamSummary, PutRecords), from the
+errors that all AWS services share, and from STS.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _THROTTLED = "lower the read rate, or move other consumers of the shard to enhan
 _KEYS = "check the access key and the secret key"
 _KMS = "check the KMS key that the stream is encrypted with"
 _POLICY = (
-    "allow kinesis:DescribeStreamSummary, kinesis:ListShards, kinesis:GetShardIterator and kinesis:GetRecords "
+    "allow kinesis:DescribeStreamSummary, kinesis:ListShards, kinesis:GetShardIterator and "
+    "kinesis:GetRecords "
     "(and kms:Decrypt if the stream is encrypted), or sts:AssumeRole where a role is configured"
 )
 
@@ -59,7 +61,10 @@ _MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "AccessDeniedException": (AccessDeniedError, _POLICY),
     "NotAuthorized": (AccessDeniedError, _POLICY),
     "KMSAccessDeniedException": (AccessDeniedError, _KMS_DECRYPT),
-    "KMSDisabledException": (AccessDeniedError, "enable the KMS key that the stream is encrypted with"),
+    "KMSDisabledException": (
+        AccessDeniedError,
+        "enable the KMS key that the stream is encrypted with",
+    ),
     "KMSInvalidStateException": (AccessDeniedError, _KMS),
     "KMSNotFoundException": (AccessDeniedError, _KMS),
     "KMSOptInRequired": (AccessDeniedError, "sign the account up for KMS"),
@@ -75,8 +80,14 @@ _MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "MissingAuthenticationTokenException": (CredentialsError, _KEYS),
     "ExpiredToken": (CredentialsError, "get new temporary credentials"),
     "ExpiredTokenException": (CredentialsError, "get new temporary credentials"),
-    "RequestExpired": (CredentialsError, "get new temporary credentials, and check this machine's clock"),
-    "ResourceNotFoundException": (StreamNotFoundError, "check the stream's name, the region and the account"),
+    "RequestExpired": (
+        CredentialsError,
+        "get new temporary credentials, and check this machine's clock",
+    ),
+    "ResourceNotFoundException": (
+        StreamNotFoundError,
+        "check the stream's name, the region and the account",
+    ),
     "ExpiredIteratorException": (ExpiredIteratorError, "create a new iterator"),
     "InvalidArgumentException": (RequestRefusedError, _REFUSED),
     "ValidationException": (RequestRefusedError, _REFUSED),
@@ -84,7 +95,8 @@ _MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
 
 
 _NO_KEYS = (
-    "no AWS credentials were found for {where}; give an access key and its secret, a profile, the environment variables "
+    "no AWS credentials were found for {where}; give an access key and its secret, a profile, the "
+    "environment variables "
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or an instance role (an emulator takes any pair)"
 )
 _NOT_RENEWED = "the AWS credentials for {where} could not be renewed ({kind}); sign in again, or check where they come from"
@@ -92,19 +104,28 @@ _NO_ANSWER = "no answer came from the service for {where} ({kind}); check the ne
 _NOT_READABLE = "the service's answer for {where} cannot be read ({kind}); check the endpoint"
 _BAD_FILE = "the AWS configuration file cannot be read ({kind}); correct it"
 
-# botocore's exceptions by name (only kinesis_client imports it); the first name in an exception's ancestry counts.
-# Only what cannot hold a secret is quoted.
+# botocore's exceptions by name (only kinesis_client imports it); the first name in an exception's
+# ancestry counts. Only what cannot hold a secret is quoted.
 _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "NoCredentialsError": (CredentialsError, _NO_KEYS),
     "NoAuthTokenError": (CredentialsError, _NO_KEYS),
-    "PartialCredentialsError": (CredentialsError, "only half of the AWS credentials for {where} was found; give both keys"),
-    "ProfileNotFound": (CredentialsError, "profile {profile} is in no AWS configuration file; check its name"),
+    "PartialCredentialsError": (
+        CredentialsError,
+        "only half of the AWS credentials for {where} was found; give both keys",
+    ),
+    "ProfileNotFound": (
+        CredentialsError,
+        "profile {profile} is in no AWS configuration file; check its name",
+    ),
     "CredentialRetrievalError": (CredentialsError, _NOT_RENEWED),
     "MetadataRetrievalError": (CredentialsError, _NOT_RENEWED),
     "TokenRetrievalError": (CredentialsError, _NOT_RENEWED),
     "SSOError": (CredentialsError, _NOT_RENEWED),
     "LoginError": (CredentialsError, _NOT_RENEWED),
-    "NoRegionError": (ConfigError, "the region of {where} is not known; give the region, or set AWS_DEFAULT_REGION"),
+    "NoRegionError": (
+        ConfigError,
+        "the region of {where} is not known; give the region, or set AWS_DEFAULT_REGION",
+    ),
     "ConfigParseError": (ConfigError, _BAD_FILE),
     "InvalidConfigError": (ConfigError, _BAD_FILE),
     "ParamValidationError": (RequestRefusedError, "a request for {where} is not valid: {text}"),
@@ -113,20 +134,36 @@ _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "IncompleteReadError": (ServiceUnavailableError, _NO_ANSWER),
     "UnicodeDecodeError": (MalformedResponseError, _NOT_READABLE),
     "ResponseParserError": (MalformedResponseError, _NOT_READABLE),
-    "AttributeError": (MalformedResponseError, _NOT_READABLE),  # these three come from botocore's parser, on a body that is
+    "AttributeError": (
+        MalformedResponseError,
+        _NOT_READABLE,
+    ),  # these three come from botocore's parser, on a body that is
     "TypeError": (MalformedResponseError, _NOT_READABLE),  # JSON but no object
     "LookupError": (MalformedResponseError, _NOT_READABLE),
-    "Exception": (ConfigError, "the connection for {where} cannot be set up ({kind}: {text}); check region and endpoint"),
+    "Exception": (
+        ConfigError,
+        "the connection for {where} cannot be set up ({kind}: {text}); check region and endpoint",
+    ),
 }
 
 
 def meaning_of_local(kind: type[Exception]) -> tuple[type[KinesisError], str]:
-    """The error class of an exception of botocore's own, and the sentence with its gaps {where}, {profile}, {kind}, {text}."""
-    return next(_LOCAL_MEANINGS[ancestor.__name__] for ancestor in kind.__mro__ if ancestor.__name__ in _LOCAL_MEANINGS)
+    """The error class of an exception of botocore's own, and the sentence with its gaps {where},
+    {profile}, {kind}, {text}.
+    """
+    return next(
+        _LOCAL_MEANINGS[ancestor.__name__]
+        for ancestor in kind.__mro__
+        if ancestor.__name__ in _LOCAL_MEANINGS
+    )
 
 
-def meaning_of(code: str, http_status: int, *, putting: bool = False) -> tuple[type[KinesisError], str]:
-    """The error class of a code and what to do about it. A code that is not known is judged by its HTTP status."""
+def meaning_of(
+    code: str, http_status: int, *, putting: bool = False
+) -> tuple[type[KinesisError], str]:
+    """The error class of a code and what to do about it. A code that is not known is judged by its
+    HTTP status.
+    """
     kind, advice = _MEANINGS.get(code) or _meaning_of_status(http_status)
     return kind, _WHEN_PUTTING.get(advice, advice) if putting else advice
 

@@ -1,9 +1,10 @@
 """GetRecords bodies to columns, without a Python object per field that is not needed.
 
-msgspec parses the JSON and the base64 in one pass into typed structs; the columns are taken from there. botocore's own
-parser makes dicts and datetimes instead, which costs more than all the rest of reading (benchmarks/decode.py measures it).
-The result is what botocore would give for the same body; where botocore accepts what is no answer of the service
-(base64 with foreign characters in it, a record without a sequence number), this raises.
+msgspec parses the JSON and the base64 in one pass into typed structs; the columns are taken from
+there. botocore's own parser makes dicts and datetimes instead, which costs more than all the rest
+of reading (benchmarks/decode.py measures it). The result is what botocore would give for the same
+body; where botocore accepts what is no answer of the service (base64 with foreign characters in it,
+a record without a sequence number), this raises.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class DecodedPage(PageRecords):
     child_shards: tuple[ChildShard, ...]
 
 
-# gc=False: the structs hold only strings, bytes and numbers, so they are in no cycle and the collector need not visit them.
+# gc=False: the structs hold only strings, bytes and numbers, so they are in no cycle and the
+# collector need not visit them.
 class _Record(msgspec.Struct, gc=False):
     SequenceNumber: str
     Data: bytes | None = None
@@ -51,7 +53,9 @@ class _ChildShard(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    Records: list[_Record]  # without it, a proxy's {"message": ...} would pass for an empty page at the end of the shard
+    Records: list[
+        _Record
+    ]  # without it, a proxy's {"message": ...} would pass for an empty page at the end of the shard
     NextShardIterator: str | None = None
     MillisBehindLatest: int | None = None
     ChildShards: list[_ChildShard] | None = None
@@ -61,10 +65,18 @@ _DECODER = msgspec.json.Decoder(_Body)
 
 
 def decode_get_records(body: bytes) -> DecodedPage:
-    """Decode the body of a 200 answer to GetRecords; raises `MalformedResponseError`. Pure; any thread."""
+    """Decode the body of a 200 answer to GetRecords; raises `MalformedResponseError`. Pure; any
+    thread.
+    """
     try:
         return _page(_DECODER.decode(body))
-    except (msgspec.MsgspecError, pa.ArrowException, InvalidSequenceNumberError, ValueError, OverflowError) as exc:
+    except (
+        msgspec.MsgspecError,
+        pa.ArrowException,
+        InvalidSequenceNumberError,
+        ValueError,
+        OverflowError,
+    ) as exc:
         raise MalformedResponseError(
             f"the service's answer to GetRecords cannot be read ({_short(exc)}, {len(body)} bytes)"
         ) from exc
@@ -72,7 +84,9 @@ def decode_get_records(body: bytes) -> DecodedPage:
 
 def _page(body: _Body) -> DecodedPage:
     rows = body.Records
-    columns = _columns(rows) if rows else NO_RECORDS  # most answers at the tip have none: nothing to make of them
+    columns = (
+        _columns(rows) if rows else NO_RECORDS
+    )  # most answers at the tip have none: nothing to make of them
     return DecodedPage(
         columns=columns,
         count=len(rows),
@@ -82,7 +96,10 @@ def _page(body: _Body) -> DecodedPage:
         payload_bytes=columns.payload_bytes,
         millis_behind_latest=body.MillisBehindLatest,
         next_iterator=body.NextShardIterator,
-        child_shards=tuple(ChildShard(shard_id=c.ShardId, parents=tuple(c.ParentShards or ())) for c in body.ChildShards or ()),
+        child_shards=tuple(
+            ChildShard(shard_id=c.ShardId, parents=tuple(c.ParentShards or ()))
+            for c in body.ChildShards or ()
+        ),
     )
 
 
@@ -96,18 +113,24 @@ def _columns(rows: list[_Record]) -> RecordColumns:
 
 
 def _arrivals(values: list[float | str | None]) -> pa.Array:
-    """Seconds since 1970 to microseconds, rounded as `datetime.fromtimestamp` does: the fraction, half to even."""
+    """Seconds since 1970 to microseconds, rounded as `datetime.fromtimestamp` does: the fraction,
+    half to even.
+    """
     if str in set(map(type, values)):
         return pa.array([_moment(value) for value in values], ARRIVAL_TYPE)
     seconds = pa.array(values, pa.float64())
     whole = pc.trunc(seconds)
     micros = pc.round(pc.multiply(pc.subtract(seconds, whole), 1e6), round_mode="half_to_even")
-    total = pc.add_checked(pc.multiply_checked(pc.cast(whole, pa.int64()), 1_000_000), pc.cast(micros, pa.int64()))
+    total = pc.add_checked(
+        pc.multiply_checked(pc.cast(whole, pa.int64()), 1_000_000), pc.cast(micros, pa.int64())
+    )
     return pc.cast(total, ARRIVAL_TYPE)
 
 
 def _moment(value: float | str | None) -> datetime | None:
-    """One time that is written as text, as botocore reads it: a number, ISO 8601, or the form of an HTTP date."""
+    """One time that is written as text, as botocore reads it: a number, ISO 8601, or the form of an
+    HTTP date.
+    """
     if value is None:
         return None
     try:

@@ -20,7 +20,9 @@ def fitting_records(records: pa.RecordBatch, room_bytes: int, *, at_least: int) 
     if _lengths_sum(records) <= room_bytes:
         return int(records.num_rows)
     running = pc.cumulative_sum(pc.cast(pc.binary_length(records.column("data")), pa.int64()))
-    return max(at_least, int(pc.sum(pc.cast(pc.less_equal(running, room_bytes), pa.int64())).as_py() or 0))
+    return max(
+        at_least, int(pc.sum(pc.cast(pc.less_equal(running, room_bytes), pa.int64())).as_py() or 0)
+    )
 
 
 def _lengths_sum(records: pa.RecordBatch) -> int:

@@ -1,4 +1,6 @@
-"""The records of a page, column by column: as the lists that they were decoded into, or as Arrow."""
+"""The records of a page, column by column: as the lists that they were decoded into, or
+as Arrow.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _OBJECT_BYTES = 256  # what Python needs for the texts, the bytes and the number
 
 
 class RecordLists(NamedTuple):
-    """Sequence numbers, partition keys, payloads, arrival times (ms since 1970 UTC; 0 where the service did not tell)."""
+    """Sequence numbers, partition keys, payloads, arrival times (ms since 1970 UTC; 0 where the
+    service did not tell).
+    """
 
     numbers: list[str]
     keys: list[Any]
@@ -31,21 +35,30 @@ class RecordLists(NamedTuple):
     arrivals: list[int]
 
     def part(self, first: int, end: int) -> RecordLists:
-        return RecordLists(self.numbers[first:end], self.keys[first:end], self.data[first:end], self.arrivals[first:end])
+        return RecordLists(
+            self.numbers[first:end],
+            self.keys[first:end],
+            self.data[first:end],
+            self.arrivals[first:end],
+        )
 
 
 NO_LISTS = RecordLists([], [], [], [])
 
 
 class RecordColumns:
-    """Decoding gives lists. Who takes the records one by one has them so at once; `to_arrow` is for who passes them on in one.
+    """Decoding gives lists. Who takes the records one by one has them so at once; `to_arrow` is for
+    who passes them on in one.
 
-    `nbytes`: about what it takes in memory. The records never change, the form does: for one thread at a time.
+    `nbytes`: about what it takes in memory. The records never change, the form does: for one thread
+    at a time.
     """
 
     __slots__ = ("_batch", "_data", "_keys", "_numbers", "arrivals", "nbytes", "payload_bytes")
 
-    def __init__(self, numbers: list[str], keys: list[Any], data: list[Any], arrivals: pa.Array) -> None:
+    def __init__(
+        self, numbers: list[str], keys: list[Any], data: list[Any], arrivals: pa.Array
+    ) -> None:
         self._numbers = numbers
         self._keys = keys
         self._data = data
@@ -63,10 +76,18 @@ class RecordColumns:
         return columns
 
     def to_arrow(self) -> pa.RecordBatch:
-        """The columns of `PAGE_SCHEMA`. Made when it is first asked for; the lists are let go then, as they take more memory."""
+        """The columns of `PAGE_SCHEMA`. Made when it is first asked for; the lists are let go then,
+        as they take more memory.
+        """
         if self._batch is None:
-            columns = [pa.array(self._numbers, pa.string()), pa.array(self._keys, pa.string()), pa.array(self._data, pa.binary())]
-            return self._hold(pa.RecordBatch.from_arrays([*columns, self.arrivals], schema=PAGE_SCHEMA))
+            columns = [
+                pa.array(self._numbers, pa.string()),
+                pa.array(self._keys, pa.string()),
+                pa.array(self._data, pa.binary()),
+            ]
+            return self._hold(
+                pa.RecordBatch.from_arrays([*columns, self.arrivals], schema=PAGE_SCHEMA)
+            )
         return self._batch
 
     def lists(self) -> RecordLists:
@@ -74,7 +95,9 @@ class RecordColumns:
         arrivals = self.arrivals.cast(_MS, safe=False).cast(pa.int64()).fill_null(0).to_pylist()
         if self._batch is None:
             return RecordLists(self._numbers, self._keys, self._data, arrivals)
-        numbers, keys, data = (self._batch.column(name).to_pylist() for name in PAGE_SCHEMA.names[:3])
+        numbers, keys, data = (
+            self._batch.column(name).to_pylist() for name in PAGE_SCHEMA.names[:3]
+        )
         return RecordLists(numbers, keys, data, arrivals)
 
     def up_to(self, count: int) -> RecordColumns:
@@ -98,5 +121,10 @@ def _length(values: list[Any]) -> int:
     return sum(map(len, filter(None, values)))
 
 
-# Of nulls: to make arrays of Python's values, pyarrow imports pandas, which takes a third of a second in every process.
-NO_RECORDS = RecordColumns.of(pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA))
+# Of nulls: to make arrays of Python's values, pyarrow imports pandas, which takes a third of a
+# second in every process.
+NO_RECORDS = RecordColumns.of(
+    pa.RecordBatch.from_arrays(
+        [pa.nulls(0, field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA
+    )
+)

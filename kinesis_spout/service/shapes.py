@@ -15,7 +15,9 @@ _HOUR_MS = 3_600_000
 
 
 def service_time_ms(answer: dict[str, Any]) -> int | None:
-    """The service's clock, from the `Date` header: ms since 1970, to the second; None without a readable one."""
+    """The service's clock, from the `Date` header: ms since 1970, to the second; None without a
+    readable one.
+    """
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
         return None if date is None else _milliseconds(parsedate_to_datetime(date))
@@ -30,17 +32,25 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def iterator_arguments(position: Position) -> dict[str, Any]:
-    """The arguments of GetShardIterator that say where; raises `RequestRefusedError` for SHARD_END."""
+    """The arguments of GetShardIterator that say where; raises `RequestRefusedError`
+    for SHARD_END.
+    """
     sequence = position.sequence
     if position.timestamp_ms is not None:
-        return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": datetime.fromtimestamp(position.timestamp_ms / 1_000, UTC)}
+        return {
+            "ShardIteratorType": "AT_TIMESTAMP",
+            "Timestamp": datetime.fromtimestamp(position.timestamp_ms / 1_000, UTC),
+        }
     if sequence is not None:
-        # Within an aggregate: its record must come again, since the service only knows whole records.
+        # Within an aggregate: its record must come again, since the service only knows whole
+        # records.
         past = position.kind is PositionKind.AFTER and not sequence.sub
         kind = "AFTER_SEQUENCE_NUMBER" if past else "AT_SEQUENCE_NUMBER"
         return {"ShardIteratorType": kind, "StartingSequenceNumber": str(sequence.sequence)}
     if position.is_end:
-        raise RequestRefusedError("position SHARD_END has no iterator: there is nothing more to read there")
+        raise RequestRefusedError(
+            "position SHARD_END has no iterator: there is nothing more to read there"
+        )
     return {"ShardIteratorType": "TRIM_HORIZON"}
 
 
@@ -64,7 +74,9 @@ def stream_summary(answer: dict[str, Any]) -> StreamSummary:
 
 
 def shard_page(answer: dict[str, Any]) -> tuple[list[ShardInfo], str | None]:
-    """One page of ListShards, and the token of the next one. An answer without shards at all is none: KeyError."""
+    """One page of ListShards, and the token of the next one. An answer without shards at all is
+    none: KeyError.
+    """
     return [_shard_info(listed) for listed in answer["Shards"]], answer.get("NextToken") or None
 
 
@@ -74,7 +86,9 @@ def _shard_info(listed: dict[str, Any]) -> ShardInfo:
     ending = sequences.get("EndingSequenceNumber")
     return ShardInfo(
         shard_id=listed["ShardId"],
-        parents=tuple(listed[name] for name in ("ParentShardId", "AdjacentParentShardId") if listed.get(name)),
+        parents=tuple(
+            listed[name] for name in ("ParentShardId", "AdjacentParentShardId") if listed.get(name)
+        ),
         hash_key_range=(int(hash_keys["StartingHashKey"]), int(hash_keys["EndingHashKey"])),
         starting_sequence=SequenceNumber.parse(sequences["StartingSequenceNumber"]),
         ending_sequence=None if ending is None else SequenceNumber.parse(ending),

@@ -15,9 +15,11 @@ MAX_BYTES_PER_CALL = 10 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSummary:
-    """`created_ms` (ms since 1970) and `arn` identify a stream: one that was deleted and made again has another time.
+    """`created_ms` (ms since 1970) and `arn` identify a stream: one that was deleted and made again
+    has another time.
 
-    `service_time_ms` is the service's clock when it answered, to the second; None if it did not tell.
+    `service_time_ms` is the service's clock when it answered, to the second; None if it did not
+    tell.
     """
 
     arn: str
@@ -32,7 +34,8 @@ class StreamSummary:
 class ShardInfo:
     """One shard as listed. `hash_key_range` is inclusive at both ends.
 
-    `ending_sequence` is where a closed shard ends: at or above its last record. Emulators write odd values there.
+    `ending_sequence` is where a closed shard ends: at or above its last record. Emulators write odd
+    values there.
     """
 
     shard_id: str

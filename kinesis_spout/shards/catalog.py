@@ -1,4 +1,6 @@
-"""The driver's view of the shards: what the service lists, what ZooKeeper stores of each, and what may have been lost."""
+"""The driver's view of the shards: what the service lists, what ZooKeeper stores of each, and what
+may have been lost.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,17 @@ log = logging.getLogger("kinesis_spout")
 VERIFIED_SAVES_PER_RETENTION = 24
 NEVER_S = float("-inf")
 LISTED_LATE_MS = 60_000  # a new shard may be missing from the list for so long
-RELIST_S = 10.0  # the list is read at least as often while it does not show a shard that must be there
+RELIST_S = (
+    10.0  # the list is read at least as often while it does not show a shard that must be there
+)
 
 
 class ShardCatalog:
-    """One per query. `states` is a cache of what the store has, always replaced or updated with what a write returned.
+    """One per query. `states` is a cache of what the store has, always replaced or updated with
+    what a write returned.
 
-    `only`: the ids of the shards that are read; none for all. All have a state, but the others are not missed when they are gone.
+    `only`: the ids of the shards that are read; none for all. All have a state, but the others are
+    not missed when they are gone.
     """
 
     def __init__(
@@ -68,18 +74,27 @@ class ShardCatalog:
         self._holes_since_s: dict[tuple[int, int], float] = {}
         self._reported_holes: set[tuple[int, int]] = set()
 
-    # the service's side ---------------------------------------------------------------------------------------
+    # the service's side
+    # ---------------------------------------------------------------------------------------
     def describe(self) -> StreamSummary:
-        """Ask the stream for its summary; notes the retention and how far the service's clock is ahead of ours."""
+        """Ask the stream for its summary; notes the retention and how far the service's clock is
+        ahead of ours.
+        """
         summary = self._client.describe()
         self._retention_ms = summary.retention_ms
-        self._service_ahead_ms = 0 if summary.service_time_ms is None else summary.service_time_ms - self._clock.now_ms()
+        self._service_ahead_ms = (
+            0 if summary.service_time_ms is None else summary.service_time_ms - self._clock.now_ms()
+        )
         return summary
 
     def bind(self) -> StreamSummary:
-        """`describe`, and raise `StreamMismatchError` when the stream is not the one that the state is of. Binds new state."""
+        """`describe`, and raise `StreamMismatchError` when the stream is not the one that the state
+        is of. Binds new state.
+        """
         summary = self.describe()
-        self._store.bind_stream(StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms))
+        self._store.bind_stream(
+            StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms)
+        )
         return summary
 
     def service_now_ms(self) -> int:
@@ -90,10 +105,11 @@ class ShardCatalog:
         self._listed_s = NEVER_S
 
     def refresh(self, pin: StartPin) -> None:
-        """List the shards anew when the last listing is older than `shardRefreshInterval`; new ones get a state at once.
+        """List the shards anew when the last listing is older than `shardRefreshInterval`; new ones
+        get a state at once.
 
-        Raises `DataLossError` when a shard has gone unread and `failOnDataLoss` is true, `StreamMismatchError` when the stream
-        was deleted and created again meanwhile.
+        Raises `DataLossError` when a shard has gone unread and `failOnDataLoss` is true,
+        `StreamMismatchError` when the stream was deleted and created again meanwhile.
         """
         now_s = self._clock.monotonic_s()
         if now_s - self._listed_s < self._relist_s:
@@ -102,7 +118,9 @@ class ShardCatalog:
         self._listing = self._client.list_shards()
         self._listed_s = now_s
         self._check_never_seen(pin)
-        fresh = new_shards(self._listing, self.shard_states(), pin, seen_ms=self.seen_ms(pin))
+        fresh = new_shards(
+            self._listing, self.shard_states(), pin, tracked_since_ms=self.tracked_since_ms(pin)
+        )
         self.listed_ms = self.service_now_ms()
         self._save([StateChange(before=None, after=state) for state in fresh])
         self._save_list()
@@ -114,17 +132,19 @@ class ShardCatalog:
         self._relist_s = min(interval_s, RELIST_S) if self.unfollowed() else interval_s
 
     def follow(self) -> None:
-        """List the shards anew as `refresh` does, for one that only looks: another process keeps the states and the list."""
+        """List the shards anew as `refresh` does, for one that only looks: another process keeps
+        the states and the list.
+        """
         now_s = self._clock.monotonic_s()
         if now_s - self._listed_s >= self._settings.shard_refresh_interval_ms / 1000:
             self.describe()
             self._listing = self._client.list_shards()
             self._listed_s = now_s
 
-    def seen_ms(self, pin: StartPin) -> int:
-        """When every shard that the service had is known to have had a state: at the last listing, which was not long after
-        the last read of any shard: what is read is settled behind a listing only. A shard that is new now may be as old as that,
-        and its records too.
+    def tracked_since_ms(self, pin: StartPin) -> int:
+        """When every shard that the service had is known to have had a state: at the last listing,
+        which was not long after the last read of any shard: what is read is settled behind a
+        listing only. A shard that is new now may be as old as that, and its records too.
         """
         read_ms = [stored.state.verified_until_ms for stored in self.states.values()]
         known_ms = max([pin.time_ms, self.listed_ms, *(ms for ms in read_ms if ms is not None)])
@@ -137,7 +157,8 @@ class ShardCatalog:
             self._store.save_shard_list(listed)
             self._saved_list = listed
 
-    # views ----------------------------------------------------------------------------------------------------
+    # views
+    # ----------------------------------------------------------------------------------------------------
     def shard_states(self) -> dict[str, ShardState]:
         return {shard: stored.state for shard, stored in self.states.items()}
 
@@ -152,17 +173,31 @@ class ShardCatalog:
         return self.wanted().readable()
 
     def unfollowed(self) -> list[str]:
-        """Shards that were read to their ends and whose children neither these nor the list have told of, but should.
+        """Shards that were read to their ends and whose children neither these nor the list have
+        told of, but should.
 
-        Not those whose ends were read so long before the last listing that it shows all it will ever show.
+        Not those whose ends were read so long before the last listing that it shows all it will
+        ever show.
         """
         late_ms = self.listed_ms - LISTED_LATE_MS
-        return [shard for shard in self.lineage().unfollowed() if (self.states[shard].state.verified_until_ms or 0) > late_ms]
+        return [
+            shard
+            for shard in self.lineage().unfollowed()
+            if (self.states[shard].state.verified_until_ms or 0) > late_ms
+        ]
 
     def endings(self) -> dict[str, SequenceNumber]:
-        """Where closed shards end. A number below the shard's own start, as an emulator writes it, is no place in it."""
-        closed = ((shard, shard.ending_sequence) for shard in self._listing if shard.ending_sequence is not None)
-        return {shard.shard_id: ending for shard, ending in closed if ending >= shard.starting_sequence}
+        """Where closed shards end. A number below the shard's own start, as an emulator writes it,
+        is no place in it.
+        """
+        closed = (
+            (shard, shard.ending_sequence)
+            for shard in self._listing
+            if shard.ending_sequence is not None
+        )
+        return {
+            shard.shard_id: ending for shard, ending in closed if ending >= shard.starting_sequence
+        }
 
     def is_closed(self, shard_id: str) -> bool:
         return any(shard.is_closed for shard in self._listing if shard.shard_id == shard_id)
@@ -170,44 +205,67 @@ class ShardCatalog:
     def lag_ms(self) -> int:
         """How far the farthest shard is behind, in milliseconds of arrival time; 0 at the tip."""
         now_ms = self.service_now_ms()
-        behind = [self._verified(stored.state) for stored in self.states.values() if self._may_lag(stored.state)]
+        behind = [
+            self._verified(stored.state)
+            for stored in self.states.values()
+            if self._may_lag(stored.state)
+        ]
         return max((now_ms - (state.verified_until_ms or now_ms) for state in behind), default=0)
 
     def _may_lag(self, state: ShardState) -> bool:
         at_tip = state.at_tip and not self._watch.is_behind(state.shard_id)
         return not state.end_was_read and not at_tip and not self._watch.is_idle(state.shard_id)
 
-    # loss -----------------------------------------------------------------------------------------------------
+    # loss
+    # -----------------------------------------------------------------------------------------------------
     def check_retention(self, shards: Sequence[str]) -> None:
-        """Raise `DataLossError` (or say so, by `failOnDataLoss`) for shards of which records may have expired unread."""
+        """Raise `DataLossError` (or say so, by `failOnDataLoss`) for shards of which records may
+        have expired unread.
+        """
         if self._retention_ms is None:
             return
         states = {shard: self._verified(self.states[shard].state) for shard in shards}
         lapsed = lapsed_shards(shards, states, self.service_now_ms(), self._retention_ms)
         new = [shard for shard in lapsed if shard not in self._reported]
         if new:
-            self._data_loss(new, f"were not read for longer than the retention of {self._retention_ms // 3_600_000} h")
+            self._data_loss(
+                new,
+                f"were not read for longer than the retention of {self._retention_ms // 3_600_000} "
+                "h",
+            )
             self._reported.update(new)
 
     def save_verified(self) -> None:
-        """An idle shard's tips are seen by probes only: store them now and then, or a restart would take silence for loss."""
+        """An idle shard's tips are seen by probes only: store them now and then, or a restart would
+        take silence for loss.
+        """
         if self._retention_ms is None:
             return
         step_ms = self._retention_ms // VERIFIED_SAVES_PER_RETENTION
-        gained = [stored for stored in self.states.values() if self._gain_ms(stored.state) >= step_ms]
-        self._save([StateChange(before=stored, after=self._verified(stored.state)) for stored in gained])
+        gained = [
+            stored for stored in self.states.values() if self._gain_ms(stored.state) >= step_ms
+        ]
+        self._save(
+            [StateChange(before=stored, after=self._verified(stored.state)) for stored in gained]
+        )
 
     def _gain_ms(self, state: ShardState) -> int:
         return (self._watch.verified_ms(state.shard_id) or 0) - (state.verified_until_ms or 0)
 
     def _verified(self, state: ShardState) -> ShardState:
-        known = [ms for ms in (state.verified_until_ms, self._watch.verified_ms(state.shard_id)) if ms is not None]
+        known = [
+            ms
+            for ms in (state.verified_until_ms, self._watch.verified_ms(state.shard_id))
+            if ms is not None
+        ]
         return msgspec.structs.replace(state, verified_until_ms=max(known, default=None))
 
     def _check_holes(self, summary: StreamSummary) -> None:
-        """Say once of each range of hash keys that no open shard takes in two complete listings of an active stream.
+        """Say once of each range of hash keys that no open shard takes in two complete listings of
+        an active stream.
 
-        Nothing is lost by it: the service takes no record there. But a shard that the list leaves out would not be read.
+        Nothing is lost by it: the service takes no record there. But a shard that the list leaves
+        out would not be read.
         """
         if summary.status != "ACTIVE":
             self._holes_since_s = {}
@@ -218,7 +276,8 @@ class ShardCatalog:
         for first, last in self._lasting(self._holes_since_s):
             if (first, last) not in self._reported_holes:
                 log.warning(
-                    "stream %s has no open shard for the hash keys %d to %d, in every listing for %.0f s: should the list leave "
+                    "stream %s has no open shard for the hash keys %d to %d, in every listing for "
+                    "%.0f s: should the list leave "
                     "a shard out, its records are not read; compare it with the AWS console",
                     self._settings.stream.name,
                     first,
@@ -232,60 +291,104 @@ class ShardCatalog:
         return {one: before.get(one, self._listed_s) for one in found}
 
     def _lasting(self, since_s: Mapping[_T, float]) -> list[_T]:
-        """What has been so in two listings at least `shardRefreshInterval` apart, and in all between them."""
+        """What has been so in two listings at least `shardRefreshInterval` apart, and in all
+        between them.
+        """
         patience_s = self._settings.shard_refresh_interval_ms / 1000
         return [one for one, first_s in since_s.items() if self._listed_s - first_s >= patience_s]
 
     def _check_vanished(self, summary: StreamSummary) -> None:
-        """A shard that two complete listings of an active stream do not name is gone, with what was unread in it.
+        """A shard that two complete listings of an active stream do not name is gone, with what was
+        unread in it.
 
-        The two are at least `shardRefreshInterval` apart, and the service is asked for the shard itself: its list may show a new
-        one late, long after its parent's last page has named it.
+        The two are at least `shardRefreshInterval` apart, and the service is asked for the shard
+        itself: its list may show a new one late, long after its parent's last page has named it.
         """
         missing = self.wanted().vanished() if summary.status == "ACTIVE" else []
         self._missing_since_s = self._since(self._missing_since_s, missing)
-        gone = [shard for shard in self._lasting(self._missing_since_s) if not self._is_there(shard)]
+        gone = [
+            shard for shard in self._lasting(self._missing_since_s) if not self._is_there(shard)
+        ]
         if not gone:
             return
-        self._data_loss(gone, "the service does not list any more, before they were read to their ends")
-        self._save([StateChange(before=self.states[shard], after=_given_up(self.states[shard].state)) for shard in gone])
+        self._data_loss(
+            gone, "the service does not list any more, before they were read to their ends"
+        )
+        self._save(
+            [
+                StateChange(before=self.states[shard], after=_given_up(self.states[shard].state))
+                for shard in gone
+            ]
+        )
 
     def _check_never_seen(self, pin: StartPin) -> None:
-        """Shards of which nothing was read, and that are gone: open at the pin, or since then between two listings."""
+        """Shards of which nothing was read, and that are gone: open at the pin, or since then
+        between two listings.
+        """
         lost = [*self._lost_since_pin(pin), *self._lost_between(pin)]
-        gone = [shard for shard in lost if not (self._only and shard not in self._only) and not self._is_there(shard)]
+        gone = [
+            shard
+            for shard in lost
+            if not (self._only and shard not in self._only) and not self._is_there(shard)
+        ]
         if gone:
-            self._say_lost("the service does not list any more, before anything of them was read", ", ".join(gone))
+            self._report_data_loss(
+                "the service does not list any more, before anything of them was read",
+                ", ".join(gone),
+            )
         self._check_out_of_sight()
 
     def _check_out_of_sight(self) -> None:
-        """Shards that were read, and whose children came and went while nobody looked. They are forgotten once that is told."""
+        """Shards that were read, and whose children came and went while nobody looked. They are
+        forgotten once that is told.
+        """
         if self._retention_ms is None:
             return
-        shards = self.lineage().out_of_sight(self.service_now_ms() - self._retention_ms)[:MAX_STATES_PER_WRITE]
+        shards = self.lineage().out_of_sight(self.service_now_ms() - self._retention_ms)[
+            :MAX_STATES_PER_WRITE
+        ]
         alone = [shard for shard in shards if not self._is_there(shard)]
         if alone:
-            self._say_lost("nobody has seen continued, though the service has closed and forgotten them", ", ".join(alone))
+            self._report_data_loss(
+                "nobody has seen continued, though the service has closed and forgotten them",
+                ", ".join(alone),
+            )
             self._forget(alone)
 
     def _lost_since_pin(self, pin: StartPin) -> list[str]:
-        """At the first listing. A shard that was open at the pin stays for the retention at least: none is asked for before."""
-        if self.states or self._retention_ms is None or self.service_now_ms() - pin.time_ms <= self._retention_ms:
+        """At the first listing. A shard that was open at the pin stays for the retention at least:
+        none is asked for before.
+        """
+        if (
+            self.states
+            or self._retention_ms is None
+            or self.service_now_ms() - pin.time_ms <= self._retention_ms
+        ):
             return []
         listed = {shard.shard_id for shard in self._listing}
         return [shard for shard in pin.shards if shard not in listed]
 
     def _lost_between(self, pin: StartPin) -> list[str]:
-        """Parents of shards that are new since the pin, which were never listed here: they came and went while nobody looked."""
+        """Parents of shards that are new since the pin, which were never listed here: they came and
+        went while nobody looked.
+        """
         known = {shard.shard_id for shard in self._listing} | self.states.keys() | set(pin.shards)
-        fresh = [shard for shard in self._listing if shard.shard_id not in self.states and shard.shard_id not in pin.shards]
+        fresh = [
+            shard
+            for shard in self._listing
+            if shard.shard_id not in self.states and shard.shard_id not in pin.shards
+        ]
         return sorted({parent for shard in fresh for parent in shard.parents} - known)
 
     def _remove_tombstones(self, summary: StreamSummary) -> None:
-        """Finished shards that the service has forgotten are forgotten here, or their states would pile up for ever."""
+        """Finished shards that the service has forgotten are forgotten here, or their states would
+        pile up for ever.
+        """
         if summary.status != "ACTIVE":
             return
-        removable = self.lineage().removable(self.service_now_ms() - summary.retention_ms)[:MAX_STATES_PER_WRITE]
+        removable = self.lineage().removable(self.service_now_ms() - summary.retention_ms)[
+            :MAX_STATES_PER_WRITE
+        ]
         self._forget(removable)
 
     def _forget(self, shards: Sequence[str]) -> None:
@@ -301,19 +404,30 @@ class ShardCatalog:
         return True
 
     def _data_loss(self, shards: Sequence[str], what: str) -> None:
-        self._say_lost(what, ", ".join(f"{shard} (read up to {self.states[shard].state.read_position})" for shard in shards))
+        self._report_data_loss(
+            what,
+            ", ".join(
+                f"{shard} (read up to {self.states[shard].state.read_position})" for shard in shards
+            ),
+        )
 
-    def _say_lost(self, what: str, named: str) -> None:
+    def _report_data_loss(self, what: str, named: str) -> None:
         sentence = f"records may be lost: stream {self._settings.stream.name} has shards that {what}: {named}"
         if self._settings.fail_on_data_loss:
-            raise DataLossError(f"{sentence}; set option failOnDataLoss to false to go on with what is left")
+            raise DataLossError(
+                f"{sentence}; set option failOnDataLoss to false to go on with what is left"
+            )
         log.warning("%s; going on with what is left, as failOnDataLoss is false", sentence)
 
     def _save(self, changes: Sequence[StateChange]) -> None:
-        write_states(self._store, self.states, changes, states_per_write=self._settings.states_per_write)
+        write_states(
+            self._store, self.states, changes, states_per_write=self._settings.states_per_write
+        )
 
 
 def _given_up(state: ShardState) -> ShardState:
-    """A shard that is gone: nothing of it can be read any more, and its children need not wait for it."""
+    """A shard that is gone: nothing of it can be read any more, and its children need not wait for
+    it.
+    """
     lifecycle = Lifecycle.DRAINED if state.unresolved else Lifecycle.FINISHED
     return msgspec.structs.replace(state, read_position=SHARD_END, lifecycle=lifecycle)

@@ -1,4 +1,6 @@
-"""What a shard catalog needs of its owner: its settings, and what it knows of the shards beside their stored states."""
+"""What a shard catalog needs of its owner: its settings, and what it knows of the shards beside
+their stored states.
+"""
 
 from __future__ import annotations
 
@@ -37,5 +39,7 @@ class TipWatch(Protocol):
         ...
 
     def verified_ms(self, shard_id: str) -> int | None:
-        """Service time of the last tip that was seen since the state was stored; None without one."""
+        """Service time of the last tip that was seen since the state was stored; None
+        without one.
+        """
         ...

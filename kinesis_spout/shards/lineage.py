@@ -1,7 +1,9 @@
-"""Which shards may be read, which wait for which parents, and which are done: from the shard list and the shard states. Pure.
+"""Which shards may be read, which wait for which parents, and which are done: from the shard list
+and the shard states. Pure.
 
-A record's key may go on in a child shard, so a child is read only when its parents' ends were read and settled
-(`ShardState.end_was_read`); a merged shard has two parents. What a parent still has to retry does not hold its children.
+A record's key may go on in a child shard, so a child is read only when its parents' ends were read
+and settled (`ShardState.end_was_read`); a merged shard has two parents. What a parent still has to
+retry does not hold its children.
 
     listed  state                 parents' ends        phase
     yes     none                  any                  NEW: it gets a state before it is read
@@ -13,11 +15,12 @@ A record's key may go on in a child shard, so a child is read only when its pare
     no      end not read          any                  VANISHED: what was unread is gone (or the list is late, so look again)
     no      none                  any                  PAST: only named as a parent; its retention is over
 
-A parent that is PAST holds nobody. One that has VANISHED holds its children until it is listed again, or given up by whoever
-decides about lost data: that turns it into DRAINED or FINISHED.
+A parent that is PAST holds nobody. One that has VANISHED holds its children until it is listed
+again, or given up by whoever decides about lost data: that turns it into DRAINED or FINISHED.
 
-A shard closes only by a split or a merge, so one whose end was read always goes on in others. An end that does not name them, and
-a list that does not show them yet, leave it `unfollowed`; were it gone from the list too, it is `out_of_sight`.
+A shard closes only by a split or a merge, so one whose end was read always goes on in others. An
+end that does not name them, and a list that does not show them yet, leave it `unfollowed`; were it
+gone from the list too, it is `out_of_sight`.
 """
 
 from __future__ import annotations
@@ -51,14 +54,18 @@ class ShardPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShardLineage:
-    """One complete listing beside the states, both by shard id. Looked at when asked, nothing is kept: cheap to make."""
+    """One complete listing beside the states, both by shard id. Looked at when asked, nothing is
+    kept: cheap to make.
+    """
 
     listed: Mapping[str, ShardInfo]
     states: Mapping[str, ShardState]
 
     @classmethod
     def of(cls, listing: Iterable[ShardInfo], states: Mapping[str, ShardState]) -> ShardLineage:
-        """From a listing in any order. Of a shard that is listed twice, open and closed, the closed one is newer."""
+        """From a listing in any order. Of a shard that is listed twice, open and closed, the closed
+        one is newer.
+        """
         listed: dict[str, ShardInfo] = {}
         for shard in listing:
             if shard.shard_id not in listed or shard.is_closed:
@@ -66,13 +73,21 @@ class ShardLineage:
         return cls(listed, states)
 
     def among(self, shard_ids: Collection[str]) -> ShardLineage:
-        """The same as if there were only these shards: the others hold nobody. Of no ids: all shards."""
+        """The same as if there were only these shards: the others hold nobody. Of no ids: all
+        shards.
+        """
         if not shard_ids:
             return self
-        listed = {shard_id: shard for shard_id, shard in self.listed.items() if shard_id in shard_ids}
-        return ShardLineage(listed, {shard_id: state for shard_id, state in self.states.items() if shard_id in shard_ids})
+        listed = {
+            shard_id: shard for shard_id, shard in self.listed.items() if shard_id in shard_ids
+        }
+        return ShardLineage(
+            listed,
+            {shard_id: state for shard_id, state in self.states.items() if shard_id in shard_ids},
+        )
 
-    # one shard ------------------------------------------------------------------------------------------------
+    # one shard
+    # ------------------------------------------------------------------------------------------------
     def phase(self, shard_id: str) -> ShardPhase:
         """The phase of any shard; one that nobody knows is PAST."""
         state, shard = self.states.get(shard_id), self.listed.get(shard_id)
@@ -89,19 +104,27 @@ class ShardLineage:
     def parents(self, shard_id: str) -> tuple[str, ...]:
         """Its parents, the first one first, as the listing and its state name them."""
         shard, state = self.listed.get(shard_id), self.states.get(shard_id)
-        named = (*(() if shard is None else shard.parents), *(() if state is None else state.parents))
+        named = (
+            *(() if shard is None else shard.parents),
+            *(() if state is None else state.parents),
+        )
         return tuple(dict.fromkeys(named))
 
     def waits_for(self, shard_id: str) -> tuple[str, ...]:
-        """The parents that hold it: those of which more is to be read first. Empty unless its own end is still to be read."""
+        """The parents that hold it: those of which more is to be read first. Empty unless its own
+        end is still to be read.
+        """
         state = self.states.get(shard_id)
         if state is not None and state.end_was_read:
             return ()
         return tuple(parent for parent in self.parents(shard_id) if self._holds(parent))
 
-    # all of them ----------------------------------------------------------------------------------------------
+    # all of them
+    # ----------------------------------------------------------------------------------------------
     def readable(self) -> list[str]:
-        """Shards to read now, READABLE and DRAINING, in the order of their ids, which is that of their making."""
+        """Shards to read now, READABLE and DRAINING, in the order of their ids, which is that of
+        their making.
+        """
         return sorted(
             shard_id
             for shard_id, state in self.states.items()
@@ -110,40 +133,71 @@ class ShardLineage:
 
     def vanished(self) -> list[str]:
         """Shards that are not listed and whose ends were not read, in the order of their ids."""
-        return sorted(shard for shard, state in self.states.items() if not state.end_was_read and shard not in self.listed)
+        return sorted(
+            shard
+            for shard, state in self.states.items()
+            if not state.end_was_read and shard not in self.listed
+        )
 
     def unfollowed(self) -> list[str]:
-        """Listed shards whose ends were read, and of whose hash keys nobody knows (all of) the shards that took them over."""
-        ended = {shard for shard, state in self.states.items() if state.end_was_read and shard in self.listed}
+        """Listed shards whose ends were read, and of whose hash keys nobody knows (all of) the
+        shards that took them over.
+        """
+        ended = {
+            shard
+            for shard, state in self.states.items()
+            if state.end_was_read and shard in self.listed
+        }
         ranges: dict[str, list[tuple[int, int]]] = {shard: [] for shard in ended}
         for child in (*self.states, *self.listed):
             for parent in ended.intersection(self.parents(child)):
-                # The end of the parent told of a child that is not listed, and such an end names all children.
+                # The end of the parent told of a child that is not listed, and such an end names
+                # all children.
                 known = self.listed.get(child, self.listed[parent])
                 ranges[parent].append(known.hash_key_range)
-        return sorted(shard for shard in ended if not _is_covered(self.listed[shard].hash_key_range, ranges[shard]))
+        return sorted(
+            shard
+            for shard in ended
+            if not _is_covered(self.listed[shard].hash_key_range, ranges[shard])
+        )
 
     def out_of_sight(self, horizon_ms: int) -> list[str]:
-        """Finished shards that are not listed any more and of which no child is known, all of it older than `horizon_ms`.
+        """Finished shards that are not listed any more and of which no child is known, all of it
+        older than `horizon_ms`.
 
-        Their children came and went while nobody looked: a shard is listed for as long as its parents at least.
+        Their children came and went while nobody looked: a shard is listed for as long as its
+        parents at least.
         """
         named = {parent for shard in (*self.states, *self.listed) for parent in self.parents(shard)}
-        over = (shard for shard, state in self.states.items() if _is_over(state, horizon_ms) and shard not in self.listed)
+        over = (
+            shard
+            for shard, state in self.states.items()
+            if _is_over(state, horizon_ms) and shard not in self.listed
+        )
         return sorted(shard for shard in over if shard not in named)
 
     def removable(self, horizon_ms: int) -> list[str]:
         """Finished shards of which nobody needs the state any more, oldest first.
 
-        They are not listed, each has children and all of these have states of their own, and nothing in them can be younger
-        than `horizon_ms` (service time less retention): were they listed again by mistake, there would be nothing to deliver.
-        None goes before its parents: these would look as if nobody had ever seen their children.
+        They are not listed, each has children and all of these have states of their own, and
+        nothing in them can be younger than `horizon_ms` (service time less retention): were they
+        listed again by mistake, there would be nothing to deliver. None goes before its parents:
+        these would look as if nobody had ever seen their children.
         """
-        gone = {shard for shard, state in self.states.items() if _is_over(state, horizon_ms) and shard not in self.listed}
+        gone = {
+            shard
+            for shard, state in self.states.items()
+            if _is_over(state, horizon_ms) and shard not in self.listed
+        }
         if not gone:
             return []
         named = {parent for shard in (*self.states, *self.listed) for parent in self.parents(shard)}
-        needed = {parent for shard in self.listed if shard not in self.states for parent in self.parents(shard)}
+        needed = {
+            parent
+            for shard in self.listed
+            if shard not in self.states
+            for parent in self.parents(shard)
+        }
         gone &= named - needed
         removed: list[str] = []
         kept = set(self.states)
@@ -154,7 +208,9 @@ class ShardLineage:
         return removed
 
     def oldest_first(self) -> list[str]:
-        """Every shard that is listed, has a state or is named as a parent: parents before children, else by id."""
+        """Every shard that is listed, has a state or is named as a parent: parents before children,
+        else by id.
+        """
         parents = {shard: self.parents(shard) for shard in (*self.listed, *self.states)}
         known = {*parents, *(parent for named in parents.values() for parent in named)}
         unplaced = {shard: len(parents.get(shard, ())) for shard in known}
@@ -172,7 +228,10 @@ class ShardLineage:
                 unplaced[child] -= 1
                 if not unplaced[child]:
                     heapq.heappush(free, child)
-        return [*order, *sorted(known.difference(order))]  # a circle, which no service makes, must not hide shards
+        return [
+            *order,
+            *sorted(known.difference(order)),
+        ]  # a circle, which no service makes, must not hide shards
 
     def _waits(self, shard_id: str) -> bool:
         return any(self._holds(parent) for parent in self.parents(shard_id))
@@ -185,10 +244,15 @@ class ShardLineage:
 def open_range_holes(listing: Iterable[ShardInfo]) -> list[tuple[int, int]]:
     """Hash keys that no open shard takes, as inclusive ranges in ascending order.
 
-    A reshard under way, or a listing that is late, makes holes that pass: only what two complete listings of an ACTIVE stream
-    both have is a hole that stays. Ranges that overlap are none: a parent may still look open beside its children.
+    A reshard under way, or a listing that is late, makes holes that pass: only what two complete
+    listings of an ACTIVE stream both have is a hole that stays. Ranges that overlap are none: a
+    parent may still look open beside its children.
     """
-    ranges = sorted(shard.hash_key_range for shard in ShardLineage.of(listing, {}).listed.values() if not shard.is_closed)
+    ranges = sorted(
+        shard.hash_key_range
+        for shard in ShardLineage.of(listing, {}).listed.values()
+        if not shard.is_closed
+    )
     return _gaps(ranges)
 
 
@@ -211,4 +275,8 @@ def _is_covered(keys: tuple[int, int], ranges: Iterable[tuple[int, int]]) -> boo
 
 
 def _is_over(state: ShardState, horizon_ms: int) -> bool:
-    return state.finished and state.verified_until_ms is not None and state.verified_until_ms < horizon_ms
+    return (
+        state.finished
+        and state.verified_until_ms is not None
+        and state.verified_until_ms < horizon_ms
+    )

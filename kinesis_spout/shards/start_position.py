@@ -18,8 +18,10 @@ LATEST_MARGIN_MS = 2_000  # the service's Date header is cut to whole seconds: s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartWish:
-    """What the user asked for as the start: one wish for all shards, and wishes for single shards."""
+class RequestedStart:
+    """What the user asked for as the start: one wish for all shards, and wishes for
+    single shards.
+    """
 
     default: StartingPosition
     shards: tuple[tuple[str, StartingPosition], ...] = ()
@@ -33,17 +35,24 @@ class StartWish:
         )
 
 
-def pin_start(store: StateStore, wish: StartWish, now_ms: int, shard_ids: Sequence[str]) -> StartPin:
-    """Pin the start at `now_ms`, the service's time, unless somebody has: the pin that holds is returned.
+def pin_start(
+    store: StateStore, wish: RequestedStart, now_ms: int, shard_ids: Sequence[str]
+) -> StartPin:
+    """Pin the start at `now_ms`, the service's time, unless somebody has: the pin that holds is
+    returned.
 
-    Shards listed now start at their wish; shards listed first later are children and start at TRIM_HORIZON. Raises
-    `ConfigError` for a wish for a shard that is not listed: nothing would ever start there.
+    Shards listed now start at their wish; shards listed first later are children and start at
+    TRIM_HORIZON. Raises `ConfigError` for a wish for a shard that is not listed: nothing would ever
+    start there.
     """
     for shard, _ in wish.shards:
         if shard not in shard_ids:
             nearest = nearest_name(shard, shard_ids)
             hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
-            raise ConfigError(f"option startingPosition names shard {shard!r}, which the stream does not list; {hint}")
+            raise ConfigError(
+                f"option startingPosition names shard {shard!r}, which the stream does not list; "
+                f"{hint}"
+            )
     pin = StartPin(
         time_ms=now_ms,
         wish=wish.text,

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SpoutContext:
-    """`changed` is the lock around `core`, and tells whoever waits that there may be something new to do."""
+    """`changed` is the lock around `core`, and tells whoever waits that there may be something new
+    to do.
+    """
 
     config: SpoutConfig
     services: SpoutServices

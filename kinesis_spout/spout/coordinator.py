@@ -1,4 +1,6 @@
-"""A spout's shards and their states: taken up as the lineage allows, stored at intervals, laid down when they are finished."""
+"""A spout's shards and their states: taken up as the lineage allows, stored at intervals, laid down
+when they are finished.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from kinesis_spout.spout.config import STATES_PER_WRITE
 from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.errors import ConflictError, NotListerError, StoreUnavailableError
 from state.ownership import this_process
-from state.plan import ShardEnd
+from state.plan import ShardReadResult
 from state.settle import child_states
 from state.state_store import StateChange, StreamIdentity
 from state.state_writing import write_states
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 LOOK_AT_OTHERS_S = 2.0
-MOST_CONFLICTS = 5  # in a row: another task may write a child's first state at the same time, but not for ever
+MOST_CONFLICTS = (
+    5  # in a row: another task may write a child's first state at the same time, but not for ever
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +71,22 @@ class SpoutTips:
         return self.verified_ms(shard_id) is None
 
     def verified_ms(self, shard_id: str) -> int | None:
-        """The service's time when the shard was last seen at its tip with everything handed over and answered for."""
+        """The service's time when the shard was last seen at its tip with everything handed over
+        and answered for.
+        """
         with self._changed:
             seat = self._core.seats.get(shard_id)
             return None if seat is None or seat.shard.pending else seat.shard.tip_ms()
 
 
 class SpoutKeeping:
-    """One per open spout. All but `open` is called by one thread. Blocks on Kinesis and on the store."""
+    """One per open spout. All but `open` is called by one thread. Blocks on Kinesis and on the
+    store.
+    """
 
-    def __init__(self, context: SpoutContext, fetching: SpoutFetching, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, context: SpoutContext, fetching: SpoutFetching, wake: Callable[[], None]
+    ) -> None:
         self._config = config = context.config
         self._services = services = context.services
         self._store = services.store
@@ -84,9 +94,18 @@ class SpoutKeeping:
         self._fetching = fetching
         self._hooks = context.hooks
         self._changed = context.changed
-        terms = CatalogTerms(config.stream_ref, round(config.shard_refresh_interval_s * 1000), config.fail_on_data_loss)
+        terms = CatalogTerms(
+            config.stream_ref,
+            round(config.shard_refresh_interval_s * 1000),
+            config.fail_on_data_loss,
+        )
         self.catalog = ShardCatalog(
-            terms, services.store, services.client, services.clock, SpoutTips(context), only=frozenset(config.shards)
+            terms,
+            services.store,
+            services.client,
+            services.clock,
+            SpoutTips(context),
+            only=frozenset(config.shards),
         )
         self._end = SpoutEnd(config, context.core, self.catalog, fetching)
         self.has_ended = False
@@ -99,11 +118,15 @@ class SpoutKeeping:
         self._wake = wake
 
     def open(self) -> None:
-        """Take the ownership, look whose state it is, pin the start, and take the first shards up."""
+        """Take the ownership, look whose state it is, pin the start, and take the first
+        shards up.
+        """
         self._acquire(self._config.owner_wait_s)
         summary = self.catalog.describe()
         self._end.open()
-        self._store.bind_stream(StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms))
+        self._store.bind_stream(
+            StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms)
+        )
         self.catalog.states = dict(self._store.load_states())
         self._store.watch_shard_list(self._on_list)
         self._leads = self._store.try_lead()
@@ -111,7 +134,7 @@ class SpoutKeeping:
         if pin is None:
             listed = [shard.shard_id for shard in self._services.client.list_shards()]
             pin = pin_start(self._store, self._config.start, self.catalog.service_now_ms(), listed)
-        self._take_up(pin)
+        self._assign(pin)
         self._refuse_unknown_shards()
         self._pin = pin
 
@@ -120,7 +143,7 @@ class SpoutKeeping:
         self.commit()
         try:
             if self._pin is not None:
-                self._take_up(self._pin)
+                self._assign(self._pin)
         except KinesisError as exc:
             if not exc.retryable:
                 raise
@@ -130,16 +153,21 @@ class SpoutKeeping:
         except ConflictError as exc:
             self._on_conflict(exc)
         except NotListerError:
-            self._leads = False  # another task has taken the list over, while this one's session was lost
+            self._leads = (
+                False  # another task has taken the list over, while this one's session was lost
+            )
         with self._changed:
             self.has_ended = self._end.reached()
             if self.has_ended:
                 self._changed.notify_all()
         return self._config.commit_interval_s
 
-    # storing --------------------------------------------------------------------------------------------------
+    # storing
+    # --------------------------------------------------------------------------------------------------
     def commit(self) -> bool:
-        """Store every state that has changed. False when the store could not be reached: then it is all still to be done."""
+        """Store every state that has changed. False when the store could not be reached: then it is
+        all still to be done.
+        """
         try:
             self._load_again()
         except StoreUnavailableError as exc:
@@ -149,46 +177,66 @@ class SpoutKeeping:
             dirty = [seat for seat in self._core.seats.values() if seat.is_dirty]
             for seat in dirty:
                 seat.is_dirty = False
-            changes = {seat.shard.shard_id: change for seat in dirty if (change := self._change(seat)) is not None}
+            changes = {
+                seat.shard.shard_id: change
+                for seat in dirty
+                if (change := self._change(seat)) is not None
+            }
             children = self._children(changes)
         try:
             written = [*children, *changes.values()]
-            write_states(self._store, self.catalog.states, written, states_per_write=STATES_PER_WRITE)
+            write_states(
+                self._store, self.catalog.states, written, states_per_write=STATES_PER_WRITE
+            )
         except (StoreUnavailableError, ConflictError) as exc:
             self._put_off(dirty, exc)
             return False
         self._conflicts = 0
         for shard_id, change in changes.items():
             self._hooks.checkpointed(shard_id, change.after.checkpoint_text)
-        self._lay_down(dirty)
+        self._release_finished(dirty)
         return True
 
     def commit_last(self) -> None:
-        """At the end: a conflict is looked at at once, as there is no later commit. An outage of the store is not waited for."""
+        """At the end: a conflict is looked at at once, as there is no later commit. An outage of
+        the store is not waited for.
+        """
         for _ in range(MOST_CONFLICTS):
             before = self._conflicts
             if self.commit() or self._conflicts == before:
                 return
 
     def _change(self, seat: ShardSeat) -> StateChange | None:
-        """A later time of verification alone is none: the catalog stores that now and then (`save_verified`)."""
+        """A later time of verification alone is none: the catalog stores that now and then
+        (`save_verified`).
+        """
         before = self.catalog.states[seat.shard.shard_id]
         after = seat.shard.snapshot()
         is_same = replace(after, verified_until_ms=before.state.verified_until_ms) == before.state
         return None if is_same else StateChange(before=before, after=after)
 
     def _children(self, changes: dict[str, StateChange]) -> list[StateChange]:
-        """First states of the shards that continue those whose ends are stored now: children first, so that none is missed."""
+        """First states of the shards that continue those whose ends are stored now: children first,
+        so that none is missed.
+        """
         states: dict[str, ShardState] = {}
-        seen_ms = None if self._pin is None else self.catalog.seen_ms(self._pin)
+        tracked_since_ms = None if self._pin is None else self.catalog.tracked_since_ms(self._pin)
         for shard_id, change in changes.items():
             page = self._core.seats[shard_id].shard.pages.last_page
             if page is None or not change.after.end_was_read:
                 continue
             self.catalog.expire()  # it has children, or will have
-            end = ShardEnd(shard_id=shard_id, shard_end=True, tip_ms=page.service_time_ms, children=page.child_shards)
+            end = ShardReadResult(
+                shard_id=shard_id,
+                at_shard_end=True,
+                tip_ms=page.service_time_ms,
+                children=page.child_shards,
+            )
             known = self.catalog.states.keys() | states.keys()
-            states |= {child.shard_id: child for child in child_states(end, known, seen_ms=seen_ms)}
+            states |= {
+                child.shard_id: child
+                for child in child_states(end, known, tracked_since_ms=tracked_since_ms)
+            }
         return [StateChange(before=None, after=state) for state in states.values()]
 
     def _put_off(self, dirty: list[ShardSeat], error: Exception) -> None:
@@ -201,7 +249,9 @@ class SpoutKeeping:
             self._hooks.error(error)
 
     def _on_conflict(self, error: ConflictError) -> None:
-        """Another task has written what this one was about to: a child's first state, or that a shard is given up."""
+        """Another task has written what this one was about to: a child's first state, or that a
+        shard is given up.
+        """
         self._conflicts += 1
         if self._conflicts > MOST_CONFLICTS:
             raise error
@@ -213,9 +263,12 @@ class SpoutKeeping:
             self.catalog.states = dict(self._store.load_states())
             self._must_load = False
 
-    # shards ---------------------------------------------------------------------------------------------------
-    def _take_up(self, pin: StartPin) -> None:
-        """List the shards when it is time to, and begin with those that may be read and are this task's."""
+    # shards
+    # ---------------------------------------------------------------------------------------------------
+    def _assign(self, pin: StartPin) -> None:
+        """List the shards when it is time to, and begin with those that may be read and are this
+        task's.
+        """
         self._load_again()
         if self._config.total_tasks > 1 or not self._leads:
             self._look_at_others()
@@ -235,9 +288,11 @@ class SpoutKeeping:
                 self._begin(stored.state)
 
     def _look_at_others(self) -> None:
-        """What the other tasks have stored: where the parents of our shards stand, and which shards there are.
+        """What the other tasks have stored: where the parents of our shards stand, and which shards
+        there are.
 
-        The list rings when the task that keeps it has changed it; what the others store besides is looked at now and then.
+        The list rings when the task that keeps it has changed it; what the others store besides is
+        looked at now and then.
         """
         now_s = self._services.clock.monotonic_s()
         rung, self._list_has_changed = self._list_has_changed, False
@@ -253,7 +308,9 @@ class SpoutKeeping:
 
     def _acquire(self, timeout_s: float) -> None:
         share = TaskShare(self._config.task_index, self._config.total_tasks)
-        self._store.acquire(this_process(self._services.clock.now_ms()), timeout_s=timeout_s, task=share)
+        self._store.acquire(
+            this_process(self._services.clock.now_ms()), timeout_s=timeout_s, task=share
+        )
 
     def _on_list(self) -> None:
         """The store calls it, from a thread of its own."""
@@ -264,13 +321,23 @@ class SpoutKeeping:
         for shard_id in self._config.shards:
             if shard_id not in self.catalog.states:
                 nearest = nearest_name(shard_id, self.catalog.states)
-                hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
-                raise ConfigError.of("shards", f"is no shard of stream {self._config.stream_ref.name}; {hint}", shard_id)
+                hint = (
+                    f"did you mean {nearest}?"
+                    if nearest
+                    else "name shards as the stream lists them"
+                )
+                raise ConfigError.of(
+                    "shards",
+                    f"is no shard of stream {self._config.stream_ref.name}; {hint}",
+                    shard_id,
+                )
 
     def _is_new(self, shard_id: str) -> bool:
         if self._config.shards and shard_id not in self._config.shards:
             return False
-        return shard_id not in self._core.seats and is_ours(shard_id, self._config.task_index, self._config.total_tasks)
+        return shard_id not in self._core.seats and is_ours(
+            shard_id, self._config.task_index, self._config.total_tasks
+        )
 
     def _begin(self, state: ShardState, ending_sequence: SequenceNumber | None = None) -> None:
         with self._changed:
@@ -285,14 +352,22 @@ class SpoutKeeping:
         self._hooks.shard_started(state.shard_id)
 
     def _leave_given_up(self) -> None:
-        """A shard that is gone was given up by the catalog, which has said so: what is unresolved of it goes on from there."""
+        """A shard that is gone was given up by the catalog, which has said so: what is unresolved
+        of it goes on from there.
+        """
         for shard_id in list(self._core.seats):
             pages = self._fetching.get(shard_id)
-            if pages is not None and pages.gone and self.catalog.states[shard_id].state.end_was_read:
+            if (
+                pages is not None
+                and pages.gone
+                and self.catalog.states[shard_id].state.end_was_read
+            ):
                 self._leave(shard_id)
 
-    def _lay_down(self, seats: Iterable[ShardSeat]) -> None:
-        """Those that are stored as finished, be it by an earlier commit that was given up behind them."""
+    def _release_finished(self, seats: Iterable[ShardSeat]) -> None:
+        """Those that are stored as finished, be it by an earlier commit that was given up behind
+        them.
+        """
         for shard_id in [seat.shard.shard_id for seat in seats]:
             if shard_id in self._core.seats and self.catalog.states[shard_id].state.finished:
                 self._leave(shard_id)

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A record that is not tried again. It may come twice: a crash between the call and the next commit repeats it.
+    """A record that is not tried again. It may come twice: a crash between the call and the next
+    commit repeats it.
 
-    `attempts`: deliveries that had an outcome. `reason`: of the last failure. Times in ms since 1970 UTC. `data`,
-    `partition_key` and `approximate_arrival_ms` are None where the stream did not have the record any more; then
-    `count` may be above 1: so many records from `sequence_number` to `last_sequence_number`. The repr leaves payload and key out.
+    `attempts`: deliveries that had an outcome. `reason`: of the last failure. Times in ms since
+    1970 UTC. `data`, `partition_key` and `approximate_arrival_ms` are None where the stream did not
+    have the record any more; then `count` may be above 1: so many records from `sequence_number` to
+    `last_sequence_number`. The repr leaves payload and key out.
     """
 
     stream_name: str

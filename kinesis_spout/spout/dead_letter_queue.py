@@ -20,7 +20,9 @@ _LONGEST_BACKOFF_S = 60.0
 
 
 class SpoutLetters:
-    """One per open spout; its step is called by one thread, and blocks for as long as the callable does."""
+    """One per open spout; its step is called by one thread, and blocks for as long as the callable
+    does.
+    """
 
     def __init__(self, context: SpoutContext) -> None:
         self._stream = context.config.stream_ref.name
@@ -31,7 +33,9 @@ class SpoutLetters:
         self._failures = 0
 
     def step(self) -> float:
-        """Write the letters that are due. One that fails is written again, after a while that grows; the others wait."""
+        """Write the letters that are due. One that fails is written again, after a while that
+        grows; the others wait.
+        """
         with self._changed:
             due = list(self._core.letters())
         for seat, letter in due:
@@ -89,7 +93,8 @@ def _letters(letter: Letter, stream: str, shard_id: str) -> Iterator[DeadLetter]
 
 def _log_letter(letter: DeadLetter) -> None:
     log.error(
-        "record %s is not tried again after %d attempts and is passed over: %s; give dead_letter to keep such records",
+        "record %s is not tried again after %d attempts and is passed over: %s; give dead_letter "
+        "to keep such records",
         letter.message_id,
         letter.attempts,
         letter.reason,

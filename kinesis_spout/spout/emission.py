@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 
 class FailRecordError(Exception):
-    """Raised in a `with emission:` block: the record has failed, and the loop goes on. Without `retry` it is dead-lettered."""
+    """Raised in a `with emission:` block: the record has failed, and the loop goes on. Without
+    `retry` it is dead-lettered.
+    """
 
     def __init__(self, reason: str = "", *, retry: bool = True) -> None:
         super().__init__(reason)
@@ -40,11 +42,13 @@ class FailRecordError(Exception):
 
 
 class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
-    """One hand-over of one record. As a context manager it acks at the end, and fails when the block raises.
+    """One hand-over of one record. As a context manager it acks at the end, and fails when the
+    block raises.
 
-    `attempt` counts deliveries from 1. `place` is how the spout finds it: seat, run, where in that, attempt.
-    Outcomes may be told from any thread, once; a late ack of an earlier attempt still counts. The repr leaves the payload out.
-    A struct, for one is made for every record, and this is the cheapest object that can be made.
+    `attempt` counts deliveries from 1. `place` is how the spout finds it: seat, run, where in that,
+    attempt. Outcomes may be told from any thread, once; a late ack of an earlier attempt still
+    counts. The repr leaves the payload out. A struct, for one is made for every record, and this is
+    the cheapest object that can be made.
     """
 
     _outcomes: Outcomes
@@ -62,7 +66,9 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
         return self.place[3]
 
     def decoded(self, scheme: RecordScheme) -> SpoutEmission:
-        """The same with the values that the scheme makes of the payload. Raises what that raises."""
+        """The same with the values that the scheme makes of the payload. Raises what
+        that raises.
+        """
         return msgspec.structs.replace(self, _decoded=scheme.decode(self.record))
 
     @property
@@ -106,35 +112,50 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
         )
 
     def ack(self) -> bool:
-        """The record was processed. False when that did not count: acked, or dead-lettered, before; or the spout was closed."""
+        """The record was processed. False when that did not count: acked, or dead-lettered, before;
+        or the spout was closed.
+        """
         return self._outcomes.ack(self)
 
     def fail(self, reason: str | None = None, *, retry: bool = True) -> bool:
-        """The record was not processed: it comes again after a while, or is dead-lettered: at once without `retry`.
+        """The record was not processed: it comes again after a while, or is dead-lettered: at once
+        without `retry`.
 
-        False when that did not count: another outcome of this emission was told before, or it has timed out.
+        False when that did not count: another outcome of this emission was told before, or it has
+        timed out.
         """
         return self._outcomes.fail(self, reason, retry=retry)
 
     def extend(self, timeout_s: float | None) -> bool:
-        """Let the emission time out so many seconds from now instead (None: never). False when it is not pending any more."""
+        """Let the emission time out so many seconds from now instead (None: never). False when it
+        is not pending any more.
+        """
         return self._outcomes.extend(self, timeout_s)
 
     def tree(self) -> TupleTree:
-        """For work that fans out to threads or tasks: the emission is acked when all parts are done, and failed when one fails.
+        """For work that fans out to threads or tasks: the emission is acked when all parts are
+        done, and failed when one fails.
 
-        It stands or falls as a whole, and is emitted again as a whole. Not to be used together with `with emission:`, which
-        would answer too. Raises `SpoutClosedError` of a spout that is not open any more.
+        It stands or falls as a whole, and is emitted again as a whole. Not to be used together with
+        `with emission:`, which would answer too. Raises `SpoutClosedError` of a spout that is not
+        open any more.
         """
         return self._outcomes.tree(self)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        """An error goes on to the caller, but for `FailRecordError`, which is meant for the record alone.
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """An error goes on to the caller, but for `FailRecordError`, which is meant for the record
+        alone.
 
-        An interrupt (`KeyboardInterrupt`, `SystemExit`) is no fault of the record: it stays without an outcome and comes again.
+        An interrupt (`KeyboardInterrupt`, `SystemExit`) is no fault of the record: it stays without
+        an outcome and comes again.
         """
         if error is None:
             self.ack()

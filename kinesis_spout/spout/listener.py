@@ -10,13 +10,17 @@ if TYPE_CHECKING:
 
 
 class SpoutListener:
-    """Every method does nothing here. They are called from whichever thread does the thing, without a lock held.
+    """Every method does nothing here. They are called from whichever thread does the thing, without
+    a lock held.
 
-    They should return soon: what they take, the spout waits. An error that one raises is logged and changes nothing else.
+    They should return soon: what they take, the spout waits. An error that one raises is logged and
+    changes nothing else.
     """
 
     def emitted(self, emission: SpoutEmission) -> None:
-        """A record is being handed over, for the first time or again (`emission.attempt` above 1)."""
+        """A record is being handed over, for the first time or again
+        (`emission.attempt` above 1).
+        """
 
     def retried(self, emission: SpoutEmission) -> None:
         """A record is being handed over again; `emitted` is called as well."""
@@ -34,7 +38,9 @@ class SpoutListener:
         """A record is not tried again, and was dead-lettered."""
 
     def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:
-        """A shard's state was stored. `checkpoint`: as stored, a sequence number or SHARD_END; None before the first ack."""
+        """A shard's state was stored. `checkpoint`: as stored, a sequence number or SHARD_END; None
+        before the first ack.
+        """
 
     def shard_started(self, shard_id: str) -> None:
         """The spout has taken a shard up."""

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class WaitTimes:
-    """Seconds that `emissions()` has waited: for want of a record, and because `max_pending` were pending."""
+    """Seconds that `emissions()` has waited: for want of a record, and because `max_pending` were
+    pending.
+    """
 
     idle_s: float = 0.0
     at_limit_s: float = 0.0
@@ -29,10 +31,12 @@ class WaitTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardMetrics:
-    """One shard's, or all shards'. `counts` since the spout was opened, of shards that are finished too in the total.
+    """One shard's, or all shards'. `counts` since the spout was opened, of shards that are finished
+    too in the total.
 
-    `pending`: without an outcome; `queued`: waiting for a retry or a dead letter. `lag_ms`: how far what was handed over last is
-    behind the service's time, 0 at the tip, the farthest shard's in the total; None where that is not known yet.
+    `pending`: without an outcome; `queued`: waiting for a retry or a dead letter. `lag_ms`: how far
+    what was handed over last is behind the service's time, 0 at the tip, the farthest shard's in
+    the total; None where that is not known yet.
     """
 
     counts: ShardCounts
@@ -53,7 +57,9 @@ class SpoutMetrics:
 
 def metrics_of(core: SpoutCore, waits: WaitTimes, service_now_ms: int) -> SpoutMetrics:
     """Copies, so that they stay as they are. The caller holds the spout's lock."""
-    shards = {shard_id: _of_shard(seat, service_now_ms) for shard_id, seat in sorted(core.seats.items())}
+    shards = {
+        shard_id: _of_shard(seat, service_now_ms) for shard_id, seat in sorted(core.seats.items())
+    }
     counts = ShardCounts()
     counts.add(core.past)
     for one in shards.values():
@@ -69,7 +75,9 @@ def metrics_of(core: SpoutCore, waits: WaitTimes, service_now_ms: int) -> SpoutM
 
 
 def quantile_ms(latency: list[int], share: float) -> int | None:
-    """The upper bound of the bucket in which so large a share of the acks ends; None when there are none."""
+    """The upper bound of the bucket in which so large a share of the acks ends; None when there are
+    none.
+    """
     wanted = share * sum(latency)
     seen = 0
     for bucket in range(LATENCY_BUCKETS):

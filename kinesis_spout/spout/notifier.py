@@ -14,7 +14,9 @@ log = logging.getLogger("kinesis_spout")
 
 
 class SpoutHooks:
-    """The listeners and the two hooks of a configuration. `any` is False where there is nobody to tell of single records."""
+    """The listeners and the two hooks of a configuration. `any` is False where there is nobody to
+    tell of single records.
+    """
 
     def __init__(self, config: SpoutConfig) -> None:
         self._listeners = config.listeners
@@ -53,12 +55,16 @@ class SpoutHooks:
         self._tell("shard_finished", shard_id)
 
     def error(self, error: Exception) -> None:
-        """Something that is tried again, or comes after what has stopped the spout. It is logged, too."""
+        """Something that is tried again, or comes after what has stopped the spout. It is logged,
+        too.
+        """
         log.warning("%s: %s", type(error).__name__, error)
         self._tell("error", error)
 
     def stopped(self, error: Exception) -> None:
-        """The spout has stopped: who asks for the next record gets the error, so it is not logged as well."""
+        """The spout has stopped: who asks for the next record gets the error, so it is not logged
+        as well.
+        """
         self._tell("error", error)
 
     def _tell(self, what: str, *arguments: Any) -> None:

@@ -1,4 +1,6 @@
-"""The records of a shard's buffered pages, as runs that are handed over one after the other. Pure."""
+"""The records of a shard's buffered pages, as runs that are handed over one after the
+other. Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ RUN_RECORDS = 1_000
 
 
 class PageRuns:
-    """`last_page`: the newest page of which every record was taken, and that was dropped. `source` None: there are no pages."""
+    """`last_page`: the newest page of which every record was taken, and that was dropped. `source`
+    None: there are no pages.
+    """
 
     def __init__(self, source: PageSource | None) -> None:
         self.last_page: Page | None = None
@@ -31,14 +35,18 @@ class PageRuns:
 
     @property
     def tip_ms(self) -> int | None:
-        """The service's time when the shard was at its tip, or its end, if everything up to there was taken; else None."""
+        """The service's time when the shard was at its tip, or its end, if everything up to there
+        was taken; else None.
+        """
         page = self.last_page
         if page is None or self._page is not None or not (page.at_tip or page.ended):
             return None
         return page.service_time_ms
 
     def next_run(self) -> RecordRun | None:
-        """The next records; pages without any are passed over. None when there is nothing more, for now."""
+        """The next records; pages without any are passed over. None when there is nothing more, for
+        now.
+        """
         while self._taken >= len(self._records.numbers):
             if not self._turn_page():
                 return None

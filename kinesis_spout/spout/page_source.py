@@ -1,4 +1,6 @@
-"""Where the records of a shard come from: the seam between what is decided of them and what is fetched."""
+"""Where the records of a shard come from: the seam between what is decided of them and what is
+fetched.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ if TYPE_CHECKING:
 
 
 class PageSource(Protocol):
-    """Pages in the shard's order, that others add to. `drop` removes a page if it still is the first."""
+    """Pages in the shard's order, that others add to. `drop` removes a page if it still is the
+    first.
+    """
 
     def first(self) -> Page | None: ...
 

@@ -32,10 +32,12 @@ _NOTHING_TO_DO_S = 1.0
 
 
 class SpoutShardGetter(KinesisShardGetter):
-    """A shard at its tip is left alone for a while; one that the service has forgotten gives nothing more, and is `gone`.
+    """A shard at its tip is left alone for a while; one that the service has forgotten gives
+    nothing more, and is `gone`.
 
-    Nothing that arrived after `until_ms` is given: `last_page` is what is left of the page where it stopped.
-    Raises `AggregatedRecordError` for a page with a KPL aggregate, if these are refused, before any record of it is known.
+    Nothing that arrived after `until_ms` is given: `last_page` is what is left of the page where it
+    stopped. Raises `AggregatedRecordError` for a page with a KPL aggregate, if these are refused,
+    before any record of it is known.
     """
 
     keeps_lists = True
@@ -74,14 +76,18 @@ class SpoutShardGetter(KinesisShardGetter):
         return page
 
     def _idle_s(self, page: Page) -> float:
-        """Longer and longer from the ninth empty page on: a shard whose records come a second apart is not left alone longer."""
+        """Longer and longer from the ninth empty page on: a shard whose records come a second apart
+        is not left alone longer.
+        """
         self._empty_in_a_row = 0 if page.count else self._empty_in_a_row + 1
         growth = 1.5 ** min(max(0, self._empty_in_a_row - _EMPTY_BEFORE_BACKOFF), 20)
         return min(max(self.idle_poll_s, self.max_idle_poll_s), self.idle_poll_s * growth)
 
 
 class Prefetched:
-    """The buffer of one shard, as `page_source.PageSource`: whoever drops a page wakes the fetcher."""
+    """The buffer of one shard, as `page_source.PageSource`: whoever drops a page wakes
+    the fetcher.
+    """
 
     def __init__(self, buffer: BufferedGetter, wake: Callable[[], None]) -> None:
         self.buffer = buffer
@@ -94,8 +100,14 @@ class Prefetched:
 
     @property
     def last_page(self) -> Page | None:
-        """The page before the first record that arrived too late to be of interest; None as long as none was seen."""
-        return self.buffer.getter.last_page if isinstance(self.buffer.getter, SpoutShardGetter) else None
+        """The page before the first record that arrived too late to be of interest; None as long as
+        none was seen.
+        """
+        return (
+            self.buffer.getter.last_page
+            if isinstance(self.buffer.getter, SpoutShardGetter)
+            else None
+        )
 
     def first(self) -> Page | None:
         return self.buffer.first()
@@ -107,7 +119,9 @@ class Prefetched:
 
 
 class SpoutFetching:
-    """One per open spout. `step` is called by one thread; the rest from any, with the spout's lock held."""
+    """One per open spout. `step` is called by one thread; the rest from any, with the spout's lock
+    held.
+    """
 
     def __init__(self, context: SpoutContext, wake: Callable[[], None]) -> None:
         self._config = config = context.config
@@ -120,11 +134,16 @@ class SpoutFetching:
         self._buffers: dict[str, Prefetched] = {}
         self._is_stale = False
         self._reader = RoundRobinReader(
-            [], max_concurrent=config.fetch_concurrency, clock=services.clock, new_pool=services.new_pool
+            [],
+            max_concurrent=config.fetch_concurrency,
+            clock=services.clock,
+            new_pool=services.new_pool,
         )
 
     def open(self) -> None:
-        """Load what the first record needs besides: pyarrow imports pandas then, which would hold that record up."""
+        """Load what the first record needs besides: pyarrow imports pandas then, which would hold
+        that record up.
+        """
         decode_get_records(_ONE_RECORD)
         self._reader.__enter__()
 
@@ -147,7 +166,9 @@ class SpoutFetching:
         getter.max_idle_poll_s = self._config.max_idle_poll_s
         getter.refuse_aggregated = self._config.refuse_aggregated
         getter.until_ms = self.until_ms
-        buffer = BufferedGetter(getter, max_records=self._config.prefetch_records, budget=self._budget)
+        buffer = BufferedGetter(
+            getter, max_records=self._config.prefetch_records, budget=self._budget
+        )
         pages = self._buffers[state.shard_id] = Prefetched(buffer, self._wake)
         self._is_stale = True
         self._wake()
@@ -165,7 +186,9 @@ class SpoutFetching:
         return self._buffers.get(shard_id)
 
     def step(self) -> float:
-        """Fetch what is wanted, for a moment; seconds until there is more to do, unless somebody takes a page."""
+        """Fetch what is wanted, for a moment; seconds until there is more to do, unless somebody
+        takes a page.
+        """
         with self._changed:
             if self._is_stale:
                 self._reader.replace([pages.buffer for pages in self._buffers.values()])

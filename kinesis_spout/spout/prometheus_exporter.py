@@ -1,7 +1,9 @@
-"""A spout's counts for Prometheus. Needs prometheus-client, the extra `metrics`, which is imported when it is asked for.
+"""A spout's counts for Prometheus. Needs prometheus-client, the extra `metrics`, which is imported
+when it is asked for.
 
-Read at each scrape: nothing is counted twice, and a scrape that nobody makes costs nothing. Series with the label `shard` are of
-the shards that the spout reads now; those of a shard that is finished go, and what it counted stays in the ones of the stream.
+Read at each scrape: nothing is counted twice, and a scrape that nobody makes costs nothing. Series
+with the label `shard` are of the shards that the spout reads now; those of a shard that is finished
+go, and what it counted stays in the ones of the stream.
 
     kinesis_spout_records_emitted_total{stream, shard}          kinesis_spout_stream_records_emitted_total{stream}
     ... acked, failed, retried, timed_out, dead_lettered, malformed likewise
@@ -46,7 +48,9 @@ LOOPBACK = "127.0.0.1"
 
 
 class SpoutCollector:
-    """For `prometheus_client.CollectorRegistry.register`. `collect` is safe from any thread; nothing before the spout is open."""
+    """For `prometheus_client.CollectorRegistry.register`. `collect` is safe from any thread;
+    nothing before the spout is open.
+    """
 
     def __init__(self, spout: KinesisSpout) -> None:
         _prometheus()
@@ -69,7 +73,9 @@ class SpoutCollector:
 
 
 class MetricsServer:
-    """An HTTP server for scrapes, with a registry of its own. `port` 0 takes a free one. Also a context manager."""
+    """An HTTP server for scrapes, with a registry of its own. `port` 0 takes a free one. Also a
+    context manager.
+    """
 
     def __init__(self, spout: KinesisSpout, port: int, host: str = LOOPBACK) -> None:
         self._spout = spout
@@ -78,7 +84,9 @@ class MetricsServer:
         self._running: tuple[Any, Any] | None = None
 
     def start(self) -> None:
-        """Idempotent. Raises `ConfigError` when the address cannot be listened on, and `MissingExtraError`."""
+        """Idempotent. Raises `ConfigError` when the address cannot be listened on, and
+        `MissingExtraError`.
+        """
         if self._running is not None:
             return
         client = _prometheus()
@@ -88,7 +96,9 @@ class MetricsServer:
             self._running = client.start_http_server(self.port, self._host, registry)
         except OSError as exc:
             raise ConfigError.of(
-                "port", f"cannot be listened on at {self._host}: {exc.strerror}; use another", self.port
+                "port",
+                f"cannot be listened on at {self._host}: {exc.strerror}; use another",
+                self.port,
             ) from exc
         self.port = self._running[0].server_port
 
@@ -109,7 +119,12 @@ class MetricsServer:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
@@ -125,12 +140,15 @@ def _prometheus() -> Any:
         import prometheus_client  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as exc:
         raise MissingExtraError(
-            "metrics for Prometheus need prometheus-client, which is not installed; pip install 'kinesis-spout[metrics]'"
+            "metrics for Prometheus need prometheus-client, which is not installed; pip install "
+            "'kinesis-spout[metrics]'"
         ) from exc
     return prometheus_client
 
 
-def _families(prefix: str, labels: tuple[str, ...], found: Sequence[tuple[tuple[str, ...], ShardMetrics]]) -> Iterator[Metric]:
+def _families(
+    prefix: str, labels: tuple[str, ...], found: Sequence[tuple[tuple[str, ...], ShardMetrics]]
+) -> Iterator[Metric]:
     from prometheus_client.metrics_core import (  # noqa: PLC0415  # an extra
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -148,9 +166,15 @@ def _families(prefix: str, labels: tuple[str, ...], found: Sequence[tuple[tuple[
             if (value := _gauge(one, name)) is not None:
                 gauge.add_metric(values, value)
         yield gauge
-    histogram = HistogramMetricFamily(f"{prefix}latency_seconds", "From a record's arrival to its ack", labels=labels)
+    histogram = HistogramMetricFamily(
+        f"{prefix}latency_seconds", "From a record's arrival to its ack", labels=labels
+    )
     for values, one in found:
-        histogram.add_metric(values, buckets=cumulative(one.counts.latency), sum_value=one.counts.latency_sum_ms / 1000)
+        histogram.add_metric(
+            values,
+            buckets=cumulative(one.counts.latency),
+            sum_value=one.counts.latency_sum_ms / 1000,
+        )
     yield histogram
 
 
@@ -163,14 +187,18 @@ def _gauge(one: ShardMetrics, name: str) -> float | None:
 def _waits(stream: str, metrics: SpoutMetrics) -> CounterMetricFamily:
     from prometheus_client.metrics_core import CounterMetricFamily  # noqa: PLC0415  # an extra
 
-    waits = CounterMetricFamily(f"{_PREFIX}wait_seconds", "What emissions() has waited", labels=("stream", "reason"))
+    waits = CounterMetricFamily(
+        f"{_PREFIX}wait_seconds", "What emissions() has waited", labels=("stream", "reason")
+    )
     waits.add_metric((stream, "idle"), metrics.waits.idle_s)
     waits.add_metric((stream, "at_limit"), metrics.waits.at_limit_s)
     return waits
 
 
 def cumulative(latency: list[int]) -> list[tuple[str, int]]:
-    """`ShardCounts.latency` as (le, acks of at most so many seconds). Exact: a bucket ends a ms below 2 ** n ms."""
+    """`ShardCounts.latency` as (le, acks of at most so many seconds). Exact: a bucket ends a ms
+    below 2 ** n ms.
+    """
     buckets = []
     seen = 0
     for bucket in range(LATENCY_BUCKETS - 1):

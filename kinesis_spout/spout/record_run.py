@@ -1,7 +1,9 @@
-"""Records of one shard that are emitted one after the other, for the first time each: which are pending, and which are acked.
+"""Records of one shard that are emitted one after the other, for the first time each: which are
+pending, and which are acked.
 
-Most records are acked soon after they were emitted, and about in order. As long as nothing else happens, a byte of bookkeeping
-per record is enough; the tracker gets one node for a whole stretch of acked records (`TrackedShard`).
+Most records are acked soon after they were emitted, and about in order. As long as nothing else
+happens, a byte of bookkeeping per record is enough; the tracker gets one node for a whole stretch
+of acked records (`TrackedShard`).
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ ACKED = 1
 
 
 class RecordRun:
-    """The first `emitted` of the records were handed over; `unacked` are all that were not acked, emitted or not.
+    """The first `emitted` of the records were handed over; `unacked` are all that were not acked,
+    emitted or not.
 
     Not safe from several threads at a time.
 
-    The lists are parallel: sequence numbers as texts, partition keys, payloads, arrival times (ms since 1970), and, where
-    emissions time out, the deadline of each one that was emitted (ms), which never goes back.
-    The first `granted` may be handed over without a look at anything else.
+    The lists are parallel: sequence numbers as texts, partition keys, payloads, arrival times (ms
+    since 1970), and, where emissions time out, the deadline of each one that was emitted (ms),
+    which never goes back. The first `granted` may be handed over without a look at anything else.
     `registered`: the tracker knows the records, so their outcomes go there.
     """
 
@@ -44,7 +47,9 @@ class RecordRun:
         "unacked",
     )
 
-    def __init__(self, texts: list[str], keys: list[str], data: list[bytes], arrivals: list[int]) -> None:
+    def __init__(
+        self, texts: list[str], keys: list[str], data: list[bytes], arrivals: list[int]
+    ) -> None:
         self.texts = texts
         self.data = data
         self.keys = keys
@@ -125,7 +130,9 @@ class RecordRun:
         return None if oldest is None else self.deadlines[oldest]
 
     def stretches(self) -> Iterator[tuple[int, range]]:
-        """What was emitted as (PENDING or ACKED, indices), in order: records of one state that follow each other."""
+        """What was emitted as (PENDING or ACKED, indices), in order: records of one state that
+        follow each other.
+        """
         states, emitted = self.states, self.emitted
         end = 0
         while end < emitted:

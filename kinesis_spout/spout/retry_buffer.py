@@ -1,6 +1,8 @@
-"""Payloads of records that a shard's tracker knows one by one: of all that are pending, of queued ones while there is room.
+"""Payloads of records that a shard's tracker knows one by one: of all that are pending, of queued
+ones while there is room.
 
-One that is not here, for lack of room or after a restart, is `wanted`: somebody reads it again, and brings it by `restock`.
+One that is not here, for lack of room or after a restart, is `wanted`: somebody reads it again, and
+brings it by `restock`.
 """
 
 from __future__ import annotations
@@ -21,14 +23,18 @@ GONE = "past the stream's retention before it could be retried"
 
 
 class Letter(NamedTuple):
-    """An exhausted record (or range) to be dead-lettered. `run`: its records as far as they are left; None if none is."""
+    """An exhausted record (or range) to be dead-lettered. `run`: its records as far as they are
+    left; None if none is.
+    """
 
     record: UnresolvedRecord
     run: RecordRun | None
 
 
 class HeldRecords:
-    """By the sequence number of a record, or of the first one of a range. `held_bytes` counts payload."""
+    """By the sequence number of a record, or of the first one of a range. `held_bytes` counts
+    payload.
+    """
 
     def __init__(self, tracker: InflightRecordTracker) -> None:
         self.held_bytes = 0
@@ -63,7 +69,9 @@ class HeldRecords:
         return min((run.arrivals[0] for run in self._runs.values()), default=None)
 
     def due_retry(self, now_ms: int) -> SequenceNumber | None:
-        """The record whose retry is due first, of those that are here; the others are put aside, so that they hold up none."""
+        """The record whose retry is due first, of those that are here; the others are put aside, so
+        that they hold up none.
+        """
         while (sequence := self._tracker.due_retry(now_ms)) is not None and sequence not in self:
             self._missing.add(sequence)
             self._tracker.postpone(sequence, now_ms + LOOK_AGAIN_MS)
@@ -71,18 +79,30 @@ class HeldRecords:
 
     def letters(self) -> list[Letter]:
         """The exhausted records whose payload is here, or known to be gone."""
-        return [Letter(record, self.get(record.first)) for record in self._tracker.exhausted if record.first in self]
+        return [
+            Letter(record, self.get(record.first))
+            for record in self._tracker.exhausted
+            if record.first in self
+        ]
 
     def wanted(self, now_ms: int) -> list[UnresolvedRecord]:
-        """What must be read again: retries that are due, and exhausted records, without a payload here. In order."""
+        """What must be read again: retries that are due, and exhausted records, without a payload
+        here. In order.
+        """
         self.due_retry(now_ms)
-        queued = (self._tracker.queued(sequence) for sequence in self._missing if sequence not in self)
+        queued = (
+            self._tracker.queued(sequence) for sequence in self._missing if sequence not in self
+        )
         self._missing = set()
         lacking = [record for record in self._tracker.exhausted if record.first not in self]
-        return sorted([*(record for record in queued if record is not None), *lacking], key=lambda record: record.first)
+        return sorted(
+            [*(record for record in queued if record is not None), *lacking],
+            key=lambda record: record.first,
+        )
 
     def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
-        """The payload of a wanted record, or of the records that are left of a range; None: nothing is left of it.
+        """The payload of a wanted record, or of the records that are left of a range; None: nothing
+        is left of it.
 
         A no-op for what has come meanwhile, or is not wanted any more.
         """
@@ -94,7 +114,9 @@ class HeldRecords:
             return
         if queued is not None:
             emission = self._tracker.retry(record.first)
-            self._tracker.fail(record.first, emission.attempt, now_ms, reason=GONE, retry=False, counts=False)
+            self._tracker.fail(
+                record.first, emission.attempt, now_ms, reason=GONE, retry=False, counts=False
+            )
         if all(record.first != one.first for one in self._tracker.exhausted):
             return  # a late ack came first
         if found is None:
@@ -103,7 +125,9 @@ class HeldRecords:
             self.hold(record.first, found)
 
     def _unfold(self, queued: UnresolvedRecord, found: RecordRun, now_ms: int) -> None:
-        """A range of records becomes the records that it is, each with its attempts; they are due."""
+        """A range of records becomes the records that it is, each with its attempts;
+        they are due.
+        """
         numbers = list(map(SequenceNumber, found.sequences))
         if queued.count > 1:
             emission = self._tracker.retry(queued.first)

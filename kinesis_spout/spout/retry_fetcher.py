@@ -1,4 +1,6 @@
-"""Reading records again that are to be retried or dead-lettered and are not in memory: after a restart, or for lack of room."""
+"""Reading records again that are to be retried or dead-lettered and are not in memory: after a
+restart, or for lack of room.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
+from kinesis_spout.reading.retry_byte_budget import RetryByteBudget
 from kinesis_spout.reading.retry_reader import RetryReader
-from kinesis_spout.reading.retry_room import RetryRoom
 from kinesis_spout.service.record_columns import RecordColumns
 from kinesis_spout.spout.record_run import RecordRun
 from state.plan import PlannedRetry
@@ -23,7 +25,9 @@ _LOOK_S = 0.2
 
 
 class SpoutRereading:
-    """One per open spout; its step is called by one thread, and blocks on Kinesis. `now_ms` is the spout's time."""
+    """One per open spout; its step is called by one thread, and blocks on Kinesis. `now_ms` is the
+    spout's time.
+    """
 
     def __init__(self, context: SpoutContext, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -37,7 +41,11 @@ class SpoutRereading:
         """Read what every shard wants; what there is no room for is wanted again after a while."""
         now_ms = self._now_ms()
         with self._changed:
-            wanted = [(seat, records) for seat in self._core.seats.values() if (records := seat.shard.held.wanted(now_ms))]
+            wanted = [
+                (seat, records)
+                for seat in self._core.seats.values()
+                if (records := seat.shard.held.wanted(now_ms))
+            ]
         for seat, records in wanted:
             if (room_bytes := self._room_bytes()) <= 0:
                 break
@@ -52,11 +60,17 @@ class SpoutRereading:
         return _LOOK_S
 
     def _room_bytes(self) -> int:
-        """What is left of the room for retries: those that are held need no reading, so they make room when they are resolved."""
+        """What is left of the room for retries: those that are held need no reading, so they make
+        room when they are resolved.
+        """
         with self._changed:
-            return self._max_bytes - sum(seat.shard.held.held_bytes for seat in self._core.seats.values())
+            return self._max_bytes - sum(
+                seat.shard.held.held_bytes for seat in self._core.seats.values()
+            )
 
-    def _restock(self, seat: ShardSeat, found: Sequence[tuple[UnresolvedRecord, RecordRun | None]]) -> None:
+    def _restock(
+        self, seat: ShardSeat, found: Sequence[tuple[UnresolvedRecord, RecordRun | None]]
+    ) -> None:
         now_ms = self._now_ms()
         with self._changed:
             for record, run in found:
@@ -79,7 +93,7 @@ class SpoutRereading:
         ]
         reader = RetryReader(shard_id, retries, self._services)
         rows = RecordRun([], [], [], [])
-        for delivery in reader.read(RetryRoom(room_bytes)):
+        for delivery in reader.read(RetryByteBudget(room_bytes)):
             rows.extend(RecordRun(*RecordColumns.of(delivery.records).lists()))
         numbers = rows.sequences
         for record in records[: reader.done]:  # found in their order

@@ -1,8 +1,10 @@
-"""All shards of a spout: whose turn it is, how much may be pending, and what came of everything. Pure, as `tracked_shard` is.
+"""All shards of a spout: whose turn it is, how much may be pending, and what came of everything.
+Pure, as `tracked_shard` is.
 
-A shard stands in the rotation while it has a record to hand over; whose buffer is empty, or whose retry is not due yet, costs
-nothing until it has one. Each turn is one record. Where new records may not go out, because `max_pending` are pending, the
-shards with due retries go on in a rotation of their own.
+A shard stands in the rotation while it has a record to hand over; whose buffer is empty, or whose
+retry is not due yet, costs nothing until it has one. Each turn is one record. Where new records may
+not go out, because `max_pending` are pending, the shards with due retries go on in a rotation of
+their own.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
 
 class Limits(NamedTuple):
-    """`message_timeout_ms` None: emissions do not time out. `max_held_bytes`: payload kept for retries, in all.
+    """`message_timeout_ms` None: emissions do not time out. `max_held_bytes`: payload kept for
+    retries, in all.
 
     `max_records`: after so many, only their retries go out.
     """
@@ -37,9 +40,19 @@ class Limits(NamedTuple):
 
 
 class ShardSeat:
-    """A shard's place in the spout: its records, its counts, and where it stands in the rotations."""
+    """A shard's place in the spout: its records, its counts, and where it stands in the
+    rotations.
+    """
 
-    __slots__ = ("counts", "due_ms", "in_turn", "in_turn_for_retries", "is_dirty", "is_left", "shard")
+    __slots__ = (
+        "counts",
+        "due_ms",
+        "in_turn",
+        "in_turn_for_retries",
+        "is_dirty",
+        "is_left",
+        "shard",
+    )
 
     def __init__(self, shard: TrackedShard) -> None:
         self.shard = shard
@@ -52,17 +65,21 @@ class ShardSeat:
 
 
 Place = tuple[ShardSeat, "RecordRun", int, int]
-"""A record that was handed over: whose it is, its run, where it stands in that, and the number of the delivery."""
+"""A record that was handed over: whose it is, its run, where it stands in that, and the number of
+the delivery.
+"""
 
 
 class SpoutCore:
-    """Not safe from several threads at a time: the caller holds a lock. Times in ms of one clock that never goes back."""
+    """Not safe from several threads at a time: the caller holds a lock. Times in ms of one clock
+    that never goes back.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.seats: dict[str, ShardSeat] = {}
         self.past = ShardCounts()  # of shards that were laid down
         self.pending = 0
-        self._most_pending = limits.max_pending  # 0 as soon as no new record may go out at all
+        self._max_pending = limits.max_pending  # 0 as soon as no new record may go out at all
         self._max_unresolved = limits.max_unresolved_per_shard
         self._timeout_ms = limits.message_timeout_ms
         self._max_held_bytes = limits.max_held_bytes
@@ -74,7 +91,7 @@ class SpoutCore:
     @property
     def at_limit(self) -> bool:
         """No new records go out until some outcomes have come."""
-        return self.pending >= self._most_pending
+        return self.pending >= self._max_pending
 
     @property
     def is_full(self) -> bool:
@@ -82,8 +99,10 @@ class SpoutCore:
         return self._new_left == 0
 
     @property
-    def failed_in_vain(self) -> int:
-        """How many have failed, as long as none was acked; 0 from the first ack on. O(shards) until then."""
+    def failures_before_first_ack(self) -> int:
+        """How many have failed, as long as none was acked; 0 from the first ack on. O(shards) until
+        then.
+        """
         if self.past.acked or any(seat.counts.acked for seat in self.seats.values()):
             return 0
         return self.past.failed + sum(seat.counts.failed for seat in self.seats.values())
@@ -97,7 +116,8 @@ class SpoutCore:
         retry_is_due = bool(self._due) and self._due[0][0] <= now_ms
         return retry_is_due or bool(self._retry_turns if self.at_limit else self._turns)
 
-    # shards -------------------------------------------------------------------------------------------------------
+    # shards
+    # -------------------------------------------------------------------------------------------------------
     def add(self, shard: TrackedShard) -> ShardSeat:
         """Take a shard in. Raises ValueError for one that is there."""
         if shard.shard_id in self.seats:
@@ -123,14 +143,15 @@ class SpoutCore:
         seat.shard.refill()
         self._place(seat)
 
-    # handing over -------------------------------------------------------------------------------------------------
+    # handing over
+    # -------------------------------------------------------------------------------------------------
     def emit(self, now_ms: int) -> Place | None:
         """One record of the shard whose turn it is; None when none has any that may go out."""
         if self._due and self._due[0][0] <= now_ms:
             self._wake_due(now_ms)
         deadline_ms = None if self._timeout_ms is None else now_ms + self._timeout_ms
         turns = self._turns
-        if self.pending >= self._most_pending:
+        if self.pending >= self._max_pending:
             return self._emit_of(self._retry_turns, now_ms, deadline_ms, new=False)
         if not turns:
             return None
@@ -144,12 +165,16 @@ class SpoutCore:
         turns.rotate(-1)
         return seat, run, at, 1
 
-    def _emit_of(self, turns: deque[ShardSeat], now_ms: int, deadline_ms: int | None, *, new: bool) -> Place | None:
+    def _emit_of(
+        self, turns: deque[ShardSeat], now_ms: int, deadline_ms: int | None, *, new: bool
+    ) -> Place | None:
         """A retry or, where `new` allows it, a new record."""
         while turns:
             seat = turns.popleft()
             shard = seat.shard
-            handed = shard.emit(now_ms, deadline_ms, new=new and shard.unresolved < self._max_unresolved)
+            handed = shard.emit(
+                now_ms, deadline_ms, new=new and shard.unresolved < self._max_unresolved
+            )
             if new:
                 seat.in_turn = False
             else:
@@ -170,11 +195,14 @@ class SpoutCore:
         elif self._new_left is not None:
             self._new_left -= 1
             if not self._new_left:
-                self._most_pending = 0
+                self._max_pending = 0
 
-    # outcomes -----------------------------------------------------------------------------------------------------
+    # outcomes
+    # -----------------------------------------------------------------------------------------------------
     def ack(self, place: Place, now_ms: int) -> bool:
-        """Whether it counted: not for what was acked, or timed out and dead-lettered, before, nor of a shard laid down."""
+        """Whether it counted: not for what was acked, or timed out and dead-lettered, before, nor
+        of a shard laid down.
+        """
         seat, run, at, attempt = place
         if seat.is_left:
             return False
@@ -190,7 +218,9 @@ class SpoutCore:
         return True
 
     def ack_unheld(self, seat: ShardSeat, sequence: SequenceNumber, attempt: int) -> bool:
-        """A late ack by message id, which is one record's: a range that begins with that record is more, and comes again."""
+        """A late ack by message id, which is one record's: a range that begins with that record is
+        more, and comes again.
+        """
         if seat.is_left or seat.shard.begins_range(sequence):
             return False
         resolved = seat.shard.ack_node(sequence, attempt)
@@ -202,7 +232,15 @@ class SpoutCore:
         self._place(seat)
         return True
 
-    def fail(self, seat: ShardSeat, handed: Handed, now_ms: int, *, reason: str | None, retry: bool = True) -> Effect:
+    def fail(
+        self,
+        seat: ShardSeat,
+        handed: Handed,
+        now_ms: int,
+        *,
+        reason: str | None,
+        retry: bool = True,
+    ) -> Effect:
         """What came of it: QUEUED, EXHAUSTED, or that it did not count."""
         if seat.is_left:
             return Effect.UNKNOWN
@@ -225,7 +263,7 @@ class SpoutCore:
             if not shard.pending or (due_ms := shard.next_deadline_ms()) is None or due_ms > now_ms:
                 continue
             before = shard.pending
-            late = shard.expire(now_ms, most_held_bytes=self._held_bytes_per_shard)
+            late = shard.expire(now_ms, max_held_bytes=self._held_bytes_per_shard)
             self.pending += shard.pending - before
             seat.is_dirty = True
             seat.counts.timed_out += len(late)
@@ -235,11 +273,16 @@ class SpoutCore:
         return expired
 
     def next_deadline_ms(self) -> int | None:
-        """When the next pending record times out; None when none can. O(shards with pending records)."""
-        times = (seat.shard.next_deadline_ms() for seat in self.seats.values() if seat.shard.pending)
+        """When the next pending record times out; None when none can. O(shards with pending
+        records).
+        """
+        times = (
+            seat.shard.next_deadline_ms() for seat in self.seats.values() if seat.shard.pending
+        )
         return min((ms for ms in times if ms is not None), default=None)
 
-    # dead letters -------------------------------------------------------------------------------------------------
+    # dead letters
+    # -------------------------------------------------------------------------------------------------
     def letters(self) -> Iterator[tuple[ShardSeat, Letter]]:
         """What is to be dead-lettered now."""
         for seat in list(self.seats.values()):
@@ -259,11 +302,18 @@ class SpoutCore:
     def _held_bytes_per_shard(self) -> int:
         return self._max_held_bytes // max(1, len(self.seats))
 
-    # turns --------------------------------------------------------------------------------------------------------
+    # turns
+    # --------------------------------------------------------------------------------------------------------
     def _place(self, seat: ShardSeat) -> None:
-        """Into the rotation, at its end, if there is something new; and into the queue of those whose retry is to come."""
+        """Into the rotation, at its end, if there is something new; and into the queue of those
+        whose retry is to come.
+        """
         shard = seat.shard
-        if not seat.in_turn and shard.open is not None and shard.pending + shard.waiting < self._max_unresolved:
+        if (
+            not seat.in_turn
+            and shard.open is not None
+            and shard.pending + shard.waiting < self._max_unresolved
+        ):
             seat.in_turn = True
             self._turns.append(seat)
         if not shard.waiting:

@@ -1,4 +1,6 @@
-"""What a spout talks through: Kinesis, the state store, the clock, threads and chance. Tests and simulations bring their own."""
+"""What a spout talks through: Kinesis, the state store, the clock, threads and chance. Tests and
+simulations bring their own.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class SpoutServices:
-    """The connections of one spout, which closes them. `store` is bound to the application and the stream."""
+    """The connections of one spout, which closes them. `store` is bound to the application and the
+    stream.
+    """
 
     client: KinesisClient
     store: StateStore
@@ -40,7 +44,9 @@ class SpoutServices:
 
     @classmethod
     def connect(cls, config: SpoutConfig) -> SpoutServices:
-        """New ones. Starts the embedded ZooKeeper if the configuration names one that does not run."""
+        """New ones. Starts the embedded ZooKeeper if the configuration names one that
+        does not run.
+        """
         clock = SystemClock()
         client = KinesisClient(config.aws, config.stream_ref, clock=clock)
         return cls(client=client, store=open_store(config), clock=clock, rate=config.rate)
@@ -64,7 +70,9 @@ class SpoutServices:
 
 
 def open_store(config: SpoutConfig) -> StateStore:
-    """Where the configuration says that state is kept: nowhere but in memory without ZooKeeper. Not connected yet."""
+    """Where the configuration says that state is kept: nowhere but in memory without ZooKeeper. Not
+    connected yet.
+    """
     stream = config.stream_ref.name
     if config.zookeeper is None or config.application is None:
         return MemoryStateStore(application="nobody", stream=stream)

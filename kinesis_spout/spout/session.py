@@ -1,4 +1,6 @@
-"""A spout from its opening to its closing: the parts, the threads that drive them, and the lock around what they share."""
+"""A spout from its opening to its closing: the parts, the threads that drive them, and the lock
+around what they share.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class _Answer:
 
 
 class SpoutSession:
-    """All methods are safe from any thread; none of them waits for the network but `begin` and `end`."""
+    """All methods are safe from any thread; none of them waits for the network but `begin` and
+    `end`.
+    """
 
     def __init__(self, config: SpoutConfig, services: SpoutServices) -> None:
         self.error: Exception | None = None
@@ -76,7 +80,9 @@ class SpoutSession:
         self._config = config
         self._tracking = config.tracking
         self._scheme = config.scheme
-        self.is_plain = config.scheme is None and not self.hooks.any  # nobody is to be told, and nothing decoded
+        self.is_plain = (
+            config.scheme is None and not self.hooks.any
+        )  # nobody is to be told, and nothing decoded
         self._services = services
         self._clock = services.clock
         self._monotonic_s = services.clock.monotonic_s
@@ -108,7 +114,9 @@ class SpoutSession:
         return session
 
     def end(self) -> None:
-        """Stop the threads, write the letters that can be written, commit, close. Blocks; what fails of it is told in the log."""
+        """Stop the threads, write the letters that can be written, commit, close. Blocks; what
+        fails of it is told in the log.
+        """
         for name in ("fetch", "timeouts", "reread", "letters", "keep"):
             self._loops[name].stop()
         with self._stack:
@@ -119,9 +127,12 @@ class SpoutSession:
                 self._letters.step()
                 self._keeping.commit_last()
 
-    # handing over -------------------------------------------------------------------------------------------------
+    # handing over
+    # -------------------------------------------------------------------------------------------------
     def now_ms(self) -> int:
-        """Milliseconds since 1970 by the clock at the opening, and a clock that never goes back since then."""
+        """Milliseconds since 1970 by the clock at the opening, and a clock that never goes back
+        since then.
+        """
         return int(self._monotonic_s() * 1000.0 + self._offset_ms)
 
     def next_tuple(self) -> SpoutEmission | None:
@@ -169,7 +180,9 @@ class SpoutSession:
         return self.error is not None or self.has_ended or self.core.has_turn(self.now_ms())
 
     def wait(self, longest_s: float, until: Callable[[], bool]) -> float:
-        """Wait until `until` holds, which is looked at when something has changed, or a retry is due; how long, in seconds."""
+        """Wait until `until` holds, which is looked at when something has changed, or a retry is
+        due; how long, in seconds.
+        """
         if longest_s <= 0:
             return 0.0
         began_s = self._clock.monotonic_s()
@@ -187,7 +200,8 @@ class SpoutSession:
         with self._changed:
             self._changed.notify_all()
 
-    # outcomes -----------------------------------------------------------------------------------------------------
+    # outcomes
+    # -----------------------------------------------------------------------------------------------------
     def ack(self, emission: SpoutEmission) -> bool:
         """See `SpoutEmission.ack`."""
         now_ms = int(self._monotonic_s() * 1000.0 + self._offset_ms)
@@ -205,7 +219,9 @@ class SpoutSession:
         with self._changed:
             if self._is_over:
                 return False
-            effect = self.core.fail(seat, (run, at, attempt), self.now_ms(), reason=reason, retry=retry)
+            effect = self.core.fail(
+                seat, (run, at, attempt), self.now_ms(), reason=reason, retry=retry
+            )
             self._changed.notify_all()
         self._look_at_breaker()
         counted = effect in {Effect.QUEUED, Effect.EXHAUSTED}
@@ -227,22 +243,30 @@ class SpoutSession:
         seat, run, at, attempt = emission.place
         with self._changed:
             deadline_ms = None if timeout_s is None else self.now_ms() + round(timeout_s * 1000)
-            extended = self.core.seats.get(seat.shard.shard_id) is seat and seat.shard.extend(run, at, attempt, deadline_ms)
+            extended = self.core.seats.get(seat.shard.shard_id) is seat and seat.shard.extend(
+                run, at, attempt, deadline_ms
+            )
         self._wake("timeouts")
         return extended
 
     def tree(self, emission: SpoutEmission) -> TupleTree:
-        """See `SpoutEmission.tree`. It is given up with its emission: later than that nobody would listen to it."""
+        """See `SpoutEmission.tree`. It is given up with its emission: later than that nobody would
+        listen to it.
+        """
         timeout_ms = self._config.message_timeout_ms
         deadline_ms = None if timeout_ms is None else self.now_ms() + timeout_ms
-        return TupleTree(self._acker, emission.message_id, _Answer(emission), deadline_ms=deadline_ms)
+        return TupleTree(
+            self._acker, emission.message_id, _Answer(emission), deadline_ms=deadline_ms
+        )
 
     def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> SpoutEmission | None:
         """What a message id names, if its payload is in memory."""
         with self._changed:
             seat = self.core.seats.get(shard_id)
             handed = None if seat is None else seat.shard.find(sequence, attempt)
-            return None if seat is None or handed is None else SpoutEmission.of(self, (seat, *handed))
+            return (
+                None if seat is None or handed is None else SpoutEmission.of(self, (seat, *handed))
+            )
 
     def ack_unheld(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> bool:
         """A late ack of a record that waits for its retry, and whose payload is not in memory."""
@@ -260,7 +284,8 @@ class SpoutSession:
         with self._changed:
             return metrics_of(self.core, waits, self._keeping.catalog.service_now_ms())
 
-    # threads ------------------------------------------------------------------------------------------------------
+    # threads
+    # ------------------------------------------------------------------------------------------------------
     def _start_loops(self) -> None:
         steps = {
             "fetch": self._fetching.step,
@@ -277,7 +302,9 @@ class SpoutSession:
             loop.wake()
 
     def _stopped_by(self, error: Exception) -> None:
-        """A thread has ended: whoever asks for the next record gets the error. What is acked is still committed."""
+        """A thread has ended: whoever asks for the next record gets the error. What is acked is
+        still committed.
+        """
         with self._changed:
             is_first = self.error is None
             self.error = self.error or error
@@ -288,7 +315,9 @@ class SpoutSession:
             self.hooks.error(error)
 
     def _expire(self) -> float:
-        """Fail what is late, at its very deadline: anything emitted from now on is due later than what is waited for here."""
+        """Fail what is late, at its very deadline: anything emitted from now on is due later than
+        what is waited for here.
+        """
         with self._changed:
             expired = self.core.expire(self.now_ms())
             if expired:
@@ -303,15 +332,21 @@ class SpoutSession:
             times = (self.core.next_deadline_ms(), self._acker.next_deadline_ms())
         next_ms = min((ms for ms in times if ms is not None), default=None)
         longest_s = self._config.message_timeout_s or _NO_DEADLINE_S
-        return longest_s if next_ms is None else min(longest_s, max(0.0, (next_ms - self.now_ms()) / 1000))
+        return (
+            longest_s
+            if next_ms is None
+            else min(longest_s, max(0.0, (next_ms - self.now_ms()) / 1000))
+        )
 
     def _look_at_breaker(self) -> None:
         most = self._config.breaker_failures
         with self._changed:
-            failed = self.core.failed_in_vain
+            failed = self.core.failures_before_first_ack
         if most is not None and failed >= most and self.error is None:
             error = NothingAckedError(
-                f"{failed} records of stream {self.stream_name} failed and none was ever acked, so the spout has "
-                "stopped; mend what processes them, or set breaker_failures to None; no record is lost"
+                f"{failed} records of stream {self.stream_name} failed and none was ever acked, so "
+                "the spout has "
+                "stopped; mend what processes them, or set breaker_failures to None; no record is "
+                "lost"
             )
             self._stopped_by(error)

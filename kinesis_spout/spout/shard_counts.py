@@ -1,4 +1,6 @@
-"""What is counted of a shard, exactly, and how long its records took from their arrival to their ack."""
+"""What is counted of a shard, exactly, and how long its records took from their arrival to their
+ack.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,12 @@ LATENCY_BUCKETS = 32  # of 2 ** n ms each: up to 24 days
 
 @dataclass(slots=True)
 class ShardCounts:
-    """Counted since the shard was taken up. `emitted` counts every delivery, `retried` those after the first.
+    """Counted since the shard was taken up. `emitted` counts every delivery, `retried` those after
+    the first.
 
-    `timed_out` are among the `failed`. `latency[n]` counts acks of records that had arrived less than 2 ** n ms before, and not
-    less than 2 ** (n - 1); the service's clock and this machine's may differ, so what looks negative counts as 0.
+    `timed_out` are among the `failed`. `latency[n]` counts acks of records that had arrived less
+    than 2 ** n ms before, and not less than 2 ** (n - 1); the service's clock and this machine's
+    may differ, so what looks negative counts as 0.
     """
 
     emitted: int = 0
@@ -40,4 +44,6 @@ class ShardCounts:
         for each in fields(self):
             if each.name != "latency":
                 setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
-        self.latency = [ours + theirs for ours, theirs in zip(self.latency, other.latency, strict=True)]
+        self.latency = [
+            ours + theirs for ours, theirs in zip(self.latency, other.latency, strict=True)
+        ]

@@ -1,8 +1,10 @@
-"""One shard of the standalone spout: its records from the buffer to their outcomes. Pure: times are arguments, in ms since 1970.
+"""One shard of the standalone spout: its records from the buffer to their outcomes. Pure: times are
+arguments, in ms since 1970.
 
-New records go out in runs, whose acks cost next to nothing. The tracker learns of a run when it matters: its records are all
-acked and nothing before them is open, one of them fails or times out, or the shard's state is wanted. A run is registered only
-after those before it, stretches of acked records as one node each, so the tracker has every record in the shard's order.
+New records go out in runs, whose acks cost next to nothing. The tracker learns of a run when it
+matters: its records are all acked and nothing before them is open, one of them fails or times out,
+or the shard's state is wanted. A run is registered only after those before it, stretches of acked
+records as one node each, so the tracker has every record in the shard's order.
 
 A record that failed is kept in memory for its retry as long as there is room (`HeldRecords`).
 """
@@ -31,13 +33,23 @@ if TYPE_CHECKING:
 RETRIES_IN_A_ROW = 4  # then a new record has its turn: retries go first, but starve nothing
 
 Handed = tuple[RecordRun, int, int]
-"""A record that was handed over: its run, where it stands in that, and the number of the delivery."""
+"""A record that was handed over: its run, where it stands in that, and the number of the delivery.
+"""
 
 
 class TrackedShard:
-    """Not safe from several threads at a time: the caller holds a lock. `pages` None: only what is unresolved is left to do."""
+    """Not safe from several threads at a time: the caller holds a lock. `pages` None: only what is
+    unresolved is left to do.
+    """
 
-    def __init__(self, state: ShardState, *, retry_policy: RetryPolicy, random: Random, pages: PageSource | None) -> None:
+    def __init__(
+        self,
+        state: ShardState,
+        *,
+        retry_policy: RetryPolicy,
+        random: Random,
+        pages: PageSource | None,
+    ) -> None:
         self.tracker = InflightRecordTracker(state, retry_policy=retry_policy, random=random)
         self.shard_id = state.shard_id
         self.waiting = 0  # queued for their retry, or exhausted
@@ -50,10 +62,13 @@ class TrackedShard:
         self._recount()
         self._verified_ms = state.verified_until_ms
 
-    # what holds now -----------------------------------------------------------------------------------------------
+    # what holds now
+    # -----------------------------------------------------------------------------------------------
     @property
     def ended(self) -> bool:
-        """The shard's end was read, and every record before it has had an outcome: those that continue it may begin."""
+        """The shard's end was read, and every record before it has had an outcome: those that
+        continue it may begin.
+        """
         return self.tracker.read_position.is_end
 
     @property
@@ -70,14 +85,23 @@ class TrackedShard:
     def next_deadline_ms(self) -> int | None:
         """When the next pending record times out; None when none can. O(runs)."""
         times = [run.next_deadline_ms() for run in self._runs]
-        return min((ms for ms in [*times, self.tracker.next_deadline_ms] if ms is not None), default=None)
+        return min(
+            (ms for ms in [*times, self.tracker.next_deadline_ms] if ms is not None), default=None
+        )
 
-    # handing over -------------------------------------------------------------------------------------------------
+    # handing over
+    # -------------------------------------------------------------------------------------------------
     def emit(self, now_ms: int, deadline_ms: int | None, *, new: bool) -> Handed | None:
-        """The next record: a due retry first, but after a few of these a new one, where `new` allows it. None without any."""
+        """The next record: a due retry first, but after a few of these a new one, where `new`
+        allows it. None without any.
+        """
         run = self.open if new else None
         takes_turns = run is not None and self._retries_in_a_row >= RETRIES_IN_A_ROW
-        if self.waiting and not takes_turns and (handed := self._emit_retry(now_ms, deadline_ms)) is not None:
+        if (
+            self.waiting
+            and not takes_turns
+            and (handed := self._emit_retry(now_ms, deadline_ms)) is not None
+        ):
             self._retries_in_a_row += 1
             return handed
         self._retries_in_a_row = 0
@@ -94,13 +118,19 @@ class TrackedShard:
             self.refill()
         return at
 
-    def grant(self, most_unresolved: int) -> None:
-        """Let new records go out without another look at the rest, up to that limit, if no retry waits and none was the last."""
+    def grant(self, max_unresolved: int) -> None:
+        """Let new records go out without another look at the rest, up to that limit, if no retry
+        waits and none was the last.
+        """
         if self.open is not None and not self.waiting and not self._retries_in_a_row:
-            self.open.granted = min(self.open.size, self.open.emitted + most_unresolved - self.pending)
+            self.open.granted = min(
+                self.open.size, self.open.emitted + max_unresolved - self.pending
+            )
 
     def refill(self) -> None:
-        """Go on to the next records of the buffer, and over pages without any. Call it when a page may have come."""
+        """Go on to the next records of the buffer, and over pages without any. Call it when a page
+        may have come.
+        """
         if self.open is not None:
             return
         self.open = run = self.pages.next_run()
@@ -111,9 +141,12 @@ class TrackedShard:
             while self._runs:
                 self._register_first()
 
-    # outcomes -----------------------------------------------------------------------------------------------------
+    # outcomes
+    # -----------------------------------------------------------------------------------------------------
     def ack(self, run: RecordRun, at: int, attempt: int) -> int | None:
-        """How many fewer are pending: 1, or 0 when a late ack took the record from the queue. None: it did not count."""
+        """How many fewer are pending: 1, or 0 when a late ack took the record from the queue. None:
+        it did not count.
+        """
         if run.registered:
             return self.ack_node(run.sequence(at), attempt)
         states = run.states
@@ -137,9 +170,19 @@ class TrackedShard:
         return before - self.tracker.count(NodeState.PENDING)
 
     def fail(
-        self, run: RecordRun, at: int, attempt: int, now_ms: int, *, reason: str | None, retry: bool = True, keep: bool = True
+        self,
+        run: RecordRun,
+        at: int,
+        attempt: int,
+        now_ms: int,
+        *,
+        reason: str | None,
+        retry: bool = True,
+        keep: bool = True,
     ) -> Effect:
-        """Without `retry` it is exhausted at once. `keep`: there is room to keep its payload in memory."""
+        """Without `retry` it is exhausted at once. `keep`: there is room to keep its payload in
+        memory.
+        """
         if not run.registered:
             if run.states[at] == ACKED:
                 return Effect.UNKNOWN
@@ -151,26 +194,35 @@ class TrackedShard:
             self.held.drop(sequence)
         return effect
 
-    def expire(self, now_ms: int, *, most_held_bytes: int) -> list[Handed]:
-        """Fail what has got no outcome until its deadline; what that was, in the order of the deadlines.
+    def expire(self, now_ms: int, *, max_held_bytes: int) -> list[Handed]:
+        """Fail what has got no outcome until its deadline; what that was, in the order of the
+        deadlines.
 
         Of what is queued by it, as much is kept in memory as there is room for.
         """
-        due = [run for run in self._runs if (ms := run.next_deadline_ms()) is not None and ms <= now_ms]
+        due = [
+            run for run in self._runs if (ms := run.next_deadline_ms()) is not None and ms <= now_ms
+        ]
         if due:
             self._register_through(due[-1])
         expired = self.tracker.expire(now_ms)
         self._recount()
-        late = [(run, 0, one.attempt) for one in expired if (run := self.held.get(one.sequence)) is not None]
+        late = [
+            (run, 0, one.attempt)
+            for one in expired
+            if (run := self.held.get(one.sequence)) is not None
+        ]
         for one in reversed(expired):
-            if self.held.held_bytes <= most_held_bytes:
+            if self.held.held_bytes <= max_held_bytes:
                 break
             if self.tracker.queued(one.sequence) is not None:
                 self.held.drop(one.sequence)
         return late
 
     def extend(self, run: RecordRun, at: int, attempt: int, deadline_ms: int | None) -> bool:
-        """Let a pending record time out at another time (None: never). False when that attempt is not pending."""
+        """Let a pending record time out at another time (None: never). False when that attempt is
+        not pending.
+        """
         if not run.registered:
             if run.states[at] == ACKED:
                 return False
@@ -180,14 +232,21 @@ class TrackedShard:
     def find(self, sequence: SequenceNumber, attempt: int) -> Handed | None:
         """What a message id names, where its payload is in memory."""
         for run in self._runs:
-            if attempt == 1 and not sequence.sub and (at := run.index_of(sequence.sequence)) is not None:
+            if (
+                attempt == 1
+                and not sequence.sub
+                and (at := run.index_of(sequence.sequence)) is not None
+            ):
                 return run, at, 1
         held = self.held.get(sequence)
         return None if held is None or held.size > 1 else (held, 0, attempt)
 
     def begins_range(self, sequence: SequenceNumber) -> bool:
         """Whether the tracker knows the record as the first of several that have one outcome."""
-        known = (self.tracker.queued(sequence), *(one for one in self.tracker.exhausted if one.first == sequence))
+        known = (
+            self.tracker.queued(sequence),
+            *(one for one in self.tracker.exhausted if one.first == sequence),
+        )
         return any(one is not None and one.count > 1 for one in known)
 
     def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
@@ -195,7 +254,8 @@ class TrackedShard:
         self.held.restock(record, found, now_ms)
         self._recount()
 
-    # dead letters -------------------------------------------------------------------------------------------------
+    # dead letters
+    # -------------------------------------------------------------------------------------------------
     def dead_lettered(self, sequence: SequenceNumber) -> Effect:
         """The letter is written: the record counts as acked. Unknown when a late ack came first."""
         effect = self.tracker.dead_lettered(sequence)
@@ -203,13 +263,18 @@ class TrackedShard:
         self.held.drop(sequence)
         return effect
 
-    # the state ----------------------------------------------------------------------------------------------------
+    # the state
+    # ----------------------------------------------------------------------------------------------------
     def tip_ms(self) -> int | None:
-        """The service's time when the shard was at its tip, or its end, if all that was read is handed over; else None."""
+        """The service's time when the shard was at its tip, or its end, if all that was read is
+        handed over; else None.
+        """
         return self.pages.tip_ms if self.open is None else None
 
     def lag_ms(self, service_now_ms: int) -> int | None:
-        """How far what was handed over is behind the service's time, in ms of arrival time; 0 at the tip, None when unknown."""
+        """How far what was handed over is behind the service's time, in ms of arrival time; 0 at
+        the tip, None when unknown.
+        """
         if self.tip_ms() is not None:
             return 0
         if self._runs and self._runs[-1].emitted:
@@ -224,15 +289,20 @@ class TrackedShard:
         at_tip = not self.pending and self.tip_ms() is not None
         self._verify(self._oldest_pending_ms() if self.pending else self.tip_ms())
         state = self.tracker.snapshot()
-        all_told = state.read_position == self.tracker.read_position and not any(map(_is_first_delivery, state.unresolved))
+        all_told = state.read_position == self.tracker.read_position and not any(
+            map(_is_first_delivery, state.unresolved)
+        )
         if self.pages.is_at_end and not self._runs and not self.ended and all_told:
             self.tracker.reach_end()
             state = self.tracker.snapshot()
         return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
 
-    # how ----------------------------------------------------------------------------------------------------------
+    # how
+    # ----------------------------------------------------------------------------------------------------------
     def _verify(self, until_ms: int | None) -> None:
-        """Nothing that arrived until then can be missed by who goes on from the state: all of it was read and is told there."""
+        """Nothing that arrived until then can be missed by who goes on from the state: all of it
+        was read and is told there.
+        """
         if until_ms is not None:
             self._verified_ms = max(self._verified_ms or 0, until_ms)
 
@@ -255,7 +325,9 @@ class TrackedShard:
 
     def _recount(self) -> None:
         """The tracker has changed."""
-        self.waiting = self.tracker.count(NodeState.QUEUED) + self.tracker.count(NodeState.EXHAUSTED)
+        self.waiting = self.tracker.count(NodeState.QUEUED) + self.tracker.count(
+            NodeState.EXHAUSTED
+        )
         if self.waiting and self.open is not None:
             self.open.granted = 0
 
@@ -273,18 +345,24 @@ class TrackedShard:
             self._register_first()
 
     def _register_first(self) -> None:
-        """It leaves the line only when the tracker has all of it: what an interrupt stops half-way is an error the next time."""
+        """It leaves the line only when the tracker has all of it: what an interrupt stops half-way
+        is an error the next time.
+        """
         run = self._runs[0]
         for state, places in run.stretches():
             first, last = run.sequence(places[0]), run.sequence(places[-1])
             if state == ACKED:
-                self._verify(run.arrivals[places[-1]] if not self.tracker.count(NodeState.PENDING) else None)
+                self._verify(
+                    run.arrivals[places[-1]] if not self.tracker.count(NodeState.PENDING) else None
+                )
                 self.tracker.emit_span(first, last, len(places))
                 self.tracker.ack(first, 1)
                 continue
             for at in places:
                 sequence = run.sequence(at)
-                self.tracker.emit(sequence, deadline_ms=run.deadlines[at] if run.deadlines else None)
+                self.tracker.emit(
+                    sequence, deadline_ms=run.deadlines[at] if run.deadlines else None
+                )
                 self.held.hold(sequence, run.single(at))
         self._unacked -= run.unacked
         run.registered = True

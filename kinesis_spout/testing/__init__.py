@@ -1,4 +1,6 @@
-"""What users of kinesis-spout need to test their own jobs: a Kinesis in the process, with faults on demand."""
+"""What users of kinesis-spout need to test their own jobs: a Kinesis in the process, with faults on
+demand.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@
     |-- ServiceError        an answer of the service: an error code, a message, an HTTP status
     `-- TransportFaultError no answer: the connection is dropped (only a fault plan causes it)
 
-The codes and when each comes are those of the API reference (`Errors` of each operation, and `Common Errors`).
+The codes and when each comes are those of the API reference (`Errors` of each operation, and
+`Common Errors`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ class FakeKinesisError(Exception):
 
 
 class ServiceError(FakeKinesisError):
-    """An error answer: `code` as in the API reference, HTTP `status` 400 or, of the service's own faults, 500 and 503."""
+    """An error answer: `code` as in the API reference, HTTP `status` 400 or, of the service's own
+    faults, 500 and 503.
+    """
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(f"{code}: {message}")
@@ -25,10 +28,14 @@ class ServiceError(FakeKinesisError):
 
 
 class TransportFaultError(FakeKinesisError):
-    """The caller gets no answer. `processed` tells whether the service has done what was asked before the line went dead."""
+    """The caller gets no answer. `processed` tells whether the service has done what was asked
+    before the line went dead.
+    """
 
     def __init__(self, *, processed: bool) -> None:
-        super().__init__(f"connection dropped {'after' if processed else 'before'} the request was processed")
+        super().__init__(
+            f"connection dropped {'after' if processed else 'before'} the request was processed"
+        )
         self.processed = processed
 
 
@@ -56,5 +63,6 @@ def validation(field: str, value: object, rule: str) -> ServiceError:
     """What the service says of a member outside its documented bounds."""
     return ServiceError(
         "ValidationException",
-        f"1 validation error detected: Value {value!r} at '{field}' failed to satisfy constraint: {rule}",
+        f"1 validation error detected: Value {value!r} at '{field}' failed to satisfy constraint: "
+        f"{rule}",
     )

@@ -8,7 +8,9 @@ START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
 class ManualClock:
-    """A `kinesis_spout.clock.Clock` in simulated time: who sleeps moves it on at once. Any thread may use it."""
+    """A `kinesis_spout.clock.Clock` in simulated time: who sleeps moves it on at once. Any thread
+    may use it.
+    """
 
     def __init__(self, start_ms: int = START_MS) -> None:
         self._start_ms = start_ms

@@ -1,4 +1,5 @@
-"""Work that fans out from one emission: it is acked when all that was made of it is done, and failed when any of that fails.
+"""Work that fans out from one emission: it is acked when all that was made of it is done, and
+failed when any of that fails.
 
     with ThreadPoolExecutor() as pool:
         for emission in spout.emissions():
@@ -11,13 +12,15 @@
     part.ack(), smaller.fail("no such airport")               # or `with part:`
     both = anchored_to(part_of_one_tree, part_of_another)     # made of several: answered in all of their trees at once
 
-**The emission stands or falls as a whole.** When one part fails, or the tree is not complete by its deadline, the emission
-fails, and its record is emitted again as a whole: parts that were done before are done again. What the parts do has to bear
-this, as with any delivery at least once. What is still told of a tree that has failed is ignored; `ended` spares the work.
+**The emission stands or falls as a whole.** When one part fails, or the tree is not complete by its
+deadline, the emission fails, and its record is emitted again as a whole: parts that were done
+before are done again. What the parts do has to bear this, as with any delivery at least once. What
+is still told of a tree that has failed is ignored; `ended` spares the work.
 
-A part that is never answered keeps its emission pending until the deadline. An outcome is told once, by the thread that brought
-it about, after the acker's lock is released; what the spout raises comes out of that call (of a followed future: goes to where
-its library reports errors of callbacks). Handles stay in their process; futures of a process pool can be followed.
+A part that is never answered keeps its emission pending until the deadline. An outcome is told
+once, by the thread that brought it about, after the acker's lock is released; what the spout raises
+comes out of that call (of a followed future: goes to where its library reports errors of
+callbacks). Handles stay in their process; futures of a process pool can be followed.
 """
 
 from __future__ import annotations
@@ -54,16 +57,20 @@ class Outcomes(Protocol):
 
 
 class TrackedTuple:
-    """A part of one or more trees, to be answered exactly once by `ack` or `fail`. Any thread may call; nothing blocks.
+    """A part of one or more trees, to be answered exactly once by `ack` or `fail`. Any thread may
+    call; nothing blocks.
 
-    A second answer, and a child after the own answer, raise `IllegalAckerEventError` and change nothing. As a context manager it
-    acks itself at the end of the block unless it was answered before, and fails on an exception, which goes on.
+    A second answer, and a child after the own answer, raise `IllegalAckerEventError` and change
+    nothing. As a context manager it acks itself at the end of the block unless it was answered
+    before, and fails on an exception, which goes on.
     """
 
     __slots__ = ("_acker", "_answer", "_edges", "_made")
 
     def __init__(self, acker: Acker[TupleTree], edges: tuple[tuple[int, int], ...]) -> None:
-        """For `child` and `anchored_to`: `edges` are this tuple's roots, with the edge that is told of under each."""
+        """For `child` and `anchored_to`: `edges` are this tuple's roots, with the edge that is told
+        of under each.
+        """
         self._acker = acker
         self._edges = edges
         self._made = 0  # the XOR of the edges of what was made of this tuple, told with its own ack
@@ -80,13 +87,17 @@ class TrackedTuple:
         return TrackedTuple(acker, tuple([(root, edge) for root, _ in self._edges]))
 
     def unanchored(self) -> TrackedTuple:
-        """A tuple of the same make that no tree waits for, for code that answers whatever it is given."""
+        """A tuple of the same make that no tree waits for, for code that answers whatever it is
+        given.
+        """
         return TrackedTuple(self._acker, ())
 
     def follow(self, future: F) -> F:
-        """A child that is acked or failed as the future (of a thread pool or of asyncio) ends. Returns the future.
+        """A child that is acked or failed as the future (of a thread pool or of asyncio) ends.
+        Returns the future.
 
-        A future that raises or is cancelled fails the tree. Those of asyncio have to be given in the thread of their loop.
+        A future that raises or is cancelled fails the tree. Those of asyncio have to be given in
+        the thread of their loop.
         """
         child = self.child()
         future.add_done_callback(child._answer_as)  # noqa: SLF001  # of the same class
@@ -110,9 +121,11 @@ class TrackedTuple:
         tell(outcomes)
 
     def extend(self, deadline_ms: int | None) -> bool:
-        """Let the trees time out at `deadline_ms` instead (None: never) where that is later. False when all of them have ended.
+        """Let the trees time out at `deadline_ms` instead (None: never) where that is later. False
+        when all of them have ended.
 
-        This is the tree's own deadline; a spout that has another one for the emission has to be told itself.
+        This is the tree's own deadline; a spout that has another one for the emission has to be
+        told itself.
         """
         with self._acker.lock:
             extended = [self._acker.core.extend(root, deadline_ms) for root, _ in self._edges]
@@ -125,14 +138,21 @@ class TrackedTuple:
 
     @property
     def ended(self) -> bool:
-        """Whether no tree waits for this part any more: all have failed, timed out or are complete. It may still be answered."""
+        """Whether no tree waits for this part any more: all have failed, timed out or are complete.
+        It may still be answered.
+        """
         with self._acker.lock:
             return not any(root in self._acker.core for root, _ in self._edges)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if error is not None:
             self._fail_with(error)
         else:
@@ -153,43 +173,68 @@ class TrackedTuple:
             self.ack()
 
     def _fail_with(self, error: BaseException) -> None:
-        """Also where the own part was answered: what comes after the answer belongs to the tree as well."""
+        """Also where the own part was answered: what comes after the answer belongs to the tree as
+        well.
+        """
         with self._acker.lock:
-            outcomes = self._fail(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+            outcomes = self._fail(
+                f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            )
         tell(outcomes)
 
     def _ack(self) -> list[Outcome[TupleTree]]:
         self._answer = Ending.ACKED
         ack, made = self._acker.core.ack, self._made
-        return [outcome for root, edge in self._edges if (outcome := ack(root, edge ^ made)) is not None]
+        return [
+            outcome for root, edge in self._edges if (outcome := ack(root, edge ^ made)) is not None
+        ]
 
     def _fail(self, reason: str | None) -> list[Outcome[TupleTree]]:
         self._answer = Ending.FAILED
-        return [outcome for root, _ in self._edges if (outcome := self._acker.core.fail(root, reason)) is not None]
+        return [
+            outcome
+            for root, _ in self._edges
+            if (outcome := self._acker.core.fail(root, reason)) is not None
+        ]
 
     def _refuse(self, event: str) -> NoReturn:
         answer = "answered" if self._answer is None else self._answer.value
         raise IllegalAckerEventError(
-            f"a tuple of {self._names()} {event} after it was {answer}; answer each tuple once, when all that was made of it "
+            f"a tuple of {self._names()} {event} after it was {answer}; answer each tuple once, "
+            "when all that was made of it "
             "has a handle of its own"
         )
 
     def _names(self) -> str:
         """For an error, with the lock held. An acker does not know what an ended root stood for."""
         trees = [(root, self._acker.core.message_of(root)) for root, _ in self._edges]
-        names = [f"root {root}, which has ended," if tree is None else f"message {tree.message_id}" for root, tree in trees]
+        names = [
+            f"root {root}, which has ended," if tree is None else f"message {tree.message_id}"
+            for root, tree in trees
+        ]
         return " and ".join(names) or "no tree"
 
 
 class TupleTree(TrackedTuple):
-    """The first tuple of an emission's tree. It exists, and times out, from being made on: make it when the work begins."""
+    """The first tuple of an emission's tree. It exists, and times out, from being made on: make it
+    when the work begins.
+    """
 
     __slots__ = ("message_id", "outcomes", "root")
 
-    def __init__(self, acker: Acker[TupleTree], message_id: str, outcomes: Outcomes, *, deadline_ms: int | None = None) -> None:
-        """`outcomes` is told of the end of `message_id`; for the time-out someone has to call `fail_timed_out`.
+    def __init__(
+        self,
+        acker: Acker[TupleTree],
+        message_id: str,
+        outcomes: Outcomes,
+        *,
+        deadline_ms: int | None = None,
+    ) -> None:
+        """`outcomes` is told of the end of `message_id`; for the time-out someone has to call
+        `fail_timed_out`.
 
-        Spouts whose trees are to be joined by `anchored_to` share one acker; each tree tells its own `outcomes`.
+        Spouts whose trees are to be joined by `anchored_to` share one acker; each tree tells its
+        own `outcomes`.
         """
         self.message_id = message_id
         self.outcomes = outcomes
@@ -197,7 +242,9 @@ class TupleTree(TrackedTuple):
         super().__init__(acker, ((self.root, edge),))
 
     def withdraw(self) -> bool:
-        """End the tree without telling anybody: the emission was answered in another way. False when it has ended before."""
+        """End the tree without telling anybody: the emission was answered in another way. False
+        when it has ended before.
+        """
         return self._acker.withdraw(self.root)
 
     def _names(self) -> str:
@@ -205,16 +252,23 @@ class TupleTree(TrackedTuple):
 
 
 def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
-    """A part that was made of several, of one tree or of several: acked once, it is done in all of them; failed, all fail.
+    """A part that was made of several, of one tree or of several: acked once, it is done in all of
+    them; failed, all fail.
 
-    Parents that no tree waits for add nothing. Raises `IllegalAckerEventError`, and changes nothing, without parents, when one of
-    them was answered, or when they belong to different ackers.
+    Parents that no tree waits for add nothing. Raises `IllegalAckerEventError`, and changes
+    nothing, without parents, when one of them was answered, or when they belong to different
+    ackers.
     """
     if not parents:
-        raise IllegalAckerEventError("anchored_to was given no tuples; use unanchored for one that no tree waits for")
+        raise IllegalAckerEventError(
+            "anchored_to was given no tuples; use unanchored for one that no tree waits for"
+        )
     acker = parents[0]._acker  # noqa: SLF001  # of the same file
     if any(parent._acker is not acker for parent in parents):  # noqa: SLF001  # of the same file
-        raise IllegalAckerEventError("a tuple was anchored to trees of different ackers; give their spouts one acker in common")
+        raise IllegalAckerEventError(
+            "a tuple was anchored to trees of different ackers; give their spouts one acker in "
+            "common"
+        )
     edges: dict[int, int] = {}
     with acker.lock:
         for parent in parents:
@@ -229,7 +283,9 @@ def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
 
 
 def fail_timed_out(acker: Acker[TupleTree], now_ms: int) -> int:
-    """Fail the emissions of all trees whose deadline is `now_ms` or earlier; their number. See `Acker.next_deadline_ms`."""
+    """Fail the emissions of all trees whose deadline is `now_ms` or earlier; their number. See
+    `Acker.next_deadline_ms`.
+    """
     outcomes = acker.expire(now_ms)
     tell(outcomes)
     return len(outcomes)
@@ -254,4 +310,7 @@ def _tell_one(outcome: Outcome[TupleTree]) -> None:
     if outcome.ending is Ending.ACKED:
         tree.outcomes.ack(tree.message_id)
     else:
-        tree.outcomes.fail(tree.message_id, reason=_TIMED_OUT if outcome.ending is Ending.TIMED_OUT else outcome.reason)
+        tree.outcomes.fail(
+            tree.message_id,
+            reason=_TIMED_OUT if outcome.ending is Ending.TIMED_OUT else outcome.reason,
+        )

@@ -1,24 +1,29 @@
-"""Which tuple trees are complete, in constant memory per tree: Storm's idea, by XOR of random 64-bit ids.
+"""Which tuple trees are complete, in constant memory per tree: Storm's idea, by XOR of random
+64-bit ids.
 
-Each tuple of a tree is an *edge*, a random id. The *root* stands for the whole tree, and for the message that it was made of.
-An edge is told of twice: by whoever made the tuple, and by whoever is done with it. All that is told goes into one number
-per root by XOR, so an edge that was told of twice is gone from it, in whatever order that came. Three kinds of telling:
+Each tuple of a tree is an *edge*, a random id. The *root* stands for the whole tree, and for the
+message that it was made of. An edge is told of twice: by whoever made the tuple, and by whoever is
+done with it. All that is told goes into one number per root by XOR, so an edge that was told of
+twice is gone from it, in whatever order that came. Three kinds of telling:
 
     init(root, message, edges)   the message became these tuples: the XOR of their edges
     ack(root, value)             a tuple is done: its edge XOR the edges of the tuples that were made of it
     fail(root)                   a tuple cannot be done: the tree fails as a whole
 
-Why zero means complete: as long as a tuple is outstanding, some edge was told of only once. The making of a tuple is told in
-the ack of the tuple it was made of, so an ack that overtakes others brings an edge along that only these, and in the end the
-init, can cancel. (A count of tuples would be zero too early then.) By accident the XOR of outstanding edges is zero with a
-probability of 2**-64 at each ack: at a billion acks a second, once in some 585 years. More is not asked of edges: two that are
-alike do no harm unless they are all that is outstanding. Only zero itself, which would be no edge at all, is never given out.
-Each ack has to be told exactly once: what is told twice is cancelled.
+Why zero means complete: as long as a tuple is outstanding, some edge was told of only once. The
+making of a tuple is told in the ack of the tuple it was made of, so an ack that overtakes others
+brings an edge along that only these, and in the end the init, can cancel. (A count of tuples would
+be zero too early then.) By accident the XOR of outstanding edges is zero with a probability of
+2**-64 at each ack: at a billion acks a second, once in some 585 years. More is not asked of edges:
+two that are alike do no harm unless they are all that is outstanding. Only zero itself, which would
+be no edge at all, is never given out. Each ack has to be told exactly once: what is told twice is
+cancelled.
 
-Early or late? An ack before the init and one after the end look the same: there is no init. So the roots are issued here,
-counting up, and there is an entry from the issue until the end: what comes for a root that was issued and has no entry is late,
-and leaves nothing behind. The count begins at random, so that a root of another acker, or of an earlier process, is (almost
-surely) not taken for one of these.
+Early or late? An ack before the init and one after the end look the same: there is no init. So the
+roots are issued here, counting up, and there is an entry from the issue until the end: what comes
+for a root that was issued and has no entry is late, and leaves nothing behind. The count begins at
+random, so that a root of another acker, or of an earlier process, is (almost surely) not taken for
+one of these.
 """
 
 from __future__ import annotations
@@ -65,19 +70,25 @@ class _Root(Generic[M]):
 
     def __init__(self, deadline_ms: int | None) -> None:
         self.value = 0
-        self.init: tuple[M] | None = None  # the message, in a tuple because it may be anything, None included
+        self.init: tuple[M] | None = (
+            None  # the message, in a tuple because it may be anything, None included
+        )
         self.deadline_ms = deadline_ms
-        self.asked: tuple[int | None] | None = None  # the latest deadline that was asked for before the init
+        self.asked: tuple[int | None] | None = (
+            None  # the latest deadline that was asked for before the init
+        )
         self.failed = False
         self.reason: str | None = None
 
 
-class AckerCore(Generic[M]):
-    """The acker's rules. Not safe for threads, never blocks; `kinesis_spout.tuple_tree.acker.Acker` adds the lock.
+class XorLedger(Generic[M]):
+    """The acker's rules. Not safe for threads, never blocks; `kinesis_spout.tuple_tree.acker.Acker`
+    adds the lock.
 
-    All that may end a root returns its outcome, or None when it goes on or has ended before. Times are milliseconds of any clock,
-    the same in all calls. Init, ack and fail cost O(1), plus O(log n) at worst for a deadline; memory follows the number of roots
-    between issue and end, whatever the size of their trees.
+    All that may end a root returns its outcome, or None when it goes on or has ended before. Times
+    are milliseconds of any clock, the same in all calls. Init, ack and fail cost O(1), plus O(log
+    n) at worst for a deadline; memory follows the number of roots between issue and end, whatever
+    the size of their trees.
     """
 
     def __init__(self, random: Random) -> None:
@@ -104,7 +115,9 @@ class AckerCore(Generic[M]):
         return None if entry is None or entry.init is None else entry.init[0]
 
     def issue(self, *, deadline_ms: int | None = None) -> int:
-        """A root that was never used before. Without an init by `deadline_ms` it is forgotten (None: never)."""
+        """A root that was never used before. Without an init by `deadline_ms` it is forgotten
+        (None: never).
+        """
         root = self._next_root
         self._next_root += 1
         self._roots[root] = _Root(deadline_ms)
@@ -118,18 +131,23 @@ class AckerCore(Generic[M]):
             pass
         return edge
 
-    def init(self, root: int, message_id: M, edges: int, *, deadline_ms: int | None = None) -> Outcome[M] | None:
-        """Begin: `edges` is the XOR of the message's first tuples, `deadline_ms` when the root times out (None: never).
+    def init(
+        self, root: int, message_id: M, edges: int, *, deadline_ms: int | None = None
+    ) -> Outcome[M] | None:
+        """Begin: `edges` is the XOR of the message's first tuples, `deadline_ms` when the root
+        times out (None: never).
 
-        Acks and fails of the root may have come before. Without edges there is nothing to wait for: acked. Raises
-        `IllegalAckerEventError` for a second init, and for one that comes after the root was forgotten or withdrawn.
+        Acks and fails of the root may have come before. Without edges there is nothing to wait for:
+        acked. Raises `IllegalAckerEventError` for a second init, and for one that comes after the
+        root was forgotten or withdrawn.
         """
         _check(root, edges)
         entry = self._roots.get(root)
         if entry is None or entry.init is not None:
             self._check_issued(root)
             raise IllegalAckerEventError(
-                f"root {root} was given an init, but has had one already or has ended; issue a root of its own for each message"
+                f"root {root} was given an init, but has had one already or has ended; issue a "
+                "root of its own for each message"
             )
         entry.init = (message_id,)
         if entry.asked is not None and _later(entry.asked[0], deadline_ms):
@@ -148,7 +166,9 @@ class AckerCore(Generic[M]):
         return root, edge
 
     def ack(self, root: int, value: int) -> Outcome[M] | None:
-        """A tuple is done: `value` is its edge XOR the edges of the tuples that were made of it under this root."""
+        """A tuple is done: `value` is its edge XOR the edges of the tuples that were made of it
+        under this root.
+        """
         entry = self._roots.get(root)
         if entry is None:
             self._late(root)
@@ -171,7 +191,8 @@ class AckerCore(Generic[M]):
         return None if entry.init is None else self._end(root, entry, entry.init, Ending.FAILED)
 
     def extend(self, root: int, deadline_ms: int | None) -> bool:
-        """Let the root time out at `deadline_ms` instead (None: never); an earlier one than it has changes nothing.
+        """Let the root time out at `deadline_ms` instead (None: never); an earlier one than it has
+        changes nothing.
 
         Before the init too. False when the root has ended.
         """
@@ -186,7 +207,9 @@ class AckerCore(Generic[M]):
         return True
 
     def withdraw(self, root: int) -> bool:
-        """End the root without an outcome: its message has been answered in another way. False when it has ended already."""
+        """End the root without an outcome: its message has been answered in another way. False when
+        it has ended already.
+        """
         entry = self._roots.get(root)
         if entry is None:
             self._check_issued(root)
@@ -233,7 +256,8 @@ class AckerCore(Generic[M]):
     def _check_issued(self, root: int) -> None:
         if not self._first_root <= root < self._next_root:
             raise IllegalAckerEventError(
-                f"root {root} was never issued by this acker; take roots from the acker they are told to"
+                f"root {root} was never issued by this acker; take roots from the acker they are "
+                "told to"
             )
 
 
@@ -244,5 +268,6 @@ def _later(deadline_ms: int | None, than_ms: int | None) -> bool:
 def _check(root: int, value: int) -> None:
     if value >> _EDGE_BITS:
         raise IllegalAckerEventError(
-            f"root {root} was told of {value:#x}, which is no XOR of edges: these have {_EDGE_BITS} bits"
+            f"root {root} was told of {value:#x}, which is no XOR of edges: these have "
+            f"{_EDGE_BITS} bits"
         )

@@ -1,4 +1,6 @@
-"""The acker: follows what is derived from each record to the sinks. `operators` tells how it is used."""
+"""The acker: follows what is derived from each record to the sinks. `operators` tells how it is
+used.
+"""
 
 from spark_job.acker.operators import (
     ANCHOR,

@@ -1,6 +1,8 @@
-"""Connected components of a graph, by joins only, in a handful of rounds whatever the components' diameters.
+"""Connected components of a graph, by joins only, in a handful of rounds whatever the components'
+diameters.
 
-The alternating large-star and small-star of Kiveris and others ("Connected Components in MapReduce and Beyond", 2014).
+The alternating large-star and small-star of Kiveris and others ("Connected Components in MapReduce
+and Beyond", 2014).
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ NODE, LABEL = "node", "label"
 
 
 def component_labels(edges: DataFrame, cut: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """For each node of an edge (columns a and b, BIGINT, in any direction, also several times): its component's least node.
+    """For each node of an edge (columns a and b, BIGINT, in any direction, also several times): its
+    component's least node.
 
-    Columns node and label, one row a node. `cut` gives a frame that is computed once. Blocks on a job for each round.
+    Columns node and label, one row a node. `cut` gives a frame that is computed once. Blocks on a
+    job for each round.
     """
     edges = cut(edges.where("a != b").distinct())
     before = _fingerprint(edges)
@@ -38,13 +42,24 @@ def _large_star(edges: DataFrame) -> DataFrame:
     """Every greater neighbour of a node is joined to the least of the node and its neighbours."""
     both = edges.select("a", "b").union(edges.select("b", "a"))
     least = both.groupBy("a").agg(F.least(F.min("b"), F.col("a")).alias("least"))
-    return both.where("b > a").join(least, "a").select(F.col("b").alias("a"), F.col("least").alias("b")).distinct()
+    return (
+        both.where("b > a")
+        .join(least, "a")
+        .select(F.col("b").alias("a"), F.col("least").alias("b"))
+        .distinct()
+    )
 
 
 def _small_star(edges: DataFrame) -> DataFrame:
-    """A node and its lesser neighbours are joined to the least of them. Every edge leads from the greater to the lesser node."""
+    """A node and its lesser neighbours are joined to the least of them. Every edge leads from the
+    greater to the lesser node.
+    """
     least = edges.groupBy("a").agg(F.min("b").alias("least"))
-    neighbours = edges.join(least, "a").where("b != least").select(F.col("b").alias("a"), F.col("least").alias("b"))
+    neighbours = (
+        edges.join(least, "a")
+        .where("b != least")
+        .select(F.col("b").alias("a"), F.col("least").alias("b"))
+    )
     return least.select("a", F.col("least").alias("b")).union(neighbours).distinct()
 
 

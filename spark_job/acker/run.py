@@ -1,4 +1,6 @@
-"""What the acker remembers of one running batch: where anchors came from, and where they went on purpose."""
+"""What the acker remembers of one running batch: where anchors came from, and where they went on
+purpose.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class AckerError(KinesisError):
-    """The acker was used in a way in which it can answer for nothing, or the sinks did not get what was checked.
+    """The acker was used in a way in which it can answer for nothing, or the sinks did not get what
+    was checked.
 
     The batch fails: nothing of it is acked.
     """
@@ -39,7 +42,8 @@ class AckerRun:
     """Of one batch, in the one thread that runs its function."""
 
     def __init__(self) -> None:
-        # Tokens need to be the same within a run only. New ones in each run make an unlucky sum a matter of one run, too.
+        # Tokens need to be the same within a run only. New ones in each run make an unlucky sum a
+        # matter of one run, too.
         self.seed = uuid.uuid4().hex
         self.anchored: list[int] = []
         self.drops: list[DataFrame] = []
@@ -54,15 +58,21 @@ class AckerRun:
         return self._site
 
     def repeatable(self, frame: DataFrame) -> DataFrame:
-        """The frame; kept, if it could have other rows when Spark evaluates it a second time (it has `rand()`, say)."""
+        """The frame; kept, if it could have other rows when Spark evaluates it a second time (it
+        has `rand()`, say).
+        """
         if not is_deterministic(frame):
             self.keep(frame)
         return frame
 
     def sources(self, batch: TrackedBatch) -> list[DataFrame]:
-        """The roots that must arrive: each record's `messageId` and whole tokens, once for each call of `anchor`."""
+        """The roots that must arrive: each record's `messageId` and whole tokens, once for each
+        call of `anchor`.
+        """
         return [
-            batch.df.select("messageId", source_anchor(F.col("messageId"), self.seed, site).alias(ANCHOR))
+            batch.df.select(
+                "messageId", source_anchor(F.col("messageId"), self.seed, site).alias(ANCHOR)
+            )
             for site in self.anchored
         ]
 
@@ -73,7 +83,9 @@ class AckerRun:
             self._kept.append(frame.persist())
 
     def cut(self, frame: DataFrame) -> DataFrame:
-        """The frame, computed once, without its history: for one that is used several times, and so are those made of it."""
+        """The frame, computed once, without its history: for one that is used several times, and so
+        are those made of it.
+        """
         self._cut.append(frame.localCheckpoint(eager=False))
         return self._cut[-1]
 
@@ -86,11 +98,14 @@ class AckerRun:
             plan.rdd().unpersist(False)  # noqa: FBT003  # Java has no names for arguments
 
     def at_end(self, error: BaseException | None) -> None:
-        """Raise `AckerError` if the batch's function has come to its end with anchors that nobody asked after."""
+        """Raise `AckerError` if the batch's function has come to its end with anchors that nobody
+        asked after.
+        """
         self.release()
         if error is None and not self.settled:
             raise AckerError(
-                "the batch's rows were anchored, but settle(...) was not called, so nobody knows what became of them; "
+                "the batch's rows were anchored, but settle(...) was not called, so nobody knows "
+                "what became of them; "
                 "call acker.settle((frame, write), ...) with all sinks at the end of the function"
             )
 
@@ -99,10 +114,15 @@ _RUNS: WeakKeyDictionary[TrackedBatch, AckerRun] = WeakKeyDictionary()
 
 
 def current_run(*, operator: str) -> AckerRun:
-    """What the acker knows of the batch that runs in this thread, of which something must have been anchored."""
+    """What the acker knows of the batch that runs in this thread, of which something must have been
+    anchored.
+    """
     run = _RUNS.get(current_batch())
     if run is None:
-        raise AckerError(f"acker.{operator}(...) was called before acker.anchor(batch); anchor the batch's frame first")
+        raise AckerError(
+            f"acker.{operator}(...) was called before acker.anchor(batch); anchor the batch's "
+            "frame first"
+        )
     return _unsettled(run, operator)
 
 
@@ -120,18 +140,23 @@ def check_anchored(frame: DataFrame, place: str) -> None:
     count = frame.columns.count(ANCHOR)
     if count == 0:
         raise AckerError(
-            f"{place} has lost the column {ANCHOR}, by which its rows are followed; keep it in select(...), "
-            "group with acker.merge(...), or say acker.unanchored(...) where rows need not be followed"
+            f"{place} has lost the column {ANCHOR}, by which its rows are followed; keep it in "
+            "select(...), "
+            "group with acker.merge(...), or say acker.unanchored(...) where rows need not be "
+            "followed"
         )
     if count > 1:
         raise AckerError(
             f"{place} has {count} columns {ANCHOR}: two anchored frames were joined; "
-            f"join with acker.unanchored(frame).drop('{ANCHOR}') on the side that need not be followed, or use acker.merge(...)"
+            f"join with acker.unanchored(frame).drop('{ANCHOR}') on the side that need not be "
+            "followed, or use acker.merge(...)"
         )
 
 
 def is_deterministic(frame: DataFrame) -> bool:
-    """Whether the frame's expressions give the same each time, as far as Spark knows. What is kept already does."""
+    """Whether the frame's expressions give the same each time, as far as Spark knows. What is kept
+    already does.
+    """
     plan: Any = frame._jdf.queryExecution().withCachedData()  # noqa: SLF001  # Spark tells it in the JVM only
     return bool(plan.deterministic())
 
@@ -139,7 +164,8 @@ def is_deterministic(frame: DataFrame) -> bool:
 def _unsettled(run: AckerRun, operator: str) -> AckerRun:
     if run.settled:
         raise AckerError(
-            f"acker.{operator}(...) was called after settle(...), which has checked all sinks together; "
+            f"acker.{operator}(...) was called after settle(...), which has checked all sinks "
+            "together; "
             "give all sinks to one call of settle at the end"
         )
     return run

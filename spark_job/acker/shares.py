@@ -1,16 +1,20 @@
-"""The arithmetic of the acker, as Spark expressions: tokens, the shares that they are split into, and their sums.
+"""The arithmetic of the acker, as Spark expressions: tokens, the shares that they are split into,
+and their sums.
 
-A row's anchor is `struct<root, x, s>`: the root it stands for, and its share of the root's two tokens, one taken apart by XOR
-and one by sum mod 2^64. The shares of all rows of a root, combined, give its tokens again, whatever way they went. XOR alone
-would not see a row that is there three times; a sum alone needs no luck to be right either, but both cost little.
+A row's anchor is `struct<root, x, s>`: the root it stands for, and its share of the root's two
+tokens, one taken apart by XOR and one by sum mod 2^64. The shares of all rows of a root, combined,
+give its tokens again, whatever way they went. XOR alone would not see a row that is there three
+times; a sum alone needs no luck to be right either, but both cost little.
 
-A share is split into n by a chain of hashes h(1) .. h(n-1) of (share, site, place): child i gets h(i) - h(i+1), the first one the
-share itself in the place of h(0), the last one 0 in that of h(n). All but the ends cancels out, so the children add up to the
-share without any of them knowing the others; and a sum over children that are there m(i) times adds up only if all m(i) are 1,
-as the hashes are as good as random. Everything is derived, so a stage that Spark computes again gives the same shares.
+A share is split into n by a chain of hashes h(1) .. h(n-1) of (share, site, place): child i gets
+h(i) - h(i+1), the first one the share itself in the place of h(0), the last one 0 in that of h(n).
+All but the ends cancels out, so the children add up to the share without any of them knowing the
+others; and a sum over children that are there m(i) times adds up only if all m(i) are 1, as the
+hashes are as good as random. Everything is derived, so a stage that Spark computes again gives the
+same shares.
 
-The sum is kept in halves of 32 bits: Spark's own sum and subtraction raise an error where they overflow (ANSI mode). That is
-good for 2^31 rows a batch.
+The sum is kept in halves of 32 bits: Spark's own sum and subtraction raise an error where they
+overflow (ANSI mode). That is good for 2^31 rows a batch.
 """
 
 from __future__ import annotations
@@ -37,7 +41,9 @@ _MINUEND, _SUBTRAHEND = "_acker_minuend", "_acker_subtrahend"
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The combined shares of some rows, as unsigned numbers of 64 bits, and how many rows they were."""
+    """The combined shares of some rows, as unsigned numbers of 64 bits, and how many rows they
+    were.
+    """
 
     rows: int
     x: int
@@ -60,17 +66,24 @@ NOTHING = Total(0, 0, 0)
 
 
 def source_anchor(message_id: Column, seed: str, site: int) -> Column:
-    """The whole tokens of a root, as its source row has them. The root is the same at every site; its tokens are not."""
+    """The whole tokens of a root, as its source row has them. The root is the same at every site;
+    its tokens are not.
+    """
     root = F.xxhash64(F.lit(seed), message_id)
-    return _anchor(root, F.xxhash64(root, F.lit(site), F.lit(X)), F.xxhash64(root, F.lit(site), F.lit(S)))
+    return _anchor(
+        root, F.xxhash64(root, F.lit(site), F.lit(X)), F.xxhash64(root, F.lit(site), F.lit(S))
+    )
 
 
 def with_child_anchors(frame: DataFrame, site: int, place: Column, count: Column) -> DataFrame:
-    """The frame with the anchor of each row replaced by that of child number `place` (from 0) of `count`. NULL stays NULL."""
+    """The frame with the anchor of each row replaced by that of child number `place` (from 0) of
+    `count`. NULL stays NULL.
+    """
     parent = F.col(ANCHOR)
     first, last = place == 0, place + 1 == count
-    # The hashes for s are those of another site, or an x that equals its s would have the same. The two numbers to be
-    # subtracted are columns of their own, as each is needed twice and Spark would hash twice.
+    # The hashes for s are those of another site, or an x that equals its s would have the same. The
+    # two numbers to be subtracted are columns of their own, as each is needed twice and Spark would
+    # hash twice.
     staged = frame.withColumns(
         {
             _MINUEND: _end_or_hash(first, parent[S], parent[S], -site, place),
@@ -80,7 +93,9 @@ def with_child_anchors(frame: DataFrame, site: int, place: Column, count: Column
     x = _end_or_hash(first, parent[X], parent[X], site, place).bitwiseXOR(
         _end_or_hash(last, F.lit(0), parent[X], site, place + 1)
     )
-    child = F.when(parent.isNotNull(), _anchor(parent[ROOT], x, _minus(F.col(_MINUEND), F.col(_SUBTRAHEND))))
+    child = F.when(
+        parent.isNotNull(), _anchor(parent[ROOT], x, _minus(F.col(_MINUEND), F.col(_SUBTRAHEND)))
+    )
     return staged.withColumn(ANCHOR, child).drop(_MINUEND, _SUBTRAHEND)
 
 
@@ -95,7 +110,9 @@ def anchors(frame: DataFrame) -> DataFrame:
 
 
 def sums(x: str, s: str) -> dict[str, Column]:
-    """Aggregates that combine shares, by name: what `Total.of` and `group_anchor` take. XOR and sums of no rows are NULL."""
+    """Aggregates that combine shares, by name: what `Total.of` and `group_anchor` take. XOR and
+    sums of no rows are NULL.
+    """
     return {
         _COUNT: F.count(F.lit(1)),
         _XOR: F.bit_xor(x),
@@ -121,8 +138,13 @@ def total_s() -> Column:
 
 
 def group_anchor(site: int) -> Column:
-    """The anchor of a merged row with the columns of `sums`: it stands for a root of its own, whose tokens are the sums."""
-    return F.when(total_x().isNotNull(), _anchor(F.xxhash64(F.lit(site), total_x(), total_s()), total_x(), total_s()))
+    """The anchor of a merged row with the columns of `sums`: it stands for a root of its own, whose
+    tokens are the sums.
+    """
+    return F.when(
+        total_x().isNotNull(),
+        _anchor(F.xxhash64(F.lit(site), total_x(), total_s()), total_x(), total_s()),
+    )
 
 
 def _anchor(root: Column, x: Column, s: Column) -> Column:
@@ -136,5 +158,9 @@ def _end_or_hash(is_end: Column, end: Column, share: Column, site: int, place: C
 def _minus(left: Column, right: Column) -> Column:
     """`left - right` mod 2^64, without overflow."""
     low = left.bitwiseAND(_LOW) - right.bitwiseAND(_LOW)
-    high = F.shiftrightunsigned(left, _HALF) - F.shiftrightunsigned(right, _HALF) + F.shiftright(low, _HALF)
+    high = (
+        F.shiftrightunsigned(left, _HALF)
+        - F.shiftrightunsigned(right, _HALF)
+        + F.shiftright(low, _HALF)
+    )
     return F.shiftleft(high, _HALF).bitwiseOR(low.bitwiseAND(_LOW))

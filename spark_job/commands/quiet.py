@@ -1,7 +1,8 @@
-"""Keeps Spark's noise off the screen: the process's stderr (and stdout) go to a log file, ours keep the screen.
+"""Keeps Spark's noise off the screen: the process's stderr (and stdout) go to a log file, ours keep
+the screen.
 
-The JVM and the Python workers inherit file descriptors, so they are redirected there and not in `sys`; it must happen
-before the JVM starts.
+The JVM and the Python workers inherit file descriptors, so they are redirected there and not in
+`sys`; it must happen before the JVM starts.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ class Screen:
 
 @contextmanager
 def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[Screen]:
-    """Inside, whatever this process and its children write to stderr goes to `log_file`, and stdout too unless it is kept.
+    """Inside, whatever this process and its children write to stderr goes to `log_file`, and stdout
+    too unless it is kept.
 
-    Appends to the file and creates its folder. Not for use from several threads: descriptors are the process's.
-    Raises `CliError` when the file cannot be written.
+    Appends to the file and creates its folder. Not for use from several threads: descriptors are
+    the process's. Raises `CliError` when the file cannot be written.
     """
     redirected = (STDERR,) if keep_stdout else (STDERR, STDOUT)
     with ExitStack() as stack:
@@ -43,9 +45,15 @@ def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[Screen]:
             log_file.parent.mkdir(parents=True, exist_ok=True)
             log = stack.enter_context(log_file.open("ab", buffering=0))
         except OSError as exc:
-            raise CliError(f"the log file {log_file} cannot be written: {exc.strerror}; give another with --log-file") from exc
+            raise CliError(
+                f"the log file {log_file} cannot be written: {exc.strerror}; give another with "
+                "--log-file"
+            ) from exc
         _flush()
-        screen = Screen(stdout=stack.enter_context(_copy_of(STDOUT)), stderr=stack.enter_context(_copy_of(STDERR)))
+        screen = Screen(
+            stdout=stack.enter_context(_copy_of(STDOUT)),
+            stderr=stack.enter_context(_copy_of(STDERR)),
+        )
         for descriptor in redirected:
             stack.callback(_restore, descriptor, os.dup(descriptor))
             os.dup2(log.fileno(), descriptor)

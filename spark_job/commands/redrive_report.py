@@ -60,13 +60,18 @@ def show_found(console: Console, found: Found) -> None:
 
 def notes(found: Found) -> list[str]:
     """A line for whatever the table does not hold."""
-    lines = [f"{found.to_put:,} dead letters to put"] if found.to_put else ["no dead letters to put"]
+    lines = (
+        [f"{found.to_put:,} dead letters to put"] if found.to_put else ["no dead letters to put"]
+    )
     if found.more_reasons:
         lines.insert(0, f"and {found.more_reasons:,} more reasons")
     if found.put_before:
         lines.append(f"{found.put_before:,} were put before")
     if found.without_payload:
-        lines.append(f"{found.without_payload:,} have no payload (their records were past the stream's retention) and are left")
+        lines.append(
+            f"{found.without_payload:,} have no payload (their records were past the stream's "
+            "retention) and are left"
+        )
     if found.unreadable:
         lines.append(f"{found.unreadable:,} rows in the files are no dead letters")
     return lines
@@ -83,7 +88,9 @@ def _reason_as_json(count: ReasonCount) -> dict[str, object]:
 
 
 def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
 
 
 def _minute(moment: datetime | None) -> str:

@@ -30,17 +30,27 @@ STREAM, WRITE = "The stream", "What is done with it"
 def run(
     ctx: typer.Context,
     *,
-    stream: Annotated[str | None, typer.Option(help="Name of the stream.", rich_help_panel=STREAM)] = None,
+    stream: Annotated[
+        str | None, typer.Option(help="Name of the stream.", rich_help_panel=STREAM)
+    ] = None,
     application: Annotated[
-        str | None, typer.Option(help="Name under which the checkpoints are kept.", rich_help_panel=STREAM)
+        str | None,
+        typer.Option(help="Name under which the checkpoints are kept.", rich_help_panel=STREAM),
     ] = None,
     zookeeper: Annotated[
         str | None,
-        typer.Option(help="Connect string, with chroot if any, or embedded:DIRECTORY on one machine.", rich_help_panel=STREAM),
+        typer.Option(
+            help="Connect string, with chroot if any, or embedded:DIRECTORY on one machine.",
+            rich_help_panel=STREAM,
+        ),
     ] = None,
-    region: Annotated[str | None, typer.Option(help="AWS region; else the AWS configuration's.", rich_help_panel=STREAM)] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(help="AWS region; else the AWS configuration's.", rich_help_panel=STREAM),
+    ] = None,
     endpoint_url: Annotated[
-        str | None, typer.Option(help="Another Kinesis endpoint, a local one say.", rich_help_panel=STREAM)
+        str | None,
+        typer.Option(help="Another Kinesis endpoint, a local one say.", rich_help_panel=STREAM),
     ] = None,
     start: Annotated[
         str | None,
@@ -53,26 +63,42 @@ def run(
     option: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY=VALUE", help="Any other reader option, e.g. maxRecordsPerShard=5000. Repeatable.", rich_help_panel=STREAM
+            metavar="KEY=VALUE",
+            help="Any other reader option, e.g. maxRecordsPerShard=5000. Repeatable.",
+            rich_help_panel=STREAM,
         ),
     ] = None,
-    sink: Annotated[Sink, typer.Option(help="Where the rows go.", rich_help_panel=WRITE)] = Sink.CONSOLE,
-    path: Annotated[str | None, typer.Option(help="Directory of a parquet or json sink.", rich_help_panel=WRITE)] = None,
+    sink: Annotated[
+        Sink, typer.Option(help="Where the rows go.", rich_help_panel=WRITE)
+    ] = Sink.CONSOLE,
+    path: Annotated[
+        str | None, typer.Option(help="Directory of a parquet or json sink.", rich_help_panel=WRITE)
+    ] = None,
     process: Annotated[
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
             help="A function from DataFrame to DataFrame, applied to each batch; found from the current directory. "
-            "Each batch is then written to a directory of its own, so a batch that comes again replaces itself.",
+            "Each batch is then written to a directory of its own, so a batch that comes again "
+            "replaces itself.",
             rich_help_panel=WRITE,
         ),
     ] = None,
     checkpoint_location: Annotated[
-        str | None, typer.Option(help="Spark's own log of the query (default: PATH/_checkpoint).", rich_help_panel=WRITE)
+        str | None,
+        typer.Option(
+            help="Spark's own log of the query (default: PATH/_checkpoint).", rich_help_panel=WRITE
+        ),
     ] = None,
-    trigger: Annotated[str | None, typer.Option(help='Time between batches, e.g. "5 seconds".', rich_help_panel=PANEL)] = None,
+    trigger: Annotated[
+        str | None,
+        typer.Option(help='Time between batches, e.g. "5 seconds".', rich_help_panel=PANEL),
+    ] = None,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Read what is there now, then end.", rich_help_panel=PANEL)
+        bool,
+        typer.Option(
+            "--available-now", help="Read what is there now, then end.", rich_help_panel=PANEL
+        ),
     ] = False,
     master: Master = None,
     conf: Conf = None,
@@ -103,21 +129,41 @@ def run(
             available_now=available_now,
             process=None if process is None else load_process(process),
         )
-        refuse_embedded_on_cluster(job.source.settings().zookeeper, master or settings.get("spark.master"))
-        console = Console(file=stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE)).stderr)
+        refuse_embedded_on_cluster(
+            job.source.settings().zookeeper, master or settings.get("spark.master")
+        )
+        console = Console(
+            file=stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE)).stderr
+        )
         with one_sentence(console, debug=debug, log_file=log_file):
             _run(job, console, stop, master=master, conf=settings, log_file=log_file)
 
 
-def _run(job: RunJob, console: Console, stop: StopSignals, *, master: str | None, conf: dict[str, str], log_file: Path) -> None:
-    _say(console, f"[bold]{job.source.stream or job.source.stream_arn}[/] to {job.sink.value} {escape(job.path or '')}")
+def _run(
+    job: RunJob,
+    console: Console,
+    stop: StopSignals,
+    *,
+    master: str | None,
+    conf: dict[str, str],
+    log_file: Path,
+) -> None:
+    _say(
+        console,
+        f"[bold]{job.source.stream or job.source.stream_arn}[/] to {job.sink.value} "
+        f"{escape(job.path or '')}",
+    )
     _say(console, f"[dim]Spark's log: {escape(str(log_file))}[/]")
-    with spark_session(f"kinesis-spout {job.source.application}", master=master, conf=conf, folders=(Path.cwd(),)) as spark:
+    with spark_session(
+        f"kinesis-spout {job.source.application}", master=master, conf=conf, folders=(Path.cwd(),)
+    ) as spark:
         stop.install()  # PySpark's context has taken SIGINT over
         try:
             query, notes = job.start(spark)
         except (PySparkException, Py4JError) as exc:
-            raise CliError(f"the query does not start: {failure_sentence(str(exc))}", log_file=log_file) from exc
+            raise CliError(
+                f"the query does not start: {failure_sentence(str(exc))}", log_file=log_file
+            ) from exc
         for note in notes:
             _say(console, f"[yellow]note:[/] {escape(note)}")
         progress = Progress()
@@ -128,7 +174,12 @@ def _run(job: RunJob, console: Console, stop: StopSignals, *, master: str | None
             if query.isActive:
                 query.stop()
             if stop.stopping or query.exception() is None:
-                _say(console, f"stopped after {progress.total}" if stop.stopping else f"ended: {progress.total}")
+                _say(
+                    console,
+                    f"stopped after {progress.total}"
+                    if stop.stopping
+                    else f"ended: {progress.total}",
+                )
 
 
 def _say(console: Console, text: str) -> None:
@@ -139,13 +190,23 @@ def _check(*, sink: Sink, path: str | None, trigger: str | None, available_now: 
     if sink.writes_files and path is None:
         raise typer.BadParameter(f"--sink {sink.value} needs it", param_hint="--path")
     if not sink.writes_files and path is not None:
-        raise typer.BadParameter(f"--sink {sink.value} writes no files; leave it out", param_hint="--path")
+        raise typer.BadParameter(
+            f"--sink {sink.value} writes no files; leave it out", param_hint="--path"
+        )
     if trigger is not None and available_now:
-        raise typer.BadParameter("--available-now ends by itself; leave it out", param_hint="--trigger")
+        raise typer.BadParameter(
+            "--available-now ends by itself; leave it out", param_hint="--trigger"
+        )
 
 
 def _checkpoint_location(sink: Sink, path: str | None, stack: ExitStack) -> str:
-    """Beside the files it belongs to, under a name that readers skip; for sinks without files a directory of this run only."""
+    """Beside the files it belongs to, under a name that readers skip; for sinks without files a
+    directory of this run only.
+    """
     if sink.writes_files and path is not None:
         return f"{path.rstrip('/')}/_checkpoint"
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kinesis-spout-", ignore_cleanup_errors=True))).as_uri()
+    return Path(
+        stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="kinesis-spout-", ignore_cleanup_errors=True)
+        )
+    ).as_uri()

@@ -1,4 +1,6 @@
-"""The query behind `kinesis-spout run`: started from frozen settings, followed until it ends or is asked to stop."""
+"""The query behind `kinesis-spout run`: started from frozen settings, followed until it ends or is
+asked to stop.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Sink(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunJob:
-    """What to run. `checkpoint_location`: where Spark keeps its own log; ZooKeeper keeps what has been consumed."""
+    """What to run. `checkpoint_location`: where Spark keeps its own log; ZooKeeper keeps what has
+    been consumed.
+    """
 
     source: KinesisSource
     sink: Sink
@@ -52,12 +56,16 @@ class RunJob:
     process: Callable[[DataFrame], DataFrame] | None = None
 
     def start(self, spark: SparkSession) -> tuple[StreamingQuery, list[str]]:
-        """Start the query; returns it with what the user should know. Raises what `KinesisSource.read_stream` raises."""
+        """Start the query; returns it with what the user should know. Raises what
+        `KinesisSource.read_stream` raises.
+        """
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             frame = self.source.read_stream(spark)
         notes = [str(warning.message) for warning in caught if warning.category is UserWarning]
-        return self._writer(frame).option("checkpointLocation", self.checkpoint_location).start(), notes
+        return self._writer(frame).option(
+            "checkpointLocation", self.checkpoint_location
+        ).start(), notes
 
     def _writer(self, frame: DataFrame) -> DataStreamWriter:
         writer = frame.writeStream
@@ -66,13 +74,18 @@ class RunJob:
         elif self.trigger is not None:
             writer = writer.trigger(processingTime=self.trigger)
         if self.process is not None:
-            return writer.foreachBatch(BatchWriter(process=self.process, format=self.sink.value, path=self.path))
+            return writer.foreachBatch(
+                BatchWriter(process=self.process, format=self.sink.value, path=self.path)
+            )
         writer = writer.format(self.sink.value)
         return writer.option("path", self.path) if self.path is not None else writer
 
 
-def follow(query: StreamingQuery, line: ProgressLine, stop: StopSignals, *, log_file: Path) -> Progress:
-    """Show the query's progress until it ends, or stop it when a signal came. Blocks; call it with signals deferred.
+def follow(
+    query: StreamingQuery, line: ProgressLine, stop: StopSignals, *, log_file: Path
+) -> Progress:
+    """Show the query's progress until it ends, or stop it when a signal came. Blocks; call it with
+    signals deferred.
 
     Raises `CliError` with the cause's sentence when the query failed.
     """
@@ -88,7 +101,9 @@ def follow(query: StreamingQuery, line: ProgressLine, stop: StopSignals, *, log_
     line.show(progress)
     failure = query.exception()
     if failure is not None and not interrupted:
-        raise CliError(f"the query failed: {failure_sentence(str(failure))}", log_file=log_file) from failure
+        raise CliError(
+            f"the query failed: {failure_sentence(str(failure))}", log_file=log_file
+        ) from failure
     return progress
 
 

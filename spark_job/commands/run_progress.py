@@ -30,7 +30,7 @@ class Progress:
     unresolved: int | None = None
     oldest_unresolved_ms: int | None = None
     dead_lettered: int | None = None
-    storm: bool = False
+    outage: bool = False
     last_batch: int = -1
 
     def after(self, report: Mapping[str, Any]) -> Progress:
@@ -46,7 +46,7 @@ class Progress:
             dead_lettered=self.dead_lettered if dead_lettered is None else dead_lettered,
             unresolved=_integer(source.get("unresolved")),
             oldest_unresolved_ms=_integer(source.get("oldestUnresolvedMs")),
-            storm=source.get("storm") is True,
+            outage=source.get("outage") is True,
         )
         if int(report["batchId"]) <= self.last_batch or not report.get("numInputRows"):
             return seen
@@ -60,7 +60,9 @@ class Progress:
 
     @property
     def total(self) -> str:
-        """What there was in all, without the figures of the moment: a run that has caught up has no lag to show."""
+        """What there was in all, without the figures of the moment: a run that has caught up has no
+        lag to show.
+        """
         return f"{self.batches:,} {'batch' if self.batches == 1 else 'batches'}  {self.rows:,} rows"
 
     def __str__(self) -> str:
@@ -68,11 +70,15 @@ class Progress:
         if self.lag_ms is not None:
             parts.append(f"lag {duration(self.lag_ms)}")
         if self.unresolved:
-            oldest = f" (oldest {duration(self.oldest_unresolved_ms)})" if self.oldest_unresolved_ms else ""
+            oldest = (
+                f" (oldest {duration(self.oldest_unresolved_ms)})"
+                if self.oldest_unresolved_ms
+                else ""
+            )
             parts.append(f"{self.unresolved:,} unresolved{oldest}")
         if self.dead_lettered:
             parts.append(f"{self.dead_lettered:,} dead-lettered")
-        if self.storm:
+        if self.outage:
             parts.append("most records fail: reading pauses")
         return "  ".join(parts)
 
@@ -108,14 +114,23 @@ class ProgressLine:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._shown: Progress | None = None
-        self._live = Live(console=console, auto_refresh=False, transient=False) if console.is_terminal else None
+        self._live = (
+            Live(console=console, auto_refresh=False, transient=False)
+            if console.is_terminal
+            else None
+        )
 
     def __enter__(self) -> Self:
         if self._live:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         if self._live:
             self._live.stop()
 

@@ -31,16 +31,21 @@ DEFAULTS = {
 def spark_session(
     app_name: str, *, master: str | None, conf: Mapping[str, str], folders: tuple[Path, ...] = ()
 ) -> Iterator[SparkSession]:
-    """A Spark session for the block; stopped after it. Blocks for the seconds that a JVM takes to start.
+    """A Spark session for the block; stopped after it. Blocks for the seconds that a JVM takes to
+    start.
 
-    `master` None: what spark-defaults.conf says, else local[*]. Python workers get this interpreter (unless PYSPARK_PYTHON
-    names another) and, where they run on this machine, `folders` on their module path. The JVM gets a process group of
-    its own: ctrl-C in a terminal reaches this process only, which then stops the query in order.
-    Raises `CliError` when the JVM does not start.
+    `master` None: what spark-defaults.conf says, else local[*]. Python workers get this interpreter
+    (unless PYSPARK_PYTHON names another) and, where they run on this machine, `folders` on their
+    module path. The JVM gets a process group of its own: ctrl-C in a terminal reaches this process
+    only, which then stops the query in order. Raises `CliError` when the JVM does not start.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = module_path(os.environ.get("PYTHONPATH", ""), *folders)
-    settings = SparkConf(loadDefaults=False).setAppName(app_name).setAll([*(DEFAULTS | dict(conf)).items()])
+    settings = (
+        SparkConf(loadDefaults=False)
+        .setAppName(app_name)
+        .setAll([*(DEFAULTS | dict(conf)).items()])
+    )
     if master is not None:
         settings.setMaster(master)
     try:
@@ -49,11 +54,15 @@ def spark_session(
         spark = SparkSession.builder.config(conf=settings).getOrCreate()
     except (PySparkException, OSError) as exc:
         raise CliError(
-            f"Spark does not start: {failure_sentence(str(exc))}; it needs Java 17 or newer (JAVA_HOME or java on the PATH)"
+            f"Spark does not start: {failure_sentence(str(exc))}; it needs Java 17 or newer "
+            "(JAVA_HOME or java on the PATH)"
         ) from exc
     except Py4JError as exc:
         named = settings.get("spark.master", None) or "of Spark's configuration"
-        raise CliError(f"Spark does not start on master {named}; check that it is there and can be reached from here") from exc
+        raise CliError(
+            f"Spark does not start on master {named}; check that it is there and can be reached "
+            "from here"
+        ) from exc
     try:
         yield spark
     finally:

@@ -18,16 +18,21 @@ if TYPE_CHECKING:
 
 
 def source_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> KinesisSource:
-    """The source from the command's own options (by field) and from reader options (`--option`), which win.
+    """The source from the command's own options (by field) and from reader options (`--option`),
+    which win.
 
     Raises `ConfigError` naming the option.
     """
-    fields = {name: text for name, text in named.items() if text is not None} | texts_from_options(options)
+    fields = {name: text for name, text in named.items() if text is not None} | texts_from_options(
+        options
+    )
     return KinesisSource(**fields)
 
 
 def load_process(text: str) -> Callable[[Any], Any]:
-    """The function that `module:function` names, the current directory being importable. Raises `CliError`."""
+    """The function that `module:function` names, the current directory being importable. Raises
+    `CliError`.
+    """
     module_name, colon, function_name = text.partition(":")
     if not colon or not module_name or not function_name:
         raise typer.BadParameter(f"{text!r} is not module:function", param_hint="--process")
@@ -37,8 +42,13 @@ def load_process(text: str) -> Callable[[Any], Any]:
     try:
         module = importlib.import_module(module_name)
     except Exception as exc:
-        raise CliError(f"--process {text}: the module cannot be imported ({type(exc).__name__}: {exc})") from exc
+        raise CliError(
+            f"--process {text}: the module cannot be imported ({type(exc).__name__}: {exc})"
+        ) from exc
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise CliError(f"--process {text}: {module_name} has no function {function_name} (it is {module.__file__})")
+        raise CliError(
+            f"--process {text}: {module_name} has no function {function_name} (it is "
+            f"{module.__file__})"
+        )
     return function  # type: ignore[no-any-return]  # whatever it is, it is called with a frame and its result is checked

@@ -25,7 +25,10 @@ class FunctionSink:
     @classmethod
     def of(cls, function: Callable[[list[Letter]], object]) -> FunctionSink:
         if not callable(function):
-            raise ConfigError(f"DeadLetter.to takes a function, not a {type(function).__name__}; give one that takes a list")
+            raise ConfigError(
+                f"DeadLetter.to takes a function, not a {type(function).__name__}; give one that "
+                "takes a list"
+            )
         return cls(function)
 
     def __str__(self) -> str:

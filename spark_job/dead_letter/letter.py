@@ -1,4 +1,6 @@
-"""A dead letter: one record that could not be processed, with why. Its columns in Spark, and its form in Python."""
+"""A dead letter: one record that could not be processed, with why. Its columns in Spark, and its
+form in Python.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 LETTER_DDL = (
-    "messageId STRING, streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber BIGINT, "
-    "partitionKey STRING, data BINARY, approximateArrivalTimestamp TIMESTAMP, attempts INT, firstFailure TIMESTAMP, "
+    "messageId STRING, streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber "
+    "BIGINT, "
+    "partitionKey STRING, data BINARY, approximateArrivalTimestamp TIMESTAMP, attempts INT, "
+    "firstFailure TIMESTAMP, "
     "lastFailure TIMESTAMP, reason STRING, application STRING"
 )
 LETTER_COLUMNS = tuple(column.split()[0] for column in LETTER_DDL.split(", "))
@@ -27,7 +31,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """One dead letter. Times are in UTC. `data` is None when the record was gone from the stream before it could be read.
+    """One dead letter. Times are in UTC. `data` is None when the record was gone from the stream
+    before it could be read.
 
     Its repr shows neither payload nor partition key.
     """
@@ -48,8 +53,13 @@ class Letter:
 
 
 def letters_with_plain_times(letters: DataFrame, *others: str) -> DataFrame:
-    """The columns in order, then others; times as microseconds since 1970 UTC, which no time zone of a process changes."""
-    plain = (F.unix_micros(name).alias(name) if name in _TIMES else F.col(name) for name in LETTER_COLUMNS)
+    """The columns in order, then others; times as microseconds since 1970 UTC, which no time zone
+    of a process changes.
+    """
+    plain = (
+        F.unix_micros(name).alias(name) if name in _TIMES else F.col(name)
+        for name in LETTER_COLUMNS
+    )
     return letters.select(*plain, *others)
 
 

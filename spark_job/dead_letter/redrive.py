@@ -5,8 +5,9 @@
     print(work.find())
     work.put()
 
-What was put is remembered beside the letters (`_redriven`), after every 500 of them: a second run puts nothing twice, one
-that was killed brings at most the last 500 again. Two runs on one path at a time would each put what the other puts.
+What was put is remembered beside the letters (`_redriven`), after every 500 of them: a second run
+puts nothing twice, one that was killed brings at most the last 500 again. Two runs on one path at a
+time would each put what the other puts.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def _nobody(_put: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """Dead letters, found and ready to be put back. Methods block on Spark and the service, from one thread at a time.
+    """Dead letters, found and ready to be put back. Methods block on Spark and the service, from
+    one thread at a time.
 
     They raise `CliError`, `kinesis_spout.errors.KinesisError` and what Spark raises.
     """
@@ -70,7 +72,9 @@ class Redrive:
         aws: AwsConfig = _DEFAULT_AWS,
         clock: Clock = _SYSTEM_CLOCK,
     ) -> Redrive:
-        """Look for the files. `format`: parquet, json or orc; told by the files' names if not given."""
+        """Look for the files. `format`: parquet, json or orc; told by the files' names if not
+        given.
+        """
         ledger = RedriveLedger(spark, path, clock)
         letters = RedriveLetters(LetterFiles.at(spark, path, format), selection, ledger)
         return cls(letters, ledger, aws, selection.target)
@@ -88,7 +92,8 @@ class Redrive:
     ) -> int:
         """Put them back, at most `limit`; returns how many. At least once: see above.
 
-        Asks `stopping` before each 500 and ends when it says so; tells `progress` after each how many were put by then.
+        Asks `stopping` before each 500 and ends when it says so; tells `progress` after each how
+        many were put by then.
         """
         count = 0
         self.ledger.create()
@@ -112,4 +117,7 @@ class Redrive:
 
 def _records(chunk: Sequence[tuple[str, Letter]], target: str) -> list[OutgoingRecord]:
     letters = [letter for name, letter in chunk if name == target and letter.data is not None]
-    return [OutgoingRecord(letter.partition_key or letter.message_id, letter.data or b"") for letter in letters]
+    return [
+        OutgoingRecord(letter.partition_key or letter.message_id, letter.data or b"")
+        for letter in letters
+    ]

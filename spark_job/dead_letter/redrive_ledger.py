@@ -1,7 +1,8 @@
-"""What has been put back of the dead letters under a path: parquet files in `_redriven` there, which readers of the letters skip.
+"""What has been put back of the dead letters under a path: parquet files in `_redriven` there,
+which readers of the letters skip.
 
-A record is known by its stream, shard and sequence number, whatever attempt its letter is of, and for each stream that it was
-put on: a trial on another stream does not keep it from its own.
+A record is known by its stream, shard and sequence number, whatever attempt its letter is of, and
+for each stream that it was put on: a trial on another stream does not keep it from its own.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ if TYPE_CHECKING:
 FOLDER = "_redriven/ledger"  # readers skip names with an underscore, and Spark warns of a path that ends in one
 IDENTITY = ("target", "streamName", "shardId", "sequenceNumber", "subSequenceNumber")
 LEDGER_DDL = (
-    "target STRING, streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber BIGINT, "
+    "target STRING, streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber "
+    "BIGINT, "
     "messageId STRING, redrivenAt TIMESTAMP"
 )
 _ABSENT = frozenset({"PATH_NOT_FOUND"})
 
 
 class RedriveLedger:
-    """The ledger of one path. Methods block on Spark and the file system, and raise what they raise."""
+    """The ledger of one path. Methods block on Spark and the file system, and raise what they
+    raise.
+    """
 
     def __init__(self, spark: SparkSession, path: str, clock: Clock) -> None:
         self._spark = spark
@@ -46,7 +50,9 @@ class RedriveLedger:
             return self._spark.createDataFrame([], LEDGER_DDL)
 
     def create(self) -> None:
-        """Make sure that it can be written, before anything is put that it would have to remember."""
+        """Make sure that it can be written, before anything is put that it would have
+        to remember.
+        """
         self._append([])
 
     def append(self, put: Sequence[tuple[str, Letter]]) -> None:
@@ -66,12 +72,14 @@ class RedriveLedger:
         ])  # fmt: skip
 
     def _append(self, rows: list[tuple[object, ...]]) -> None:
-        self._spark.createDataFrame(rows, LEDGER_DDL).coalesce(1).write.mode("append").parquet(self.path)
+        self._spark.createDataFrame(rows, LEDGER_DDL).coalesce(1).write.mode("append").parquet(
+            self.path
+        )
 
 
 def _root_of(path: str) -> str:
-    """Where the ledger belongs: for one plan's directory beside it, since that is replaced as a whole, and another run
-    may be given all plans.
+    """Where the ledger belongs: for one plan's directory beside it, since that is replaced as a
+    whole, and another run may be given all plans.
     """
     parent, slash, last = path.rstrip("/").rpartition("/")
     if last.startswith("plan="):

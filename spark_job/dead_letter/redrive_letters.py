@@ -1,4 +1,6 @@
-"""Which dead letters are to be put back: read from files, selected, each record once, without those that were put before."""
+"""Which dead letters are to be put back: read from files, selected, each record once, without those
+that were put before.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
 
 from kinesis_spout.cli.errors import CliError
-from spark_job.dead_letter.letter import LETTER_COLUMNS, Letter, letter_of, letters_with_plain_times, moment
+from spark_job.dead_letter.letter import (
+    LETTER_COLUMNS,
+    Letter,
+    letter_of,
+    letters_with_plain_times,
+    moment,
+)
 from spark_job.dead_letter.redrive_ledger import IDENTITY
 
 if TYPE_CHECKING:
@@ -29,8 +37,9 @@ TO_PUT, PUT_BEFORE, WITHOUT_PAYLOAD = "to put", "put before", "without payload"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which letters: those whose reason holds one of `reasons` in any case (none: every reason), and whose last failure was at
-    or after `since` and before `until`. `target`: the stream to put them on; None: the one that each came from.
+    """Which letters: those whose reason holds one of `reasons` in any case (none: every reason),
+    and whose last failure was at or after `since` and before `until`. `target`: the stream to put
+    them on; None: the one that each came from.
     """
 
     reasons: tuple[str, ...] = ()
@@ -53,7 +62,9 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonCount:
-    """How many letters with a reason are to be put on a stream, and when the first failed first and the last last."""
+    """How many letters with a reason are to be put on a stream, and when the first failed first and
+    the last last.
+    """
 
     target: str
     reason: str
@@ -64,10 +75,11 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What there is of the selection, each record counted once. `reasons`: of those to put, the most frequent ones.
+    """What there is of the selection, each record counted once. `reasons`: of those to put, the
+    most frequent ones.
 
-    `put_before`: in the ledger. `without_payload`: their records were gone from the stream, nothing is left to put.
-    `unreadable`: lines or rows in the files that are no dead letters.
+    `put_before`: in the ledger. `without_payload`: their records were gone from the stream, nothing
+    is left to put. `unreadable`: lines or rows in the files that are no dead letters.
     """
 
     to_put: int = 0
@@ -84,25 +96,39 @@ class RedriveLetters:
     def __init__(self, files: LetterFiles, selection: Selection, ledger: RedriveLedger) -> None:
         self._files = files
         self._every = files.read()
-        self._is_letter = F.col("messageId").isNotNull() & F.col("sequenceNumber").isNotNull() & F.col("streamName").isNotNull()
+        self._is_letter = (
+            F.col("messageId").isNotNull()
+            & F.col("sequenceNumber").isNotNull()
+            & F.col("streamName").isNotNull()
+        )
         target = F.col("streamName") if selection.target is None else F.lit(selection.target.name)
-        wanted = self._every.where(self._is_letter & selection.condition()).withColumn("target", target)
+        wanted = self._every.where(self._is_letter & selection.condition()).withColumn(
+            "target", target
+        )
         known = ledger.read().select(*IDENTITY, _true().alias("known")).distinct()
-        letters = _each_record_once(wanted.fillna(0, ["subSequenceNumber"])).join(known, list(IDENTITY), "left")
+        letters = _each_record_once(wanted.fillna(0, ["subSequenceNumber"])).join(
+            known, list(IDENTITY), "left"
+        )
         self._letters = letters.withColumn("state", _state())
 
     def find(self) -> Found:
         """Count. Raises `CliError` when the files hold something else than dead letters."""
         unreadable = self._every.where(~self._is_letter).count()
         if unreadable and self._every.where(self._is_letter).isEmpty():
-            raise CliError(f"{self._files} hold no dead letters; give the path of a DeadLetter, and its format")
-        states = {row["state"]: row["count"] for row in self._letters.groupBy("state").count().collect()}
+            raise CliError(
+                f"{self._files} hold no dead letters; give the path of a DeadLetter, and its format"
+            )
+        states = {
+            row["state"]: row["count"] for row in self._letters.groupBy("state").count().collect()
+        }
         by_reason = self._to_put.groupBy("target", "reason").agg(
             F.count("*").alias("letters"),
             F.unix_micros(F.min("firstFailure")).alias("first"),
             F.unix_micros(F.max("lastFailure")).alias("last"),
         )
-        most = by_reason.orderBy(F.desc("letters"), "target", "reason").limit(REASONS_SHOWN).collect()
+        most = (
+            by_reason.orderBy(F.desc("letters"), "target", "reason").limit(REASONS_SHOWN).collect()
+        )
         return Found(
             to_put=states.get(TO_PUT, 0),
             put_before=states.get(PUT_BEFORE, 0),
@@ -113,7 +139,8 @@ class RedriveLetters:
         )
 
     def to_put(self) -> Iterator[tuple[str, Letter]]:
-        """The letters to put, each with the stream to put it on, in the order of their shards and sequence numbers.
+        """The letters to put, each with the stream to put it on, in the order of their shards and
+        sequence numbers.
 
         Holds one of Spark's partitions of them at a time.
         """
@@ -132,11 +159,17 @@ def _true() -> Column:
 
 
 def _state() -> Column:
-    return F.when(F.col("data").isNull(), WITHOUT_PAYLOAD).when(F.col("known").isNotNull(), PUT_BEFORE).otherwise(TO_PUT)
+    return (
+        F.when(F.col("data").isNull(), WITHOUT_PAYLOAD)
+        .when(F.col("known").isNotNull(), PUT_BEFORE)
+        .otherwise(TO_PUT)
+    )
 
 
 def _each_record_once(letters: DataFrame) -> DataFrame:
-    """A record may have several letters (its plan was repeated, or its state restored): the last one that has its payload."""
+    """A record may have several letters (its plan was repeated, or its state restored): the last
+    one that has its payload.
+    """
     best = F.struct(F.col("data").isNotNull(), F.col("lastFailure"), F.col("attempts"))
     others = [name for name in LETTER_COLUMNS if name not in IDENTITY]
     chosen = letters.groupBy(*IDENTITY).agg(F.max_by(F.struct(*others), best).alias("chosen"))

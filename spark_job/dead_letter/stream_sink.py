@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-# Payload bytes in one JSON object: in base64 and with the other members it stays below 1 MiB, which every stream takes.
+# Payload bytes in one JSON object: in base64 and with the other members it stays below 1 MiB, which
+# every stream takes.
 PART_BYTES = 700_000
 
 
@@ -38,10 +39,14 @@ class StreamSink:
         for name in aws:
             if name not in known:
                 nearest = nearest_name(name, known)
-                hint = f"did you mean {nearest}?" if nearest else f"the options are {', '.join(known)}"
+                hint = (
+                    f"did you mean {nearest}?" if nearest else f"the options are {', '.join(known)}"
+                )
                 raise ConfigError(f"DeadLetter.to_stream: option {name} is not known; {hint}")
         if not isinstance(stream, str):
-            raise ConfigError("DeadLetter.to_stream: the stream is not named; give its name or its ARN")
+            raise ConfigError(
+                "DeadLetter.to_stream: the stream is not named; give its name or its ARN"
+            )
         ref = StreamRef.parse(arn=stream) if stream.startswith("arn:") else StreamRef.parse(stream)
         config = AwsConfig(**aws)
         ref.region_or(config.region)
@@ -54,12 +59,16 @@ class StreamSink:
         letters_with_plain_times(letters).foreachPartition(self.put)
 
     def put(self, rows: Iterable[Any]) -> None:
-        """Put rows of letters, on an executor. Blocks until the stream has taken them all; raises `KinesisError`."""
+        """Put rows of letters, on an executor. Blocks until the stream has taken them all; raises
+        `KinesisError`.
+        """
         with closing(RecordPutter(self.aws, self.stream)) as putter:
             putter.put(record for row in rows for record in self.records_of(letter_of(row)))
 
     def records_of(self, letter: Letter) -> Iterator[OutgoingRecord]:
-        """What stands for a letter on the stream. Without a partition key, which the service wants, its message id is one."""
+        """What stands for a letter on the stream. Without a partition key, which the service wants,
+        its message id is one.
+        """
         key = letter.partition_key or letter.message_id
         if self.payload_only and letter.data is not None:
             yield OutgoingRecord(key, letter.data)
@@ -72,9 +81,13 @@ class StreamSink:
 
 
 def envelopes(letter: Letter) -> list[bytes]:
-    """The letter as JSON, in as many objects as its payload needs; more than one are numbered by `part` of `parts`."""
+    """The letter as JSON, in as many objects as its payload needs; more than one are numbered by
+    `part` of `parts`.
+    """
     data = letter.data or b""
-    parts = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)] or [data]
+    parts = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)] or [
+        data
+    ]
     named: dict[str, object] = {
         "messageId": letter.message_id,
         "streamName": letter.stream_name,
@@ -90,16 +103,27 @@ def envelopes(letter: Letter) -> list[bytes]:
         "reason": letter.reason,
         "application": letter.application,
     }
-    numbered = [{"part": number, "parts": len(parts)} if len(parts) > 1 else {} for number in range(1, len(parts) + 1)]
+    numbered = [
+        {"part": number, "parts": len(parts)} if len(parts) > 1 else {}
+        for number in range(1, len(parts) + 1)
+    ]
     return [
-        _json(named | number | ({} if letter.data is None else {"data": base64.b64encode(part).decode("ascii")}))
+        _json(
+            named
+            | number
+            | ({} if letter.data is None else {"data": base64.b64encode(part).decode("ascii")})
+        )
         for number, part in zip(numbered, parts, strict=True)
     ]
 
 
 def _json(members: dict[str, object]) -> bytes:
-    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode("utf-8", errors="replace")
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", errors="replace"
+    )
 
 
 def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return (
+        None if moment is None else moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    )

@@ -1,4 +1,6 @@
-"""Dead letters through a Spark writer: a directory per plan, a part of a delta table, or rows appended to whatever it is."""
+"""Dead letters through a Spark writer: a directory per plan, a part of a delta table, or rows
+appended to whatever it is.
+"""
 
 from __future__ import annotations
 
@@ -41,18 +43,35 @@ class WriterSink:
     def of(cls, format: object, path: object, options: Mapping[str, object]) -> WriterSink:  # noqa: A002  # Spark's name for it
         """Checked; raises `ConfigError`."""
         if not isinstance(format, str) or not _FORMAT.fullmatch(format):
-            raise ConfigError(f"DeadLetter: {format!r} is no format of a Spark writer; give parquet, json, delta or jdbc, say")
+            raise ConfigError(
+                f"DeadLetter: {format!r} is no format of a Spark writer; give parquet, json, delta "
+                "or jdbc, say"
+            )
         if format.lower() in _NO_BYTES:
-            raise ConfigError(f"DeadLetter: format {format} cannot hold dead letters; {_WHAT_WORKS}")
+            raise ConfigError(
+                f"DeadLetter: format {format} cannot hold dead letters; {_WHAT_WORKS}"
+            )
         if path is not None and (not isinstance(path, str) or not path.strip()):
-            raise ConfigError("DeadLetter: path is empty or no text; give a directory, like s3a://bucket/dead or /data/dead")
+            raise ConfigError(
+                "DeadLetter: path is empty or no text; give a directory, like s3a://bucket/dead or "
+                "/data/dead"
+            )
         if path is None and format.lower() in FILE_FORMATS:
-            raise ConfigError(f"DeadLetter: format {format} needs a path; give the directory that is to hold the dead letters")
+            raise ConfigError(
+                f"DeadLetter: format {format} needs a path; give the directory that is to hold the "
+                "dead letters"
+            )
         for name, value in options.items():
             if name.lower() in _OURS:
-                raise ConfigError(f"DeadLetter: {name} is not yours to give; how letters are replaced or added is decided here")
+                raise ConfigError(
+                    f"DeadLetter: {name} is not yours to give; how letters are replaced or added "
+                    "is decided here"
+                )
             if not isinstance(value, str | int | float):
-                raise ConfigError(f"DeadLetter: option {name} is of type {type(value).__name__}; give a text or a number")
+                raise ConfigError(
+                    f"DeadLetter: option {name} is of type {type(value).__name__}; give a text or "
+                    "a number"
+                )
         return cls(format, path, tuple((name, _text(value)) for name, value in options.items()))
 
     def __str__(self) -> str:
@@ -79,9 +98,12 @@ class WriterSink:
         if directory is not None:
             writer.mode("overwrite").save(directory)
         elif self.format.lower() == "delta":
-            # By transaction id, a repetition would be skipped: but it may have other letters than the first time.
+            # By transaction id, a repetition would be skipped: but it may have other letters than
+            # the first time.
             replaced = f"{PLAN_COLUMN} = '{plan_id}'"
-            writer.mode("overwrite").partitionBy(PLAN_COLUMN).option("replaceWhere", replaced).save(self.path)
+            writer.mode("overwrite").partitionBy(PLAN_COLUMN).option("replaceWhere", replaced).save(
+                self.path
+            )
         else:
             writer.mode("append").save(self.path)
 

@@ -1,4 +1,6 @@
-"""`kinesis-spout demo`: the main job on real input, killed and resumed, its output compared with the input."""
+"""`kinesis-spout demo`: the main job on real input, killed and resumed, its output compared with
+the input.
+"""
 
 import json
 import shutil
@@ -26,29 +28,50 @@ DEFAULT_RECORDS = 50_000
 def demo(
     ctx: typer.Context,
     *,
-    records: Annotated[int, typer.Option(min=1, max=TOTAL, help="How many flights to use.")] = DEFAULT_RECORDS,
+    records: Annotated[
+        int, typer.Option(min=1, max=TOTAL, help="How many flights to use.")
+    ] = DEFAULT_RECORDS,
     directory: Annotated[
         Path | None,
-        typer.Option(help="Where to put everything, and to keep it; a temporary directory otherwise.", file_okay=False),
+        typer.Option(
+            help="Where to put everything, and to keep it; a temporary directory otherwise.",
+            file_okay=False,
+        ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
     kill: Annotated[
-        bool, typer.Option("--kill/--no-kill", help="Kill the job in the middle (kill -9) and start it again.")
+        bool,
+        typer.Option(
+            "--kill/--no-kill", help="Kill the job in the middle (kill -9) and start it again."
+        ),
     ] = True,
     faults: Annotated[
-        bool, typer.Option("--faults", help="Let the job's function raise on cancelled flights, which end in the dead letter.")
+        bool,
+        typer.Option(
+            "--faults",
+            help="Let the job's function raise on cancelled flights, which end in the dead letter.",
+        ),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Run nothing: compare the output of an earlier demo in --directory again.")
+        bool,
+        typer.Option(
+            "--check",
+            help="Run nothing: compare the output of an earlier demo in --directory again.",
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")
+    ] = False,
 ) -> None:
-    """See it work: a local Kinesis, real flights, a Spark job that is killed with kill -9, and not a record lost.
+    """See it work: a local Kinesis, real flights, a Spark job that is killed with kill -9, and not
+    a record lost.
 
     Needs no AWS account and no Docker. Exit code 1 when a record is missing.
     """
     if check and directory is None:
-        raise typer.BadParameter("it needs --directory, that of an earlier demo", param_hint="--check")
+        raise typer.BadParameter(
+            "it needs --directory, that of an earlier demo", param_hint="--check"
+        )
     console = Console(stderr=as_json)
     with StopSignals(), one_sentence(errors(), debug=root_options(ctx).debug):
         began = time.monotonic()
@@ -56,13 +79,21 @@ def demo(
             work = Demo(place, DemoScreen(console))
             if not check:
                 _introduce(console, records, kill=kill, faults=faults)
-            manifest, verdict = work.check() if check else work.run(records, kill=kill, faults=faults)
+            manifest, verdict = (
+                work.check() if check else work.run(records, kill=kill, faults=faults)
+            )
         kept = str(place.path) if place.path.exists() else None
         seconds = time.monotonic() - began
         if as_json:
-            typer.echo(json.dumps(demo_report.as_json(verdict, manifest, seconds=seconds, directory=kept)))
+            typer.echo(
+                json.dumps(demo_report.as_json(verdict, manifest, seconds=seconds, directory=kept))
+            )
         demo_report.show(console, verdict, manifest)
-        console.print(f"[dim]{seconds:.0f} s" + (f", kept in {kept}" if kept else "") + "[/]", highlight=False, soft_wrap=True)
+        console.print(
+            f"[dim]{seconds:.0f} s" + (f", kept in {kept}" if kept else "") + "[/]",
+            highlight=False,
+            soft_wrap=True,
+        )
     if not verdict.ok:
         raise typer.Exit(1)
 
@@ -72,15 +103,23 @@ def _introduce(console: Console, records: int, *, kill: bool, faults: bool) -> N
     screen.title("From Kinesis to Spark, with checkpoints in ZooKeeper")
     killed = ", is killed in the middle, and resumes where ZooKeeper says" if kill else ""
     flights = f"{records:,} of the {TOTAL:,} flights that left New York in 2013"
-    screen.text(f"{flights} go to {SHARD_COUNT} shards, by carrier. A Spark job writes them as parquet{killed}.")
+    screen.text(
+        f"{flights} go to {SHARD_COUNT} shards, by carrier. A Spark job writes them as "
+        f"parquet{killed}."
+    )
     if faults:
-        screen.text("Its function raises on every cancelled flight: they are tried again, and end in the dead letter.")
+        screen.text(
+            "Its function raises on every cancelled flight: they are tried again, and end in the "
+            "dead letter."
+        )
     screen.text("")
 
 
 @contextmanager
 def _directory(given: Path | None, *, create: bool, keep: bool) -> Iterator[DemoDirectory]:
-    """The demo's directory: the given one, kept; or a temporary one, removed at the end unless it is to be kept."""
+    """The demo's directory: the given one, kept; or a temporary one, removed at the end unless it
+    is to be kept.
+    """
     if given is not None:
         place = DemoDirectory(given)
         if create:

@@ -13,11 +13,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def read_rows(files: Iterable[Path], columns: Sequence[str], what: str) -> Iterator[dict[str, object]]:
-    """The rows of parquet files. Raises `CliError` naming the file that cannot be read as `what` it should be."""
+def read_rows(
+    files: Iterable[Path], columns: Sequence[str], what: str
+) -> Iterator[dict[str, object]]:
+    """The rows of parquet files. Raises `CliError` naming the file that cannot be read as `what` it
+    should be.
+    """
     for path in files:
         try:
             with pq.ParquetFile(path) as file:
                 yield from file.read(columns=list(columns)).to_pylist()
         except (OSError, ValueError, KeyError) as exc:
-            raise CliError(f"{path} cannot be read as {what}: {' '.join(str(exc).split())}") from exc
+            raise CliError(
+                f"{path} cannot be read as {what}: {' '.join(str(exc).split())}"
+            ) from exc

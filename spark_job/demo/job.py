@@ -1,10 +1,12 @@
-"""The demo's Spark job, as a program: reads the stream of flights and writes them as parquet, then the figures per carrier.
+"""The demo's Spark job, as a program: reads the stream of flights and writes them as parquet, then
+the figures per carrier.
 
     python -m spark_job.demo.job DIRECTORY --endpoint-url URL --max-records-per-shard N [--faults]
 
-With `--faults` it goes over the records one by one with a function that raises on a cancelled flight.
-It is what a user's own job would look like; the demo starts it, kills it and starts it again. Everything in DIRECTORY
-is where `DemoDirectory` says. It knows nothing about where it was killed: ZooKeeper does.
+With `--faults` it goes over the records one by one with a function that raises on a cancelled
+flight. It is what a user's own job would look like; the demo starts it, kills it and starts it
+again. Everything in DIRECTORY is where `DemoDirectory` says. It knows nothing about where it was
+killed: ZooKeeper does.
 """
 
 from __future__ import annotations
@@ -45,11 +47,15 @@ CONF = {
 def flights(batch: DataFrame) -> DataFrame:
     """The records' payload as columns, with where each came from."""
     flight = F.from_json(F.col("data").cast("string"), SCHEMA)
-    return batch.select(flight.alias("flight"), "shardId", "sequenceNumber").select("flight.*", "shardId", "sequenceNumber")
+    return batch.select(flight.alias("flight"), "shardId", "sequenceNumber").select(
+        "flight.*", "shardId", "sequenceNumber"
+    )
 
 
 def departed(record: Record) -> dict[str, Any]:
-    """The flight, with where it came from. Raises on one that was cancelled, as any function might on what it did not expect."""
+    """The flight, with where it came from. Raises on one that was cancelled, as any function might
+    on what it did not expect.
+    """
     flight = json.loads(record.data)
     if flight["dep_time"] is None:
         raise ValueError(cancelled_reason(flight))
@@ -57,18 +63,27 @@ def departed(record: Record) -> dict[str, Any]:
 
 
 def one_by_one(source: KinesisSource, directory: DemoDirectory) -> Callable[[DataFrame, int], None]:
-    """The function for `foreachBatch` that tracks each record: what raises is tried again, and in the end dead-lettered."""
+    """The function for `foreachBatch` that tracks each record: what raises is tried again, and in
+    the end dead-lettered.
+    """
 
     def process(batch: TrackedBatch) -> None:
         rows = batch.map_records(departed, f"{SCHEMA}, shardId string, sequenceNumber string")
         rows.write.mode("overwrite").parquet(f"{directory.output}/batch={batch.id}")
 
     dead_letter = DeadLetter("parquet", path=str(directory.dead_letters))
-    return source.tracked(process, retry_limit=RETRY_LIMIT, retry_first_delay="200ms", dead_letter=dead_letter)
+    return source.tracked(
+        process, retry_limit=RETRY_LIMIT, retry_first_delay="200ms", dead_letter=dead_letter
+    )
 
 
 def write_flights(
-    spark: SparkSession, directory: DemoDirectory, *, endpoint_url: str, max_records_per_shard: int, faults: bool
+    spark: SparkSession,
+    directory: DemoDirectory,
+    *,
+    endpoint_url: str,
+    max_records_per_shard: int,
+    faults: bool,
 ) -> None:
     """Read what is on the stream and write it, batch by batch; blocks until all is read."""
     source = KinesisSource(
@@ -101,7 +116,9 @@ def write_carriers(spark: SparkSession, directory: DemoDirectory) -> None:
         .agg(F.count("dep_delay").alias("departures"), F.avg("dep_delay").alias("mean_delay"))
         .collect()
     )
-    directory.carriers.write_bytes(msgspec.json.encode({row.carrier: (row.departures, row.mean_delay) for row in rows}))
+    directory.carriers.write_bytes(
+        msgspec.json.encode({row.carrier: (row.departures, row.mean_delay) for row in rows})
+    )
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """The demo's side of its local Kinesis: start the server, create the stream, put records.
 
-Plain HTTP instead of the AWS client: nothing here may reach a real account, whatever credentials the environment holds.
-Wire format: the Kinesis API reference, JSON 1.1.
+Plain HTTP instead of the AWS client: nothing here may reach a real account, whatever credentials
+the environment holds. Wire format: the Kinesis API reference, JSON 1.1.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ REGION = "us-east-1"
 ACCESS_KEY_ID = "demo"
 SECRET_ACCESS_KEY = "demo"  # noqa: S105 - the local server takes anything
 PUT_RECORDS_LIMIT = 500
-_AUTHORIZATION = (
-    f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY_ID}/20130101/{REGION}/kinesis/aws4_request, SignedHeaders=host, Signature=0"
-)
+_AUTHORIZATION = f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY_ID}/20130101/{REGION}/kinesis/aws4_request, SignedHeaders=host, Signature=0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +38,18 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class ShardPuts:
-    """What the answers to the puts said of one shard: how many records, and the last one's sequence number."""
+    """What the answers to the puts said of one shard: how many records, and the last one's sequence
+    number.
+    """
 
     count: int
     last_sequence_number: str
 
 
 class DemoKinesis:
-    """A running local Kinesis server. `start` blocks until it listens; use it as a context manager, or `stop` it."""
+    """A running local Kinesis server. `start` blocks until it listens; use it as a context manager,
+    or `stop` it.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
         self._process = process
@@ -73,7 +75,10 @@ class DemoKinesis:
             raise
         if not line.strip().isdigit():
             _end(process)
-            raise CliError("the local Kinesis (moto) did not start; pip install 'kinesis-spout[local]'", log_file=log_file)
+            raise CliError(
+                "the local Kinesis (moto) did not start; pip install 'kinesis-spout[local]'",
+                log_file=log_file,
+            )
         return cls(process, int(line))
 
     def __enter__(self) -> Self:
@@ -94,7 +99,9 @@ class DemoKinesis:
     def create_stream(self, name: str, shard_count: int) -> None:
         self._call("CreateStream", {"StreamName": name, "ShardCount": shard_count})
 
-    def put_all(self, stream: str, records: Sequence[Put], on_progress: Callable[[int], None]) -> dict[str, ShardPuts]:
+    def put_all(
+        self, stream: str, records: Sequence[Put], on_progress: Callable[[int], None]
+    ) -> dict[str, ShardPuts]:
         """Put the records in order, 500 a call, and return what became of them by shard id.
 
         `on_progress` gets the number put so far. Blocks until all are put; raises `CliError`.
@@ -102,15 +109,21 @@ class DemoKinesis:
         shards: dict[str, ShardPuts] = {}
         for start in range(0, len(records), PUT_RECORDS_LIMIT):
             chunk = records[start : start + PUT_RECORDS_LIMIT]
-            entries = [{"Data": base64.b64encode(put.data).decode(), "PartitionKey": put.partition_key} for put in chunk]
+            entries = [
+                {"Data": base64.b64encode(put.data).decode(), "PartitionKey": put.partition_key}
+                for put in chunk
+            ]
             answer = self._call("PutRecords", {"StreamName": stream, "Records": entries})
             if answer.get("FailedRecordCount"):
                 raise CliError(
-                    f"the local Kinesis refused {answer['FailedRecordCount']} of {len(chunk)} records; run the demo again"
+                    f"the local Kinesis refused {answer['FailedRecordCount']} of {len(chunk)} "
+                    "records; run the demo again"
                 )
             for entry in answer["Records"]:
                 before = shards.get(entry["ShardId"])
-                shards[entry["ShardId"]] = ShardPuts((before.count if before else 0) + 1, entry["SequenceNumber"])
+                shards[entry["ShardId"]] = ShardPuts(
+                    (before.count if before else 0) + 1, entry["SequenceNumber"]
+                )
             on_progress(start + len(chunk))
         return dict(sorted(shards.items()))
 
@@ -125,14 +138,20 @@ class DemoKinesis:
             response = self._connection.getresponse()
             text = response.read()
         except (OSError, http.client.HTTPException) as exc:
-            raise CliError(f"the local Kinesis does not answer {operation} ({exc}); run the demo again") from exc
+            raise CliError(
+                f"the local Kinesis does not answer {operation} ({exc}); run the demo again"
+            ) from exc
         if response.status != http.HTTPStatus.OK:
-            raise CliError(f"the local Kinesis answers {operation} with HTTP {response.status}: {text[:200]!r}")
+            raise CliError(
+                f"the local Kinesis answers {operation} with HTTP {response.status}: {text[:200]!r}"
+            )
         return json.loads(text or b"{}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Close the server's stdin, at which it ends; kill it when it does not. It belongs to nobody else."""
+    """Close the server's stdin, at which it ends; kill it when it does not. It belongs to nobody
+    else.
+    """
     if process.stdin:
         process.stdin.close()
     try:

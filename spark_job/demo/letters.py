@@ -1,4 +1,6 @@
-"""The demo's verdict on faults: the dead letters, read back with pyarrow, against the cancelled flights of the CSV."""
+"""The demo's verdict on faults: the dead letters, read back with pyarrow, against the cancelled
+flights of the CSV.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterComparison:
-    """What the comparison found. `cancelled` is what the CSV says; `failed` are the flights that were put but did not come out.
+    """What the comparison found. `cancelled` is what the CSV says; `failed` are the flights that
+    were put but did not come out.
 
-    `wrong`: rows that should not be there, or not so: another flight, payload, number of attempts or reason, or twice.
+    `wrong`: rows that should not be there, or not so: another flight, payload, number of attempts
+    or reason, or twice.
     """
 
     cancelled: int
@@ -34,24 +38,37 @@ class LetterComparison:
 
     @property
     def counts(self) -> dict[str, int]:
-        return {"cancelled": self.cancelled, "failed": self.failed, "dead_lettered": self.dead_lettered}
+        return {
+            "cancelled": self.cancelled,
+            "failed": self.failed,
+            "dead_lettered": self.dead_lettered,
+        }
 
     @property
     def problems(self) -> list[str]:
         texts = []
         if self.failed != self.cancelled:
-            texts.append(f"{self.failed:,} flights did not come out, and {self.cancelled:,} were cancelled")
+            texts.append(
+                f"{self.failed:,} flights did not come out, and {self.cancelled:,} were cancelled"
+            )
         if self.missing:
             texts.append(
-                f"{len(self.missing):,} cancelled flights are not in the dead letter, the first is row {self.missing[0]}"
+                f"{len(self.missing):,} cancelled flights are not in the dead letter, the first is "
+                f"row {self.missing[0]}"
             )
         if self.wrong:
-            texts.append(f"{len(self.wrong):,} dead letters are not as they should be, the first is of row {self.wrong[0]}")
+            texts.append(
+                f"{len(self.wrong):,} dead letters are not as they should be, the first is of row "
+                f"{self.wrong[0]}"
+            )
         return texts
 
 
-def compare_letters(put: Sequence[Flight], letters: Iterable[Mapping[str, object]], *, processed: int) -> LetterComparison:
-    """Compare the dead letters (rows with data, attempts, reason), in any order, with the cancelled flights that were put.
+def compare_letters(
+    put: Sequence[Flight], letters: Iterable[Mapping[str, object]], *, processed: int
+) -> LetterComparison:
+    """Compare the dead letters (rows with data, attempts, reason), in any order, with the cancelled
+    flights that were put.
 
     `processed`: how many flights came out.
     """
@@ -63,7 +80,11 @@ def compare_letters(put: Sequence[Flight], letters: Iterable[Mapping[str, object
         row = flight.get("row")
         expected = cancelled.get(row if isinstance(row, int) else None)
         reason = None if expected is None else f"ValueError: {cancelled_reason(expected)}"
-        if row in found or flight != expected or (letter["attempts"], letter["reason"]) != (RETRY_LIMIT + 1, reason):
+        if (
+            row in found
+            or flight != expected
+            or (letter["attempts"], letter["reason"]) != (RETRY_LIMIT + 1, reason)
+        ):
             wrong.append(row)
         found.add(row)
     return LetterComparison(
@@ -77,7 +98,11 @@ def compare_letters(put: Sequence[Flight], letters: Iterable[Mapping[str, object
 
 def read_letters(folder: Path) -> Iterator[dict[str, object]]:
     """The dead letters of all plans. Raises `CliError` for a file that cannot be read."""
-    return read_rows(sorted(folder.glob("plan=*/*.parquet")), ("data", "attempts", "reason"), "the demo's dead letters")
+    return read_rows(
+        sorted(folder.glob("plan=*/*.parquet")),
+        ("data", "attempts", "reason"),
+        "the demo's dead letters",
+    )
 
 
 def _flight(data: object) -> Flight:

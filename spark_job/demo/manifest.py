@@ -19,10 +19,11 @@ RETRY_LIMIT = 2
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was put: the CSV's first `records` rows, and what the answers said of each shard. What came of it besides:
+    """What was put: the CSV's first `records` rows, and what the answers said of each shard. What
+    came of it besides:
 
-    `resumed_from`: each shard's checkpoint when the job was started again after it was killed. `faults`: whether its function
-    raised on cancelled flights.
+    `resumed_from`: each shard's checkpoint when the job was started again after it was killed.
+    `faults`: whether its function raised on cancelled flights.
     """
 
     records: int
@@ -53,10 +54,14 @@ class DemoDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             taken = any(self.path.iterdir())
         except OSError as exc:
-            raise CliError(f"the directory {self.path} cannot be used: {exc.strerror}; give another with --directory") from exc
+            raise CliError(
+                f"the directory {self.path} cannot be used: {exc.strerror}; give another with "
+                "--directory"
+            ) from exc
         if taken:
             raise CliError(
-                f"the directory {self.path} is not empty; give a new one, or add --check to verify the demo that is there"
+                f"the directory {self.path} is not empty; give a new one, or add --check to verify "
+                "the demo that is there"
             )
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -68,14 +73,21 @@ class DemoDirectory:
             return msgspec.json.decode(self._manifest.read_bytes(), type=Manifest)
         except FileNotFoundError as exc:
             raise CliError(
-                f"{self.path} holds no earlier demo (no {self._manifest.name}); run one with --directory {self.path}"
+                f"{self.path} holds no earlier demo (no {self._manifest.name}); run one with "
+                f"--directory {self.path}"
             ) from exc
         except (OSError, msgspec.MsgspecError) as exc:
-            raise CliError(f"{self._manifest} cannot be read ({exc}); run the demo again in a new directory") from exc
+            raise CliError(
+                f"{self._manifest} cannot be read ({exc}); run the demo again in a new directory"
+            ) from exc
 
     def read_carriers(self) -> dict[str, tuple[int, float | None]]:
         """What Spark computed per carrier: departures and mean delay."""
         try:
-            return msgspec.json.decode(self.carriers.read_bytes(), type=dict[str, tuple[int, float | None]])
+            return msgspec.json.decode(
+                self.carriers.read_bytes(), type=dict[str, tuple[int, float | None]]
+            )
         except (OSError, msgspec.MsgspecError) as exc:
-            raise CliError(f"the job did not write {self.carriers.name}", log_file=self.job_log) from exc
+            raise CliError(
+                f"the job did not write {self.carriers.name}", log_file=self.job_log
+            ) from exc

@@ -17,21 +17,37 @@ _LOG_TAIL_BYTES = 200_000
 
 
 class JobProcess:
-    """`python -m spark_job.demo.job`, in a session of its own, its output in the directory's log. Ended with the with block."""
+    """`python -m spark_job.demo.job`, in a session of its own, its output in the directory's log.
+    Ended with the with block.
+    """
 
-    def __init__(self, process: subprocess.Popen[bytes], directory: DemoDirectory, log_start: int) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], directory: DemoDirectory, log_start: int
+    ) -> None:
         self._process = process
         self._directory = directory
         self._log_start = log_start
 
     @classmethod
-    def start(cls, directory: DemoDirectory, *, endpoint_url: str, max_records_per_shard: int, faults: bool) -> Self:
+    def start(
+        cls,
+        directory: DemoDirectory,
+        *,
+        endpoint_url: str,
+        max_records_per_shard: int,
+        faults: bool,
+    ) -> Self:
         with directory.job_log.open("ab") as log:
             start = log.tell()
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "spark_job.demo.job", str(directory.path)),
-                    *("--endpoint-url", endpoint_url, "--max-records-per-shard", str(max_records_per_shard)),
+                    *(
+                        "--endpoint-url",
+                        endpoint_url,
+                        "--max-records-per-shard",
+                        str(max_records_per_shard),
+                    ),
                     *(("--faults",) if faults else ()),
                 ],
                 stdin=subprocess.DEVNULL,
@@ -60,7 +76,9 @@ class JobProcess:
             return None
 
     def kill(self) -> int:
-        """Send kill -9 to the job and all processes it has started; how many there were. Idempotent."""
+        """Send kill -9 to the job and all processes it has started; how many there were.
+        Idempotent.
+        """
         return kill_family(self._process)
 
     def failure(self) -> str:

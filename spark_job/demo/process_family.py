@@ -1,4 +1,6 @@
-"""A process that we have started, killed with all that descends from it (a Spark job's JVM, Python workers)."""
+"""A process that we have started, killed with all that descends from it (a Spark job's JVM, Python
+workers).
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,11 @@ _LOOK_S = 0.02
 
 
 def kill_family(process: subprocess.Popen[Any]) -> int:
-    """Send kill -9 to the process and all that it has started, by id; how many there were. Idempotent.
+    """Send kill -9 to the process and all that it has started, by id; how many there were.
+    Idempotent.
 
-    Blocks until they have ended. Nothing that was started before the process is part of it. Once the process has ended, what it
-    has left behind cannot be found any more: 0.
+    Blocks until they have ended. Nothing that was started before the process is part of it. Once
+    the process has ended, what it has left behind cannot be found any more: 0.
     """
     if process.poll() is not None:
         return 0
@@ -32,7 +35,9 @@ def kill_family(process: subprocess.Popen[Any]) -> int:
 
 
 def runs(process: psutil.Process) -> bool:
-    """Not so for a process that has ended and that nobody has waited for: who is process 1 of a container rarely does."""
+    """Not so for a process that has ended and that nobody has waited for: who is process 1 of a
+    container rarely does.
+    """
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -41,12 +46,16 @@ def runs(process: psutil.Process) -> bool:
 
 def _wait_for(members: list[psutil.Process]) -> None:
     deadline = time.monotonic() + _LIMIT_S
-    while (members := [member for member in members if runs(member)]) and time.monotonic() < deadline:
+    while (
+        members := [member for member in members if runs(member)]
+    ) and time.monotonic() < deadline:
         psutil.wait_procs(members, timeout=_LOOK_S)
 
 
 def _stopped_tree(root: psutil.Process) -> list[psutil.Process]:
-    """The process and all that descend from it, stopped, so that none can start another while the rest are being ended."""
+    """The process and all that descend from it, stopped, so that none can start another while the
+    rest are being ended.
+    """
     members = [root]
     _if_there(root.suspend)
     while fresh := [child for child in root.children(recursive=True) if child not in members]:

@@ -35,10 +35,16 @@ def show(console: Console, verdict: Verdict, manifest: Manifest) -> None:
     for problem in verdict.problems:
         console.print(f"[bold red]wrong:[/] {problem}", highlight=False, soft_wrap=True)
     if verdict.ok:
-        console.print("[bold green]Nothing is missing[/], and every checkpoint is at its shard's last record.", highlight=False)
+        console.print(
+            "[bold green]Nothing is missing[/], and every checkpoint is at its shard's last "
+            "record.",
+            highlight=False,
+        )
 
 
-def as_json(verdict: Verdict, manifest: Manifest, *, seconds: float, directory: str | None) -> dict[str, Any]:
+def as_json(
+    verdict: Verdict, manifest: Manifest, *, seconds: float, directory: str | None
+) -> dict[str, Any]:
     """The object that `--json` prints. `directory`: where the output is, None when it is gone."""
     found = verdict.records
     return {
@@ -53,10 +59,17 @@ def as_json(verdict: Verdict, manifest: Manifest, *, seconds: float, directory: 
         "killed": manifest.killed,
         "resumed_from": manifest.resumed_from,
         "shards": {
-            shard: {"put": entry.put, "checkpoint": entry.checkpoint, "last_sequence_number": entry.last_sequence_number}
+            shard: {
+                "put": entry.put,
+                "checkpoint": entry.checkpoint,
+                "last_sequence_number": entry.last_sequence_number,
+            }
             for shard, entry in verdict.shards.items()
         },
-        "carriers": {row.carrier: {"departures": row.departures, "mean_delay": row.mean_delay} for row in verdict.carriers},
+        "carriers": {
+            row.carrier: {"departures": row.departures, "mean_delay": row.mean_delay}
+            for row in verdict.carriers
+        },
         "problems": verdict.problems,
         "available": TOTAL,
         "seconds": round(seconds, 1),
@@ -65,22 +78,36 @@ def as_json(verdict: Verdict, manifest: Manifest, *, seconds: float, directory: 
 
 
 def _carriers(verdict: Verdict) -> Table:
-    table = Table(title="By carrier, computed by Spark from what was written", title_justify="left", title_style="bold")
+    table = Table(
+        title="By carrier, computed by Spark from what was written",
+        title_justify="left",
+        title_style="bold",
+    )
     table.add_column("carrier")
     table.add_column("departures", justify="right")
     table.add_column("mean delay, min", justify="right")
     table.add_column("by plain Python from the CSV")
     for row in verdict.carriers:
-        table.add_row(row.carrier, f"{row.departures:,}", _minutes(row.mean_delay), _other_side(row))
+        table.add_row(
+            row.carrier, f"{row.departures:,}", _minutes(row.mean_delay), _other_side(row)
+        )
     return table
 
 
 def _other_side(row: CarrierRow) -> str:
-    return "[green]the same[/]" if row.equal else f"[red]{row.expected_departures:,} and {_minutes(row.expected_mean_delay)}[/]"
+    return (
+        "[green]the same[/]"
+        if row.equal
+        else f"[red]{row.expected_departures:,} and {_minutes(row.expected_mean_delay)}[/]"
+    )
 
 
 def _shards(verdict: Verdict, manifest: Manifest) -> Table:
-    table = Table(title="By shard: the checkpoint in ZooKeeper against what was put", title_justify="left", title_style="bold")
+    table = Table(
+        title="By shard: the checkpoint in ZooKeeper against what was put",
+        title_justify="left",
+        title_style="bold",
+    )
     table.add_column("shard", no_wrap=True)
     table.add_column("put", justify="right")
     if manifest.killed:
@@ -91,7 +118,11 @@ def _shards(verdict: Verdict, manifest: Manifest) -> Table:
         resumed = (manifest.resumed_from.get(shard) or "its start",) if manifest.killed else ()
         color = "green" if entry.at_last else "red"
         table.add_row(
-            shard, f"{entry.put:,}", *resumed, f"[{color}]{entry.checkpoint or 'none'}[/]", f"{entry.last_sequence_number}"
+            shard,
+            f"{entry.put:,}",
+            *resumed,
+            f"[{color}]{entry.checkpoint or 'none'}[/]",
+            f"{entry.last_sequence_number}",
         )
     return table
 
@@ -100,7 +131,8 @@ def _faults(letters: LetterComparison) -> str:
     right = "green" if letters.right else "red"
     return (
         f"cancelled in the CSV {letters.cancelled:,}   [{right}]failed {letters.failed:,}   "
-        f"dead-lettered {letters.dead_lettered:,}[/], each after {RETRY_LIMIT} retries, with its reason"
+        f"dead-lettered {letters.dead_lettered:,}[/], each after {RETRY_LIMIT} retries, with its "
+        "reason"
     )
 
 

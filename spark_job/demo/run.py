@@ -1,4 +1,6 @@
-"""The demo, step by step: put the flights, run the job, kill it in the middle, start it again, compare."""
+"""The demo, step by step: put the flights, run the job, kill it in the middle, start it again,
+compare.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,22 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kinesis_spout.cli.errors import CliError
-from spark_job.demo.check import Verdict, carrier_rows, compare, count_written, read_written, shard_verdicts
-from spark_job.demo.flights import SHARD_COUNT, carrier_figures, find_flights, is_cancelled, read_flights, to_json
+from spark_job.demo.check import (
+    Verdict,
+    carrier_rows,
+    compare,
+    count_written,
+    read_written,
+    shard_verdicts,
+)
+from spark_job.demo.flights import (
+    SHARD_COUNT,
+    carrier_figures,
+    find_flights,
+    is_cancelled,
+    read_flights,
+    to_json,
+)
 from spark_job.demo.kinesis import DemoKinesis, Put
 from spark_job.demo.letters import compare_letters, read_letters
 from spark_job.demo.manifest import APPLICATION, STREAM, ZOOKEEPER_ROOT, Manifest
@@ -38,17 +54,27 @@ STALLED_S = 120.0
 
 @dataclass(slots=True)
 class Demo:
-    """One run of the demo. `run` and `check` block; everything they start is ended when they return or raise."""
+    """One run of the demo. `run` and `check` block; everything they start is ended when they return
+    or raise.
+    """
 
     directory: DemoDirectory
     screen: DemoScreen
 
     def run(self, records: int, *, kill: bool, faults: bool) -> tuple[Manifest, Verdict]:
-        """Put, process, compare. Raises `CliError` when a step does not work, `Interrupted` on a signal."""
+        """Put, process, compare. Raises `CliError` when a step does not work, `Interrupted` on a
+        signal.
+        """
         flights = read_flights(find_flights(), records)
-        with DemoKinesis.start(self.directory.server_log) as kinesis, running_zookeeper(self.directory.zookeeper) as address:
+        with (
+            DemoKinesis.start(self.directory.server_log) as kinesis,
+            running_zookeeper(self.directory.zookeeper) as address,
+        ):
             kinesis.create_stream(STREAM, SHARD_COUNT)
-            self.screen.step("Kinesis", f"a local server (moto) on {kinesis.endpoint_url}, stream [cyan]{STREAM}[/]")
+            self.screen.step(
+                "Kinesis",
+                f"a local server (moto) on {kinesis.endpoint_url}, stream [cyan]{STREAM}[/]",
+            )
             self.screen.step("ZooKeeper", f"from the jars that PySpark ships, on {address}")
             shards = self._put(kinesis, flights)
             manifest = Manifest(records=len(flights), shards=shards, faults=faults)
@@ -61,7 +87,9 @@ class Demo:
             return manifest, self._verdict(flights, manifest)
 
     def check(self) -> tuple[Manifest, Verdict]:
-        """Compare what an earlier demo in the directory wrote with what it put; nothing is run but ZooKeeper, to ask it."""
+        """Compare what an earlier demo in the directory wrote with what it put; nothing is run but
+        ZooKeeper, to ask it.
+        """
         manifest = self.directory.read_manifest()
         flights = read_flights(find_flights(), manifest.records)
         with running_zookeeper(self.directory.zookeeper):
@@ -72,8 +100,12 @@ class Demo:
         with self.screen.bar("Put", len(records)) as show:
             return kinesis.put_all(STREAM, records, show)
 
-    def _process(self, endpoint_url: str, manifest: Manifest, total: int, *, kill: bool) -> dict[str, str | None] | None:
-        """Run the job until `total` flights are written, with a kill on the way; returns the checkpoints it resumed from."""
+    def _process(
+        self, endpoint_url: str, manifest: Manifest, total: int, *, kill: bool
+    ) -> dict[str, str | None] | None:
+        """Run the job until `total` flights are written, with a kill on the way; returns the
+        checkpoints it resumed from.
+        """
         per_batch = -(-max(entry.count for entry in manifest.shards.values()) // BATCHES)
         start = partial(
             JobProcess.start,
@@ -84,17 +116,32 @@ class Demo:
         )
         counted: dict[Path, int] = {}
         with start() as job:
-            if self._followed(job, "Spark job", counted, total, until=KILL_AT * total if kill else None):
+            if self._followed(
+                job, "Spark job", counted, total, until=KILL_AT * total if kill else None
+            ):
                 return None
             processes = job.kill()
         resumed = self._checkpoints()
-        self.screen.detail(f"[bold red]kill -9[/] on the job and its {processes - 1} processes, in the middle of its work")
+        self.screen.detail(
+            f"[bold red]kill -9[/] on the job and its {processes - 1} processes, in the middle of "
+            "its work"
+        )
         with start() as job:
             self._followed(job, "Resumed", counted, total, until=None)
         return resumed
 
-    def _followed(self, job: JobProcess, label: str, counted: dict[Path, int], total: int, *, until: float | None) -> bool:
-        """Show how much is written, until the job has ended (True) or `until` rows are written (False)."""
+    def _followed(
+        self,
+        job: JobProcess,
+        label: str,
+        counted: dict[Path, int],
+        total: int,
+        *,
+        until: float | None,
+    ) -> bool:
+        """Show how much is written, until the job has ended (True) or `until` rows are written
+        (False).
+        """
         written = count_written(self.directory.output, counted)
         moved = time.monotonic()
         with self.screen.bar(label, total, start=written, waiting="starting Spark") as show:
@@ -106,7 +153,10 @@ class Demo:
                 if until is not None and written >= until:
                     return False
                 if time.monotonic() - moved > STALLED_S:
-                    raise CliError(f"the job has written nothing for {STALLED_S:.0f} s", log_file=self.directory.job_log)
+                    raise CliError(
+                        f"the job has written nothing for {STALLED_S:.0f} s",
+                        log_file=self.directory.job_log,
+                    )
             show(min(count_written(self.directory.output, counted), total))
         if code != 0:
             raise CliError(f"the job failed: {job.failure()}", log_file=self.directory.job_log)
@@ -114,15 +164,23 @@ class Demo:
 
     def _checkpoints(self) -> dict[str, str | None]:
         store = ZookeeperStateStore(
-            f"embedded:{self.directory.zookeeper}", root=ZOOKEEPER_ROOT, application=APPLICATION, stream=STREAM
+            f"embedded:{self.directory.zookeeper}",
+            root=ZOOKEEPER_ROOT,
+            application=APPLICATION,
+            stream=STREAM,
         )
         with closing(store):
-            return {shard: stored.state.checkpoint_text for shard, stored in sorted(store.load_states().items())}
+            return {
+                shard: stored.state.checkpoint_text
+                for shard, stored in sorted(store.load_states().items())
+            }
 
     def _verdict(self, flights: Sequence[Flight], manifest: Manifest) -> Verdict:
         wanted = [flight for flight in flights if not (manifest.faults and is_cancelled(flight))]
         records = compare(wanted, read_written(self.directory.output))
-        self.screen.step("Compared", f"{records.written:,} rows of parquet with the CSV, field by field")
+        self.screen.step(
+            "Compared", f"{records.written:,} rows of parquet with the CSV, field by field"
+        )
         return Verdict(
             records=records,
             letters=self._letters(flights, records.processed) if manifest.faults else None,
@@ -131,7 +189,9 @@ class Demo:
         )
 
     def _letters(self, flights: Sequence[Flight], processed: int) -> LetterComparison:
-        return compare_letters(flights, read_letters(self.directory.dead_letters), processed=processed)
+        return compare_letters(
+            flights, read_letters(self.directory.dead_letters), processed=processed
+        )
 
 
 @contextmanager

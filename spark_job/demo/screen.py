@@ -1,4 +1,6 @@
-"""What the demo shows while it works: a line a step, a live bar on a terminal, plain lines elsewhere."""
+"""What the demo shows while it works: a line a step, a live bar on a terminal, plain lines
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,18 @@ class DemoScreen:
 
     def step(self, label: str, text: str) -> None:
         """A finished step."""
-        self.console.print(f"[bold]{label:<{LABEL_WIDTH}}[/]{text}", highlight=False, soft_wrap=True)
+        self.console.print(
+            f"[bold]{label:<{LABEL_WIDTH}}[/]{text}", highlight=False, soft_wrap=True
+        )
 
     def detail(self, text: str) -> None:
         """A line that belongs to the step above."""
         self.console.print(f"{'':<{LABEL_WIDTH}}{text}", highlight=False, soft_wrap=True)
 
     @contextmanager
-    def bar(self, label: str, total: int, *, start: int = 0, waiting: str = "") -> Iterator[Callable[[int], None]]:
+    def bar(
+        self, label: str, total: int, *, start: int = 0, waiting: str = ""
+    ) -> Iterator[Callable[[int], None]]:
         """A step with a count from `start` to `total`; yields the function that takes the count.
 
         `waiting` is shown as long as the count has not moved.
@@ -53,14 +59,23 @@ class DemoScreen:
             TimeElapsedColumn(),
         )
         with Progress(*columns, console=self.console) as progress:
-            task = progress.add_task(label, total=total, completed=start, count=_count(start, total), note=waiting)
+            task = progress.add_task(
+                label, total=total, completed=start, count=_count(start, total), note=waiting
+            )
 
             def show(count: int) -> None:
-                progress.update(task, completed=count, count=_count(count, total), note="" if count > start else waiting)
+                progress.update(
+                    task,
+                    completed=count,
+                    count=_count(count, total),
+                    note="" if count > start else waiting,
+                )
 
             yield show
 
-    def _plain_bar(self, label: str, total: int, *, start: int, waiting: str) -> Callable[[int], None]:
+    def _plain_bar(
+        self, label: str, total: int, *, start: int, waiting: str
+    ) -> Callable[[int], None]:
         self.step(label, f"{_count(start, total)}{f' ({waiting})' if waiting else ''}")
         last = start
 

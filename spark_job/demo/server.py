@@ -1,7 +1,8 @@
-"""The demo's Kinesis: a moto server on a free loopback port that lives as long as its parent holds its stdin open.
+"""The demo's Kinesis: a moto server on a free loopback port that lives as long as its parent holds
+its stdin open.
 
-Run as `python -m spark_job.demo.server`; the first line on stdout is the port. Ending with the parent's pipe, it cannot be
-left behind, whatever kills the parent.
+Run as `python -m spark_job.demo.server`; the first line on stdout is the port. Ending with the
+parent's pipe, it cannot be left behind, whatever kills the parent.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ class QuietHandler(WSGIRequestHandler):
 
 def main() -> None:
     server = make_server(
-        "127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True, request_handler=QuietHandler
+        "127.0.0.1",
+        0,
+        DomainDispatcherApplication(create_backend_app),
+        threaded=True,
+        request_handler=QuietHandler,
     )
     sys.stdout.write(f"{server.port}\n")
     sys.stdout.flush()

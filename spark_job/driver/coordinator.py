@@ -1,8 +1,9 @@
-"""The driver's side of a query: owns the application's state, plans batches, settles them, waits while nothing is new.
+"""The driver's side of a query: owns the application's state, plans batches, settles them, waits
+while nothing is new.
 
-ZooKeeper is the authority; what this object remembers may be lost at any time. Every method blocks on ZooKeeper and
-Kinesis; all are called from one thread. Any error ends the query, so transient faults are retried below, in the
-client and the store.
+ZooKeeper is the authority; what this object remembers may be lost at any time. Every method blocks
+on ZooKeeper and Kinesis; all are called from one thread. Any error ends the query, so transient
+faults are retried below, in the client and the store.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from spark_job.driver.settle_plan import settle
 from spark_job.driver.shard_tips import ShardWatch
 from state.failpoint import failpoint
 from state.ownership import this_process
-from state.plan import PlanStatus, ShardEnd, TaskPlan, make_plan_id, plan_number
+from state.plan import PlanStatus, ShardReadResult, TaskPlan, make_plan_id, plan_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 NONCE_BYTES = 6
-UNTIL_MARGIN_MS = 2_000  # the service's Date header has whole seconds, and arrival times are approximate
+UNTIL_MARGIN_MS = (
+    2_000  # the service's Date header has whole seconds, and arrival times are approximate
+)
 POLL_S = 0.05
 NEVER_S = float("-inf")
 
@@ -47,7 +50,9 @@ class Coordinator:
         self._clock = services.clock
         self._prober = Prober(services.client, services.new_pool)
         self._watch = ShardWatch()
-        self._catalog = ShardCatalog(settings, services.store, services.client, services.clock, self._watch)
+        self._catalog = ShardCatalog(
+            settings, services.store, services.client, services.clock, self._watch
+        )
         self._outcomes = OutcomeWatch(settings, services.store)
         self._opened = False
         self._pin: StartPin | None = None
@@ -56,9 +61,12 @@ class Coordinator:
         self._planned_s = NEVER_S
         self._run: AvailableNowRun | None = None
 
-    # Spark's calls --------------------------------------------------------------------------------------------
+    # Spark's calls
+    # --------------------------------------------------------------------------------------------
     def pin_start(self) -> StartPin:
-        """Pin where the application starts, if it is not pinned. Needs no ownership and changes nothing else."""
+        """Pin where the application starts, if it is not pinned. Needs no ownership and changes
+        nothing else.
+        """
         if self._pin is None:
             self._pin = self._store.read_start()
         if self._pin is None:
@@ -69,25 +77,37 @@ class Coordinator:
                 self._catalog.service_now_ms(),
                 [s.shard_id for s in self._client.list_shards()],
             )
-            log.info("stream %s: application %s starts at %s", summary.name, self._settings.application, self._pin.position)
+            log.info(
+                "stream %s: application %s starts at %s",
+                summary.name,
+                self._settings.application,
+                self._pin.position,
+            )
         return self._pin
 
     def prepare_available_now(self) -> None:
-        """From here on, plan only until every shard was read up to now, and what failed has been retried."""
+        """From here on, plan only until every shard was read up to now, and what failed has been
+        retried.
+        """
         self._catalog.describe()
         self._catalog.expire()  # which shards are closed now is known from a listing made after now
         self._run = AvailableNowRun(self._catalog.service_now_ms() + UNTIL_MARGIN_MS)
         self._own_plan = ""
 
     def next_plan(self, start: str, *, max_records: int | None) -> str:
-        """Settle plan `start`, and make the next one. Waits up to `idleWait` for something to read, then returns `start`.
+        """Settle plan `start`, and make the next one. Waits up to `idleWait` for something to read,
+        then returns `start`.
 
-        In an AvailableNow run `start` means the end. So what is not read to then is waited for, up to `maxSearchTime`, and what
-        waits for its retry, up to `availableNowRetryWait`.
+        In an AvailableNow run `start` means the end. So what is not read to then is waited for, up
+        to `maxSearchTime`, and what waits for its retry, up to `availableNowRetryWait`.
         """
         pin = self._open()
-        if self._run is None or start != self._own_plan:  # a run that ends goes by what was open when it began to read
-            self._catalog.refresh(pin)  # before what was read may look as if every shard had been known then
+        if (
+            self._run is None or start != self._own_plan
+        ):  # a run that ends goes by what was open when it began to read
+            self._catalog.refresh(
+                pin
+            )  # before what was read may look as if every shard had been known then
         self._settle_if_current(start, pin)
         begun_s = self._clock.monotonic_s()
         while True:
@@ -103,7 +123,9 @@ class Coordinator:
         return self._create_plan(start, shards, max_records) or self._without_a_plan(start)
 
     def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
-        """What a plan's tasks are to read. A closed plan's tasks that published nothing are left out: they never may again."""
+        """What a plan's tasks are to read. A closed plan's tasks that published nothing are left
+        out: they never may again.
+        """
         self._open()
         pointer = self._store.read_pointer()
         if pointer is not None and pointer.id != plan_id and pointer.status is PlanStatus.OPEN:
@@ -111,27 +133,40 @@ class Coordinator:
         plan = self._store.read_plan(plan_id)
         if plan is None:
             log.warning(
-                "plan %s is not in ZooKeeper any more: its batch is empty, and the shard states bring its records again", plan_id
+                "plan %s is not in ZooKeeper any more: its batch is empty, and the shard states "
+                "bring its records again",
+                plan_id,
             )
             return {}
         tasks = dict(enumerate(plan.tasks))
-        is_open = pointer is not None and pointer.id == plan_id and pointer.status is PlanStatus.OPEN
+        is_open = (
+            pointer is not None and pointer.id == plan_id and pointer.status is PlanStatus.OPEN
+        )
         if is_open and plan_id == self._own_plan:
             return tasks
         ends = self._store.read_ends(plan_id)
         if is_open:
             self._check_replayed(tasks[task] for task in tasks if task not in ends)
             return tasks
-        log.warning("plan %s is closed: its batch reads again what %d of its %d tasks had read", plan_id, len(ends), len(tasks))
+        log.warning(
+            "plan %s is closed: its batch reads again what %d of its %d tasks had read",
+            plan_id,
+            len(ends),
+            len(tasks),
+        )
         return {task: tasks[task] for task in tasks if task in ends}
 
     def _check_replayed(self, unread: Iterable[TaskPlan]) -> None:
-        """A plan that was made long ago may find less than was there: once it is settled, nobody could tell any more."""
+        """A plan that was made long ago may find less than was there: once it is settled, nobody
+        could tell any more.
+        """
         shards = [one.shard_id for task in unread for one in task.shards if one.max_records]
         self._catalog.check_retention([shard for shard in shards if shard in self._catalog.states])
 
     def report(self) -> dict[str, Any]:
-        """For Spark's progress report: the newest plan, the lag in ms of arrival time, the outcomes. No I/O."""
+        """For Spark's progress report: the newest plan, the lag in ms of arrival time, the
+        outcomes. No I/O.
+        """
         return {
             "format": 1,
             "plan": self._last_plan,
@@ -144,10 +179,13 @@ class Coordinator:
         self._prober.close()
         self._store.close()
 
-    # opening and settling -------------------------------------------------------------------------------------
+    # opening and settling
+    # -------------------------------------------------------------------------------------
     def _open(self) -> StartPin:
         if not self._opened:
-            self._store.acquire(this_process(self._clock.now_ms()), timeout_s=self._settings.owner_wait_ms / 1000)
+            self._store.acquire(
+                this_process(self._clock.now_ms()), timeout_s=self._settings.owner_wait_ms / 1000
+            )
             self._catalog.bind()
             self._catalog.states = dict(self._store.load_states())
             self._outcomes.open(self._catalog.states)
@@ -155,12 +193,17 @@ class Coordinator:
         return self.pin_start()
 
     def _settle_if_current(self, plan_id: str, pin: StartPin) -> None:
-        """Spark asks on from a plan only when its batch is in the commit log. Any other plan is not settled: redelivery."""
+        """Spark asks on from a plan only when its batch is in the commit log. Any other plan is not
+        settled: redelivery.
+        """
         pointer = self._store.read_pointer()
         if pointer is None or pointer.id != plan_id or pointer.status is PlanStatus.SETTLED:
             return
         settled = settle(
-            self._store, plan_id, states_per_write=self._settings.states_per_write, seen_ms=self._catalog.seen_ms(pin)
+            self._store,
+            plan_id,
+            states_per_write=self._settings.states_per_write,
+            tracked_since_ms=self._catalog.tracked_since_ms(pin),
         )
         self._catalog.states = settled.states
         for end in settled.ends:
@@ -170,55 +213,84 @@ class Coordinator:
                 self._store.remove_plan(old)
         self._outcomes.on_settled(plan_id, settled)
 
-    # what is due ----------------------------------------------------------------------------------------------
+    # what is due
+    # ----------------------------------------------------------------------------------------------
     def _due_shards(self) -> list[str]:
         """The shards of the next plan: none as long as nothing is known to be there to read."""
         run = self._run
-        shards = [shard for shard in self._catalog.readable() if run is None or not run.is_done(shard)]
+        shards = [
+            shard for shard in self._catalog.readable() if run is None or not run.is_done(shard)
+        ]
         shards = [shard for shard in shards if not self._outcomes.holds(shard)]
         if len(shards) > self._settings.probe_max_shards:
             due = shards if self._interval_is_over(shards) else []
             self._catalog.check_retention(due)
             return due
-        self._catalog.check_retention(shards)  # before a probe: a tip that is seen now says nothing of what went by
+        self._catalog.check_retention(
+            shards
+        )  # before a probe: a tip that is seen now says nothing of what went by
         self._probe([shard for shard in shards if not self._watch.is_behind(shard)])
         if not any(self._watch.is_behind(shard) for shard in shards):
             return []
         return [shard for shard in shards if self._watch.is_behind(shard) or self._is_stale(shard)]
 
     def _interval_is_over(self, shards: Sequence[str]) -> bool:
-        """Too many shards to ask one by one: plan when one is not known to be at its tip, else at intervals."""
+        """Too many shards to ask one by one: plan when one is not known to be at its tip, else at
+        intervals.
+        """
         waited_s = self._clock.monotonic_s() - self._planned_s
-        return waited_s >= self._settings.idle_interval_ms / 1000 or any(not self._watch.is_idle(shard) for shard in shards)
+        return waited_s >= self._settings.idle_interval_ms / 1000 or any(
+            not self._watch.is_idle(shard) for shard in shards
+        )
 
     def _is_stale(self, shard: str) -> bool:
-        return self._clock.monotonic_s() - self._watch.checked_s(shard) >= self._settings.probe_interval_ms / 1000
+        return (
+            self._clock.monotonic_s() - self._watch.checked_s(shard)
+            >= self._settings.probe_interval_ms / 1000
+        )
 
     def _probe(self, shards: Sequence[str]) -> None:
         states = self._catalog.states
         now_s = self._clock.monotonic_s()
-        probes = [self._watch.probe(shard, states[shard].state.read_position, now_s) for shard in shards if self._is_stale(shard)]
+        probes = [
+            self._watch.probe(shard, states[shard].state.read_position, now_s)
+            for shard in shards
+            if self._is_stale(shard)
+        ]
         for answer in self._prober.ask(probes):
             self._watch.on_answer(answer, self._clock.monotonic_s())
             if not answer.has_work and not answer.gone:
                 self._on_tip(answer.shard_id)
 
-    # waiting --------------------------------------------------------------------------------------------------
+    # waiting
+    # --------------------------------------------------------------------------------------------------
     def _has_due_retries(self) -> bool:
-        """Whether a plan may be made for retries alone. A run that has waited for them long enough makes none any more."""
-        return self._outcomes.queue.is_due(self._clock.now_ms()) and (self._run is None or self._retry_patience_s(self._run) >= 0)
+        """Whether a plan may be made for retries alone. A run that has waited for them long enough
+        makes none any more.
+        """
+        return self._outcomes.queue.is_due(self._clock.now_ms()) and (
+            self._run is None or self._retry_patience_s(self._run) >= 0
+        )
 
     def _retry_patience_s(self, run: AvailableNowRun) -> float:
-        return run.may_wait_s(self._settings.available_now_retry_wait_ms, self._outcomes.queue.policy)
+        return run.may_wait_s(
+            self._settings.available_now_retry_wait_ms, self._outcomes.queue.policy
+        )
 
     def _patience_s(self, begun_s: float) -> float:
-        """How much longer a call that has begun then waits for something to plan; 0 or less for no longer."""
+        """How much longer a call that has begun then waits for something to plan; 0 or less for no
+        longer.
+        """
         settings, run = self._settings, self._run
         waited_s = self._clock.monotonic_s() - begun_s
         if run is None:
             return settings.idle_wait_ms / 1000 - waited_s
         searched = [shard for shard in self._unread(run) if not self._outcomes.holds(shard)]
-        search_s = max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s if searched else 0.0
+        search_s = (
+            max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s
+            if searched
+            else 0.0
+        )
         next_ms = self._outcomes.queue.next_ms()
         if next_ms is None:
             return search_s
@@ -232,7 +304,8 @@ class Coordinator:
             return start
         if unread := self._unread(self._run):
             log.warning(
-                "the run ends, though these shards, or those that continue them, were not seen read up to its start within "
+                "the run ends, though these shards, or those that continue them, were not seen "
+                "read up to its start within "
                 "maxSearchTime: %s",
                 ", ".join(unread),
             )
@@ -247,13 +320,15 @@ class Coordinator:
     def _unread(self, run: AvailableNowRun) -> list[str]:
         return run.unread(self._catalog.shard_states(), self._catalog.unfollowed())
 
-    # what was seen --------------------------------------------------------------------------------------------
-    def _on_read(self, end: ShardEnd, *, is_news: bool, redelivered: bool) -> None:
-        """`is_news`: the plan was made by this run. The tips of another one, replayed, may have been seen days ago.
+    # what was seen
+    # --------------------------------------------------------------------------------------------
+    def _on_read(self, end: ShardReadResult, *, is_news: bool, redelivered: bool) -> None:
+        """`is_news`: the plan was made by this run. The tips of another one, replayed, may have
+        been seen days ago.
 
         What is delivered again counts as not read: an iterator behind it would pass it over.
         """
-        if end.shard_end or end.gone:
+        if end.at_shard_end or end.gone:
             self._catalog.expire()
         if self._run is not None and not redelivered:
             self._run.on_read(end)
@@ -268,8 +343,11 @@ class Coordinator:
         if self._run is not None:
             self._run.on_tip(shard_id, is_closed=self._catalog.is_closed(shard_id))
 
-    # making a plan --------------------------------------------------------------------------------------------
-    def _create_plan(self, start: str, shards: Sequence[str], max_records: int | None) -> str | None:
+    # making a plan
+    # --------------------------------------------------------------------------------------------
+    def _create_plan(
+        self, start: str, shards: Sequence[str], max_records: int | None
+    ) -> str | None:
         """The new plan's id; None where there is nothing to plan."""
         now_ms = self._clock.now_ms()
         retries = self._outcomes.queue.due(now_ms) if shards or self._has_due_retries() else {}
@@ -289,7 +367,7 @@ class Coordinator:
             turn=number,
             retries=retries,
             in_order=self._outcomes.queue.in_order,
-            storms=self._outcomes.storms,
+            outages=self._outcomes.outages,
         )
         self._store.create_plan(plan)
         failpoint("plan-created")
@@ -298,7 +376,9 @@ class Coordinator:
         return plan.plan_id
 
     def _next_number(self, start: str) -> int:
-        """Above every number seen, in Spark's log as in ZooKeeper: either may have been restored from a backup."""
+        """Above every number seen, in Spark's log as in ZooKeeper: either may have been restored
+        from a backup.
+        """
         pointer = self._store.read_pointer()
         seen = [start, pointer.id if pointer else "", *self._store.known_plans()]
         return 1 + max((plan_number(plan_id) for plan_id in seen if plan_id), default=0)

@@ -1,4 +1,6 @@
-"""What the driver knows of outcomes between two batches: the queue of retries, the application's mark, storms, and totals."""
+"""What the driver knows of outcomes between two batches: the queue of retries, the application's
+mark, outages, and totals.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError
 from spark_job.driver.retry_queue import RetryQueue
-from spark_job.driver.settle_plan import storms_after
+from spark_job.driver.settle_plan import outages_after
 from state.plan import PlanStatus
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ class OutcomeWatch:
 
     def __init__(self, settings: SourceSettings, store: StateStore) -> None:
         self.queue = RetryQueue()
-        self.storms = 0
+        self.outages = 0
         self._settings = settings
         self._store = store
         self._redelivered = 0
@@ -34,49 +36,68 @@ class OutcomeWatch:
         self._dead_lettered = 0
 
     def open(self, states: Mapping[str, StoredState]) -> None:
-        """Read where an earlier run has left things. Takes the mark off an application that is to ack whole batches again."""
+        """Read where an earlier run has left things. Takes the mark off an application that is to
+        ack whole batches again.
+        """
         policy = self._store.read_policy()
         if policy is not None and self._settings.whole_batch_ack:
             self._store.clear_policy()
             policy = None
-            log.warning("application %s acks whole batches from here on, as wholeBatchAck is true", self._settings.application)
+            log.warning(
+                "application %s acks whole batches from here on, as wholeBatchAck is true",
+                self._settings.application,
+            )
         self.queue.update({shard: stored.state for shard, stored in states.items()}, policy)
         pointer = self._store.read_pointer()
         plan = None if pointer is None else self._store.read_plan(pointer.id)
         if pointer is not None and plan is not None:
             is_settled = pointer.status is PlanStatus.SETTLED
             report = self._store.read_report(pointer.id) if is_settled else None
-            self.storms = storms_after(plan, report, is_tracked=policy is not None)
+            self.outages = outages_after(plan, report, is_tracked=policy is not None)
 
     def on_settled(self, plan_id: str, settled: Settled) -> None:
-        """A plan was settled. Raises `ConfigError` when one plan after the other is delivered again."""
-        self.queue.update({shard: stored.state for shard, stored in settled.states.items()}, settled.policy)
-        if settled.storms and not self.storms:
-            log.warning("most records of plan %s failed: nothing new is read until their retries succeed", plan_id)
-        elif self.storms and not settled.storms:
+        """A plan was settled. Raises `ConfigError` when one plan after the other is delivered
+        again.
+        """
+        self.queue.update(
+            {shard: stored.state for shard, stored in settled.states.items()}, settled.policy
+        )
+        if settled.outages and not self.outages:
+            log.warning(
+                "most records of plan %s failed: nothing new is read until their retries succeed",
+                plan_id,
+            )
+        elif self.outages and not settled.outages:
             log.warning("most records of plan %s were processed: new ones are read again", plan_id)
-        self.storms = settled.storms
+        self.outages = settled.outages
         if settled.report is not None:
             self._exhausted += settled.report.exhausted
             self._dead_lettered += settled.report.dead_lettered
         self._redelivered = self._redelivered + 1 if settled.redelivered else 0
         if settled.redelivered:
-            log.warning("plan %s has ended without a report of its outcomes: its records are delivered again", plan_id)
+            log.warning(
+                "plan %s has ended without a report of its outcomes: its records are delivered "
+                "again",
+                plan_id,
+            )
         if self._redelivered >= MOST_REDELIVERED:
             raise ConfigError(
-                f"application {self._settings.application} tracks its records, but {self._redelivered} batches in a row have "
-                "ended without a report of their outcomes, so they would be delivered again for ever; give foreachBatch "
-                "src.tracked(...) again, or set option wholeBatchAck to true to ack batches as a whole from now on"
+                f"application {self._settings.application} tracks its records, but "
+                f"{self._redelivered} batches in a row have "
+                "ended without a report of their outcomes, so they would be delivered again for "
+                "ever; give foreachBatch "
+                "src.tracked(...) again, or set option wholeBatchAck to true to ack batches as a "
+                "whole from now on"
             )
 
     @property
-    def is_storm(self) -> bool:
+    def is_outage(self) -> bool:
         """Nothing new is read while most of what was read last failed, and waits for its retry."""
-        return self.storms > 0 and self.queue.records() > 0
+        return self.outages > 0 and self.queue.records() > 0
 
     def holds(self, shard_id: str) -> bool:
         """Whether nothing new of this shard may be read now."""
-        return self.is_storm or self.queue.holds(shard_id, self._settings.max_unresolved_per_shard)
+        return self.is_outage or self.queue.holds(shard_id, self._settings.max_unresolved_per_shard)
 
     def report(self, now_ms: int) -> dict[str, Any]:
         """Its part of the query's progress. The totals are of this run."""
@@ -87,5 +108,5 @@ class OutcomeWatch:
             "exhausted": self._exhausted,
             "deadLettered": self._dead_lettered,
             "oldestUnresolvedMs": 0 if oldest_ms is None else max(0, now_ms - oldest_ms),
-            "storm": self.is_storm,
+            "outage": self.is_outage,
         }

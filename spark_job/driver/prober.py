@@ -20,7 +20,9 @@ MOST_CONCURRENT = 16
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A question about one shard: is there anything from `position` on? `iterator` is a hint that may have expired."""
+    """A question about one shard: is there anything from `position` on? `iterator` is a hint that
+    may have expired.
+    """
 
     shard_id: str
     position: Position
@@ -29,7 +31,8 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`has_work`: a record, the shard's end, or a stretch behind the tip; also of a shard that is throttled.
+    """`has_work`: a record, the shard's end, or a stretch behind the tip; also of a shard that is
+    throttled.
 
     `iterator` starts where the next read should.
     `gone`: the service does not know the shard (any more); the next listings will tell.
@@ -43,7 +46,9 @@ class Answer:
 
 
 class Prober:
-    """Asks for one record of each shard, a bounded number of shards at a time. Blocks until all have answered."""
+    """Asks for one record of each shard, a bounded number of shards at a time. Blocks until all
+    have answered.
+    """
 
     def __init__(self, client: KinesisClient, new_pool: NewPool = thread_pool) -> None:
         self._client = client
@@ -66,7 +71,8 @@ class Prober:
         try:
             return self._look(probe)
         except (ThrottledError, ExpiredIteratorError):
-            # Others use the shard up, or clocks disagree. A task has the patience that a driver lacks: its error ends the query.
+            # Others use the shard up, or clocks disagree. A task has the patience that a driver
+            # lacks: its error ends the query.
             return Answer(probe.shard_id, has_work=True, iterator=probe.iterator, tip_ms=None)
         except ShardNotFoundError:
             return Answer(probe.shard_id, has_work=False, iterator=None, tip_ms=None, gone=True)
@@ -83,4 +89,9 @@ class Prober:
             return Answer(probe.shard_id, has_work=True, iterator=iterator, tip_ms=None)
         if page.millis_behind_latest:
             return Answer(probe.shard_id, has_work=True, iterator=page.next_iterator, tip_ms=None)
-        return Answer(probe.shard_id, has_work=False, iterator=page.next_iterator, tip_ms=fetched.service_time_ms)
+        return Answer(
+            probe.shard_id,
+            has_work=False,
+            iterator=page.next_iterator,
+            tip_ms=fetched.service_time_ms,
+        )

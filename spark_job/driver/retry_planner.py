@@ -1,8 +1,10 @@
-"""Which queued records come again, and when: pure functions over a shard's state and the application's policy.
+"""Which queued records come again, and when: pure functions over a shard's state and the
+application's policy.
 
-A queued record comes when its backoff is over, and at once when it may not be tried any more: then it comes for the dead
-letter only. Where order matters more than going on (`state.report.OnFailure`), it also waits for what is queued before it, of
-its key or of its shard. When that will be depends on neither the time nor the limits of a batch, so it is worked out once.
+A queued record comes when its backoff is over, and at once when it may not be tried any more: then
+it comes for the dead letter only. Where order matters more than going on
+(`state.report.OnFailure`), it also waits for what is queued before it, of its key or of its shard.
+When that will be depends on neither the time nor the limits of a batch, so it is worked out once.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ MOST_ENTRIES_PER_TASK = 2_000  # retries whose numbers fit into a task's znode b
 
 @dataclass(frozen=True, slots=True)
 class QueuedRetry:
-    """A queued record, or range of them, that may come at `ready_ms`, when all that it must wait for may come as well."""
+    """A queued record, or range of them, that may come at `ready_ms`, when all that it must wait
+    for may come as well.
+    """
 
     ready_ms: int
     record: UnresolvedRecord
@@ -34,7 +38,9 @@ class QueuedRetry:
 
 @dataclass(frozen=True, slots=True)
 class DueRetry:
-    """A retry whose time has come. Where not all fit into a plan, those of a lower `rank` go first."""
+    """A retry whose time has come. Where not all fit into a plan, those of a lower
+    `rank` go first.
+    """
 
     rank: int
     retry: PlannedRetry
@@ -45,16 +51,26 @@ class DueRetry:
         return 1 if self.retry.last is None else 2
 
 
-def queued_retries(unresolved: Sequence[UnresolvedRecord], policy: OutcomePolicy | None) -> list[QueuedRetry]:
-    """A shard's queue, ascending. Without a policy, what is queued comes when it is due, and never for the dead letter."""
+def queued_retries(
+    unresolved: Sequence[UnresolvedRecord], policy: OutcomePolicy | None
+) -> list[QueuedRetry]:
+    """A shard's queue, ascending. Without a policy, what is queued comes when it is due, and never
+    for the dead letter.
+    """
     records = sorted(unresolved, key=lambda record: record.first)
     own_ms = [_ready_ms(record, policy) for record in records]
-    ready_ms = _in_order(records, own_ms, OnFailure.CONTINUE if policy is None else policy.on_failure)
+    ready_ms = _in_order(
+        records, own_ms, OnFailure.CONTINUE if policy is None else policy.on_failure
+    )
     return [QueuedRetry(ready, record) for ready, record in zip(ready_ms, records, strict=True)]
 
 
-def due_retries(queue: Sequence[QueuedRetry], policy: OutcomePolicy | None, now_ms: int) -> list[DueRetry]:
-    """What of a shard's queue is ready, ascending. Where order matters, what is left out for lack of room is the last."""
+def due_retries(
+    queue: Sequence[QueuedRetry], policy: OutcomePolicy | None, now_ms: int
+) -> list[DueRetry]:
+    """What of a shard's queue is ready, ascending. Where order matters, what is left out for lack
+    of room is the last.
+    """
     in_order = policy is not None and policy.on_failure is not OnFailure.CONTINUE
     ready = [queued for queued in queue if queued.ready_ms <= now_ms]
     return [
@@ -63,21 +79,33 @@ def due_retries(queue: Sequence[QueuedRetry], policy: OutcomePolicy | None, now_
     ]
 
 
-def most_urgent(due: Mapping[str, Sequence[DueRetry]], *, entries: int, records: int | None = None) -> dict[str, list[DueRetry]]:
-    """As many of several shards' retries as have so much room, and are so many records, together; at least one.
+def most_urgent(
+    due: Mapping[str, Sequence[DueRetry]], *, entries: int, records: int | None = None
+) -> dict[str, list[DueRetry]]:
+    """As many of several shards' retries as have so much room, and are so many records, together;
+    at least one.
 
     Each shard's come in their order. Shards of which none is chosen are left out.
     """
-    candidates = ((one.rank, one.retry.first.sequence, shard, one) for shard, retries in due.items() for one in retries)
+    candidates = (
+        (one.rank, one.retry.first.sequence, shard, one)
+        for shard, retries in due.items()
+        for one in retries
+    )
     chosen: set[tuple[str, int]] = set()
     spent_entries = spent_records = 0
     for _, sequence, shard, one in nsmallest(entries, candidates, key=itemgetter(0, 1, 2)):
         spent_entries += one.entries
         spent_records += one.retry.count
-        if chosen and (spent_entries > entries or (records is not None and spent_records > records)):
+        if chosen and (
+            spent_entries > entries or (records is not None and spent_records > records)
+        ):
             break
         chosen.add((shard, sequence))
-    kept = {shard: [one for one in retries if (shard, one.retry.first.sequence) in chosen] for shard, retries in due.items()}
+    kept = {
+        shard: [one for one in retries if (shard, one.retry.first.sequence) in chosen]
+        for shard, retries in due.items()
+    }
     return {shard: retries for shard, retries in kept.items() if retries}
 
 
@@ -92,8 +120,12 @@ def _ready_ms(record: UnresolvedRecord, policy: OutcomePolicy | None) -> int:
     return min(record.due_ms, record.first_failure_ms + policy.retry.max_age_ms + 1)
 
 
-def _in_order(records: Sequence[UnresolvedRecord], own_ms: Sequence[int], on_failure: OnFailure) -> list[int]:
-    """When each may come, with all that it waits for. What has no known key, as a range, waits for all, and all for it."""
+def _in_order(
+    records: Sequence[UnresolvedRecord], own_ms: Sequence[int], on_failure: OnFailure
+) -> list[int]:
+    """When each may come, with all that it waits for. What has no known key, as a range, waits for
+    all, and all for it.
+    """
     if on_failure is OnFailure.CONTINUE:
         return list(own_ms)
     by_key: dict[str, int] = {}
@@ -116,5 +148,8 @@ def _planned(record: UnresolvedRecord, policy: OutcomePolicy | None, now_ms: int
         count=record.count,
         attempts=record.attempts,
         exhausted=policy is not None
-        and (record.rejected or policy.retry.exhausted(record.attempts, record.first_failure_ms, now_ms)),
+        and (
+            record.rejected
+            or policy.retry.exhausted(record.attempts, record.first_failure_ms, now_ms)
+        ),
     )

@@ -1,4 +1,6 @@
-"""All shards' queued records, as the driver sees them between two batches. Worked out anew only where a state has changed."""
+"""All shards' queued records, as the driver sees them between two batches. Worked out anew only
+where a state has changed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class _ShardQueue:
 
 @dataclass(slots=True)
 class RetryQueue:
-    """`update` it with every change of the states. Pure but for that memory; times are milliseconds since 1970."""
+    """`update` it with every change of the states. Pure but for that memory; times are milliseconds
+    since 1970.
+    """
 
     policy: OutcomePolicy | None = None
     _shards: dict[str, _ShardQueue] = field(default_factory=dict)
@@ -34,7 +38,9 @@ class RetryQueue:
         known = self._shards if policy == self.policy else {}
         self.policy = policy
         self._shards = {
-            shard: _queue_of(state.unresolved, policy, known.get(shard)) for shard, state in states.items() if state.unresolved
+            shard: _queue_of(state.unresolved, policy, known.get(shard))
+            for shard, state in states.items()
+            if state.unresolved
         }
 
     @property
@@ -55,13 +61,15 @@ class RetryQueue:
         ready = {shard: one.queue for shard, one in self._shards.items() if one.next_ms <= now_ms}
         return {shard: due_retries(queue, self.policy, now_ms) for shard, queue in ready.items()}
 
-    def holds(self, shard_id: str, most_unresolved: int) -> bool:
-        """Whether nothing new of the shard may be read: its allowance is used up, or it has to go in order."""
+    def holds(self, shard_id: str, max_unresolved: int) -> bool:
+        """Whether nothing new of the shard may be read: its allowance is used up, or it has to go
+        in order.
+        """
         shard = self._shards.get(shard_id)
         if shard is None:
             return False
         in_order = self.policy is not None and self.policy.on_failure is OnFailure.BLOCK_SHARD
-        return in_order or shard.records >= most_unresolved
+        return in_order or shard.records >= max_unresolved
 
     def records(self) -> int:
         """Queued records in all."""
@@ -69,16 +77,34 @@ class RetryQueue:
 
     def waiting(self) -> int:
         """Those of them that failed, as against those that wait for one that did."""
-        return sum(record.count for shard in self._shards.values() for record in shard.unresolved if not record.blocked)
+        return sum(
+            record.count
+            for shard in self._shards.values()
+            for record in shard.unresolved
+            if not record.blocked
+        )
 
     def oldest_failure_ms(self) -> int | None:
         """When the first of them failed that failed first."""
-        times = (record.first_failure_ms for shard in self._shards.values() for record in shard.unresolved)
+        times = (
+            record.first_failure_ms
+            for shard in self._shards.values()
+            for record in shard.unresolved
+        )
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
 
-def _queue_of(unresolved: tuple[UnresolvedRecord, ...], policy: OutcomePolicy | None, known: _ShardQueue | None) -> _ShardQueue:
+def _queue_of(
+    unresolved: tuple[UnresolvedRecord, ...],
+    policy: OutcomePolicy | None,
+    known: _ShardQueue | None,
+) -> _ShardQueue:
     if known is not None and known.unresolved is unresolved:
         return known
     queue = queued_retries(unresolved, policy)
-    return _ShardQueue(unresolved, queue, sum(record.count for record in unresolved), min(queued.ready_ms for queued in queue))
+    return _ShardQueue(
+        unresolved,
+        queue,
+        sum(record.count for record in unresolved),
+        min(queued.ready_ms for queued in queue),
+    )

@@ -1,4 +1,6 @@
-"""Settling: applying what a finished plan's tasks read to the shard states. Each step can be repeated after a crash."""
+"""Settling: applying what a finished plan's tasks read to the shard states. Each step can be
+repeated after a crash.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from state.state_writing import write_states
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from state.plan import Plan, ShardEnd, ShardSlice
+    from state.plan import Plan, ShardReadResult, ShardSlice
     from state.report import OutcomePolicy, PlanReport
     from state.shard_state import ShardState
 
@@ -25,86 +27,114 @@ log = logging.getLogger("kinesis_spout")
 class Settled:
     """What settling a plan gave.
 
-    - `states`: every shard's state now; `ends`: what was read of each shard of which the plan was to read new records.
-    - `report`: the outcomes of a tracked batch, or None; `policy`: the mark of an application that tracks its records.
-    - `redelivered`: the mark is there and a done report is not, so nothing was written and all that was read comes again.
-    - `storms`: how many plans in a row, up to this one, were storms of failures.
+    - `states`: every shard's state now; `ends`: what was read of each shard of which the plan was
+      to read new records.
+    - `report`: the outcomes of a tracked batch, or None; `policy`: the mark of an application that
+      tracks its records.
+    - `redelivered`: the mark is there and a done report is not, so nothing was written and all that
+      was read comes again.
+    - `outages`: how many plans in a row, up to this one, were outages of failures.
     """
 
     states: dict[str, StoredState]
-    ends: tuple[ShardEnd, ...]
+    ends: tuple[ShardReadResult, ...]
     report: PlanReport | None = None
     policy: OutcomePolicy | None = None
     redelivered: bool = False
-    storms: int = 0
+    outages: int = 0
 
 
-def settle(store: StateStore, plan_id: str, *, states_per_write: int, seen_ms: int | None = None) -> Settled:
-    """Close the plan, read ends and report, write the shard states, say that it is settled: in this order.
+def settle(
+    store: StateStore, plan_id: str, *, states_per_write: int, tracked_since_ms: int | None = None
+) -> Settled:
+    """Close the plan, read ends and report, write the shard states, say that it is settled: in this
+    order.
 
-    A shard, or a retry, without a published end was not read and stays as it was. A batch that was not tracked is acked whole;
-    of one that was, what its report does not name. `seen_ms` is for the states of new children (`child_states`). Blocks on the
-    store and raises what it raises; stopped anywhere and called again it gives the same states.
+    A shard, or a retry, without a published end was not read and stays as it was. A batch that was
+    not tracked is acked whole; of one that was, what its report does not name. `tracked_since_ms`
+    is for the states of new children (`child_states`). Blocks on the store and raises what it
+    raises; stopped anywhere and called again it gives the same states.
     """
     store.close_plan(plan_id)
     failpoint("plan-closed")
     ends = tuple(end for _, task in sorted(store.read_ends(plan_id).items()) for end in task.shards)
     plan, policy, report = store.read_plan(plan_id), store.read_policy(), store.read_report(plan_id)
-    planned = {} if plan is None else {shard.shard_id: shard for task in plan.tasks for shard in task.shards}
+    planned = (
+        {}
+        if plan is None
+        else {shard.shard_id: shard for task in plan.tasks for shard in task.shards}
+    )
     states = dict(store.load_states())
     redelivered = policy is not None and report is None and any(_has_records(end) for end in ends)
     if not redelivered:
         _say_gone(ends, report)
-        children = _children(ends, states, seen_ms)
+        children = _children(ends, states, tracked_since_ms)
         changes = [*children, *_changes(states, planned, ends, report, plan_id)]
         write_states(store, states, changes, states_per_write=states_per_write)
     store.mark_settled(plan_id)
     failpoint("plan-settled")
     return Settled(
         states=states,
-        ends=tuple(end for end in ends if end.shard_id not in planned or planned[end.shard_id].max_records),
+        ends=tuple(
+            end for end in ends if end.shard_id not in planned or planned[end.shard_id].max_records
+        ),
         report=report,
         policy=policy,
         redelivered=redelivered,
-        storms=storms_after(plan, report, is_tracked=policy is not None),
+        outages=outages_after(plan, report, is_tracked=policy is not None),
     )
 
 
-def storms_after(plan: Plan | None, report: PlanReport | None, *, is_tracked: bool) -> int:
-    """How many plans in a row, up to this one, were storms. One whose outcomes nobody knows neither ends a row nor adds to it."""
+def outages_after(plan: Plan | None, report: PlanReport | None, *, is_tracked: bool) -> int:
+    """How many plans in a row, up to this one, were outages. One whose outcomes nobody knows
+    neither ends a row nor adds to it.
+    """
     if plan is None or (report is None and not is_tracked):
         return 0
     if report is None:
-        return plan.storms
-    return plan.storms + 1 if report.storm else 0
+        return plan.outages
+    return plan.outages + 1 if report.outage else 0
 
 
-def _has_records(end: ShardEnd) -> bool:
+def _has_records(end: ShardReadResult) -> bool:
     return bool(end.count or end.retry_rows or end.retries_gone)
 
 
-def _say_gone(ends: Sequence[ShardEnd], report: PlanReport | None) -> None:
+def _say_gone(ends: Sequence[ShardReadResult], report: PlanReport | None) -> None:
     """A tracked batch has dead-lettered what was left of them."""
     gone = {end.shard_id: end.retries_gone for end in ends if end.retries_gone}
     if report is None and gone:
-        named = "; ".join(f"shard {shard}: {', '.join(map(str, numbers))}" for shard, numbers in gone.items())
-        log.warning("records that waited for their retry are past the stream's retention, and are acked: %s", named)
+        named = "; ".join(
+            f"shard {shard}: {', '.join(map(str, numbers))}" for shard, numbers in gone.items()
+        )
+        log.warning(
+            "records that waited for their retry are past the stream's retention, and are acked: "
+            "%s",
+            named,
+        )
 
 
-def _children(ends: Sequence[ShardEnd], states: Mapping[str, StoredState], seen_ms: int | None) -> list[StateChange]:
-    """They are written first: when the write of their parents' ends is seen, their states are there."""
+def _children(
+    ends: Sequence[ShardReadResult], states: Mapping[str, StoredState], tracked_since_ms: int | None
+) -> list[StateChange]:
+    """They are written first: when the write of their parents' ends is seen, their states are
+    there.
+    """
     children: dict[str, ShardState] = {}
     for end in ends:
         if end.shard_id in states:
             known = states.keys() | children.keys()
-            children |= {child.shard_id: child for child in child_states(end, known, seen_ms=seen_ms)}
+            children |= {
+                child.shard_id: child
+                for child in child_states(end, known, tracked_since_ms=tracked_since_ms)
+            }
     return [StateChange(before=None, after=child) for child in children.values()]
 
 
 def _changes(
     states: Mapping[str, StoredState],
     planned: Mapping[str, ShardSlice],
-    ends: Sequence[ShardEnd],
+    ends: Sequence[ShardReadResult],
     report: PlanReport | None,
     plan_id: str,
 ) -> list[StateChange]:

@@ -1,4 +1,6 @@
-"""What the driver knows of each shard beside its stored state: is it at its tip, since when, with which iterator to go on."""
+"""What the driver knows of each shard beside its stored state: is it at its tip, since when, with
+which iterator to go on.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from spark_job.driver.prober import Answer, Probe
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from state.plan import ShardEnd
+    from state.plan import ShardReadResult
     from state.position import Position
 
 
@@ -26,12 +28,16 @@ class _Seen:
 
 @dataclass(slots=True)
 class ShardWatch:
-    """A memory that may be lost: what it does not know is asked again. Times are the clock's monotonic seconds."""
+    """A memory that may be lost: what it does not know is asked again. Times are the clock's
+    monotonic seconds.
+    """
 
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
-    def on_end(self, end: ShardEnd, now_s: float) -> None:
-        """A plan's task has read the shard. One that is gone counts as idle: to plan it at once again would find nothing."""
+    def on_end(self, end: ShardReadResult, now_s: float) -> None:
+        """A plan's task has read the shard. One that is gone counts as idle: to plan it at once
+        again would find nothing.
+        """
         self._seen[end.shard_id] = _Seen(now_s, end.at_tip or end.gone, end.iterator, now_s)
 
     def forget(self, shard_id: str) -> None:
@@ -64,13 +70,21 @@ class ShardWatch:
 
     def iterator(self, shard_id: str, now_s: float) -> str | None:
         seen = self._seen.get(shard_id)
-        return seen.iterator if seen is not None and now_s - seen.iterator_s < ITERATOR_LIFE_S else None
+        return (
+            seen.iterator
+            if seen is not None and now_s - seen.iterator_s < ITERATOR_LIFE_S
+            else None
+        )
 
     def probe(self, shard_id: str, position: Position, now_s: float) -> Probe:
         return Probe(shard_id, position, self.iterator(shard_id, now_s))
 
     def iterators(self, shard_ids: Sequence[str], now_s: float) -> dict[str, str]:
-        return {shard: iterator for shard in shard_ids if (iterator := self.iterator(shard, now_s)) is not None}
+        return {
+            shard: iterator
+            for shard in shard_ids
+            if (iterator := self.iterator(shard, now_s)) is not None
+        }
 
     def keep_only(self, shard_ids: Collection[str]) -> None:
         self._seen = {shard: seen for shard, seen in self._seen.items() if shard in shard_ids}

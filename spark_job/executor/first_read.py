@@ -17,7 +17,7 @@ from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.payload import fitting_records, payload_bytes
 from spark_job.executor.first_read_retries import NO_RETRIES, FoundRetries, collect_retries
-from state.plan import ShardEnd, ShardSlice, TaskPlan
+from state.plan import ShardReadResult, ShardSlice, TaskPlan
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -34,15 +34,18 @@ STEP_S = 0.2
 
 @dataclass(slots=True)
 class Held:
-    """What was read of one shard: its retries, the pages of new records, both in order, and the end that tells it."""
+    """What was read of one shard: its retries, the pages of new records, both in order, and the end
+    that tells it.
+    """
 
-    end: ShardEnd
+    end: ShardReadResult
     pages: deque[pa.RecordBatch]
     retries: deque[Delivery] = field(default_factory=deque)
 
 
 class _PlannedShard(KinesisShardGetter):
-    """Takes a shard that the service has forgotten for one without more, and notes it: the driver says what was lost.
+    """Takes a shard that the service has forgotten for one without more, and notes it: the driver
+    says what was lost.
 
     An error would fail the batch, which Spark then runs again for ever.
     """
@@ -58,16 +61,20 @@ class _PlannedShard(KinesisShardGetter):
 
 
 def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) -> list[Held]:
-    """Read the task's retries, then every shard until its limit, the tip, its end, the bytes or the time that the task may take.
+    """Read the task's retries, then every shard until its limit, the tip, its end, the bytes or the
+    time that the task may take.
 
-    Where there may be new records too, retries take at most half of the bytes and of the time, so that they hold nothing up. A
-    shard that has found nothing and is behind its tip (a run of empty pages) goes on after the time box, up to the cap.
+    Where there may be new records too, retries take at most half of the bytes and of the time, so
+    that they hold nothing up. A shard that has found nothing and is behind its tip (a run of empty
+    pages) goes on after the time box, up to the cap.
     """
     retries = collect_retries(plan, services, settings)
     room = plan.max_bytes - sum(found.held_bytes for found in retries.values())
     budget = ByteBudget(max(1, room))
     new = {
-        shard.shard_id: BufferedGetter(_getter(shard, services), max_records=shard.max_records, budget=budget)
+        shard.shard_id: BufferedGetter(
+            _getter(shard, services), max_records=shard.max_records, budget=budget
+        )
         for shard in plan.shards
         if shard.max_records
     }
@@ -79,7 +86,9 @@ def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) 
 def _read(getters: Sequence[BufferedGetter], plan: TaskPlan, services: WorkerServices) -> None:
     clock = services.clock
     started_s = clock.monotonic_s()
-    with RoundRobinReader(getters, max_concurrent=MOST_CONCURRENT, clock=clock, new_pool=services.new_pool) as reader:
+    with RoundRobinReader(
+        getters, max_concurrent=MOST_CONCURRENT, clock=clock, new_pool=services.new_pool
+    ) as reader:
         while not reader.idle:
             for getter in reader.step(STEP_S):
                 if getter.at_tip:
@@ -128,19 +137,21 @@ def _hold(
     for shard in plan.shards:
         found = retries.get(shard.shard_id, NO_RETRIES)
         getter = getters.get(shard.shard_id)
-        end, pages = ShardEnd(shard_id=shard.shard_id), deque[pa.RecordBatch]()
+        end, pages = ShardReadResult(shard_id=shard.shard_id), deque[pa.RecordBatch]()
         if getter is not None:
             end, pages = _take(getter, room, settings, at_least=0 if anything else 1)
             room -= payload_bytes(pages)
             anything = anything or bool(pages)
-        end = msgspec.structs.replace(end, retries_done=found.done, retry_rows=found.rows, retries_gone=found.gone)
+        end = msgspec.structs.replace(
+            end, retries_done=found.done, retry_rows=found.rows, retries_gone=found.gone
+        )
         held.append(Held(end, pages, deque(found.deliveries)))
     return held
 
 
 def _take(
     getter: BufferedGetter, room: int, settings: SourceSettings, *, at_least: int
-) -> tuple[ShardEnd, deque[pa.RecordBatch]]:
+) -> tuple[ShardReadResult, deque[pa.RecordBatch]]:
     """One shard's new records, as far as there is room, and their end."""
     pages: deque[pa.RecordBatch] = deque()
     last: Page | None = None
@@ -160,10 +171,17 @@ def _take(
     return _end(getter, pages, last, was_cut=was_cut), pages
 
 
-def _end(getter: BufferedGetter, pages: Sequence[pa.RecordBatch], last: Page | None, *, was_cut: bool) -> ShardEnd:
+def _end(
+    getter: BufferedGetter, pages: Sequence[pa.RecordBatch], last: Page | None, *, was_cut: bool
+) -> ShardReadResult:
     records = {}
     if pages:
-        arrival = pages[-1].column("approximateArrivalTimestamp")[-1].cast(pa.timestamp("ms", tz="UTC"), safe=False).value
+        arrival = (
+            pages[-1]
+            .column("approximateArrivalTimestamp")[-1]
+            .cast(pa.timestamp("ms", tz="UTC"), safe=False)
+            .value
+        )
         records = {
             "first": SequenceNumber.parse(pages[0].column("sequenceNumber")[0].as_py()),
             "last": SequenceNumber.parse(pages[-1].column("sequenceNumber")[-1].as_py()),
@@ -171,16 +189,16 @@ def _end(getter: BufferedGetter, pages: Sequence[pa.RecordBatch], last: Page | N
             "last_arrival_ms": arrival,
         }
     if was_cut:
-        return ShardEnd(shard_id=getter.shard_id, **records)
+        return ShardReadResult(shard_id=getter.shard_id, **records)
     if isinstance(getter.getter, _PlannedShard) and getter.getter.gone:
-        return ShardEnd(shard_id=getter.shard_id, gone=True, **records)
+        return ShardReadResult(shard_id=getter.shard_id, gone=True, **records)
     if last is None:  # no time, or no room: the hint that it came with is still good
-        return ShardEnd(shard_id=getter.shard_id, iterator=getter.getter.iterator)
-    return ShardEnd(
+        return ShardReadResult(shard_id=getter.shard_id, iterator=getter.getter.iterator)
+    return ShardReadResult(
         shard_id=getter.shard_id,
         at_tip=last.at_tip,
         tip_ms=last.service_time_ms if last.at_tip or last.ended else None,
-        shard_end=last.ended,
+        at_shard_end=last.ended,
         children=last.child_shards if last.ended else (),
         millis_behind_latest=last.millis_behind_latest,
         iterator=last.next_iterator,

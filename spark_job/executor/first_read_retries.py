@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.reading.kpl import refuse_aggregates
+from kinesis_spout.reading.retry_byte_budget import RetryByteBudget
 from kinesis_spout.reading.retry_reader import Delivery, RetryReader
-from kinesis_spout.reading.retry_room import RetryRoom
 from kinesis_spout.service.payload import payload_bytes
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ SHARE = 2  # retries take one part in so many of a task's bytes and time, where 
 
 @dataclass(frozen=True, slots=True)
 class FoundRetries:
-    """What a task found of a shard's retries, as `state.plan.ShardEnd` tells it, and the records."""
+    """What a task found of a shard's retries, as `state.plan.ShardReadResult` tells it, and the
+    records.
+    """
 
     deliveries: tuple[Delivery, ...]
     done: int
@@ -37,16 +39,20 @@ class FoundRetries:
 NO_RETRIES = FoundRetries((), 0, 0, ())
 
 
-def collect_retries(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) -> dict[str, FoundRetries]:
-    """By shard, for the shards of the plan that have any. What was not looked for, for lack of time or room, is not told.
+def collect_retries(
+    plan: TaskPlan, services: WorkerServices, settings: SourceSettings
+) -> dict[str, FoundRetries]:
+    """By shard, for the shards of the plan that have any. What was not looked for, for lack of time
+    or room, is not told.
 
-    The first shard's first retry is held whatever the room: as shards take turns, none waits for ever.
+    The first shard's first retry is held whatever the room: as shards take turns, none waits for
+    ever.
     """
     shards = [shard for shard in plan.shards if shard.retries]
     if not shards:
         return {}
     share = SHARE if any(shard.max_records for shard in plan.shards) else 1
-    room = RetryRoom(max(1, plan.max_bytes // share))
+    room = RetryByteBudget(max(1, plan.max_bytes // share))
     until_s = services.clock.monotonic_s() + plan.fetch_time_ms / 1000 / share
 
     def find(shard: ShardSlice) -> FoundRetries:
@@ -58,4 +64,7 @@ def collect_retries(plan: TaskPlan, services: WorkerServices, settings: SourceSe
         return FoundRetries(deliveries, reader.done, reader.rows, tuple(reader.gone))
 
     with services.new_pool(min(MOST_CONCURRENT, len(shards)), "kinesis-retry") as pool:
-        return {shard.shard_id: found for shard, found in zip(shards, pool.map(find, shards), strict=True)}
+        return {
+            shard.shard_id: found
+            for shard, found in zip(shards, pool.map(find, shards), strict=True)
+        }

@@ -1,4 +1,6 @@
-"""Reading again exactly what was published: the same records, whatever was appended or resharded since."""
+"""Reading again exactly what was published: the same records, whatever was appended or resharded
+since.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import pyarrow.compute as pc
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
 from kinesis_spout.reading.kpl import refuse_aggregates
+from kinesis_spout.reading.retry_byte_budget import RetryByteBudget
 from kinesis_spout.reading.retry_reader import RetryReader
-from kinesis_spout.reading.retry_room import RetryRoom
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from spark_job.rows import to_rows
 from state.position import Position
@@ -23,14 +25,18 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
     from spark_job.process_services import WorkerServices
     from spark_job.settings import SourceSettings
-    from state.plan import PlannedRetry, ShardEnd, TaskEnd, TaskPlan
+    from state.plan import PlannedRetry, ShardReadResult, TaskPlan, TaskResult
 
 log = logging.getLogger("kinesis_spout")
 PAGE_RECORDS = 10_000
 
 
-def adopt(end: TaskEnd, plan: TaskPlan, services: WorkerServices, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
-    """The rows of a published end. Raises `DataLossError` where records of it are gone, unless `failOnDataLoss` is false."""
+def adopt(
+    end: TaskResult, plan: TaskPlan, services: WorkerServices, settings: SourceSettings
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a published end. Raises `DataLossError` where records of it are gone, unless
+    `failOnDataLoss` is false.
+    """
     retries = {shard.shard_id: shard.retries for shard in plan.shards}
     for shard in end.shards:
         if shard.retry_rows:
@@ -40,20 +46,36 @@ def adopt(end: TaskEnd, plan: TaskPlan, services: WorkerServices, settings: Sour
 
 
 def _adopt_retries(
-    end: ShardEnd, planned: Sequence[PlannedRetry], services: WorkerServices, settings: SourceSettings
+    end: ShardReadResult,
+    planned: Sequence[PlannedRetry],
+    services: WorkerServices,
+    settings: SourceSettings,
 ) -> Iterator[pa.RecordBatch]:
     gone = set(end.retries_gone)
-    reader = RetryReader(end.shard_id, [one for one in planned[: end.retries_done] if one.first not in gone], services)
-    for delivery in reader.read(RetryRoom()):
+    reader = RetryReader(
+        end.shard_id,
+        [one for one in planned[: end.retries_done] if one.first not in gone],
+        services,
+    )
+    for delivery in reader.read(RetryByteBudget()):
         if settings.aggregated_records == "fail":
             refuse_aggregates(delivery.records, end.shard_id)
-        yield to_rows(delivery.records, stream=settings.stream.name, shard_id=end.shard_id, attempts=delivery.attempts)
+        yield to_rows(
+            delivery.records,
+            stream=settings.stream.name,
+            shard_id=end.shard_id,
+            attempts=delivery.attempts,
+        )
     if reader.rows != end.retry_rows:
-        what = f"of the {end.retry_rows} records that were read again before, {reader.rows} are left"
+        what = (
+            f"of the {end.retry_rows} records that were read again before, {reader.rows} are left"
+        )
         _lost(f"shard {end.shard_id} of stream {settings.stream.name}: {what}", settings)
 
 
-def _adopt_shard(end: ShardEnd, services: WorkerServices, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
+def _adopt_shard(
+    end: ShardReadResult, services: WorkerServices, settings: SourceSettings
+) -> Iterator[pa.RecordBatch]:
     if end.first is None or end.last is None:
         raise DataLossError(
             f"the published end of shard {end.shard_id} counts {end.count} records but names none; "
@@ -76,14 +98,18 @@ def _adopt_shard(end: ShardEnd, services: WorkerServices, settings: SourceSettin
 def _lost(what: str, settings: SourceSettings) -> None:
     sentence = f"{what}; the others are past the stream's retention"
     if settings.fail_on_data_loss:
-        raise DataLossError(f"{sentence}; set option failOnDataLoss to false to go on with what is left")
+        raise DataLossError(
+            f"{sentence}; set option failOnDataLoss to false to go on with what is left"
+        )
     log.warning("%s; going on, as failOnDataLoss is false", sentence)
 
 
 def _pages(
     shard_id: str, first: SequenceNumber, last: SequenceNumber, count: int, services: WorkerServices
 ) -> Iterator[pa.RecordBatch]:
-    """Pages from `first` on, the last one cut behind `last`; ends early where the shard's records do."""
+    """Pages from `first` on, the last one cut behind `last`; ends early where the shard's records
+    do.
+    """
     getter = KinesisShardGetter(
         services.client,
         shard_id,
@@ -115,5 +141,8 @@ def _up_to(page: Page, last: SequenceNumber) -> pa.RecordBatch:
     index = pc.index(page.records.column("sequenceNumber"), pa.scalar(str(last.sequence))).as_py()
     if index >= 0:
         return page.records.slice(0, index + 1)
-    kept = sum(SequenceNumber.parse(text) <= last for text in page.records.column("sequenceNumber").to_pylist())
+    kept = sum(
+        SequenceNumber.parse(text) <= last
+        for text in page.records.column("sequenceNumber").to_pylist()
+    )
     return page.records.slice(0, kept)

@@ -1,7 +1,9 @@
-"""An executor's task: read once, publish what was read, then hand the rows over; or adopt what was published before.
+"""An executor's task: read once, publish what was read, then hand the rows over; or adopt what was
+published before.
 
-The end of a batch is not planned, it is found by whoever reads first. Published before the first row leaves, it binds
-every later attempt (a retry, a second action, a replay after a crash) to exactly the same rows in the same order.
+The end of a batch is not planned, it is found by whoever reads first. Published before the first
+row leaves, it binds every later attempt (a retry, a second action, a replay after a crash) to
+exactly the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from spark_job.executor.first_read import Held, collect
 from spark_job.executor.replay import adopt
 from spark_job.rows import to_rows
 from state.failpoint import failpoint
-from state.plan import TaskEnd, TaskPlan
+from state.plan import TaskPlan, TaskResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,20 +33,27 @@ TOKEN_BYTES = 8
 def read_task(
     plan_id: str, task: int, plan: TaskPlan, *, services: WorkerServices, settings: SourceSettings
 ) -> Iterator[pa.RecordBatch]:
-    """The task's rows, as Arrow batches in the plan's order of shards, retries first. Blocks on Kinesis and ZooKeeper.
+    """The task's rows, as Arrow batches in the plan's order of shards, retries first. Blocks on
+    Kinesis and ZooKeeper.
 
-    Raises `state.errors.PlanClosedError` in an attempt that comes too late to publish, `DataLossError` when records
-    that were published are gone.
+    Raises `state.errors.PlanClosedError` in an attempt that comes too late to publish,
+    `DataLossError` when records that were published are gone.
     """
     published = services.store.read_end(plan_id, task)
     if published is None:
         held = collect(plan, services, settings)
-        end = TaskEnd(token=secrets.token_hex(TOKEN_BYTES), shards=tuple(shard.end for shard in held))
+        end = TaskResult(
+            token=secrets.token_hex(TOKEN_BYTES), shards=tuple(shard.end for shard in held)
+        )
         published = services.store.publish_end(plan_id, task, end)
         failpoint("end-published")
         if published.token == end.token:
             return _rows(held, settings)
-        log.info("task %d of plan %s: another attempt has published first; reading what it read", task, plan_id)
+        log.info(
+            "task %d of plan %s: another attempt has published first; reading what it read",
+            task,
+            plan_id,
+        )
     return adopt(published, plan, services, settings)
 
 
@@ -54,6 +63,11 @@ def _rows(held: Sequence[Held], settings: SourceSettings) -> Iterator[pa.RecordB
     for shard in held:
         while shard.retries:
             delivery = shard.retries.popleft()
-            yield to_rows(delivery.records, stream=stream, shard_id=shard.end.shard_id, attempts=delivery.attempts)
+            yield to_rows(
+                delivery.records,
+                stream=stream,
+                shard_id=shard.end.shard_id,
+                attempts=delivery.attempts,
+            )
         while shard.pages:
             yield to_rows(shard.pages.popleft(), stream=stream, shard_id=shard.end.shard_id)

@@ -1,7 +1,7 @@
 """`mapInArrow` as we use it, without pandas' part in it.
 
-Spark makes the call through its pandas functions, so it wants pandas to be installed, and warns of versions that it does not
-support, though not one pandas object is made.
+Spark makes the call through its pandas functions, so it wants pandas to be installed, and warns of
+versions that it does not support, though not one pandas object is made.
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 
 def map_in_arrow(
-    frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType | str
+    frame: DataFrame,
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: StructType | str,
 ) -> DataFrame:
     """`frame.mapInArrow(function, schema)`."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+        warnings.filterwarnings(
+            "ignore", message="PySpark does not yet fully support pandas", category=FutureWarning
+        )
         return frame.mapInArrow(function, schema)

@@ -1,4 +1,6 @@
-"""What a batch's frame holds of each shard, held against what its plan's tasks published: they must be the same."""
+"""What a batch's frame holds of each shard, held against what its plan's tasks published: they must
+be the same.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,21 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row
 
-    from state.plan import ShardEnd, TaskEnd
+    from state.plan import ShardReadResult, TaskResult
     from state.sequence_number import SequenceNumber
 
 
 class BatchContentError(KinesisError):
-    """A batch's rows are not those that its plan's tasks read, so nothing can be said of them. Nothing is acked."""
+    """A batch's rows are not those that its plan's tasks read, so nothing can be said of them.
+    Nothing is acked.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardContent:
-    """The rows of one shard: how many new ones, the first and last of these, and how many retries."""
+    """The rows of one shard: how many new ones, the first and last of these, and how
+    many retries.
+    """
 
     shard_id: str
     new_count: int = 0
@@ -32,7 +38,9 @@ class ShardContent:
     retry_rows: int = 0
 
     def __str__(self) -> str:
-        records = f"{self.new_count} records" + (f" from {self.first} to {self.last}" if self.new_count else "")
+        records = f"{self.new_count} records" + (
+            f" from {self.first} to {self.last}" if self.new_count else ""
+        )
         return f"{records} and {self.retry_rows} retries"
 
 
@@ -51,22 +59,30 @@ def merge_content(parts: Iterable[ShardContent]) -> dict[str, ShardContent]:
     return merged
 
 
-def check_content(content: Mapping[str, ShardContent], ends: Mapping[int, TaskEnd], plan_id: str) -> None:
-    """Raise `BatchContentError` naming the first shard of which the frame holds other rows than were published."""
+def check_content(
+    content: Mapping[str, ShardContent], ends: Mapping[int, TaskResult], plan_id: str
+) -> None:
+    """Raise `BatchContentError` naming the first shard of which the frame holds other rows than
+    were published.
+    """
     published = {end.shard_id: _published(end) for task in ends.values() for end in task.shards}
     for shard_id in sorted(published.keys() | content.keys()):
         found = content.get(shard_id, ShardContent(shard_id=shard_id))
         told = published.get(shard_id, ShardContent(shard_id=shard_id))
         if found != told:
             raise BatchContentError(
-                f"the batch's frame holds {found} of shard {shard_id}, and the tasks of plan {plan_id} published {told}; nothing "
-                "is acked: filter and deduplicate inside the function given to tracked(...), and run one query per application"
+                f"the batch's frame holds {found} of shard {shard_id}, and the tasks of plan "
+                f"{plan_id} published {told}; nothing "
+                "is acked: filter and deduplicate inside the function given to tracked(...), and "
+                "run one query per application"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionContent:
-    """On the executors: what rows with a `messageId` hold of each shard. `firsts`: the first new number of each shard, if any."""
+    """On the executors: what rows with a `messageId` hold of each shard. `firsts`: the first new
+    number of each shard, if any.
+    """
 
     firsts: Mapping[str, SequenceNumber | None]
 
@@ -81,5 +97,11 @@ class PartitionContent:
         return ShardContent(shard_id=shard_id, new_count=1, first=sequence, last=sequence)
 
 
-def _published(end: ShardEnd) -> ShardContent:
-    return ShardContent(shard_id=end.shard_id, new_count=end.count, first=end.first, last=end.last, retry_rows=end.retry_rows)
+def _published(end: ShardReadResult) -> ShardContent:
+    return ShardContent(
+        shard_id=end.shard_id,
+        new_count=end.count,
+        first=end.first,
+        last=end.last,
+        retry_rows=end.retry_rows,
+    )

@@ -1,4 +1,6 @@
-"""The source frame of one batch on the driver: read once from Kinesis, kept while the batch runs, asked for single records."""
+"""The source frame of one batch on the driver: read once from Kinesis, kept while the batch runs,
+asked for single records.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,19 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from spark_job.tracking.batch_rules import ShardRules
-    from state.plan import TaskEnd
+    from state.plan import TaskResult
 
 INDEX = "_ks_index"
 ID = "_ks_id"
 SOURCE_COLUMNS = tuple(ARROW_SCHEMA.names)
-_SORTED_BY = ("messageId", "shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "attempt")
+_SORTED_BY = (
+    "messageId",
+    "shardId",
+    "sequenceNumber",
+    "subSequenceNumber",
+    "partitionKey",
+    "attempt",
+)
 _WORD = 2**64
 
 
@@ -42,25 +51,37 @@ class Given(NamedTuple):
 
 
 def check_columns(frame: DataFrame) -> None:
-    """Raise `ConfigError` for a frame that has lost a column of the source: without it a record cannot be told, or retried."""
+    """Raise `ConfigError` for a frame that has lost a column of the source: without it a record
+    cannot be told, or retried.
+    """
     missing = [name for name in SOURCE_COLUMNS if name not in frame.columns]
     if missing:
         raise ConfigError(
-            f"the frame given to tracked(...) has no column {', '.join(missing)}: it was selected, renamed or aggregated before; "
-            "write the frame of read_stream(...) as it is, and select and aggregate inside the function"
+            f"the frame given to tracked(...) has no column {', '.join(missing)}: it was selected, "
+            "renamed or aggregated before; "
+            "write the frame of read_stream(...) as it is, and select and aggregate inside the "
+            "function"
         )
 
 
 def with_index(frame: DataFrame) -> DataFrame:
-    """The frame with a number for each row that grows with its place; constant as long as the frame's rows are."""
+    """The frame with a number for each row that grows with its place; constant as long as the
+    frame's rows are.
+    """
     return frame.withColumn(INDEX, F.monotonically_increasing_id())
 
 
 class BatchFrame:
-    """Rows of the source, in the order of their shards, of a whole batch or of a part of one. For one thread at a time."""
+    """Rows of the source, in the order of their shards, of a whole batch or of a part of one. For
+    one thread at a time.
+    """
 
     def __init__(
-        self, frame: DataFrame, *, rules: Mapping[str, ShardRules] | None = None, on_failure: OnFailure = OnFailure.CONTINUE
+        self,
+        frame: DataFrame,
+        *,
+        rules: Mapping[str, ShardRules] | None = None,
+        on_failure: OnFailure = OnFailure.CONTINUE,
     ) -> None:
         self._frame = frame
         self.rules = dict(rules or {})
@@ -96,61 +117,100 @@ class BatchFrame:
         return self.given().drop(INDEX) if INDEX in self._frame.columns else self.given()
 
     def withheld(self) -> list[FailedRecord]:
-        """Records that the rules withhold. Runs a job the first time, if there are rules that do."""
+        """Records that the rules withhold. Runs a job the first time, if there are
+        rules that do.
+        """
         if self._withheld is None:
             withholds = any(rules.withholds for rules in self.rules.values())
             self._withheld = self.sorted_by(self.rules) if withholds else []
         return self._withheld
 
-    def waiting_for(self, failed: Collection[FailedRecord], rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
+    def waiting_for(
+        self, failed: Collection[FailedRecord], rules: Mapping[str, ShardRules]
+    ) -> list[FailedRecord]:
         """Records that must wait as `failed` did, by `rules`; without these themselves."""
         known = {record.message_id for record in failed}
-        return [record for record in self.sorted_by(rules) if record.message_id not in known] if rules else []
+        return (
+            [record for record in self.sorted_by(rules) if record.message_id not in known]
+            if rules
+            else []
+        )
 
-    def content(self, ends: Mapping[int, TaskEnd]) -> dict[str, ShardContent]:
-        """What the frame holds of each shard; rows before an end's first are retries. Runs a job."""
+    def content(self, ends: Mapping[int, TaskResult]) -> dict[str, ShardContent]:
+        """What the frame holds of each shard; rows before an end's first are retries.
+        Runs a job.
+        """
         published = [end for task in ends.values() for end in task.shards]
         known = pa.table(
             {
                 "endShard": pa.array([end.shard_id for end in published], pa.string()),
-                "endFirst": pa.array([str(end.first.sequence) if end.first else None for end in published], pa.string()),
-                "endSub": pa.array([end.first.sub if end.first else None for end in published], pa.int64()),
+                "endFirst": pa.array(
+                    [str(end.first.sequence) if end.first else None for end in published],
+                    pa.string(),
+                ),
+                "endSub": pa.array(
+                    [end.first.sub if end.first else None for end in published], pa.int64()
+                ),
             }
         )
         rows = self.rows().select("shardId", "sequenceNumber", "subSequenceNumber")
         ends_frame = F.broadcast(rows.sparkSession.createDataFrame(known))
         joined = rows.join(ends_frame, rows["shardId"] == ends_frame["endShard"], "left")
-        number, first = _number("sequenceNumber", "subSequenceNumber"), _number("endFirst", "endSub")
-        is_new = F.when(F.col("endShard").isNull(), True).when(F.col("endFirst").isNull(), False).otherwise(number >= first)  # noqa: FBT003  # values of a column
+        number, first = (
+            _number("sequenceNumber", "subSequenceNumber"),
+            _number("endFirst", "endSub"),
+        )
+        is_new = (
+            F.when(F.col("endShard").isNull(), True)  # noqa: FBT003  # values of a column
+            .when(F.col("endFirst").isNull(), False)  # noqa: FBT003  # values of a column
+            .otherwise(number >= first)
+        )
         found = (
             joined.select("shardId", number.alias("number"), is_new.alias("isNew"))
             .groupBy("shardId", "isNew")
-            .agg(F.count(F.lit(1)).alias("count"), F.min("number").alias("first"), F.max("number").alias("last"))
+            .agg(
+                F.count(F.lit(1)).alias("count"),
+                F.min("number").alias("first"),
+                F.max("number").alias("last"),
+            )
         )
         return merge_content(_content(row) for row in found.toArrow().to_pylist())
 
-    def content_of(self, partitions: Sequence[int], ends: Mapping[int, TaskEnd]) -> dict[str, ShardContent]:
+    def content_of(
+        self, partitions: Sequence[int], ends: Mapping[int, TaskResult]
+    ) -> dict[str, ShardContent]:
         """The same of some partitions only: the others, which nobody has read, stay unread."""
         firsts = {end.shard_id: end.first for task in ends.values() for end in task.shards}
         rdd = self.rows().select("messageId").rdd
-        counted = self.rows().sparkSession.sparkContext.runJob(rdd, PartitionContent(firsts), list(partitions))
+        counted = self.rows().sparkSession.sparkContext.runJob(
+            rdd, PartitionContent(firsts), list(partitions)
+        )
         return merge_content(counted)
 
     def sorted_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
         """The records to which some rule applies. Runs a job."""
         sorter = RowSorter(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
-        found = map_in_arrow(self.rows().select(*_SORTED_BY), sorter, SORTED_DDL).toArrow().to_pylist()
+        found = (
+            map_in_arrow(self.rows().select(*_SORTED_BY), sorter, SORTED_DDL).toArrow().to_pylist()
+        )
         return [
-            FailedRecord.of(row["messageId"], Outcome(row["outcome"]), key=row["key"], ordinal=row["ordinal"]) for row in found
+            FailedRecord.of(
+                row["messageId"], Outcome(row["outcome"]), key=row["key"], ordinal=row["ordinal"]
+            )
+            for row in found
         ]
 
     def partition_keys(self, ids: Collection[str]) -> dict[str, str]:
-        """Those of the message ids that the function was given, with their partition keys (hashed). Runs a job."""
+        """Those of the message ids that the function was given, with their partition keys (hashed).
+        Runs a job.
+        """
         found = only(self.given(), ids).select("messageId", "partitionKey").toArrow().to_pylist()
         return {row["messageId"]: key_hash(row["partitionKey"]) for row in found}
 
     def ordinals(self) -> dict[str, int]:
-        """Each message id's place in its shard within the batch. Runs a job and holds all ids: for storms only."""
+        """Each message id's place in its shard within the batch. Runs a job and holds all ids: for
+        outages only.
+        """
         table = self.rows().select("messageId").toArrow()
         by_shard: dict[str, list[tuple[int, int, str]]] = {}
         for message_id in table.column("messageId").to_pylist():
@@ -181,7 +241,9 @@ class BatchFrame:
         return sorted(self.given().select(INDEX).toArrow().column(INDEX).to_pylist())
 
     def part(self, first: int, last: int) -> BatchFrame:
-        """Of a frame with an index: the given rows from index `first` to `last`, both inclusive, as a frame of its own."""
+        """Of a frame with an index: the given rows from index `first` to `last`, both inclusive, as
+        a frame of its own.
+        """
         rows = self.given().where((F.col(INDEX) >= first) & (F.col(INDEX) <= last))
         part = BatchFrame(self._frame, on_failure=self.on_failure)
         part._persisted, part._is_part = rows, True
@@ -189,7 +251,10 @@ class BatchFrame:
 
     def message_ids(self) -> list[str]:
         """Those of the given rows. Runs a job."""
-        return [str(one) for one in self.given().select("messageId").toArrow().column("messageId").to_pylist()]
+        return [
+            str(one)
+            for one in self.given().select("messageId").toArrow().column("messageId").to_pylist()
+        ]
 
     def close(self) -> None:
         """Let go of what is kept. Idempotent."""
@@ -200,13 +265,19 @@ class BatchFrame:
 
 def _number(sequence: str, sub: str) -> Column:
     """A number as it compares: without leading zeros, the longer text is the greater number."""
-    return F.struct(F.length(sequence).alias("length"), F.col(sequence).alias("sequence"), F.col(sub).alias("sub"))
+    return F.struct(
+        F.length(sequence).alias("length"),
+        F.col(sequence).alias("sequence"),
+        F.col(sub).alias("sub"),
+    )
 
 
 def _content(row: Mapping[str, Any]) -> ShardContent:
     if not row["isNew"]:
         return ShardContent(shard_id=row["shardId"], retry_rows=row["count"])
-    first, last = (SequenceNumber(int(row[name]["sequence"]), row[name]["sub"]) for name in ("first", "last"))
+    first, last = (
+        SequenceNumber(int(row[name]["sequence"]), row[name]["sub"]) for name in ("first", "last")
+    )
     return ShardContent(shard_id=row["shardId"], new_count=row["count"], first=first, last=last)
 
 

@@ -1,4 +1,6 @@
-"""The frame of a batch's dead letters: what is known of each failed record, beside the record itself."""
+"""The frame of a batch's dead letters: what is known of each failed record, beside the record
+itself.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,13 @@ _NOTES = pa.schema(
         ("goneSequence", pa.string()),
     ]
 )
-_GONE_SUB = "IF(contains(goneSequence, '.'), CAST(substring_index(goneSequence, '.', -1) AS BIGINT), NULL)"
+_GONE_SUB = (
+    "IF(contains(goneSequence, '.'), CAST(substring_index(goneSequence, '.', -1) AS BIGINT), NULL)"
+)
 NO_REASON = "not known"
 LOST = (
-    "a failed record cannot be found again for its dead letter: the kept rows were lost, and the function gives something else "
+    "a failed record cannot be found again for its dead letter: the kept rows were lost, and the "
+    "function gives something else "
     "now; nothing is acked, and the batch is delivered again"
 )
 
@@ -49,16 +54,22 @@ def letters_frame(
     stream: str,
     application: str,
 ) -> DataFrame:
-    """The letters in the columns of LETTER_DDL. Evaluating it raises when a record that is not gone cannot be found."""
+    """The letters in the columns of LETTER_DDL. Evaluating it raises when a record that is not gone
+    cannot be found.
+    """
     if not letters:
         return spark.createDataFrame([], LETTER_DDL)
     notes = spark.createDataFrame(_notes_table(letters))
     originals = _originals(letters, frame, evaluations)
     if originals is None:
-        originals = spark.createDataFrame([], ", ".join(f"{name} {ddl}" for name, (_, ddl) in ORIGINAL.items()))
+        originals = spark.createDataFrame(
+            [], ", ".join(f"{name} {ddl}" for name, (_, ddl) in ORIGINAL.items())
+        )
     joined = notes.join(originals, notes["letterId"] == originals["messageId"], "left")
     found = "messageId IS NOT NULL OR goneShard IS NOT NULL"
-    safe = guarded(joined, f"CASE WHEN {found} THEN true ELSE CAST(raise_error('{LOST}') AS BOOLEAN) END")
+    safe = guarded(
+        joined, f"CASE WHEN {found} THEN true ELSE CAST(raise_error('{LOST}') AS BOOLEAN) END"
+    )
     columns = {
         "messageId": "letterId",
         "streamName": literal(stream),
@@ -72,8 +83,12 @@ def letters_frame(
     return safe.selectExpr(f"struct({shown}) AS letter").select("letter.*")
 
 
-def _originals(letters: Sequence[LetterNote], frame: BatchFrame, evaluations: Sequence[Evaluation]) -> DataFrame | None:
-    """The records: out of the evaluation in which they failed, which has them at hand, else out of the batch."""
+def _originals(
+    letters: Sequence[LetterNote], frame: BatchFrame, evaluations: Sequence[Evaluation]
+) -> DataFrame | None:
+    """The records: out of the evaluation in which they failed, which has them at hand, else out of
+    the batch.
+    """
     wanted = {letter.message_id for letter in letters if letter.gone is None}
     parts: list[DataFrame] = []
     for evaluation in evaluations:

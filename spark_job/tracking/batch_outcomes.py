@@ -1,21 +1,23 @@
-"""Decides what becomes of the records of a batch that did not simply succeed: pure, so that every rule can be tried out.
+"""Decides what becomes of the records of a batch that did not simply succeed: pure, so that every
+rule can be tried out.
 
     said of the record                            what becomes of it
     --------------------------------------------  -----------------------------------------------------------------------
     reject, malformed                             a letter, now
     retry, its last attempt or too old            a letter
     retry                                         queued: one attempt more, due after its backoff (or when it asked for)
-    retry, in a storm                             queued: attempts as before, due after the storm's backoff
+    retry, in an outage                             queued: attempts as before, due after the outage's backoff
     failed with its whole batch (bisect)          queued: attempts as before, due after the first backoff
     failed alone (bisect)                         the same; as a retry, if another record succeeded since it failed before
     blocked                                       queued: attempts as before, due at once, behind what it waits for
     flagged as exhausted by the plan              a letter with its last failure; it was not tried again
     planned, but gone from the stream             a letter without payload
 
-A storm is an outage, not bad records: of the records that were tried and had no failure counted before, more than half, and at
-least 100, failed and may be tried again. What has failed while others succeeded is no witness: a batch of such retries alone
-fails as a whole because they are bad. Records of a storm that stand side by side are queued as one range, so it costs little
-however large its batches are.
+A outage is an outage, not bad records: of the records that were tried and had no failure counted
+before, more than half, and at least 100, failed and may be tried again. What has failed while
+others succeeded is no witness: a batch of such retries alone fails as a whole because they are bad.
+Records of an outage that stand side by side are queued as one range, so it costs little however
+large its batches are.
 """
 
 from __future__ import annotations
@@ -32,20 +34,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from random import Random
 
-    from state.plan import PlannedRetry, ShardEnd, ShardSlice
+    from state.plan import PlannedRetry, ShardReadResult, ShardSlice
     from state.report import OutcomePolicy
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
 
-STORM_RECORDS = 100
-STORM_DELAY_MS = 1_000
-LONGEST_STORM_DELAY_MS = 60_000
+OUTAGE_RECORDS = 100
+OUTAGE_DELAY_MS = 1_000
+LONGEST_OUTAGE_DELAY_MS = 60_000
 _MOST_DOUBLINGS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterNote:
-    """What a dead letter says besides the record itself. `gone`: shard and number of a record of which only that is left."""
+    """What a dead letter says besides the record itself. `gone`: shard and number of a record of
+    which only that is left.
+    """
 
     message_id: str
     attempts: int
@@ -57,18 +61,19 @@ class LetterNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchContext:
-    """What a batch's outcomes are decided by: its policy, its plan's slices and ends, what its shards' states say, the time.
+    """What a batch's outcomes are decided by: its policy, its plan's slices and ends, what its
+    shards' states say, the time.
 
-    `succeeded_ms`: when a record of an earlier batch of this run has last succeeded, None if none has.
-    `first_tries` counts the records that were tried and had no failure counted before. `random` is seeded by the plan, so that a
-    repetition draws the same.
+    `succeeded_ms`: when a record of an earlier batch of this run has last succeeded, None if none
+    has. `first_tries` counts the records that were tried and had no failure counted before.
+    `random` is seeded by the plan, so that a repetition draws the same.
     """
 
     policy: OutcomePolicy
     slices: Mapping[str, ShardSlice]
-    ends: Mapping[str, ShardEnd]
+    ends: Mapping[str, ShardReadResult]
     states: Mapping[str, ShardState]
-    storms: int
+    outages: int
     first_tries: int
     succeeded_ms: int | None
     now_ms: int
@@ -77,32 +82,45 @@ class BatchContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOutcomes:
-    """The decision. `report` has all counts but those of the letters, which only count when they are written."""
+    """The decision. `report` has all counts but those of the letters, which only count when they
+    are written.
+    """
 
     report: PlanReport
     letters: tuple[LetterNote, ...]
 
 
-def first_tries(slices: Iterable[ShardSlice], ends: Iterable[ShardEnd], failed: Iterable[FailedRecord]) -> int:
-    """How many records of a batch were tried that had no failure counted before: new ones, and such as an outage has queued."""
+def first_tries(
+    slices: Iterable[ShardSlice], ends: Iterable[ShardReadResult], failed: Iterable[FailedRecord]
+) -> int:
+    """How many records of a batch were tried that had no failure counted before: new ones, and such
+    as an outage has queued.
+    """
     planned = {one.shard_id: one.retries for one in slices}
     read = 0
     for end in ends:
         done = planned.get(end.shard_id, ())[: end.retries_done]
-        read += end.count + sum(retry.count for retry in done if not retry.attempts and retry.first not in end.retries_gone)
-    return read - sum(record.attempt == 1 and record.outcome in (Outcome.BLOCKED, Outcome.EXHAUSTED) for record in failed)
+        read += end.count + sum(
+            retry.count
+            for retry in done
+            if not retry.attempts and retry.first not in end.retries_gone
+        )
+    return read - sum(
+        record.attempt == 1 and record.outcome in (Outcome.BLOCKED, Outcome.EXHAUSTED)
+        for record in failed
+    )
 
 
-def is_storm(failed: Iterable[FailedRecord], tries: int) -> bool:
+def is_outage(failed: Iterable[FailedRecord], tries: int) -> bool:
     """`tries`: what `first_tries` says."""
     count = sum(record.outcome is Outcome.RETRY and record.attempt == 1 for record in failed)
-    return count >= STORM_RECORDS and 2 * count > tries
+    return count >= OUTAGE_RECORDS and 2 * count > tries
 
 
 def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcomes:
     """What becomes of the failed records of a batch, and of its plan's retries that are gone."""
     records = sorted(failed, key=lambda record: (record.shard_id, record.sequence))
-    decider = _Decider(context, storm=is_storm(records, context.first_tries))
+    decider = _Decider(context, outage=is_outage(records, context.first_tries))
     letters: list[LetterNote] = list(_gone_letters(context))
     queued: dict[str, list[_Queued]] = {}
     exhausted = len(letters)
@@ -112,20 +130,29 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
             letters.append(told)
             exhausted += record.outcome is not Outcome.REJECT
         else:
-            queued.setdefault(record.shard_id, []).append(_Queued(told, record.ordinal, decider.read_of(record)))
-    mergeable = decider.storm or context.policy.on_failure is OnFailure.BLOCK_SHARD
+            queued.setdefault(record.shard_id, []).append(
+                _Queued(told, record.ordinal, decider.read_of(record))
+            )
+    mergeable = decider.outage or context.policy.on_failure is OnFailure.BLOCK_SHARD
     shards = tuple(
         ShardOutcome(
             shard_id=shard,
-            unresolved=tuple(_merged(rows, only_blocked=not decider.storm) if mergeable else (q.row for q in rows)),
+            unresolved=tuple(
+                _merged(rows, only_blocked=not decider.outage)
+                if mergeable
+                else (q.row for q in rows)
+            ),
         )
         for shard, rows in sorted(queued.items())
     )
     report = PlanReport(
         shards=shards,
-        storm=decider.storm,
-        failed=sum(record.outcome not in (Outcome.BLOCKED, Outcome.EXHAUSTED) for record in records),
-        retried=sum(len(rows) for rows in queued.values()) - sum(record.outcome is Outcome.BLOCKED for record in records),
+        outage=decider.outage,
+        failed=sum(
+            record.outcome not in (Outcome.BLOCKED, Outcome.EXHAUSTED) for record in records
+        ),
+        retried=sum(len(rows) for rows in queued.values())
+        - sum(record.outcome is Outcome.BLOCKED for record in records),
         exhausted=exhausted,
         done_ms=context.now_ms,
     )
@@ -134,7 +161,9 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
 
 @dataclass(frozen=True, slots=True)
 class _Queued:
-    """`read`: which of the plan's retries it came with, None for a new record. Settling takes no range of several of these."""
+    """`read`: which of the plan's retries it came with, None for a new record. Settling takes no
+    range of several of these.
+    """
 
     row: UnresolvedRecord
     ordinal: int | None
@@ -142,20 +171,29 @@ class _Queued:
 
 
 class _Decider:
-    """Tells one record after the other, in the order of shards and numbers: that is the order of the draws."""
+    """Tells one record after the other, in the order of shards and numbers: that is the order of
+    the draws.
+    """
 
-    def __init__(self, context: BatchContext, *, storm: bool) -> None:
+    def __init__(self, context: BatchContext, *, outage: bool) -> None:
         self._context = context
         self._known = {shard: _Known(state.unresolved) for shard, state in context.states.items()}
-        self._retries = {shard: [retry.last or retry.first for retry in one.retries] for shard, one in context.slices.items()}
-        self.storm = storm
+        self._retries = {
+            shard: [retry.last or retry.first for retry in one.retries]
+            for shard, one in context.slices.items()
+        }
+        self.outage = outage
 
     def tell(self, record: FailedRecord) -> LetterNote | UnresolvedRecord:
-        known = self._known[record.shard_id].of(record.sequence) if record.shard_id in self._known else None
+        known = (
+            self._known[record.shard_id].of(record.sequence)
+            if record.shard_id in self._known
+            else None
+        )
         match record.outcome:
-            case Outcome.RETRY if not self.storm:
+            case Outcome.RETRY if not self.outage:
                 return self._retry(record, known)
-            case Outcome.ALONE if not self.storm and self._is_the_culprit(known):
+            case Outcome.ALONE if not self.outage and self._is_the_culprit(known):
                 return self._retry(record, known)
             case Outcome.RETRY | Outcome.UNCOUNTED | Outcome.ALONE:
                 return self._uncounted(record, known)
@@ -183,27 +221,35 @@ class _Decider:
         failed_ms = known.last_failure_ms if known else None
         return succeeded_ms is not None and failed_ms is not None and failed_ms < succeeded_ms
 
-    def _retry(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote | UnresolvedRecord:
+    def _retry(
+        self, record: FailedRecord, known: UnresolvedRecord | None
+    ) -> LetterNote | UnresolvedRecord:
         context, policy = self._context, self._context.policy.retry
         first_ms = _first_ms(known, context.now_ms)
-        backoff_ms = policy.due_ms(record.attempt, context.now_ms, context.random)  # drawn also where it is not needed
+        backoff_ms = policy.due_ms(
+            record.attempt, context.now_ms, context.random
+        )  # drawn also where it is not needed
         if policy.exhausted(record.attempt, first_ms, context.now_ms):
             return self._letter(record, known)
-        due_ms = backoff_ms if record.after_s is None else context.now_ms + round(record.after_s * 1000)
+        due_ms = (
+            backoff_ms if record.after_s is None else context.now_ms + round(record.after_s * 1000)
+        )
         return self._queued(record, record.attempt, due_ms, first_ms)
 
     def _uncounted(self, record: FailedRecord, known: UnresolvedRecord | None) -> UnresolvedRecord:
         """Its age does not count either: an outage must not make a record too old."""
         context = self._context
         first_ms = known.first_failure_ms if known else None
-        if self.storm:
-            delay_ms = STORM_DELAY_MS * 2 ** min(context.storms, _MOST_DOUBLINGS)
-            due_ms = context.now_ms + min(delay_ms, LONGEST_STORM_DELAY_MS)
+        if self.outage:
+            delay_ms = OUTAGE_DELAY_MS * 2 ** min(context.outages, _MOST_DOUBLINGS)
+            due_ms = context.now_ms + min(delay_ms, LONGEST_OUTAGE_DELAY_MS)
         else:
             due_ms = context.policy.retry.due_ms(1, context.now_ms, context.random)
         return self._queued(record, record.attempt - 1, due_ms, first_ms)
 
-    def _queued(self, record: FailedRecord, attempts: int, due_ms: int, first_ms: int | None) -> UnresolvedRecord:
+    def _queued(
+        self, record: FailedRecord, attempts: int, due_ms: int, first_ms: int | None
+    ) -> UnresolvedRecord:
         return UnresolvedRecord(
             first=record.sequence,
             last=record.sequence,
@@ -260,8 +306,16 @@ def _first_ms(known: UnresolvedRecord | None, now_ms: int) -> int:
 
 def _gone_letters(context: BatchContext) -> Iterator[LetterNote]:
     for shard_id, end in sorted(context.ends.items()):
-        planned = {retry.first: retry for retry in context.slices[shard_id].retries} if shard_id in context.slices else {}
-        known = _Known(context.states[shard_id].unresolved) if shard_id in context.states else _Known(())
+        planned = (
+            {retry.first: retry for retry in context.slices[shard_id].retries}
+            if shard_id in context.slices
+            else {}
+        )
+        known = (
+            _Known(context.states[shard_id].unresolved)
+            if shard_id in context.states
+            else _Known(())
+        )
         for first in end.retries_gone:
             if first in planned:
                 yield _gone_letter(shard_id, planned[first], known.of(first))
@@ -281,7 +335,9 @@ def _gone_letter(shard_id: str, retry: PlannedRetry, known: UnresolvedRecord | N
 
 
 def _merged(rows: Sequence[_Queued], *, only_blocked: bool) -> Iterator[UnresolvedRecord]:
-    """Rows that stand side by side in their shard, and are to be treated alike, as one range each."""
+    """Rows that stand side by side in their shard, and are to be treated alike, as one
+    range each.
+    """
     run: list[_Queued] = []
     for row in rows:
         if run and not (_are_alike(run[-1], row) and (row.row.blocked or not only_blocked)):
@@ -293,7 +349,9 @@ def _merged(rows: Sequence[_Queued], *, only_blocked: bool) -> Iterator[Unresolv
 
 
 def _are_alike(one: _Queued, other: _Queued) -> bool:
-    side_by_side = one.ordinal is not None and other.ordinal is not None and other.ordinal == one.ordinal + 1
+    side_by_side = (
+        one.ordinal is not None and other.ordinal is not None and other.ordinal == one.ordinal + 1
+    )
     return side_by_side and one.read == other.read and _treatment(one.row) == _treatment(other.row)
 
 
@@ -312,7 +370,9 @@ def _range(run: Sequence[_Queued]) -> UnresolvedRecord:
         attempts=first.attempts,
         due_ms=first.due_ms,
         first_failure_ms=first.first_failure_ms,
-        last_failure_ms=max((q.row.last_failure_ms for q in run if q.row.last_failure_ms is not None), default=None),
+        last_failure_ms=max(
+            (q.row.last_failure_ms for q in run if q.row.last_failure_ms is not None), default=None
+        ),
         reason=first.reason,
         blocked=first.blocked,
     )

@@ -1,4 +1,5 @@
-"""Which rows of a batch are not given to the user's function: pure rules, made of the plan and what waits already.
+"""Which rows of a batch are not given to the user's function: pure rules, made of the plan and what
+waits already.
 
 They travel to the executors, which go through each shard's rows in their order.
 """
@@ -36,7 +37,8 @@ class ShardRules:
 
     - `last_retry`: rows up to this one are retries, the others new.
     - `exhausted`: ranges, both ends inclusive, that may not be tried again.
-    - `keys`: later rows of a key (its hash) than this one wait; `waits_after`: all rows later than this one do.
+    - `keys`: later rows of a key (its hash) than this one wait; `waits_after`: all rows later than
+      this one do.
     """
 
     last_retry: Number | None = None
@@ -59,17 +61,25 @@ class ShardRules:
         return None
 
 
-def plan_rules(plan: Plan, states: Mapping[str, ShardState], on_failure: OnFailure) -> dict[str, ShardRules]:
-    """The rules of a plan, for the shards that have any: its exhausted retries, and the records that wait outside it."""
+def plan_rules(
+    plan: Plan, states: Mapping[str, ShardState], on_failure: OnFailure
+) -> dict[str, ShardRules]:
+    """The rules of a plan, for the shards that have any: its exhausted retries, and the records
+    that wait outside it.
+    """
     rules: dict[str, ShardRules] = {}
     for one in (shard for task in plan.tasks for shard in task.shards):
         unresolved = states[one.shard_id].unresolved if one.shard_id in states else ()
         waiting = [] if on_failure is OnFailure.CONTINUE else _outside(one, unresolved)
         if one.retries or waiting:
             rules[one.shard_id] = ShardRules(
-                last_retry=number_of(one.retries[-1].last or one.retries[-1].first) if one.retries else None,
+                last_retry=number_of(one.retries[-1].last or one.retries[-1].first)
+                if one.retries
+                else None,
                 exhausted=tuple(
-                    (number_of(retry.first), number_of(retry.last or retry.first)) for retry in one.retries if retry.exhausted
+                    (number_of(retry.first), number_of(retry.last or retry.first))
+                    for retry in one.retries
+                    if retry.exhausted
                 ),
                 keys=_first_of_keys(waiting) if on_failure is OnFailure.BLOCK_KEY else {},
                 waits_after=_first_wildcard(waiting, on_failure),
@@ -78,7 +88,9 @@ def plan_rules(plan: Plan, states: Mapping[str, ShardState], on_failure: OnFailu
 
 
 def failure_rules(failed: Iterable[FailedRecord], on_failure: OnFailure) -> dict[str, ShardRules]:
-    """What must wait for records that have failed: the later ones of their keys, or of their shards."""
+    """What must wait for records that have failed: the later ones of their keys, or of their
+    shards.
+    """
     first: dict[str, dict[str, Number]] = {}
     for record in failed:
         if record.outcome not in _WAITING or on_failure is OnFailure.CONTINUE:
@@ -87,13 +99,20 @@ def failure_rules(failed: Iterable[FailedRecord], on_failure: OnFailure) -> dict
         keys, number = first.setdefault(record.shard_id, {}), number_of(record.sequence)
         keys[key] = min(number, keys.get(key, number))
     return {
-        shard: ShardRules(keys={k: n for k, n in keys.items() if k}, waits_after=keys.get("")) for shard, keys in first.items()
+        shard: ShardRules(keys={k: n for k, n in keys.items() if k}, waits_after=keys.get(""))
+        for shard, keys in first.items()
     }
 
 
 def _outside(one: ShardSlice, unresolved: Iterable[UnresolvedRecord]) -> list[UnresolvedRecord]:
-    chosen = [(number_of(retry.first), number_of(retry.last or retry.first)) for retry in one.retries]
-    return [record for record in unresolved if not any(a <= number_of(record.first) <= b for a, b in chosen)]
+    chosen = [
+        (number_of(retry.first), number_of(retry.last or retry.first)) for retry in one.retries
+    ]
+    return [
+        record
+        for record in unresolved
+        if not any(a <= number_of(record.first) <= b for a, b in chosen)
+    ]
 
 
 def _first_of_keys(waiting: Iterable[UnresolvedRecord]) -> dict[str, Number]:

@@ -1,4 +1,6 @@
-"""Runs a user's function on a batch: as a whole, and, if asked to, on its parts when it fails on the whole."""
+"""Runs a user's function on a batch: as a whole, and, if asked to, on its parts when it fails on
+the whole.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,21 @@ if TYPE_CHECKING:
     from spark_job.tracking.batch_content import ShardContent
     from spark_job.tracking.batch_frame import BatchFrame
     from spark_job.tracking.evaluation import Evaluation
-    from state.plan import TaskEnd
+    from state.plan import TaskResult
 
 log = logging.getLogger("kinesis_spout")
 SWALLOWED = (
-    "batch.map_records failed and the function given to tracked(...) went on; let its error through, so that the batch fails: "
+    "batch.map_records failed and the function given to tracked(...) went on; let its error "
+    "through, so that the batch fails: "
     "nothing of it is acked"
 )
 
 
 @dataclass(slots=True)
 class BatchRun:
-    """What running a batch gave. `failures`: by message id. `is_whole`: the evaluations are of all of its records."""
+    """What running a batch gave. `failures`: by message id. `is_whole`: the evaluations are of all
+    of its records.
+    """
 
     frame: BatchFrame
     is_whole: bool
@@ -42,8 +47,10 @@ class BatchRun:
     def spark(self) -> SparkSession:
         return self.frame.cheapest.sparkSession
 
-    def content(self, ends: Mapping[int, TaskEnd], *, tasks: int) -> dict[str, ShardContent]:
-        """What the batch held of each shard. Not all of the plan's `tasks` have read theirs when the function took a part."""
+    def content(self, ends: Mapping[int, TaskResult], *, tasks: int) -> dict[str, ShardContent]:
+        """What the batch held of each shard. Not all of the plan's `tasks` have read theirs when
+        the function took a part.
+        """
         if self.is_whole and self.evaluations:
             return dict(self.evaluations[0].content)
         if not self.frame.is_persisted or not ends:
@@ -61,7 +68,9 @@ class BatchRun:
 
     def with_ordinals(self, failed: Sequence[FailedRecord]) -> Sequence[FailedRecord]:
         """The same with each record's place in its shard, where it was not seen in passing."""
-        if all(record.ordinal is not None for record in failed) and all(one.in_order for one in self.evaluations):
+        if all(record.ordinal is not None for record in failed) and all(
+            one.in_order for one in self.evaluations
+        ):
             return failed
         places = self.frame.ordinals()
         return [replace(record, ordinal=places.get(record.message_id)) for record in failed]
@@ -78,8 +87,12 @@ class BatchRun:
             evaluation.close()
 
 
-def run_batch(process: Callable[[TrackedBatch], object], frame: BatchFrame, batch_id: int, *, bisect: bool) -> BatchRun:
-    """Run the function. What it raises ends the batch, unless `bisect` finds which records make it fail."""
+def run_batch(
+    process: Callable[[TrackedBatch], object], frame: BatchFrame, batch_id: int, *, bisect: bool
+) -> BatchRun:
+    """Run the function. What it raises ends the batch, unless `bisect` finds which records make it
+    fail.
+    """
     if not bisect:
         run = BatchRun(frame, is_whole=True)
         _call(process, TrackedBatch(frame, batch_id=batch_id), run)
@@ -94,7 +107,9 @@ def run_batch(process: Callable[[TrackedBatch], object], frame: BatchFrame, batc
 
 
 def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: BatchRun) -> None:
-    """What a batch has kept is the run's when it succeeds; else it is let go, and what it has noted is forgotten."""
+    """What a batch has kept is the run's when it succeeds; else it is let go, and what it has noted
+    is forgotten.
+    """
     try:
         with running(batch):
             process(batch)
@@ -107,7 +122,13 @@ def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: B
 
 
 class _Bisecting:
-    def __init__(self, process: Callable[[TrackedBatch], object], frame: BatchFrame, run: BatchRun, error: Exception) -> None:
+    def __init__(
+        self,
+        process: Callable[[TrackedBatch], object],
+        frame: BatchFrame,
+        run: BatchRun,
+        error: Exception,
+    ) -> None:
         self._process = process
         self._frame = frame
         self._run = run
@@ -128,7 +149,8 @@ class _Bisecting:
         for part in found.unresolved:
             self._note(part, Outcome.UNCOUNTED, self._errors.get(part, self._error))
         log.warning(
-            "a batch of %d records failed (%s); run in parts, %d of its records fail by themselves and %d are queued again",
+            "a batch of %d records failed (%s); run in parts, %d of its records fail by themselves "
+            "and %d are queued again",
             count,
             _reason(self._error),
             len(found.poison) + len(found.alone),
@@ -148,11 +170,17 @@ class _Bisecting:
 
     def _note(self, part: Part, outcome: Outcome, error: Exception) -> None:
         for message_id in self._rows(part).message_ids():
-            self._run.failures[message_id] = FailedRecord.of(message_id, outcome, reason=_reason(error))
+            self._run.failures[message_id] = FailedRecord.of(
+                message_id, outcome, reason=_reason(error)
+            )
 
 
 def _reason(error: Exception) -> str:
     """On one line: a Spark error's own cause, or the error's class and words."""
     module = type(error).__module__
-    text = failure_sentence(str(error)) if module.startswith(("pyspark.", "py4j.")) else f"{type(error).__name__}: {error}"
+    text = (
+        failure_sentence(str(error))
+        if module.startswith(("pyspark.", "py4j."))
+        else f"{type(error).__name__}: {error}"
+    )
     return " ".join(text.split())[:LONGEST_REASON]

@@ -1,11 +1,14 @@
-"""Finds the records that make a function fail on its whole batch, by running it on parts: pure, over positions.
+"""Finds the records that make a function fail on its whole batch, by running it on parts: pure,
+over positions.
 
-The whole has failed before. Level by level, each part that failed is halved, and the halves are run; a part of one record that
-fails is poison. A half that must fail, as the other one succeeded, is not run as a whole again (one record is: it may be that
-only both together fail). The calls are bounded; what is not resolved then comes again with the next batches, smaller.
+The whole has failed before. Level by level, each part that failed is halved, and the halves are
+run; a part of one record that fails is poison. A half that must fail, as the other one succeeded,
+is not run as a whole again (one record is: it may be that only both together fail). The calls are
+bounded; what is not resolved then comes again with the next batches, smaller.
 
-A sink that is down is not taken for poison: when most quarters of the batch fail the batch fails, and where nothing at all
-succeeded (in a batch too small for quarters) the records that failed by themselves are told apart from poison.
+A sink that is down is not taken for poison: when most quarters of the batch fail the batch fails,
+and where nothing at all succeeded (in a batch too small for quarters) the records that failed by
+themselves are told apart from poison.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ Part = tuple[int, int]
 
 @dataclass(slots=True)
 class Bisection:
-    """What was found. `failed`: most of the batch fails, so nothing is known. `calls` counts the runs, without the first one.
+    """What was found. `failed`: most of the batch fails, so nothing is known. `calls` counts the
+    runs, without the first one.
 
     `alone`: records that failed by themselves where nothing succeeded.
     """
@@ -35,13 +39,15 @@ class Bisection:
     calls: int = 0
 
 
-def most_calls(count: int) -> int:
+def max_calls(count: int) -> int:
     """How many runs, besides one per poison record, a batch of `count` records may cost."""
     return 4 * max(1, (count - 1).bit_length())
 
 
 def bisect(count: int, succeeds: Callable[[Part], bool]) -> Bisection:
-    """Find the poison among `count` records; `succeeds` runs a part. The whole is taken to have failed."""
+    """Find the poison among `count` records; `succeeds` runs a part. The whole is taken to have
+    failed.
+    """
     search = _Search(count, succeeds)
     level: list[Part] = [(0, count)] if count else []
     depth = 0
@@ -71,12 +77,16 @@ class _Search:
                 must_fail = may_skip and outcomes == [True] and half[1] - half[0] > 1
                 outcomes.append(False if must_fail else self._run(half))
             failed += [
-                half for half, outcome in zip(halves, outcomes, strict=True) if outcome is False and not self._is_poison(half)
+                half
+                for half, outcome in zip(halves, outcomes, strict=True)
+                if outcome is False and not self._is_poison(half)
             ]
         return failed
 
     def quarters_failed(self, level: list[Part]) -> int:
-        """How many of the four quarters have failed, where those that are single records are poison already."""
+        """How many of the four quarters have failed, where those that are single records are poison
+        already.
+        """
         return len(level) + len(self.found.poison)
 
     def result(self) -> Bisection:
@@ -95,7 +105,7 @@ class _Search:
 
     def _run(self, part: Part) -> bool | None:
         """Whether the part succeeds; None when there are no calls left for it."""
-        if self.found.calls >= most_calls(self._count) + len(self.found.poison):
+        if self.found.calls >= max_calls(self._count) + len(self.found.poison):
             self.found.unresolved.append(part)
             return None
         self.found.calls += 1

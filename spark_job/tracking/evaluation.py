@@ -1,11 +1,13 @@
-"""One evaluation of a user's function over a batch, kept: its output, and what failed, are of the same calls.
+"""One evaluation of a user's function over a batch, kept: its output, and what failed, are of the
+same calls.
 
-The kept rows may be lost (an executor dies, somebody clears the cache). Spark then calls the function again, and it may
-fail where it did not before. Such a row has the stamp of a run that is not known, and a message id that has not failed: it
-raises, so the batch fails and is delivered again, instead of losing it.
+The kept rows may be lost (an executor dies, somebody clears the cache). Spark then calls the
+function again, and it may fail where it did not before. Such a row has the stamp of a run that is
+not known, and a message id that has not failed: it raises, so the batch fails and is delivered
+again, instead of losing it.
 
-Conditions are SQL texts here: made of columns, each would cost dozens of calls to the JVM, which added up to a quarter of a
-second in every batch.
+Conditions are SQL texts here: made of columns, each would cost dozens of calls to the JVM, which
+added up to a quarter of a second in every batch.
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ from kinesis_spout.errors import ConfigError
 from spark_job.tracking.arrow_map import map_in_arrow
 from spark_job.tracking.batch_content import ShardContent, merge_content
 from spark_job.tracking.guard import guarded, literal
-from spark_job.tracking.record_note import COLLECTED, NOTE, NOTE_DDL, ORIGINAL, SUMMARY, failed_record
+from spark_job.tracking.record_note import (
+    COLLECTED,
+    NOTE,
+    NOTE_DDL,
+    ORIGINAL,
+    SUMMARY,
+    failed_record,
+)
 from spark_job.tracking.row_output import OutputColumn, OutputColumns
 from state.sequence_number import SequenceNumber
 
@@ -35,7 +44,8 @@ if TYPE_CHECKING:
 
 MOST_KNOWN_IDS = 1_000  # in one expression; with more failures than that, any second evaluation with a failure raises
 CHANGED = (
-    "a record fails that did not fail when its batch was evaluated first: the kept rows were lost, and the function gives "
+    "a record fails that did not fail when its batch was evaluated first: the kept rows were lost, "
+    "and the function gives "
     "something else now; nothing is acked, and the batch is delivered again"
 )
 
@@ -46,7 +56,9 @@ class Evaluation:
     def __init__(self, rows: DataFrame, mapper: RecordMapper, schema: StructType) -> None:
         self._rows = rows
         self._mapper = mapper
-        nullable = [StructField(field.name, field.dataType) for field in schema.fields]  # as they are NULL beside a note
+        nullable = [
+            StructField(field.name, field.dataType) for field in schema.fields
+        ]  # as they are NULL beside a note
         self._schema = StructType([*nullable, *_struct(NOTE_DDL).fields])
         self._kept: DataFrame | None = None
         self._runs: list[str] = []
@@ -56,13 +68,23 @@ class Evaluation:
         self.done = False
 
     def run(self) -> None:
-        """Call the function for every record, keep its output, and collect what failed (without payloads). Blocks."""
-        self._kept = map_in_arrow(self._rows, self._mapper, self._schema).persist(StorageLevel.MEMORY_AND_DISK)
-        told = self._kept.where(f"{NOTE} IS NOT NULL").selectExpr(f"struct({_fields(COLLECTED)}) AS told")
-        notes = [row.told.asDict() for row in told.collect()]  # toArrow would hide a task's error behind its socket's
+        """Call the function for every record, keep its output, and collect what failed (without
+        payloads). Blocks.
+        """
+        self._kept = map_in_arrow(self._rows, self._mapper, self._schema).persist(
+            StorageLevel.MEMORY_AND_DISK
+        )
+        told = self._kept.where(f"{NOTE} IS NOT NULL").selectExpr(
+            f"struct({_fields(COLLECTED)}) AS told"
+        )
+        notes = [
+            row.told.asDict() for row in told.collect()
+        ]  # toArrow would hide a task's error behind its socket's
         summaries = [row for row in notes if row["outcome"] == SUMMARY]
         self._runs = sorted({row["run"] for row in summaries})
-        self.in_order = len({(row["run"], row["shardId"]) for row in summaries}) == len({row["shardId"] for row in summaries})
+        self.in_order = len({(row["run"], row["shardId"]) for row in summaries}) == len(
+            {row["shardId"] for row in summaries}
+        )
         self.content = merge_content(map(_content, summaries))
         self.failures = [failed_record(row) for row in notes if row["outcome"] != SUMMARY]
         self.done = True
@@ -71,7 +93,9 @@ class Evaluation:
         """The rows that the function returned. Any number of actions on it is safe."""
         known = [f"{NOTE}.outcome = {SUMMARY}", _is_one_of(f"{NOTE}.run", self._runs)]
         if len(self.failures) <= MOST_KNOWN_IDS:
-            known.append(_is_one_of(f"{NOTE}.messageId", (record.message_id for record in self.failures)))
+            known.append(
+                _is_one_of(f"{NOTE}.messageId", (record.message_id for record in self.failures))
+            )
         fails = f"CASE WHEN {' OR '.join(known)} THEN false ELSE CAST(raise_error('{CHANGED}') AS BOOLEAN) END"
         return guarded(self._kept_rows(), f"{NOTE} IS NULL OR {fails}").drop(NOTE)
 
@@ -87,7 +111,10 @@ class Evaluation:
 
     def _kept_rows(self) -> DataFrame:
         if self._kept is None:
-            raise RuntimeError("the rows of batch.map_records are used after their batch has ended; use them inside its function")
+            raise RuntimeError(
+                "the rows of batch.map_records are used after their batch has ended; use them "
+                "inside its function"
+            )
         return self._kept
 
 
@@ -95,7 +122,10 @@ def output_schema(schema: str | StructType) -> tuple[StructType, OutputColumns]:
     """A user's schema as Spark and as Arrow know it. Raises `ConfigError`."""
     struct = schema if isinstance(schema, StructType) else _struct(schema)
     if NOTE in struct.names:
-        raise ConfigError(f"the schema given to batch.map_records has a column {NOTE}, which is taken; name it otherwise")
+        raise ConfigError(
+            f"the schema given to batch.map_records has a column {NOTE}, which is taken; name it "
+            "otherwise"
+        )
     columns = tuple(
         OutputColumn(
             name=field.name,
@@ -113,7 +143,8 @@ def _struct(ddl: str) -> StructType:
     parsed = StructType.fromDDL(ddl)
     if not isinstance(parsed, StructType):
         raise ConfigError(
-            f"the schema given to batch.map_records is {ddl!r}; give names with types, like id string, total double"
+            f"the schema given to batch.map_records is {ddl!r}; give names with types, like id "
+            "string, total double"
         )
     return parsed
 

@@ -19,7 +19,8 @@ class Outcome(IntEnum):
     """Where several things were said of one record, the highest counts.
 
     - `BLOCKED`: not tried, as an earlier record of its key or shard waits for its retry.
-    - `UNCOUNTED`: failed with its whole batch; nothing is known against the record itself, so the attempt does not count.
+    - `UNCOUNTED`: failed with its whole batch; nothing is known against the record itself, so the
+      attempt does not count.
     - `ALONE`: failed by itself, in a batch of which nothing succeeded: it, or the sink, is bad.
     - `RETRY`: failed, and may be tried again. `REJECT`: can never be processed.
     - `EXHAUSTED`: not tried, as the plan says that it may not be any more.
@@ -37,8 +38,9 @@ class Outcome(IntEnum):
 class FailedRecord:
     """One record and its outcome. `attempt` is this delivery's number, from 1.
 
-    `key` is `key_hash` of its partition key, where order matters. `ordinal` counts the records of its shard in the batch:
-    of two records with neighbouring numbers none stands between (None: not known).
+    `key` is `key_hash` of its partition key, where order matters. `ordinal` counts the records of
+    its shard in the batch: of two records with neighbouring numbers none stands between (None: not
+    known).
     """
 
     message_id: str
@@ -78,5 +80,7 @@ class FailedRecord:
 
 
 def key_hash(partition_key: str) -> str:
-    """What is stored of a partition key, which may be secret: the first 16 hexadecimal digits of its SHA-256."""
+    """What is stored of a partition key, which may be secret: the first 16 hexadecimal digits of
+    its SHA-256.
+    """
     return hashlib.sha256(partition_key.encode()).hexdigest()[:KEY_DIGITS]

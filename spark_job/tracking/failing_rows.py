@@ -1,4 +1,6 @@
-"""Which records of a frame meet a condition: by DataFrame expressions, in one job that collects message ids only."""
+"""Which records of a frame meet a condition: by DataFrame expressions, in one job that collects
+message ids only.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +23,34 @@ _MET, _NULL, _MALFORMED = "t", "n", "m"
 
 @dataclass(frozen=True, slots=True)
 class FailingRows:
-    """Reasons by message id: of records that are malformed, and of others that meet the condition."""
+    """Reasons by message id: of records that are malformed, and of others that meet the
+    condition.
+    """
 
     malformed: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
 
 def failing_rows(df: DataFrame, predicate: Column | str | None, reason: str) -> FailingRows:
-    """The records of which a row meets `predicate` or is malformed in a `{value, malformed}` column. NULL counts as met.
+    """The records of which a row meets `predicate` or is malformed in a `{value, malformed}`
+    column. NULL counts as met.
 
-    Raises `ConfigError` for a frame without `messageId`, or with a failing row whose `messageId` is NULL.
+    Raises `ConfigError` for a frame without `messageId`, or with a failing row whose `messageId` is
+    NULL.
     """
     if "messageId" not in df.columns:
         raise ConfigError(
-            "the frame given to batch.fail_where has no column messageId, by which a record is failed; keep it until there"
+            "the frame given to batch.fail_where has no column messageId, by which a record is "
+            "failed; keep it until there"
         )
     verdict = _verdict(df, predicate)
     if verdict is None:
         return FailingRows()
-    verdicts = df.select("messageId", verdict.alias(_VERDICT)).where(F.col(_VERDICT).isNotNull()).distinct()
+    verdicts = (
+        df.select("messageId", verdict.alias(_VERDICT))
+        .where(F.col(_VERDICT).isNotNull())
+        .distinct()
+    )
     found = FailingRows()
     for row in verdicts.collect():
         _note(found, row["messageId"], row[_VERDICT], reason)
@@ -51,7 +62,11 @@ def failing_rows(df: DataFrame, predicate: Column | str | None, reason: str) -> 
 def malformed_columns(df: DataFrame) -> list[str]:
     """The columns that a scheme made: structs of exactly `value` and `malformed`."""
     fields = df.schema.fields
-    return [f.name for f in fields if isinstance(f.dataType, StructType) and f.dataType.names == _MALFORMED_FIELDS]
+    return [
+        f.name
+        for f in fields
+        if isinstance(f.dataType, StructType) and f.dataType.names == _MALFORMED_FIELDS
+    ]
 
 
 def _verdict(df: DataFrame, predicate: Column | str | None) -> Column | None:
@@ -65,7 +80,10 @@ def _verdict(df: DataFrame, predicate: Column | str | None) -> Column | None:
 
 def _note(found: FailingRows, message_id: str | None, verdict: str, reason: str) -> None:
     if message_id is None:
-        raise ConfigError("a row that failed has no messageId (it is NULL, after an outer join, say); keep each record's own")
+        raise ConfigError(
+            "a row that failed has no messageId (it is NULL, after an outer join, say); keep each "
+            "record's own"
+        )
     if verdict.startswith(_MALFORMED):
         found.malformed[message_id] = verdict[1:][:LONGEST_REASON]
     elif verdict == _NULL:

@@ -1,7 +1,8 @@
-"""`foreachBatch` for batches whose records fail one by one: opens a report, runs the user's function, reports what failed.
+"""`foreachBatch` for batches whose records fail one by one: opens a report, runs the user's
+function, reports what failed.
 
-It runs in the driver's main process, and not where the state is owned: it may only report on the plan that is open. What it
-does not report is not acked, whatever happens to it.
+It runs in the driver's main process, and not where the state is owned: it may only report on the
+plan that is open. What it does not report is not acked, whatever happens to it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from spark_job.process_services import WorkerServices
 from spark_job.tracking.batch_content import check_content
 from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
 from spark_job.tracking.batch_letters import letters_frame
-from spark_job.tracking.batch_outcomes import BatchContext, BatchOutcomes, decide, first_tries, is_storm
+from spark_job.tracking.batch_outcomes import (
+    BatchContext,
+    BatchOutcomes,
+    decide,
+    first_tries,
+    is_outage,
+)
 from spark_job.tracking.batch_rules import plan_rules
 from spark_job.tracking.batch_run import BatchRun, run_batch
 from spark_job.tracking.options import OnExhausted
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
     from spark_job.tracking.failed_record import FailedRecord
     from spark_job.tracking.options import TrackOptions
     from spark_job.tracking.tracked_batch import TrackedBatch
-    from state.plan import Plan, TaskEnd
+    from state.plan import Plan, TaskResult
     from state.report import OpenReport, PlanReport
     from state.shard_state import ShardState
     from state.state_store import OutcomeStore
@@ -48,11 +55,15 @@ RUN_PROPERTY = "spark.jobGroup.id"  # Spark sets it to the query's run
 
 
 class ExhaustedRecordError(KinesisError):
-    """A record may not be tried again, and `on_exhausted` is stop. Nothing of its batch is acked."""
+    """A record may not be tried again, and `on_exhausted` is stop. Nothing of its batch
+    is acked.
+    """
 
 
 class Tracked:
-    """What `KinesisSource.tracked` returns, for `foreachBatch`. Runs in Spark's thread of the query, a batch at a time."""
+    """What `KinesisSource.tracked` returns, for `foreachBatch`. Runs in Spark's thread of the
+    query, a batch at a time.
+    """
 
     def __init__(
         self,
@@ -69,7 +80,9 @@ class Tracked:
         self._succeeded_ms: int | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Process one batch and report it. Blocks on Spark, ZooKeeper and the sinks; on an error nothing is acked."""
+        """Process one batch and report it. Blocks on Spark, ZooKeeper and the sinks; on an error
+        nothing is acked.
+        """
         check_columns(frame)
         store = WorkerServices.here(self._settings).store
         plan = self._open_plan(store)
@@ -90,9 +103,12 @@ class Tracked:
                 run.close()
             batch.close()
 
-    # before the function --------------------------------------------------------------------------------------
+    # before the function
+    # --------------------------------------------------------------------------------------
     def _open_plan(self, store: OutcomeStore) -> Plan | None:
-        """The plan that the batch belongs to, as the source keeps no other one open; None for one that is repeated."""
+        """The plan that the batch belongs to, as the source keeps no other one open; None for one
+        that is repeated.
+        """
         pointer = store.read_pointer()
         if pointer is None or pointer.status is not PlanStatus.OPEN:
             return None
@@ -106,25 +122,35 @@ class Tracked:
             self._marked_run = run
 
     def _states(self, store: OutcomeStore, plan: Plan) -> dict[str, ShardState]:
-        """Shard states, where they matter: what is known of the plan's retries, and what waits outside the plan."""
+        """Shard states, where they matter: what is known of the plan's retries, and what waits
+        outside the plan.
+        """
         has_retries = any(shard.retries for task in plan.tasks for shard in task.shards)
         if not has_retries and self._options.policy.on_failure is OnFailure.CONTINUE:
             return {}
         return {shard_id: stored.state for shard_id, stored in store.load_states().items()}
 
-    def _batch_frame(self, frame: DataFrame, plan: Plan, states: Mapping[str, ShardState]) -> BatchFrame:
+    def _batch_frame(
+        self, frame: DataFrame, plan: Plan, states: Mapping[str, ShardState]
+    ) -> BatchFrame:
         on_failure = self._options.policy.on_failure
         rows = with_index(frame) if self._options.bisect else frame
         return BatchFrame(rows, rules=plan_rules(plan, states, on_failure), on_failure=on_failure)
 
     def _run_unreported(self, frame: DataFrame, batch_id: int) -> None:
-        """A batch of a plan that is not open any more: its records come again, so whatever fails here is only logged."""
-        batch = BatchFrame(with_index(frame) if self._options.bisect else frame, on_failure=self._options.policy.on_failure)
+        """A batch of a plan that is not open any more: its records come again, so whatever fails
+        here is only logged.
+        """
+        batch = BatchFrame(
+            with_index(frame) if self._options.bisect else frame,
+            on_failure=self._options.policy.on_failure,
+        )
         run = None
         try:
             run = run_batch(self._process, batch, batch_id, bisect=self._options.bisect)
             log.warning(
-                "batch %d is of no open plan: nothing of it is acked, and its records are delivered again; %d of them failed",
+                "batch %d is of no open plan: nothing of it is acked, and its records are "
+                "delivered again; %d of them failed",
                 batch_id,
                 len(run.failures),
             )
@@ -133,16 +159,22 @@ class Tracked:
                 run.close()
             batch.close()
 
-    # after the function ---------------------------------------------------------------------------------------
+    # after the function
+    # ---------------------------------------------------------------------------------------
     def _report(
-        self, store: OutcomeStore, opened: OpenReport, plan: Plan, states: Mapping[str, ShardState], run: BatchRun
+        self,
+        store: OutcomeStore,
+        opened: OpenReport,
+        plan: Plan,
+        states: Mapping[str, ShardState],
+        run: BatchRun,
     ) -> None:
         ends = store.read_ends(plan.plan_id)
         content = run.content(ends, tasks=len(plan.tasks))
         check_content(content, ends, plan.plan_id)
         failed: Sequence[FailedRecord] = run.all_failures() if ends else []
         context = self._context(plan, ends, states, failed)
-        if is_storm(failed, context.first_tries):
+        if is_outage(failed, context.first_tries):
             failed = run.with_ordinals(failed)
         outcomes = decide(failed, context)
         self._write_letters(outcomes, opened, run)
@@ -152,7 +184,11 @@ class Tracked:
             self._succeeded_ms = context.now_ms
 
     def _context(
-        self, plan: Plan, task_ends: Mapping[int, TaskEnd], states: Mapping[str, ShardState], failed: Sequence[FailedRecord]
+        self,
+        plan: Plan,
+        task_ends: Mapping[int, TaskResult],
+        states: Mapping[str, ShardState],
+        failed: Sequence[FailedRecord],
     ) -> BatchContext:
         slices = {shard.shard_id: shard for task in plan.tasks for shard in task.shards}
         ends = {end.shard_id: end for task in task_ends.values() for end in task.shards}
@@ -161,7 +197,7 @@ class Tracked:
             slices=slices,
             ends=ends,
             states=states,
-            storms=plan.storms,
+            outages=plan.outages,
             first_tries=first_tries(slices.values(), ends.values(), failed),
             succeeded_ms=self._succeeded_ms,
             now_ms=self._clock.now_ms(),
@@ -169,13 +205,17 @@ class Tracked:
         )
 
     def _write_letters(self, outcomes: BatchOutcomes, opened: OpenReport, run: BatchRun) -> None:
-        """Also without letters where the plan was reported before: what was written then is replaced."""
+        """Also without letters where the plan was reported before: what was written then is
+        replaced.
+        """
         letters, exhausted = outcomes.letters, self._options.on_exhausted
         if letters and exhausted is OnExhausted.STOP:
             first = letters[0]
             raise ExhaustedRecordError(
-                f"record {first.message_id} failed {first.attempts} times and may not be tried again ({first.reason}), and "
-                "on_exhausted is stop; nothing of its batch is acked: mend the function, or give tracked(...) a dead_letter"
+                f"record {first.message_id} failed {first.attempts} times and may not be tried "
+                f"again ({first.reason}), and "
+                "on_exhausted is stop; nothing of its batch is acked: mend the function, or give "
+                "tracked(...) a dead_letter"
             )
         if letters and exhausted is OnExhausted.DROP:
             log.warning(

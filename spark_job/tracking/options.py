@@ -20,7 +20,9 @@ MOST_RETRIES = 1_000_000
 
 
 class OnExhausted(StrEnum):
-    """What becomes of a record that may not be tried again: kept in the dead letter, counted and forgotten, or the end."""
+    """What becomes of a record that may not be tried again: kept in the dead letter, counted and
+    forgotten, or the end.
+    """
 
     DEAD_LETTER = "dead_letter"
     DROP = "drop"
@@ -51,44 +53,69 @@ class TrackOptions:
     ) -> TrackOptions:
         """Raises `ConfigError` naming the argument, its value and the rule."""
         if type(retry_limit) is not int or not 0 <= retry_limit <= MOST_RETRIES:
-            raise _wrong("retry_limit", retry_limit, f"give a whole number from 0 to {MOST_RETRIES}")
-        first_ms, max_ms = _ms("retry_first_delay", retry_first_delay), _ms("retry_max_delay", retry_max_delay)
+            raise _wrong(
+                "retry_limit", retry_limit, f"give a whole number from 0 to {MOST_RETRIES}"
+            )
+        first_ms, max_ms = (
+            _ms("retry_first_delay", retry_first_delay),
+            _ms("retry_max_delay", retry_max_delay),
+        )
         if max_ms < first_ms:
-            raise _wrong("retry_max_delay", retry_max_delay, f"give at least retry_first_delay, which is {retry_first_delay!r}")
+            raise _wrong(
+                "retry_max_delay",
+                retry_max_delay,
+                f"give at least retry_first_delay, which is {retry_first_delay!r}",
+            )
         age_ms = None if retry_max_age is None else _ms("retry_max_age", retry_max_age)
         if age_ms == 0:
-            raise _wrong("retry_max_age", retry_max_age, "give a duration above 0, or None for no limit")
+            raise _wrong(
+                "retry_max_age", retry_max_age, "give a duration above 0, or None for no limit"
+            )
         if not isinstance(bisect, bool):
             raise _wrong("bisect", bisect, "give True or False")
         failure = _choice("on_failure", on_failure, OnFailure)
         exhausted = _choice("on_exhausted", on_exhausted, OnExhausted)
         if bisect and failure is not OnFailure.CONTINUE:
             raise _wrong(
-                "bisect", bisect, f"its parts keep no order, which on_failure={failure.value} asks for; give one of the two"
+                "bisect",
+                bisect,
+                f"its parts keep no order, which on_failure={failure.value} asks for; give one of "
+                "the two",
             )
         _check_dead_letter(dead_letter, exhausted)
-        retry = RetryPolicy(retry_limit=retry_limit, first_delay_ms=first_ms, max_delay_ms=max_ms, max_age_ms=age_ms)
+        retry = RetryPolicy(
+            retry_limit=retry_limit, first_delay_ms=first_ms, max_delay_ms=max_ms, max_age_ms=age_ms
+        )
         policy = OutcomePolicy(retry=retry, on_failure=failure)
         return cls(policy=policy, on_exhausted=exhausted, dead_letter=dead_letter, bisect=bisect)
 
 
 def _check_dead_letter(dead_letter: DeadLetter | None, exhausted: OnExhausted) -> None:
     if dead_letter is not None and not callable(getattr(dead_letter, "write", None)):
-        raise _wrong("dead_letter", dead_letter, 'give a DeadLetter, like DeadLetter("parquet", path=...)')
+        raise _wrong(
+            "dead_letter", dead_letter, 'give a DeadLetter, like DeadLetter("parquet", path=...)'
+        )
     if exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
         raise ConfigError(
-            "argument dead_letter of tracked(...) is missing: records that cannot be processed need a place to go; "
+            "argument dead_letter of tracked(...) is missing: records that cannot be processed "
+            "need a place to go; "
             'give DeadLetter("parquet", path=...), or set on_exhausted to "drop" or "stop"'
         )
     if exhausted is not OnExhausted.DEAD_LETTER and dead_letter is not None:
-        raise _wrong("on_exhausted", exhausted.value, "nothing would be written to dead_letter; give one of the two")
+        raise _wrong(
+            "on_exhausted",
+            exhausted.value,
+            "nothing would be written to dead_letter; give one of the two",
+        )
 
 
 def _ms(argument: str, value: Duration) -> int:
     try:
         return parse_duration_ms(str(value), option=argument)
     except ConfigError as exc:
-        raise _wrong(argument, value, 'give a duration like "500ms", "1s" or "5m", or a number of seconds') from exc
+        raise _wrong(
+            argument, value, 'give a duration like "500ms", "1s" or "5m", or a number of seconds'
+        ) from exc
 
 
 def _choice(argument: str, value: str, choices: type[_Choice]) -> _Choice:
@@ -96,7 +123,11 @@ def _choice(argument: str, value: str, choices: type[_Choice]) -> _Choice:
     if value in names:
         return choices(value)
     nearest = nearest_name(str(value), names)
-    raise _wrong(argument, value, f"give one of {', '.join(names)}" + (f"; did you mean {nearest}?" if nearest else ""))
+    raise _wrong(
+        argument,
+        value,
+        f"give one of {', '.join(names)}" + (f"; did you mean {nearest}?" if nearest else ""),
+    )
 
 
 def _wrong(argument: str, value: object, rule: str) -> ConfigError:

@@ -1,4 +1,6 @@
-"""What a user's function raises to say what is to become of its record. Any other exception is a failure that is retried."""
+"""What a user's function raises to say what is to become of its record. Any other exception is a
+failure that is retried.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,15 @@ LONGEST_REASON = 300
 
 
 class Reject(Exception):  # noqa: N818  # it is an outcome that a user names, as in `raise Reject("negative total")`
-    """The record can never be processed: it goes to the dead letter now, whatever is left of its retries."""
+    """The record can never be processed: it goes to the dead letter now, whatever is left of its
+    retries.
+    """
 
 
 class Retry(Exception):  # noqa: N818  # it is an outcome that a user names, as in `raise Retry("no rates yet", after_s=60)`
-    """The record failed in this attempt, and is tried again after `after_s` seconds (None: as the backoff says)."""
+    """The record failed in this attempt, and is tried again after `after_s` seconds (None: as the
+    backoff says).
+    """
 
     def __init__(self, reason: str, *, after_s: float | None = None) -> None:
         if after_s is not None and not 0 <= after_s < float("inf"):
@@ -27,7 +33,9 @@ def _make_retry(reason: str, after_s: float | None) -> Retry:
 
 
 def reason_of(error: BaseException) -> str:
-    """The reason as a dead letter shows it, on one line, cut: an outcome's own words, or the class and message of an error."""
+    """The reason as a dead letter shows it, on one line, cut: an outcome's own words, or the class
+    and message of an error.
+    """
     words = " ".join(str(error).split())
     named = (
         words

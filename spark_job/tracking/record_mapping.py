@@ -1,7 +1,9 @@
-"""On the executors: calls the user's function for each record, and turns what it returns and raises into rows and notes.
+"""On the executors: calls the user's function for each record, and turns what it returns and raises
+into rows and notes.
 
-A partition holds whole stretches of shards in the order of their records, so where order matters more than going on, what
-has to wait for a failed record is known here. The cost per record beside the call is one object and one append.
+A partition holds whole stretches of shards in the order of their records, so where order matters
+more than going on, what has to wait for a failed record is known here. The cost per record beside
+the call is one object and one append.
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ from spark_job.tracking.batch_content import BatchContentError
 from spark_job.tracking.batch_rules import ShardRules
 from spark_job.tracking.failed_record import Outcome, key_hash
 from spark_job.tracking.outcomes import Reject, Retry, reason_of
-from spark_job.tracking.record_note import NOTE, NOTE_TYPE, Failure, Stretch, failure_notes, summary_notes
+from spark_job.tracking.record_note import (
+    NOTE,
+    NOTE_TYPE,
+    Failure,
+    Stretch,
+    failure_notes,
+    summary_notes,
+)
 from spark_job.tracking.row_output import WrongOutputError
 from spark_job.tracking.row_sorting import Ordinals
 from state.report import OnFailure
@@ -37,14 +46,17 @@ _NO_RULES = ShardRules()
 _BEFORE_ALL = (-1, 0)
 _LAST = sys.maxsize
 NOT_IN_ORDER = (
-    "the rows of a shard are not together and in their order, which on_failure=block_key and block_shard need; "
+    "the rows of a shard are not together and in their order, which on_failure=block_key and "
+    "block_shard need; "
     "write the frame of read_stream(...) to tracked(...) without a repartition or sort before"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMapper:
-    """A function for `mapInArrow` over the source's columns: the columns of `columns`, and the note (`record_note`)."""
+    """A function for `mapInArrow` over the source's columns: the columns of `columns`, and the note
+    (`record_note`).
+    """
 
     function: Callable[[Record], object]
     columns: OutputColumns
@@ -60,8 +72,20 @@ class RecordMapper:
 
 def records_of(batch: pa.RecordBatch) -> list[Record]:
     """The rows of a batch with the source's columns as records."""
-    arrival_us = batch.column("approximateArrivalTimestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    names = ("streamName", "shardId", "sequenceNumber", "partitionKey", "data", "subSequenceNumber", "attempt")
+    arrival_us = (
+        batch.column("approximateArrivalTimestamp")
+        .cast(pa.timestamp("us", tz="UTC"))
+        .cast(pa.int64())
+    )
+    names = (
+        "streamName",
+        "shardId",
+        "sequenceNumber",
+        "partitionKey",
+        "data",
+        "subSequenceNumber",
+        "attempt",
+    )
     columns = [batch.column(name).to_pylist() for name in names]
     arrivals_ms = pc.divide(arrival_us, 1000).to_pylist()
     return [
@@ -75,13 +99,17 @@ def records_of(batch: pa.RecordBatch) -> list[Record]:
             sub_sequence_number=sub,
             attempt=attempt,
         )
-        for stream, shard, sequence, key, data, sub, attempt, arrival_ms in zip(*columns, arrivals_ms, strict=True)
+        for stream, shard, sequence, key, data, sub, attempt, arrival_ms in zip(
+            *columns, arrivals_ms, strict=True
+        )
     ]
 
 
 @dataclass(slots=True)
 class _Calls:
-    """What the calls for one Arrow batch gave: rows with the index of their record, and failures by it."""
+    """What the calls for one Arrow batch gave: rows with the index of their record, and failures by
+    it.
+    """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
@@ -94,7 +122,9 @@ class _Calls:
 
 @dataclass(slots=True)
 class _Partition:
-    """One evaluation of one partition. `waiting`: keys of which a record has failed in it, by shard ("" for the shard itself)."""
+    """One evaluation of one partition. `waiting`: keys of which a record has failed in it, by shard
+    ("" for the shard itself).
+    """
 
     mapper: RecordMapper
     run: str
@@ -120,7 +150,10 @@ class _Partition:
         calls.failures |= {owner: Failure(Outcome.RETRY, reason) for owner, reason in bad.items()}
         notes = [summary_notes(stretches, self.run)]
         if calls.failures:
-            ordinals = {index: index + before[bisect_right(before, (index, _LAST)) - 1][1] for index in calls.failures}
+            ordinals = {
+                index: index + before[bisect_right(before, (index, _LAST)) - 1][1]
+                for index in calls.failures
+            }
             notes.append(failure_notes(batch, calls.failures, ordinals, self.run))
         yield from self._output(arrays, notes)
 
@@ -149,8 +182,12 @@ class _Partition:
             except Exception as exc:  # noqa: BLE001  # an iterator's errors are its record's, too
                 calls.failures[index] = failure_of(exc)
 
-    def _call_in_order(self, records: Sequence[Record], start: int, stop: int, calls: _Calls, rules: ShardRules) -> None:
-        """The same where a row may have to wait: what a record gives is checked before the next one is called."""
+    def _call_in_order(
+        self, records: Sequence[Record], start: int, stop: int, calls: _Calls, rules: ShardRules
+    ) -> None:
+        """The same where a row may have to wait: what a record gives is checked before the next one
+        is called.
+        """
         on_failure, columns = self.mapper.on_failure, self.mapper.columns
         for index in range(start, stop):
             record = records[index]
@@ -170,19 +207,27 @@ class _Partition:
                 calls.take(rows, index)
             except Exception as exc:  # noqa: BLE001  # whatever a user's function raises is its record's failure
                 failure = failure_of(exc)
-                calls.failures[index] = Failure(failure.outcome, failure.reason, failure.after_s, key)
+                calls.failures[index] = Failure(
+                    failure.outcome, failure.reason, failure.after_s, key
+                )
                 if failure.outcome is Outcome.RETRY and on_failure is not OnFailure.CONTINUE:
                     waiting.add(key or "")
 
     def _check_order(self, shard_id: str, number: Number) -> None:
-        if self.mapper.on_failure is not OnFailure.CONTINUE and number <= self.latest.get(shard_id, _BEFORE_ALL):
+        if self.mapper.on_failure is not OnFailure.CONTINUE and number <= self.latest.get(
+            shard_id, _BEFORE_ALL
+        ):
             raise BatchContentError(NOT_IN_ORDER)
         self.latest[shard_id] = number
 
-    def _output(self, arrays: Sequence[pa.Array], notes: Sequence[pa.StructArray]) -> Iterator[pa.RecordBatch]:
+    def _output(
+        self, arrays: Sequence[pa.Array], notes: Sequence[pa.StructArray]
+    ) -> Iterator[pa.RecordBatch]:
         names = [*(column.name for column in self.mapper.columns.columns), NOTE]
         if len(arrays[0]):
-            yield pa.RecordBatch.from_arrays([*arrays, pa.nulls(len(arrays[0]), NOTE_TYPE)], names=names)
+            yield pa.RecordBatch.from_arrays(
+                [*arrays, pa.nulls(len(arrays[0]), NOTE_TYPE)], names=names
+            )
         for note in notes:
             empty = [pa.nulls(len(note), column.type) for column in self.mapper.columns.columns]
             yield pa.RecordBatch.from_arrays([*empty, note], names=names)
@@ -204,7 +249,9 @@ def failure_of(exc: Exception) -> Failure:
 def _stretches(shards: pa.Array) -> list[tuple[int, int]]:
     """Where neighbouring rows of the same shard start and stop."""
     count = len(shards)
-    changes = pc.indices_nonzero(pc.not_equal(shards.slice(1), shards.slice(0, count - 1))).to_pylist()
+    changes = pc.indices_nonzero(
+        pc.not_equal(shards.slice(1), shards.slice(0, count - 1))
+    ).to_pylist()
     starts = [0, *(change + 1 for change in changes)]
     return list(zip(starts, [*starts[1:], count], strict=True))
 
@@ -214,11 +261,15 @@ def _summary(records: Sequence[Record], start: int, stop: int, rules: ShardRules
     shard_id, retries = records[start].shard_id, 0
     if rules.last_retry is not None:
         rows = records[start:stop]
-        retries = sum((int(row.sequence_number), row.sub_sequence_number) <= rules.last_retry for row in rows)
+        retries = sum(
+            (int(row.sequence_number), row.sub_sequence_number) <= rules.last_retry for row in rows
+        )
     new = records[start + retries : stop]
     first = _text(new[0]) if new else None
     last = _text(new[-1]) if new else None
-    return Stretch(shard_id=shard_id, new_count=len(new), new_first=first, new_last=last, retry_rows=retries)
+    return Stretch(
+        shard_id=shard_id, new_count=len(new), new_first=first, new_last=last, retry_rows=retries
+    )
 
 
 def _text(record: Record) -> str:

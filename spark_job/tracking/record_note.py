@@ -1,6 +1,8 @@
-"""The rows that `map_records` adds to its output: a note for each record that failed, and a summary for each stretch of a shard.
+"""The rows that `map_records` adds to its output: a note for each record that failed, and a summary
+for each stretch of a shard.
 
-They are kept together with the output, so that both are of one evaluation. A row of output has no note.
+They are kept together with the output, so that both are of one evaluation. A row of output has no
+note.
 """
 
 from __future__ import annotations
@@ -79,7 +81,9 @@ def failure_notes(
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Neighbouring rows of one shard: how many of them are new, the first and last of these, and how many are retries."""
+    """Neighbouring rows of one shard: how many of them are new, the first and last of these, and
+    how many are retries.
+    """
 
     shard_id: str
     new_count: int
@@ -103,7 +107,10 @@ def summary_notes(stretches: Sequence[Stretch], run: str) -> pa.StructArray:
 
 
 def _notes(columns: Mapping[str, Sequence[Any] | pa.Array], count: int) -> pa.StructArray:
-    arrays = [_typed(columns[name], arrow) if name in columns else pa.nulls(count, arrow) for name, (arrow, _) in FIELDS.items()]
+    arrays = [
+        _typed(columns[name], arrow) if name in columns else pa.nulls(count, arrow)
+        for name, (arrow, _) in FIELDS.items()
+    ]
     return pa.StructArray.from_arrays(arrays, fields=list(NOTE_TYPE))
 
 

@@ -1,4 +1,6 @@
-"""From what a user's function returned to Arrow columns: a wrong output is its own record's failure, never the batch's."""
+"""From what a user's function returned to Arrow columns: a wrong output is its own record's
+failure, never the batch's.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ACCEPTED = "a dict, Row, tuple or dataclass with the schema's columns, a list of these, or None"
-_CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)  # what pa.array raises for a value of another type
+_CONVERSION_ERRORS = (
+    pa.ArrowException,
+    TypeError,
+    ValueError,
+    OverflowError,
+)  # what pa.array raises for a value of another type
 
 
 class WrongOutputError(Exception):
-    """What a function returned is not of its schema. The text is the record's reason, and holds no value."""
+    """What a function returned is not of its schema. The text is the record's reason, and holds no
+    value.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +58,26 @@ class OutputColumns:
             )
 
     def rows(self, output: object) -> list[dict[str, Any]]:
-        """The output of one call as rows; raises `WrongOutputError`, or whatever the user's iterator raises."""
+        """The output of one call as rows; raises `WrongOutputError`, or whatever the user's
+        iterator raises.
+        """
         if output is None:
             return []
         row = self._row(output)
         if row is not None:
             return [row]
         if isinstance(output, str | bytes | bytearray) or not isinstance(output, Iterable):
-            raise WrongOutputError(f"the function returned {_kind(output)}; it may return {_ACCEPTED}")
+            raise WrongOutputError(
+                f"the function returned {_kind(output)}; it may return {_ACCEPTED}"
+            )
         return [self._item(item) for item in output]
 
     def _item(self, item: object) -> dict[str, Any]:
         row = self._row(item)
         if row is None:
-            raise WrongOutputError(f"the function returned {_kind(item)} among its rows; it may return {_ACCEPTED}")
+            raise WrongOutputError(
+                f"the function returned {_kind(item)} among its rows; it may return {_ACCEPTED}"
+            )
         return row
 
     def _row(self, item: object) -> dict[str, Any] | None:
@@ -73,7 +88,8 @@ class OutputColumns:
         if isinstance(item, tuple):
             if len(item) != len(self.columns):
                 raise WrongOutputError(
-                    f"the function returned a tuple of {len(item)}; the schema has {len(self.columns)} columns"
+                    f"the function returned a tuple of {len(item)}; the schema has "
+                    f"{len(self.columns)} columns"
                 )
             return {column.name: value for column, value in zip(self.columns, item, strict=True)}
         if isinstance(item, Mapping):
@@ -88,8 +104,12 @@ class OutputColumns:
         if bad:
             raise WrongOutputError(bad[0])
 
-    def build(self, rows: Sequence[dict[str, Any]], owners: Sequence[int]) -> tuple[list[pa.Array], dict[int, str]]:
-        """The columns of the rows, and by owner why its rows are left out. `owners[i]` is the record that row i is of."""
+    def build(
+        self, rows: Sequence[dict[str, Any]], owners: Sequence[int]
+    ) -> tuple[list[pa.Array], dict[int, str]]:
+        """The columns of the rows, and by owner why its rows are left out. `owners[i]` is the
+        record that row i is of.
+        """
         arrays = self._arrays(rows)
         if arrays is not None:
             return arrays, {}
@@ -104,10 +124,14 @@ class OutputColumns:
                     if _array(column, [value]) is None and owner not in bad
                 }
         rows, _ = _without(rows, owners, bad)
-        return [pa.array([row[column.name] for row in rows], column.type) for column in self.columns], bad
+        return [
+            pa.array([row[column.name] for row in rows], column.type) for column in self.columns
+        ], bad
 
     def _arrays(self, rows: Sequence[dict[str, Any]]) -> list[pa.Array] | None:
-        """The columns when all rows are of the schema, as they nearly always are: without Python code per value."""
+        """The columns when all rows are of the schema, as they nearly always are: without Python
+        code per value.
+        """
         if any(length != len(self.columns) for length in set(map(len, rows))):
             return None
         arrays = []
@@ -160,7 +184,9 @@ def _names_mismatch(row: Mapping[str, Any], names: Sequence[str]) -> str:
 
 def _mismatch(column: OutputColumn, value: object) -> str:
     if value is None:
-        return f"column {column.name} of the function's output is None, and the schema says NOT NULL"
+        return (
+            f"column {column.name} of the function's output is None, and the schema says NOT NULL"
+        )
     return f"column {column.name} of the function's output is {_kind(value)} that does not fit {column.ddl}"
 
 

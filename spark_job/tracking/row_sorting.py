@@ -1,4 +1,6 @@
-"""On the executors: finds the rows of a batch to which a rule applies, going through each shard's rows in their order."""
+"""On the executors: finds the rows of a batch to which a rule applies, going through each shard's
+rows in their order.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ if TYPE_CHECKING:
     from spark_job.tracking.batch_rules import ShardRules
 
 SORTED_DDL = "messageId STRING, outcome INT, key STRING, ordinal BIGINT"
-_SCHEMA = pa.schema([("messageId", pa.string()), ("outcome", pa.int32()), ("key", pa.string()), ("ordinal", pa.int64())])
+_SCHEMA = pa.schema(
+    [
+        ("messageId", pa.string()),
+        ("outcome", pa.int32()),
+        ("key", pa.string()),
+        ("ordinal", pa.int64()),
+    ]
+)
 
 
 @dataclass(slots=True)
@@ -33,7 +42,9 @@ class Ordinals:
 
 @dataclass(frozen=True, slots=True)
 class RowSorter:
-    """A function for `mapInArrow` over the source's columns: one row per record to which a rule applies."""
+    """A function for `mapInArrow` over the source's columns: one row per record to which a rule
+    applies.
+    """
 
     rules: Mapping[str, ShardRules]
     with_keys: bool
@@ -45,7 +56,9 @@ class RowSorter:
 
     def _sorted(self, batch: pa.RecordBatch, ordinals: Ordinals) -> Iterator[dict[str, object]]:
         names = ("shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "messageId")
-        for shard, sequence, sub, key, message_id in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
+        for shard, sequence, sub, key, message_id in zip(
+            *(batch.column(name).to_pylist() for name in names), strict=True
+        ):
             ordinal = ordinals.take(shard)
             rules = self.rules.get(shard)
             if rules is None or not rules.withholds:
@@ -53,4 +66,9 @@ class RowSorter:
             hashed = key_hash(key) if self.with_keys else None
             outcome = rules.outcome((int(sequence), sub), hashed)
             if outcome is not None:
-                yield {"messageId": message_id, "outcome": int(outcome), "key": hashed, "ordinal": ordinal}
+                yield {
+                    "messageId": message_id,
+                    "outcome": int(outcome),
+                    "key": hashed,
+                    "ordinal": ordinal,
+                }

@@ -1,7 +1,8 @@
-"""Reports of tracked batches, and the mark of an application that tracks its records, to bytes and back.
+"""Reports of tracked batches, and the mark of an application that tracks its records, to bytes and
+back.
 
-A report that fits is one value. A larger one is a header, which says how many parts there are and what they add up to,
-and the parts, each a value of its own.
+A report that fits is one value. A larger one is a header, which says how many parts there are and
+what they add up to, and the parts, each a value of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from msgspec.structs import replace
 from state.codec.unresolved import StoredRecord, from_rows, shared_reasons, to_rows
 from state.codec.values import MAX_VALUE_BYTES, decode, encode, encode_unchecked
 from state.errors import StoredDataError
-from state.report import REPORT_FORMAT, OnFailure, OutcomePolicy, PlanReport, ReportStatus, ShardOutcome
+from state.report import (
+    REPORT_FORMAT,
+    OnFailure,
+    OutcomePolicy,
+    PlanReport,
+    ReportStatus,
+    ShardOutcome,
+)
 from state.retry_policy import RetryPolicy
 
 if TYPE_CHECKING:
@@ -25,7 +33,9 @@ if TYPE_CHECKING:
     from state.shard_state import UnresolvedRecord
 
 _HEADER_BYTES = 4 * 1024
-_MAX_PART_BYTES = MAX_VALUE_BYTES - _HEADER_BYTES  # so that what is in one part fits beside a header too
+_MAX_PART_BYTES = (
+    MAX_VALUE_BYTES - _HEADER_BYTES
+)  # so that what is in one part fits beside a header too
 
 
 class StoredOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -36,7 +46,9 @@ class StoredOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Outcomes of shards, in order, with the reasons that their records share. One shard's may go on in the next part."""
+    """Outcomes of shards, in order, with the reasons that their records share. One shard's may go
+    on in the next part.
+    """
 
     shards: tuple[StoredOutcome, ...]
     reasons: tuple[str, ...] = ()
@@ -45,7 +57,8 @@ class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 class ReportHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What `batches/<planId>/report` holds.
 
-    `report` is without the shards' outcomes: they are in `outcomes`, or in `parts` named by `token` and `opened_version`.
+    `report` is without the shards' outcomes: they are in `outcomes`, or in `parts` named by `token`
+    and `opened_version`.
     """
 
     token: str
@@ -100,7 +113,9 @@ def decode_policy(data: bytes, path: str) -> OutcomePolicy:
             max_age_ms=stored.max_age_ms,
         )
     except ValueError as exc:
-        raise StoredDataError(f"{path} holds no policy: {exc}; remove it, and the application is marked anew") from exc
+        raise StoredDataError(
+            f"{path} holds no policy: {exc}; remove it, and the application is marked anew"
+        ) from exc
     return OutcomePolicy(retry=retry, on_failure=stored.on_failure, format=stored.format)
 
 
@@ -131,15 +146,23 @@ def decode_header(data: bytes, path: str) -> ReportHeader:
 
 
 def decode_report(header: ReportHeader, parts: Sequence[bytes | None], path: str) -> PlanReport:
-    """A done report of this header and these parts (None: the part is not there); raises `StoredDataError`."""
+    """A done report of this header and these parts (None: the part is not there); raises
+    `StoredDataError`.
+    """
     if header.report is None:
         raise _damaged(path, "is done but holds no report")
     present = [part for part in parts if part is not None]
     if len(present) < header.parts:
-        raise _damaged(path, f"has {header.parts} parts, of which {header.parts - len(present)} are missing")
+        raise _damaged(
+            path, f"has {header.parts} parts, of which {header.parts - len(present)} are missing"
+        )
     if header.parts and _digest(present) != header.digest:
         raise _damaged(path, "has parts that were changed since they were written")
-    outcomes = [header.outcomes] if header.outcomes else [decode(part, ReportPart, path) for part in present]
+    outcomes = (
+        [header.outcomes]
+        if header.outcomes
+        else [decode(part, ReportPart, path) for part in present]
+    )
     return replace(header.report, shards=_joined(outcomes, path))
 
 
@@ -162,16 +185,28 @@ def _halves(shards: Sequence[ShardOutcome]) -> list[list[ShardOutcome]]:
     unresolved = shards[0].unresolved
     if len(unresolved) > 1:
         middle = len(unresolved) // 2
-        return [[replace(shards[0], unresolved=unresolved[:middle])], [replace(shards[0], unresolved=unresolved[middle:])]]
+        return [
+            [replace(shards[0], unresolved=unresolved[:middle])],
+            [replace(shards[0], unresolved=unresolved[middle:])],
+        ]
     # A reason that fits into no value is for nobody to read.
-    return [[replace(shards[0], unresolved=tuple(replace(record, reason=None) for record in unresolved))]]
+    return [
+        [
+            replace(
+                shards[0], unresolved=tuple(replace(record, reason=None) for record in unresolved)
+            )
+        ]
+    ]
 
 
 def _part(shards: Sequence[ShardOutcome]) -> ReportPart:
     reasons = shared_reasons(record for outcome in shards for record in outcome.unresolved)
     return ReportPart(
         shards=tuple(
-            StoredOutcome(shard_id=outcome.shard_id, unresolved=to_rows(outcome.unresolved, reasons)) for outcome in shards
+            StoredOutcome(
+                shard_id=outcome.shard_id, unresolved=to_rows(outcome.unresolved, reasons)
+            )
+            for outcome in shards
         ),
         reasons=reasons,
     )
@@ -181,8 +216,13 @@ def _joined(parts: Sequence[ReportPart], path: str) -> tuple[ShardOutcome, ...]:
     joined: dict[str, list[UnresolvedRecord]] = {}
     for part in parts:
         for stored in part.shards:
-            joined.setdefault(stored.shard_id, []).extend(from_rows(stored.unresolved, part.reasons, path))
-    return tuple(ShardOutcome(shard_id=shard_id, unresolved=tuple(records)) for shard_id, records in joined.items())
+            joined.setdefault(stored.shard_id, []).extend(
+                from_rows(stored.unresolved, part.reasons, path)
+            )
+    return tuple(
+        ShardOutcome(shard_id=shard_id, unresolved=tuple(records))
+        for shard_id, records in joined.items()
+    )
 
 
 def _digest(parts: Sequence[bytes]) -> str:
@@ -190,4 +230,6 @@ def _digest(parts: Sequence[bytes]) -> str:
 
 
 def _damaged(path: str, what: str) -> StoredDataError:
-    return StoredDataError(f"{path} {what}; restore it, or remove it to have the plan's records delivered again")
+    return StoredDataError(
+        f"{path} {what}; restore it, or remove it to have the plan's records delivered again"
+    )

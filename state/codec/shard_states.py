@@ -1,9 +1,9 @@
 """A shard's state to bytes and back.
 
-It is stored without its id (that is in the path), its unresolved records as rows (`unresolved_codec`), and with the
-checkpoint as the ancestor stores it: a sequence number, or SHARD_END of a finished shard, whose last number is then kept
-as `lastCheckpoint`. What the ancestor wrote, `{"checkpoint": "<seq>"}` alone, is read as: all up to it acked, read on
-after it.
+It is stored without its id (that is in the path), its unresolved records as rows
+(`unresolved_codec`), and with the checkpoint as the ancestor stores it: a sequence number, or
+SHARD_END of a finished shard, whose last number is then kept as `lastCheckpoint`. What the ancestor
+wrote, `{"checkpoint": "<seq>"}` alone, is read as: all up to it acked, read on after it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import STATE_FORMAT, Lifecycle, ShardState
 
 _SHARD_END = PositionKind.SHARD_END.value
-_ANCESTOR_NOTHING = ("", PositionKind.TRIM_HORIZON.value)  # the ancestor's state before its first checkpoint
+_ANCESTOR_NOTHING = (
+    "",
+    PositionKind.TRIM_HORIZON.value,
+)  # the ancestor's state before its first checkpoint
 
 
-class _StoredShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class _StoredShardState(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
     checkpoint: str | None = None
     last_checkpoint: SequenceNumber | None = None
     read_position: Position | None = None
@@ -36,15 +41,20 @@ class _StoredShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     format: int = 0
 
 
-def encode_shard_state(state: ShardState, path: str, *, max_bytes: int = MAX_VALUE_BYTES) -> tuple[bytes, ShardState]:
-    """Bytes of a state, and the state that they stand for: collapsed where its unresolved records do not fit."""
+def encode_shard_state(
+    state: ShardState, path: str, *, max_bytes: int = MAX_VALUE_BYTES
+) -> tuple[bytes, ShardState]:
+    """Bytes of a state, and the state that they stand for: collapsed where its unresolved records
+    do not fit.
+    """
     data = _shard_state_bytes(state)
     if len(data) <= max_bytes:
         return data, state
     smaller = collapse_to_fit(state, lambda each: len(_shard_state_bytes(each)) <= max_bytes)
     if smaller is None:
         raise StateTooLargeError(
-            f"{path} would hold {len(data)} bytes, more than the {max_bytes} that fit, also with its records as one range"
+            f"{path} would hold {len(data)} bytes, more than the {max_bytes} that fit, also with "
+            "its records as one range"
         )
     return _shard_state_bytes(smaller), smaller
 
@@ -55,11 +65,15 @@ def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
     if stored.format == 0:
         return _from_ancestor(stored, shard_id, path)
     if stored.read_position is None:
-        raise StoredDataError(f"{path} has format {stored.format} but no read position; restore it, or reset the application")
+        raise StoredDataError(
+            f"{path} has format {stored.format} but no read position; restore it, or reset the "
+            "application"
+        )
     finished = stored.checkpoint == _SHARD_END
     if finished != (stored.lifecycle is Lifecycle.FINISHED):
         raise StoredDataError(
-            f"{path} is {stored.lifecycle} with checkpoint {stored.checkpoint}; restore it, or reset the application"
+            f"{path} is {stored.lifecycle} with checkpoint {stored.checkpoint}; restore it, or "
+            "reset the application"
         )
     return ShardState(
         shard_id=shard_id,
@@ -97,20 +111,29 @@ def _shard_state_bytes(state: ShardState) -> bytes:
 def _from_ancestor(stored: _StoredShardState, shard_id: str, path: str) -> ShardState:
     if stored.checkpoint is None:
         raise StoredDataError(
-            f"{path} has neither a format nor a checkpoint, so it is no shard state; restore it, or reset the application"
+            f"{path} has neither a format nor a checkpoint, so it is no shard state; restore it, "
+            "or reset the application"
         )
     if stored.checkpoint == _SHARD_END:
-        return ShardState(shard_id=shard_id, read_position=Position(PositionKind.SHARD_END), lifecycle=Lifecycle.FINISHED)
+        return ShardState(
+            shard_id=shard_id,
+            read_position=Position(PositionKind.SHARD_END),
+            lifecycle=Lifecycle.FINISHED,
+        )
     if stored.checkpoint in _ANCESTOR_NOTHING:
         return ShardState(shard_id=shard_id, read_position=TRIM_HORIZON)
     checkpoint = _sequence(stored.checkpoint, path)
     if checkpoint is None:
         raise StoredDataError(f"{path} has no checkpoint")
-    return ShardState(shard_id=shard_id, checkpoint=checkpoint, read_position=Position.after(checkpoint))
+    return ShardState(
+        shard_id=shard_id, checkpoint=checkpoint, read_position=Position.after(checkpoint)
+    )
 
 
 def _sequence(text: str | None, path: str) -> SequenceNumber | None:
     try:
         return None if text is None else SequenceNumber.parse(text)
     except InvalidSequenceNumberError as exc:
-        raise StoredDataError(f"{path} has checkpoint {text!r}: {exc}; restore it, or reset the application") from exc
+        raise StoredDataError(
+            f"{path} has checkpoint {text!r}: {exc}; restore it, or reset the application"
+        ) from exc

@@ -3,8 +3,8 @@
     [first, attempts, dueMs, firstFailureMs, lastFailureMs, reason, key, blocked, rejected]
     [[first, last, count], attempts, ...]     a range
 
-A reason is a text, or, where several records have the same, its index in the list of `reasons` beside the rows. Read is
-also the older form, an object with the fields of `UnresolvedRecord`.
+A reason is a text, or, where several records have the same, its index in the list of `reasons`
+beside the rows. Read is also the older form, an object with the fields of `UnresolvedRecord`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """One record or range. Its numbers are texts here: the decoder cannot tell a sequence number from a list of them."""
+    """One record or range. Its numbers are texts here: the decoder cannot tell a sequence number
+    from a list of them.
+    """
 
     numbers: str | tuple[str, str, int]
     attempts: int
@@ -39,7 +41,9 @@ StoredRecord = Row | UnresolvedRecord
 
 
 def shared_reasons(records: Iterable[UnresolvedRecord]) -> tuple[str, ...]:
-    """The reasons that several of the records have, the most frequent first: the list beside their rows."""
+    """The reasons that several of the records have, the most frequent first: the list beside their
+    rows.
+    """
     counts = Counter(record.reason for record in records if record.reason is not None)
     return tuple(_storable(reason) for reason, count in counts.most_common() if count > 1)
 
@@ -50,13 +54,18 @@ def to_rows(records: Iterable[UnresolvedRecord], reasons: Sequence[str]) -> tupl
     return tuple(_row(record, index) for record in records)
 
 
-def from_rows(rows: Iterable[StoredRecord], reasons: Sequence[str], path: str) -> tuple[UnresolvedRecord, ...]:
+def from_rows(
+    rows: Iterable[StoredRecord], reasons: Sequence[str], path: str
+) -> tuple[UnresolvedRecord, ...]:
     """The records of these rows; raises `StoredDataError`."""
     try:
-        return tuple(row if isinstance(row, UnresolvedRecord) else _record(row, reasons) for row in rows)
+        return tuple(
+            row if isinstance(row, UnresolvedRecord) else _record(row, reasons) for row in rows
+        )
     except (InvalidSequenceNumberError, IndexError) as exc:
         raise StoredDataError(
-            f"{path} holds unresolved records that cannot be read: {exc}; restore it, or reset the application"
+            f"{path} holds unresolved records that cannot be read: {exc}; restore it, or reset the "
+            "application"
         ) from exc
 
 
@@ -77,7 +86,9 @@ def _row(record: UnresolvedRecord, index: Mapping[str, int]) -> Row:
 
 
 def _record(row: Row, reasons: Sequence[str]) -> UnresolvedRecord:
-    first, last, count = row.numbers if isinstance(row.numbers, tuple) else (row.numbers, row.numbers, 1)
+    first, last, count = (
+        row.numbers if isinstance(row.numbers, tuple) else (row.numbers, row.numbers, 1)
+    )
     if isinstance(row.reason, int) and row.reason < 0:
         raise IndexError(f"{row.reason} is no index of a reason")
     return UnresolvedRecord(
@@ -96,5 +107,7 @@ def _record(row: Row, reasons: Sequence[str]) -> UnresolvedRecord:
 
 
 def _storable(reason: str) -> str:
-    """Python's texts may hold half a character, as names of files do: UTF-8 has none, so it is written as an escape."""
+    """Python's texts may hold half a character, as names of files do: UTF-8 has none, so it is
+    written as an escape.
+    """
     return reason.encode("utf-8", "backslashreplace").decode()

@@ -1,7 +1,8 @@
 """Collapses a shard's unresolved records into ranges until its state fits into a znode.
 
-Detail is only ever dropped towards redelivery: a range covers every record that it stands for (and acked ones between
-them, which come again), keeps the lowest attempt count, is due as soon as the first of them, and sums their count.
+Detail is only ever dropped towards redelivery: a range covers every record that it stands for (and
+acked ones between them, which come again), keeps the lowest attempt count, is due as soon as the
+first of them, and sums their count.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ T = TypeVar("T")
 
 
 def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> ShardState | None:
-    """What of `state`, which does not fit, does: without reasons; with as few neighbours put together as can be. None if nothing.
+    """What of `state`, which does not fit, does: without reasons; with as few neighbours put
+    together as can be. None if nothing.
 
-    Ranges are of about the same number of records everywhere: of 2, 4, 8, ... with some of half that many left between them.
+    Ranges are of about the same number of records everywhere: of 2, 4, 8, ... with some of half
+    that many left between them.
     """
-    records = [msgspec.structs.replace(record, reason=None) for record in sorted(state.unresolved, key=lambda each: each.first)]
+    records = [
+        msgspec.structs.replace(record, reason=None)
+        for record in sorted(state.unresolved, key=lambda each: each.first)
+    ]
 
     def fit(candidate: Sequence[UnresolvedRecord]) -> bool:
         return fits(msgspec.structs.replace(state, unresolved=tuple(candidate)))
@@ -38,7 +44,9 @@ def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> Sh
 
 
 def merge_neighbours(records: Sequence[UnresolvedRecord], pairs: int) -> list[UnresolvedRecord]:
-    """The records (ascending) with so many pairs of neighbours put together, spread evenly. The last of an odd number is left."""
+    """The records (ascending) with so many pairs of neighbours put together, spread evenly. The
+    last of an odd number is left.
+    """
     most = len(records) // 2
     merged: list[UnresolvedRecord] = []
     for pair in range(most):
@@ -49,7 +57,9 @@ def merge_neighbours(records: Sequence[UnresolvedRecord], pairs: int) -> list[Un
 
 
 def merge_range(records: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
-    """One range for these records, in the order of their numbers. What they do not all have in common is not known of it."""
+    """One range for these records, in the order of their numbers. What they do not all have in
+    common is not known of it.
+    """
     return UnresolvedRecord(
         first=min(record.first for record in records),
         last=max(record.last for record in records),
@@ -57,9 +67,13 @@ def merge_range(records: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
         attempts=min(record.attempts for record in records),
         due_ms=min(record.due_ms for record in records),
         first_failure_ms=min(
-            (record.first_failure_ms for record in records if record.first_failure_ms is not None), default=None
+            (record.first_failure_ms for record in records if record.first_failure_ms is not None),
+            default=None,
         ),
-        last_failure_ms=max((record.last_failure_ms for record in records if record.last_failure_ms is not None), default=None),
+        last_failure_ms=max(
+            (record.last_failure_ms for record in records if record.last_failure_ms is not None),
+            default=None,
+        ),
         reason=_common(record.reason for record in records),
         key=_common(record.key for record in records),
         blocked=all(record.blocked for record in records),
@@ -70,7 +84,9 @@ def merge_range(records: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
 def _least_merged(
     records: Sequence[UnresolvedRecord], fit: Callable[[Sequence[UnresolvedRecord]], bool]
 ) -> list[UnresolvedRecord]:
-    """With the fewest pairs put together that fit, found by halving. All of them fit, none of them does not."""
+    """With the fewest pairs put together that fit, found by halving. All of them fit, none of them
+    does not.
+    """
     too_few, enough = 0, len(records) // 2
     while enough - too_few > 1:
         middle = (too_few + enough) // 2

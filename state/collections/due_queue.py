@@ -1,8 +1,9 @@
 """A queue by time, then by key, from which anything can be taken out early.
 
-A heap finds what is due; a map holds what is still wanted. What is taken out early only leaves the map; its place in the
-heap is recognised later and skipped. The heap is rebuilt when most of it is such leftovers, so memory and time per
-operation follow the number of entries, not the number there ever were.
+A heap finds what is due; a map holds what is still wanted. What is taken out early only leaves the
+map; its place in the heap is recognised later and skipped. The heap is rebuilt when most of it is
+such leftovers, so memory and time per operation follow the number of entries, not the number there
+ever were.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A dict that gives its memory back.
 
-Python's dict keeps the table of its largest size when entries are deleted: a shard that once had a million records in
-flight would hold some 40 MB for ever.
+Python's dict keeps the table of its largest size when entries are deleted: a shard that once had a
+million records in flight would hold some 40 MB for ever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ _SMALL = 1_024
 
 
 class ShrinkingDict(dict[K, V], Generic[K, V]):
-    """Take entries out with `drop` only: it rebuilds the table when it has become four times too large, so O(1) amortised."""
+    """Take entries out with `drop` only: it rebuilds the table when it has become four times too
+    large, so O(1) amortised.
+    """
 
     __slots__ = ("_peak",)
 

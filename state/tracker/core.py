@@ -1,6 +1,8 @@
-"""What the tracker of a shard is made of: its nodes, who waits for what, and the changes that keep both true.
+"""What the tracker of a shard is made of: its nodes, who waits for what, and the changes that keep
+both true.
 
-The events that make these changes are `inflight_record_tracker`'s; the theory of operation is in `tracker_table`.
+The events that make these changes are `inflight_record_tracker`'s; the theory of operation is in
+`tracker_table`.
 """
 
 from __future__ import annotations
@@ -27,12 +29,23 @@ if TYPE_CHECKING:
 
 
 class TrackerCore:
-    """A shard's nodes with their queues: what can be asked of them, and the steps that events are made of."""
+    """A shard's nodes with their queues: what can be asked of them, and the steps that events are
+    made of.
+    """
 
-    def __init__(self, state: ShardState, *, retry_policy: RetryPolicy, random: Random, restore_exhausted: bool = True) -> None:
-        """Restore from `state`: its unresolved records are queued. Raises `StoredDataError` when it contradicts itself.
+    def __init__(
+        self,
+        state: ShardState,
+        *,
+        retry_policy: RetryPolicy,
+        random: Random,
+        restore_exhausted: bool = True,
+    ) -> None:
+        """Restore from `state`: its unresolved records are queued. Raises `StoredDataError` when it
+        contradicts itself.
 
-        What may not be tried again is exhausted, unless `restore_exhausted` is False: for settling, which decides nothing.
+        What may not be tried again is exhausted, unless `restore_exhausted` is False: for settling,
+        which decides nothing.
         """
         self._state = state
         self._policy = retry_policy
@@ -49,14 +62,17 @@ class TrackerCore:
         self._bound_is_next = False
         self._restore(restored_nodes(state, retry_policy if restore_exhausted else None))
 
-    # what holds now ---------------------------------------------------------------------------------------------------
+    # what holds now
+    # ---------------------------------------------------------------------------------------------------
     @property
     def shard_id(self) -> str:
         return self._state.shard_id
 
     @property
     def checkpoint(self) -> SequenceNumber | None:
-        """The greatest known sequence number up to which everything is acked; None as long as nothing is."""
+        """The greatest known sequence number up to which everything is acked; None as long as
+        nothing is.
+        """
         return self._checkpoint
 
     @property
@@ -80,16 +96,24 @@ class TrackerCore:
 
     @property
     def exhausted(self) -> tuple[UnresolvedRecord, ...]:
-        """What the caller is to dead-letter, in the order in which it came to that. Then call `dead_lettered`."""
+        """What the caller is to dead-letter, in the order in which it came to that. Then call
+        `dead_lettered`.
+        """
         return tuple(stored_record(node) for node in self._exhausted.values())
 
     @property
     def unresolved_count(self) -> int:
         """Records that are pending, queued or exhausted."""
-        return self.count(NodeState.PENDING) + self.count(NodeState.QUEUED) + self.count(NodeState.EXHAUSTED)
+        return (
+            self.count(NodeState.PENDING)
+            + self.count(NodeState.QUEUED)
+            + self.count(NodeState.EXHAUSTED)
+        )
 
     def queued(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
-        """The record (or range, by its first number) that waits for its retry, or None when it does not."""
+        """The record (or range, by its first number) that waits for its retry, or None when it does
+        not.
+        """
         node = self._nodes.get(sequence)
         return None if node is None or node.state is not NodeState.QUEUED else stored_record(node)
 
@@ -99,14 +123,19 @@ class TrackerCore:
         return len(self._nodes)
 
     def count(self, state: NodeState) -> int:
-        """Records in an unresolved state, spans with all of theirs. For ACKED: acked since the tracker was made."""
+        """Records in an unresolved state, spans with all of theirs. For ACKED: acked since the
+        tracker was made.
+        """
         return self._counts[state]
 
     def snapshot(self) -> ShardState:
-        """The state to store. Restored from it, exactly the unresolved records come again, each with its attempts."""
+        """The state to store. Restored from it, exactly the unresolved records come again, each
+        with its attempts.
+        """
         return snapshot_of(self._state, self._nodes, self._checkpoint, self.read_position)
 
-    # steps -------------------------------------------------------------------------------------------------------------
+    # steps
+    # -------------------------------------------------------------------------------------------------------------
     def _restore(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
             self._enter(node)
@@ -178,7 +207,10 @@ class TrackerCore:
             raise self._illegal(event.value, sequence, "unknown or acked")
         return node
 
-    def _illegal(self, event: str, sequence: SequenceNumber, state: str) -> IllegalTrackerEventError:
+    def _illegal(
+        self, event: str, sequence: SequenceNumber, state: str
+    ) -> IllegalTrackerEventError:
         return IllegalTrackerEventError(
-            f"shard {self.shard_id}: {event} of {sequence} is not allowed: it is {state}; nothing was changed"
+            f"shard {self.shard_id}: {event} of {sequence} is not allowed: it is {state}; nothing "
+            "was changed"
         )

@@ -20,12 +20,25 @@ if TYPE_CHECKING:
 class Node:
     """A record, or a span of `count` records from `first` to `last` (both inclusive), in the list.
 
-    - `record`: what is stored of it: its failures so far. None for one that has not failed (in this life or an earlier one).
-    - `uncounted`: the failure of its latest delivery did not count, so that is one more than `attempts` says.
-    - `detached`: its neighbours in the list need not be its neighbours in the shard: it was split out or restored.
+    - `record`: what is stored of it: its failures so far. None for one that has not failed (in this
+      life or an earlier one).
+    - `uncounted`: the failure of its latest delivery did not count, so that is one more than
+      `attempts` says.
+    - `detached`: its neighbours in the list need not be its neighbours in the shard: it was split
+      out or restored.
     """
 
-    __slots__ = ("after", "before", "count", "detached", "first", "last", "record", "state", "uncounted")
+    __slots__ = (
+        "after",
+        "before",
+        "count",
+        "detached",
+        "first",
+        "last",
+        "record",
+        "state",
+        "uncounted",
+    )
 
     before: Node
     after: Node
@@ -62,7 +75,9 @@ class Node:
 
 
 class NodeList:
-    """The nodes in order, and by the sequence number of their first record. Every change is O(1)."""
+    """The nodes in order, and by the sequence number of their first record. Every
+    change is O(1).
+    """
 
     def __init__(self) -> None:
         self._by_first: ShrinkingDict[SequenceNumber, Node] = ShrinkingDict()

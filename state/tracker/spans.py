@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Records of a span that follow each other in it, from `first` to `last`: one, or `count` of them as a range."""
+    """Records of a span that follow each other in it, from `first` to `last`: one, or `count` of
+    them as a range.
+    """
 
     first: SequenceNumber
     last: SequenceNumber
@@ -28,26 +30,39 @@ class Run:
 
 
 def split_span(shard_id: str, span: Node, split_out: Sequence[Run]) -> list[Node]:
-    """The nodes that take the span's place: the runs split out, with the span's attempts, and what is known of the rest.
+    """The nodes that take the span's place: the runs split out, with the span's attempts, and what
+    is known of the rest.
 
-    Known are its ends. Between two runs split out nothing is known to be acked, so nothing is kept there.
-    Raises `IllegalTrackerEventError` when they cannot be of the span.
+    Known are its ends. Between two runs split out nothing is known to be acked, so nothing is kept
+    there. Raises `IllegalTrackerEventError` when they cannot be of the span.
     """
     _check(shard_id, span, split_out)
-    first = [] if split_out[0].first == span.first else [Node(span.first, span.first, 1, NodeState.ACKED)]
-    last = [] if split_out[-1].last == span.last else [Node(span.last, span.last, 1, NodeState.ACKED)]
+    first = (
+        []
+        if split_out[0].first == span.first
+        else [Node(span.first, span.first, 1, NodeState.ACKED)]
+    )
+    last = (
+        [] if split_out[-1].last == span.last else [Node(span.last, span.last, 1, NodeState.ACKED)]
+    )
     return [*first, *(_node_of(span, run) for run in split_out), *last]
 
 
 def _node_of(span: Node, run: Run) -> Node:
-    record = None if span.record is None else replace(span.record, first=run.first, last=run.last, count=run.count)
+    record = (
+        None
+        if span.record is None
+        else replace(span.record, first=run.first, last=run.last, count=run.count)
+    )
     return Node(run.first, run.last, run.count, span.state, record, detached=True)
 
 
 def _check(shard_id: str, span: Node, split_out: Sequence[Run]) -> None:
     first, last = split_out[0].first, split_out[-1].last
     whole = all(run.count >= 1 and (run.count == 1) == (run.first == run.last) for run in split_out)
-    ascending = all(not run.last < run.first for run in split_out) and all(a.last < b.first for a, b in pairwise(split_out))
+    ascending = all(not run.last < run.first for run in split_out) and all(
+        a.last < b.first for a, b in pairwise(split_out)
+    )
     inside = not first < span.first and not span.last < last
     total = sum(run.count for run in split_out)
     ends_in_rest = (first != span.first) + (last != span.last)
@@ -56,5 +71,6 @@ def _check(shard_id: str, span: Node, split_out: Sequence[Run]) -> None:
     if not (whole and ascending and inside and fits):
         raise IllegalTrackerEventError(
             f"shard {shard_id}: {total} records from {first} to {last} cannot be split out of"
-            f" the {span.count} from {span.first} to {span.last} ({span.state.value}); pass records of it, ascending, each once"
+            f" the {span.count} from {span.first} to {span.last} ({span.state.value}); pass "
+            "records of it, ascending, each once"
         )

@@ -1,13 +1,15 @@
 """The tracker's theory of operation, and its two tables.
 
-What is tracked. Each record that was emitted and may still be needed is a node. The nodes stand in a doubly linked list in
-the order of their emission, which is the order of their sequence numbers, and in a hash map, so that each event finds its
-node and touches at most its two neighbours. A node may stand for a span of records that were emitted together.
+What is tracked. Each record that was emitted and may still be needed is a node. The nodes stand in
+a doubly linked list in the order of their emission, which is the order of their sequence numbers,
+and in a hash map, so that each event finds its node and touches at most its two neighbours. A node
+may stand for a span of records that were emitted together.
 
-The life of a node. Emitting makes it PENDING. A failure makes it QUEUED until its retry is due, or EXHAUSTED if it may not be
-tried again: the caller then writes it to the dead letter and says so. PENDING, QUEUED and EXHAUSTED are all *unresolved*: the
-checkpoint does not pass them. A retry gives the node back its PENDING state in its old place. `TRANSITIONS` holds every event
-that is allowed; any other raises and changes nothing.
+The life of a node. Emitting makes it PENDING. A failure makes it QUEUED until its retry is due, or
+EXHAUSTED if it may not be tried again: the caller then writes it to the dead letter and says so.
+PENDING, QUEUED and EXHAUSTED are all *unresolved*: the checkpoint does not pass them. A retry gives
+the node back its PENDING state in its old place. `TRANSITIONS` holds every event that is allowed;
+any other raises and changes nothing.
 
     event           PENDING     QUEUED      EXHAUSTED   ACKED
     RETRY           -           PENDING     -           -
@@ -16,14 +18,15 @@ that is allowed; any other raises and changes nothing.
     EXHAUST         EXHAUSTED   EXHAUSTED   -           -
     DEAD_LETTER     -           -           ACKED       -
 
-Which outcome counts. An emission is a record and an attempt. An ack counts whatever attempt it is for, as long as the record is
-unresolved: it was processed. A failure counts for the latest attempt only, and once. Outcomes that do not count never
-reach the table. A failure may be told not to count as an attempt (an outage's, not the record's): the event is FAIL all the same.
+Which outcome counts. An emission is a record and an attempt. An ack counts whatever attempt it is
+for, as long as the record is unresolved: it was processed. A failure counts for the latest attempt
+only, and once. Outcomes that do not count never reach the table. A failure may be told not to count
+as an attempt (an outage's, not the record's): the event is FAIL all the same.
 
-What an ack leaves behind. Everything before the first node is acked, so when the first node is acked, the checkpoint moves. An
-acked node behind an unresolved one is kept, because the checkpoint will have to jump to it; of a run of acked nodes
-the highest is enough. So the first node is never acked, and no two neighbours are. `CELLS` says what
-the ack of a node does, by its neighbours:
+What an ack leaves behind. Everything before the first node is acked, so when the first node is
+acked, the checkpoint moves. An acked node behind an unresolved one is kept, because the checkpoint
+will have to jump to it; of a run of acked nodes the highest is enough. So the first node is never
+acked, and no two neighbours are. `CELLS` says what the ack of a node does, by its neighbours:
 
     before       after: acked                after: unresolved      after: none
     none         drop self and after,        drop self,             drop self,
@@ -31,12 +34,13 @@ the ack of a node does, by its neighbours:
     unresolved   drop self                   keep self              keep self
     acked        drop self and before        drop before            drop before
 
-Spans. Of a span only the first and the last sequence number are known (s - 1 is not a sequence number), and those of the
-records that are split out of it because they failed. So the checkpoint is the greatest *known* number below the first
-unresolved one: a true lower bound. What must be delivered again is exact all the same: it goes by read position and unresolved
-records. A pending span that fails in part is split: each record, or run of records that follow each other, that is not acked
-becomes a PENDING node of its own, and then meets its own event. Only a pending span is split: when it has failed since, a
-late word on a part of it is ignored, and all of it comes again.
+Spans. Of a span only the first and the last sequence number are known (s - 1 is not a sequence
+number), and those of the records that are split out of it because they failed. So the checkpoint is
+the greatest *known* number below the first unresolved one: a true lower bound. What must be
+delivered again is exact all the same: it goes by read position and unresolved records. A pending
+span that fails in part is split: each record, or run of records that follow each other, that is not
+acked becomes a PENDING node of its own, and then meets its own event. Only a pending span is split:
+when it has failed since, a late word on a part of it is ignored, and all of it comes again.
 """
 
 from __future__ import annotations
@@ -46,8 +50,8 @@ from typing import NamedTuple
 
 
 class NodeState(Enum):
-    # Members are singletons, so identity is equality. Enum's own hash is a Python function and would be
-    # called several times for each record.
+    # Members are singletons, so identity is equality. Enum's own hash is a Python function and
+    # would be called several times for each record.
     __hash__ = object.__hash__
 
     PENDING = "pending"
@@ -102,7 +106,9 @@ BEFORE, SELF, AFTER = range(3)
 
 
 class Cell(NamedTuple):
-    """The places whose nodes are dropped, and the place (if any) whose number becomes the checkpoint."""
+    """The places whose nodes are dropped, and the place (if any) whose number becomes the
+    checkpoint.
+    """
 
     drop: tuple[int, ...]
     checkpoint: int | None = None
@@ -128,4 +134,6 @@ class Effect(Enum):
     QUEUED = "queued"  # it failed and waits for its retry
     EXHAUSTED = "exhausted"  # it failed and may not be tried again: dead-letter it
     IGNORED = "ignored"  # a failure of an emission that had its outcome, or of an earlier attempt
-    UNKNOWN = "unknown"  # no such emission of an unresolved record: never made here, or resolved already
+    UNKNOWN = (
+        "unknown"  # no such emission of an unresolved record: never made here, or resolved already
+    )

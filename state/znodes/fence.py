@@ -1,9 +1,9 @@
 """The ownership of an application's state, and the fence around every write of the owner.
 
-A new owner counts its epoch up (`claim` says which nodes that are). Every owner write is a transaction that also checks
-that the epochs are in the versions which this owner knows, and that its ephemeral node is there: one who was overtaken
-writes nothing, and one whose session lapsed writes nothing before the ownership is regained (which only works while no
-epoch has moved).
+A new owner counts its epoch up (`claim` says which nodes that are). Every owner write is a
+transaction that also checks that the epochs are in the versions which this owner knows, and that
+its ephemeral node is there: one who was overtaken writes nothing, and one whose session lapsed
+writes nothing before the ownership is regained (which only works while no epoch has moved).
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING
 from state.errors import OwnedByAnotherError, StaleOwnerError, StoreUnavailableError
 from state.ownership import describe
 from state.znodes.claim import Claim, Claims, Holder
-from state.znodes.tree import Check, Create, Delete, Operation, Set, TransactionRefusedError, Znode, ZnodeTree
+from state.znodes.tree import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Set,
+    TransactionRefusedError,
+    Znode,
+    ZnodeTree,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +37,9 @@ _MAX_ROUNDS = 8  # rounds of regaining; each needs the session to lapse once mor
 
 
 class Fence:
-    """Takes, holds and gives up the ownership, and commits the owner's transactions. Safe from any thread."""
+    """Takes, holds and gives up the ownership, and commits the owner's transactions. Safe from any
+    thread.
+    """
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, claims: Claims) -> None:
         self._tree = tree
@@ -49,7 +60,9 @@ class Fence:
         return self._held is not None or self._overtaken
 
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
-        """See `StateStore.acquire`. One who was overtaken must `release` before it acquires anew: what it knows is old."""
+        """See `StateStore.acquire`. One who was overtaken must `release` before it acquires anew:
+        what it knows is old.
+        """
         with self._lock:
             if self._held is not None or self._overtaken:
                 self.commit([])
@@ -81,7 +94,8 @@ class Fence:
         self._held, self._overtaken = None, False
 
     def commit(self, operations: Sequence[Operation]) -> None:
-        """Commit the owner's operations behind the fence; each sets or creates one node in a version that it names.
+        """Commit the owner's operations behind the fence; each sets or creates one node in a
+        version that it names.
 
         A refusal after a lost answer is no refusal when what stands there is this very write.
         Raises `StaleOwnerError`, or `TransactionRefusedError` with the index among `operations`.
@@ -93,7 +107,9 @@ class Fence:
                 raise (
                     self._stale()
                     if self._overtaken
-                    else StaleOwnerError(f"{self._name} is not owned by this store; acquire it first")
+                    else StaleOwnerError(
+                        f"{self._name} is not owned by this store; acquire it first"
+                    )
                 )
             fence: list[Operation] = [*held.guards, Check(held.node.path, 0)]
             try:
@@ -114,7 +130,8 @@ class Fence:
             else:
                 return
         raise StoreUnavailableError(
-            f"the session that owns {self._name} was lost {_MAX_ROUNDS} times in a row; check the ZooKeeper servers"
+            f"the session that owns {self._name} was lost {_MAX_ROUNDS} times in a row; check the "
+            "ZooKeeper servers"
         )
 
     def _has_gone(self, holder: Holder, timeout_s: float) -> bool:
@@ -133,7 +150,8 @@ class Fence:
 
     def _stale(self) -> StaleOwnerError:
         return StaleOwnerError(
-            f"another process has taken over {self._name}; nothing was written, and this process can write nothing any more"
+            f"another process has taken over {self._name}; nothing was written, and this process "
+            "can write nothing any more"
         )
 
     def _owned_by(self, holder: Holder, task: TaskShare | None) -> OwnedByAnotherError:
@@ -142,23 +160,25 @@ class Fence:
             what = f"{self._name} is being consumed by {who}; stop that one first, or use another application name"
         elif task is None:
             what = (
-                f"{self._name} is being consumed by {holder.task.told}, {who}; stop all its tasks first, or use another "
+                f"{self._name} is being consumed by {holder.task.told}, {who}; stop all its tasks "
+                "first, or use another "
                 "application name"
             )
         elif holder.task == task:
-            what = (
-                f"{task.told} of {self._name} is running already: {who}; stop that one first, or give this one another task index"
-            )
+            what = f"{task.told} of {self._name} is running already: {who}; stop that one first, or give this one another task index"
         else:
             what = (
-                f"{self._name} is being consumed by {holder.task.total} tasks in total, not {task.total} ({holder.task.told} is "
+                f"{self._name} is being consumed by {holder.task.total} tasks in total, not "
+                f"{task.total} ({holder.task.told} is "
                 f"{who}); stop the others first, or use the same total of {holder.task.total}"
             )
         return OwnedByAnotherError(what)
 
     def _landed(self, operations: Sequence[Operation]) -> bool:
         nodes = self._tree.read([operation.path for operation in operations])
-        return all(_is_done(operation, node) for operation, node in zip(operations, nodes, strict=True))
+        return all(
+            _is_done(operation, node) for operation, node in zip(operations, nodes, strict=True)
+        )
 
     def _regain(self, held: Claim) -> None:
         """The session was lost: own again, unless the epoch has moved."""

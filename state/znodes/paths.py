@@ -1,4 +1,5 @@
-"""Where the state of one application and stream is in ZooKeeper, and which names may be used for it.
+"""Where the state of one application and stream is in ZooKeeper, and which names may be used for
+it.
 
     /<chroot>/<root>/<application>/<stream>/stream | start | epoch | owner | shardList | plan | tracked
                                            /owner/<i>-of-<n>
@@ -22,31 +23,42 @@ from state.plan import plan_number
 if TYPE_CHECKING:
     from state.task_share import TaskShare
 
-# What ZooKeeper refuses in a path: https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html (The data model).
-# Java writes what lies beyond U+FFFF as two surrogates, which are refused.
+# What ZooKeeper refuses in a path:
+# https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html (The data model). Java writes
+# what lies beyond U+FFFF as two surrogates, which are refused.
 _FORBIDDEN = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
-_RESERVED = frozenset({"stream", "start", "epoch", "owner", "shardList", "plan", "tracked", "batches"})
+_RESERVED = frozenset(
+    {"stream", "start", "epoch", "owner", "shardList", "plan", "tracked", "batches"}
+)
 _MAX_NAME_BYTES = 200
 
 
 def valid_name(what: str, name: str) -> str:
-    """`name` as it is, when it can be one part of a path; raises `InvalidStoreSettingError` naming `what` it is."""
+    """`name` as it is, when it can be one part of a path; raises `InvalidStoreSettingError` naming
+    `what` it is.
+    """
     if not name or name in {".", ".."}:
         raise InvalidStoreSettingError(
-            f"{what} {name!r} cannot be a name in ZooKeeper; use a name that is not empty, '.' or '..'"
+            f"{what} {name!r} cannot be a name in ZooKeeper; use a name that is not empty, '.' or "
+            "'..'"
         )
     if _FORBIDDEN.search(name):
         raise InvalidStoreSettingError(
-            f"{what} {name!r} cannot be a name in ZooKeeper; use one without '/', control characters and emoji"
+            f"{what} {name!r} cannot be a name in ZooKeeper; use one without '/', control "
+            "characters and emoji"
         )
     if len(name.encode()) > _MAX_NAME_BYTES:
-        raise InvalidStoreSettingError(f"{what} {name[:20]!r}... is longer than {_MAX_NAME_BYTES} bytes; use a shorter name")
+        raise InvalidStoreSettingError(
+            f"{what} {name[:20]!r}... is longer than {_MAX_NAME_BYTES} bytes; use a shorter name"
+        )
     return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZookeeperPaths:
-    """Paths of one application and stream. `chroot` is empty or starts with a slash and does not end with one."""
+    """Paths of one application and stream. `chroot` is empty or starts with a slash and does not
+    end with one.
+    """
 
     chroot: str = ""
     root: str
@@ -109,7 +121,8 @@ class ZookeeperPaths:
     def shard(self, shard_id: str) -> str:
         if shard_id in _RESERVED:
             raise InvalidStoreSettingError(
-                f"shard id {shard_id!r} is the name of something else in the state; Kinesis has no such shard"
+                f"shard id {shard_id!r} is the name of something else in the state; Kinesis has no "
+                "such shard"
             )
         return f"{self.base}/{valid_name('shard id', shard_id)}"
 

@@ -1,7 +1,8 @@
-"""Plans and their ends as znodes. The node `batches/<planId>` in version 0 is an open plan; closing writes it.
+"""Plans and their ends as znodes. The node `batches/<planId>` in version 0 is an open plan; closing
+writes it.
 
-An end is created in one transaction with a check of that version, so once a plan is closed nobody adds to it. Ends
-are fenced by plan, never by epoch: a task need not know who owns the application.
+An end is created in one transaction with a check of that version, so once a plan is closed nobody
+adds to it. Ends are fenced by plan, never by epoch: a task need not know who owns the application.
 """
 
 from __future__ import annotations
@@ -10,8 +11,17 @@ from typing import TYPE_CHECKING
 
 from state.codec.values import MAX_VALUE_BYTES, PlanHeader, decode, encode
 from state.errors import ConflictError, PlanClosedError
-from state.plan import Plan, PlanPointer, PlanStatus, TaskEnd, TaskPlan, plan_number
-from state.znodes.tree import Check, Create, Delete, Operation, Set, TransactionRefusedError, Znode, ZnodeTree
+from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, TaskResult, plan_number
+from state.znodes.tree import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Set,
+    TransactionRefusedError,
+    Znode,
+    ZnodeTree,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,33 +40,41 @@ class PlanZnodes:
         self._paths = paths
         self._fence = fence
 
-    # what an executor does ------------------------------------------------------------------------------------
-    def read_end(self, plan_id: str, task: int) -> TaskEnd | None:
+    # what an executor does
+    # ------------------------------------------------------------------------------------
+    def read_end(self, plan_id: str, task: int) -> TaskResult | None:
         path = self._paths.end(plan_id, task)
         node = self._tree.read([path])[0]
-        return None if node is None else decode(node.data, TaskEnd, path)
+        return None if node is None else decode(node.data, TaskResult, path)
 
-    def publish_end(self, plan_id: str, task: int, end: TaskEnd) -> TaskEnd:
+    def publish_end(self, plan_id: str, task: int, end: TaskResult) -> TaskResult:
         path = self._paths.end(plan_id, task)
         try:
-            self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), Create(path, encode(end, path))])
+            self._tree.commit(
+                [Check(self._paths.batch(plan_id), OPEN_VERSION), Create(path, encode(end, path))]
+            )
         except TransactionRefusedError as refused:
             holds = self.read_end(plan_id, task)
             plan_is_open = refused.index == 1
             if holds is not None and (plan_is_open or holds.token == end.token):
                 return holds
             raise PlanClosedError(
-                f"plan {plan_id} is closed or gone, so task {task} of it can publish nothing; its records come again"
+                f"plan {plan_id} is closed or gone, so task {task} of it can publish nothing; its "
+                "records come again"
             ) from refused
         return end
 
-    # what an owner does ---------------------------------------------------------------------------------------
+    # what an owner does
+    # ---------------------------------------------------------------------------------------
     def pointer(self) -> PlanPointer | None:
         return self._pointer()[0]
 
     def known(self) -> list[str]:
         names = self._tree.children([self._paths.batches])[0]
-        return sorted((name for name in names or () if _is_plan_id(name)), key=lambda plan_id: (plan_number(plan_id), plan_id))
+        return sorted(
+            (name for name in names or () if _is_plan_id(name)),
+            key=lambda plan_id: (plan_number(plan_id), plan_id),
+        )
 
     def create(self, plan: Plan) -> None:
         pointer, node = self._pointer()
@@ -65,7 +83,11 @@ class PlanZnodes:
         *first, last = self._chunks(plan)
         for chunk in first:
             self._commit(chunk)
-        closing = self._closing(pointer.id) if pointer is not None and pointer.status is PlanStatus.OPEN else []
+        closing = (
+            self._closing(pointer.id)
+            if pointer is not None and pointer.status is PlanStatus.OPEN
+            else []
+        )
         self._move(PlanPointer(plan.plan_id, PlanStatus.OPEN), node, [*last, *closing])
 
     def header(self, plan_id: str) -> PlanHeader | None:
@@ -79,7 +101,11 @@ class PlanZnodes:
             return None
         paths = [self._paths.task(plan_id, task) for task in range(header.tasks)]
         nodes = self._tree.read(paths)
-        tasks = tuple(decode(node.data, TaskPlan, path) for path, node in zip(paths, nodes, strict=True) if node is not None)
+        tasks = tuple(
+            decode(node.data, TaskPlan, path)
+            for path, node in zip(paths, nodes, strict=True)
+            if node is not None
+        )
         if len(tasks) < header.tasks:
             return None  # half created or half removed, so never or no longer a plan
         return Plan(
@@ -87,7 +113,7 @@ class PlanZnodes:
             created_ms=header.created_ms,
             until_ms=header.until_ms,
             tasks=tasks,
-            storms=header.storms,
+            outages=header.outages,
             format=header.format,
         )
 
@@ -96,12 +122,14 @@ class PlanZnodes:
         node = self._tree.read([path])[0]
         return None if node is None else decode(node.data, TaskPlan, path)
 
-    def read_ends(self, plan_id: str) -> Mapping[int, TaskEnd]:
+    def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
         header = self.header(plan_id)
-        paths = {task: self._paths.end(plan_id, task) for task in range(header.tasks if header else 0)}
+        paths = {
+            task: self._paths.end(plan_id, task) for task in range(header.tasks if header else 0)
+        }
         nodes = self._tree.read(list(paths.values()))
         return {
-            task: decode(node.data, TaskEnd, path)
+            task: decode(node.data, TaskResult, path)
             for (task, path), node in zip(paths.items(), nodes, strict=True)
             if node is not None
         }
@@ -129,21 +157,30 @@ class PlanZnodes:
     def remove(self, plan_id: str) -> None:
         pointer = self.pointer()
         if pointer is not None and pointer.id == plan_id:
-            raise ValueError(f"plan {plan_id} is the newest one and cannot be removed; a later plan must be settled first")
+            raise ValueError(
+                f"plan {plan_id} is the newest one and cannot be removed; a later plan must be "
+                "settled first"
+            )
         for _ in range(_MAX_REMOVALS):
             closing = self._closing(plan_id)
             if closing:
                 self._commit(closing)
             if self.remove_tree(self._paths.batch(plan_id)):
                 return
-        raise ConflictError(f"plan {plan_id} is written to while it is removed; remove it again later")
+        raise ConflictError(
+            f"plan {plan_id} is written to while it is removed; remove it again later"
+        )
 
     def remove_tree(self, path: str) -> bool:
-        """Remove a node and all below it, deepest first, behind the fence; False when something changed meanwhile."""
+        """Remove a node and all below it, deepest first, behind the fence; False when something
+        changed meanwhile.
+        """
         doomed = self._below(path)
         for start in range(0, len(doomed), _MAX_OPERATIONS):
             try:
-                self._fence.commit([Delete(each) for each in doomed[start : start + _MAX_OPERATIONS]])
+                self._fence.commit(
+                    [Delete(each) for each in doomed[start : start + _MAX_OPERATIONS]]
+                )
             except TransactionRefusedError:
                 return not self._below(path)
         return True
@@ -153,7 +190,11 @@ class PlanZnodes:
         found: list[str] = []
         while levels[-1]:
             names = self._tree.children(levels[-1])
-            there = [(parent, children) for parent, children in zip(levels[-1], names, strict=True) if children is not None]
+            there = [
+                (parent, children)
+                for parent, children in zip(levels[-1], names, strict=True)
+                if children is not None
+            ]
             found.extend(parent for parent, _ in there)
             levels.append([f"{parent}/{child}" for parent, children in there for child in children])
         return found[::-1]
@@ -162,36 +203,55 @@ class PlanZnodes:
         node = self._tree.read([self._paths.plan])[0]
         return (None if node is None else decode(node.data, PlanPointer, self._paths.plan)), node
 
-    def _move(self, pointer: PlanPointer, node: Znode | None, operations: Sequence[Operation]) -> None:
+    def _move(
+        self, pointer: PlanPointer, node: Znode | None, operations: Sequence[Operation]
+    ) -> None:
         """Write `/plan`, based on `node`, in one transaction with `operations`."""
         data = encode(pointer, self._paths.plan)
-        self._commit([*operations, Create(self._paths.plan, data) if node is None else Set(self._paths.plan, data, node.version)])
+        self._commit(
+            [
+                *operations,
+                Create(self._paths.plan, data)
+                if node is None
+                else Set(self._paths.plan, data, node.version),
+            ]
+        )
 
     def _commit(self, operations: Sequence[Operation]) -> None:
         try:
             self._fence.commit(operations)
         except TransactionRefusedError as refused:
             raise ConflictError(
-                f"{refused.path} was changed by somebody else meanwhile; nothing was written, read the plan again"
+                f"{refused.path} was changed by somebody else meanwhile; nothing was written, read "
+                "the plan again"
             ) from refused
 
     def _closing(self, plan_id: str) -> list[Operation]:
         """What closes a plan; nothing when it is closed already, or gone."""
         path = self._paths.batch(plan_id)
         node = self._tree.read([path])[0]
-        return [] if node is None or node.version != OPEN_VERSION else [Set(path, node.data, OPEN_VERSION)]
+        return (
+            []
+            if node is None or node.version != OPEN_VERSION
+            else [Set(path, node.data, OPEN_VERSION)]
+        )
 
     def _check_number(self, plan: Plan, pointer: PlanPointer | None) -> None:
-        newest = max((plan_number(known) for known in [*self.known(), *([pointer.id] if pointer else [])]), default=0)
+        newest = max(
+            (plan_number(known) for known in [*self.known(), *([pointer.id] if pointer else [])]),
+            default=0,
+        )
         if plan_number(plan.plan_id) <= newest:
             raise ConflictError(
-                f"plan {plan.plan_id} is not above plan {newest}, which {self._paths.base} knows; choose a higher number"
+                f"plan {plan.plan_id} is not above plan {newest}, which {self._paths.base} knows; "
+                "choose a higher number"
             )
 
     def _not_current(self, plan_id: str, pointer: PlanPointer | None) -> ConflictError:
         newest = "there is no plan" if pointer is None else f"{pointer.id} is ({pointer.status})"
         return ConflictError(
-            f"plan {plan_id} is not the newest plan of {self._paths.base}, {newest}; only the newest can be closed and settled"
+            f"plan {plan_id} is not the newest plan of {self._paths.base}, {newest}; only the "
+            "newest can be closed and settled"
         )
 
     def _chunks(self, plan: Plan) -> Iterator[list[Operation]]:
@@ -200,7 +260,7 @@ class PlanZnodes:
             created_ms=plan.created_ms,
             until_ms=plan.until_ms,
             tasks=len(plan.tasks),
-            storms=plan.storms,
+            outages=plan.outages,
             format=plan.format,
         )
         chunk: list[Operation] = [Create(batch, encode(header, batch))]

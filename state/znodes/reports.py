@@ -1,7 +1,8 @@
 """The report of a plan and the mark of an application that tracks its records, as znodes.
 
-A report is fenced by its plan, as ends are: each of its writes checks that `batches/<planId>` is in the version of an open
-plan. It is done when its node is set over the version that its opener made; parts, if it has any, are written before.
+A report is fenced by its plan, as ends are: each of its writes checks that `batches/<planId>` is in
+the version of an open plan. It is done when its node is set over the version that its opener made;
+parts, if it has any, are written before.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class ReportZnodes:
         self._paths = paths
         self._fence = fence
 
-    # the mark -------------------------------------------------------------------------------------------------
+    # the mark
+    # -------------------------------------------------------------------------------------------------
     def read_policy(self) -> OutcomePolicy | None:
         path = self._paths.tracked
         node = self._tree.read([path])[0]
@@ -51,11 +53,15 @@ class ReportZnodes:
                 return
             self._tree.ensure(self._paths.base)
             try:
-                self._tree.commit([Create(path, data) if node is None else Set(path, data, node.version)])
+                self._tree.commit(
+                    [Create(path, data) if node is None else Set(path, data, node.version)]
+                )
             except TransactionRefusedError:
                 continue  # somebody else has written it, or this one's answer was lost
             return
-        raise ConflictError(f"{path} is written to by several processes; let only one query track the application")
+        raise ConflictError(
+            f"{path} is written to by several processes; let only one query track the application"
+        )
 
     def clear_policy(self) -> None:
         there = self._tree.read([self._paths.tracked])[0] is not None
@@ -64,7 +70,8 @@ class ReportZnodes:
         except TransactionRefusedError:
             return  # somebody else has just removed it
 
-    # the report -----------------------------------------------------------------------------------------------
+    # the report
+    # -----------------------------------------------------------------------------------------------
     def open(self, plan_id: str, token: str) -> OpenReport:
         path = self._paths.report(plan_id)
         data = encode_open_report(valid_name("report token", token), path)
@@ -72,17 +79,24 @@ class ReportZnodes:
             node = self._tree.read([path])[0]
             write = Create(path, data) if node is None else Set(path, data, node.version)
             opened = OpenReport(
-                plan_id=plan_id, token=token, version=0 if node is None else node.version + 1, reopened=node is not None
+                plan_id=plan_id,
+                token=token,
+                version=0 if node is None else node.version + 1,
+                reopened=node is not None,
             )
             try:
                 self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), write])
             except TransactionRefusedError as refused:
                 if refused.index == 0:
                     raise _closed(plan_id) from refused
-                if not (refused.uncertain and self._stands(opened, ReportStatus.OPEN, opened.version)):
+                if not (
+                    refused.uncertain and self._stands(opened, ReportStatus.OPEN, opened.version)
+                ):
                     continue  # somebody else has just opened it
             return opened
-        raise ConflictError(f"{path} is written to by several processes; let only one query track the application")
+        raise ConflictError(
+            f"{path} is written to by several processes; let only one query track the application"
+        )
 
     def finish(self, opened: OpenReport, report: PlanReport) -> None:
         path = self._paths.report(opened.plan_id)
@@ -95,7 +109,12 @@ class ReportZnodes:
             self._write_part(opened, part, data)
             failpoint("report-part-written")
         try:
-            self._tree.commit([Check(self._paths.batch(opened.plan_id), OPEN_VERSION), Set(path, header, opened.version)])
+            self._tree.commit(
+                [
+                    Check(self._paths.batch(opened.plan_id), OPEN_VERSION),
+                    Set(path, header, opened.version),
+                ]
+            )
         except TransactionRefusedError as refused:
             if not self._is_done(opened):
                 raise self._overtaken(opened) from refused
@@ -108,7 +127,10 @@ class ReportZnodes:
         if header is None or header.status is ReportStatus.OPEN:
             return None
         # One at a time: together they might be more than one answer holds.
-        parts = [self._read_part(plan_id, header.token, header.opened_version, part) for part in range(header.parts)]
+        parts = [
+            self._read_part(plan_id, header.token, header.opened_version, part)
+            for part in range(header.parts)
+        ]
         return decode_report(header, parts, path)
 
     def _write_part(self, opened: OpenReport, part: int, data: bytes) -> None:
@@ -153,12 +175,14 @@ class ReportZnodes:
         if batch is None or batch.version != OPEN_VERSION:
             return _closed(opened.plan_id)
         return ConflictError(
-            f"the report of plan {opened.plan_id} was opened by somebody else, or removed, since this batch began; nothing of "
+            f"the report of plan {opened.plan_id} was opened by somebody else, or removed, since "
+            "this batch began; nothing of "
             "this batch is acked, its records come again"
         )
 
 
 def _closed(plan_id: str) -> PlanClosedError:
     return PlanClosedError(
-        f"plan {plan_id} is closed or gone, so its batch can report nothing (any more); its records come again"
+        f"plan {plan_id} is closed or gone, so its batch can report nothing (any more); its "
+        "records come again"
     )

@@ -1,8 +1,8 @@
 """The list of shards as a znode, and which one of several tasks may write it.
 
-`epoch/lister` names a task and the number of its ownership; whoever wrote it knows its version, and writes the list only
-while it stands in that. It is no ephemeral node: the lister is gone when its task's node is, and one that comes back
-after another has taken the role over meets another version.
+`epoch/lister` names a task and the number of its ownership; whoever wrote it knows its version, and
+writes the list only while it stands in that. It is no ephemeral node: the lister is gone when its
+task's node is, and one that comes back after another has taken the role over meets another version.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class _Lister(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ShardListZnodes:
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, claims: Claims) -> None:
+    def __init__(
+        self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, claims: Claims
+    ) -> None:
         self._tree = tree
         self._paths = paths
         self._fence = fence
@@ -65,7 +67,9 @@ class ShardListZnodes:
         try:
             self._fence.commit([*role, *([write] if is_new else [])])
         except TransactionRefusedError as refused:
-            raise (self._not_lister() if refused.index < len(role) else conflict(refused)) from refused
+            raise (
+                self._not_lister() if refused.index < len(role) else conflict(refused)
+            ) from refused
 
     def watch(self, callback: Callable[[], None]) -> None:
         self._tree.watch(self._paths.shard_list, callback)
@@ -97,7 +101,9 @@ class ShardListZnodes:
         return True
 
     def _role(self) -> list[Check]:
-        """What a task has to check before it writes the list; nothing for one who owns the whole application."""
+        """What a task has to check before it writes the list; nothing for one who owns the whole
+        application.
+        """
         held = self._fence.held
         if held is None or held.task is None:
             return []
@@ -107,7 +113,9 @@ class ShardListZnodes:
         return [self._led[1]]
 
     def _is_live(self, lister: _Lister) -> bool:
-        holder = next((holder for holder in self._claims.holders() if str(holder.task) == lister.task), None)
+        holder = next(
+            (holder for holder in self._claims.holders() if str(holder.task) == lister.task), None
+        )
         if holder is None or holder.task is None or self._claims.may_replace(holder):
             return False
         path = self._paths.task_epoch(holder.task)
@@ -115,5 +123,6 @@ class ShardListZnodes:
 
     def _not_lister(self) -> NotListerError:
         return NotListerError(
-            f"this task does not write the list of shards of {self._paths.base} (any more), another one does; nothing was written"
+            f"this task does not write the list of shards of {self._paths.base} (any more), "
+            "another one does; nothing was written"
         )

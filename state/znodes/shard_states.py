@@ -10,7 +10,16 @@ from state.codec.values import MAX_VALUE_BYTES
 from state.errors import CheckpointRegressionError, ConflictError, StateTooLargeError
 from state.state_store import StateChange, StoredState
 from state.znodes.paths import ZookeeperPaths, is_shard
-from state.znodes.tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, ZnodeTree
+from state.znodes.tree import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Refusal,
+    Set,
+    TransactionRefusedError,
+    ZnodeTree,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +32,9 @@ MAX_STATES_PER_WRITE = 500
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One shard's part of a transaction: `version` is what it will be in, `state` what `data` stands for."""
+    """One shard's part of a transaction: `version` is what it will be in, `state` what `data`
+    stands for.
+    """
 
     path: str
     state: ShardState
@@ -70,12 +81,15 @@ class ShardZnodes:
     def remove(self, states: Sequence[StoredState]) -> None:
         if len(states) > MAX_STATES_PER_WRITE:
             raise StateTooLargeError(
-                f"{len(states)} shard states under {self._paths.base} are more than one transaction removes "
+                f"{len(states)} shard states under {self._paths.base} are more than one "
+                "transaction removes "
                 f"({MAX_STATES_PER_WRITE}); remove them in parts"
             )
         folders = [self._paths.shard(stored.state.shard_id) for stored in states]
         operations: list[Operation] = []
-        for stored, folder, children in zip(states, folders, self._tree.children(folders), strict=True):
+        for stored, folder, children in zip(
+            states, folders, self._tree.children(folders), strict=True
+        ):
             path = self._paths.shard_state(stored.state.shard_id)
             operations += [Check(path, stored.version), Delete(path)]
             if children is not None and len(children) == 1:
@@ -100,16 +114,27 @@ class ShardZnodes:
             if node is None:
                 yield Create(folder, b"")
         for write in writes:
-            yield Create(write.path, write.data) if write.before is None else Set(write.path, write.data, write.before.version)
+            yield (
+                Create(write.path, write.data)
+                if write.before is None
+                else Set(write.path, write.data, write.before.version)
+            )
 
 
-def split_changes(changes: Iterable[StateChange], most_states: int = MAX_STATES_PER_WRITE) -> Iterator[list[StateChange]]:
-    """The changes in lists that `save_states` takes at a time: at most 500 states (or fewer, as asked) and 512 KB."""
+def split_changes(
+    changes: Iterable[StateChange], max_states: int = MAX_STATES_PER_WRITE
+) -> Iterator[list[StateChange]]:
+    """The changes in lists that `save_states` takes at a time: at most 500 states (or fewer, as
+    asked) and 512 KB.
+    """
     batch: list[StateChange] = []
     batch_bytes = 0
     for change in changes:
         size = len(encode_shard_state(change.after, change.after.shard_id)[0])
-        if batch and (len(batch) >= min(most_states, MAX_STATES_PER_WRITE) or batch_bytes + size > MAX_VALUE_BYTES):
+        if batch and (
+            len(batch) >= min(max_states, MAX_STATES_PER_WRITE)
+            or batch_bytes + size > MAX_VALUE_BYTES
+        ):
             yield batch
             batch, batch_bytes = [], 0
         batch.append(change)
@@ -122,7 +147,8 @@ def _check_size(writes: Sequence[_Write], base: str) -> None:
     total = sum(len(write.data) for write in writes)
     if len(writes) > MAX_STATES_PER_WRITE or total > MAX_VALUE_BYTES:
         raise StateTooLargeError(
-            f"{len(writes)} shard states of {total} bytes under {base} are more than one transaction takes "
+            f"{len(writes)} shard states of {total} bytes under {base} are more than one "
+            "transaction takes "
             f"({MAX_STATES_PER_WRITE} states, {MAX_VALUE_BYTES} bytes); write them in parts"
         )
     if len({write.path for write in writes}) < len(writes):
@@ -135,12 +161,16 @@ def _check_checkpoint(change: StateChange) -> None:
     before, after = change.before.state, change.after
     if before.shard_id != after.shard_id:
         raise ValueError(
-            f"a change of shard {after.shard_id} is based on shard {before.shard_id}; pass the state of the same shard"
+            f"a change of shard {after.shard_id} is based on shard {before.shard_id}; pass the "
+            "state of the same shard"
         )
-    went_back = before.checkpoint is not None and (after.checkpoint is None or after.checkpoint < before.checkpoint)
+    went_back = before.checkpoint is not None and (
+        after.checkpoint is None or after.checkpoint < before.checkpoint
+    )
     if went_back or (before.finished and not after.finished):
         raise CheckpointRegressionError(
-            f"the checkpoint of shard {after.shard_id} would move back from {_shown(before)} to {_shown(after)}; "
+            f"the checkpoint of shard {after.shard_id} would move back from {_shown(before)} to "
+            f"{_shown(after)}; "
             "load the states again"
         )
 
@@ -156,4 +186,6 @@ def conflict(refused: TransactionRefusedError) -> ConflictError:
         Refusal.NODE_EXISTS: "was created by somebody else",
         Refusal.BAD_VERSION: "was changed by somebody else",
     }.get(refused.refusal, refused.refusal.value)
-    return ConflictError(f"{refused.path} {what} since it was read; nothing was written, load the states again")
+    return ConflictError(
+        f"{refused.path} {what} since it was read; nothing was written, load the states again"
+    )

@@ -1,7 +1,8 @@
 """The state store over a tree of znodes: the rules once, for ZooKeeper and for memory.
 
-The contract is in `state_store`; ownership is in `fence` and `claim`, shard states in `shard_znodes`, their list in
-`shard_list_znodes`, plans in `plan_znodes`, reports in `report_znodes`.
+The contract is in `state_store`; ownership is in `fence` and `claim`, shard states in
+`shard_znodes`, their list in `shard_list_znodes`, plans in `plan_znodes`, reports in
+`report_znodes`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from state.codec.values import decode, encode
 from state.errors import StateError, StreamMismatchError
-from state.state_store import OwnerInfo, ShardList, StartPin, StateChange, StoredState, StreamIdentity
+from state.state_store import (
+    OwnerInfo,
+    ShardList,
+    StartPin,
+    StateChange,
+    StoredState,
+    StreamIdentity,
+)
 from state.znodes.claim import Claims
 from state.znodes.fence import Fence
 from state.znodes.plans import PlanZnodes
@@ -23,14 +31,16 @@ from state.znodes.tree import Create, TransactionRefusedError, ZnodeTree
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from state.plan import Plan, PlanPointer, TaskEnd, TaskPlan
+    from state.plan import Plan, PlanPointer, TaskPlan, TaskResult
     from state.report import OpenReport, OutcomePolicy, PlanReport
     from state.task_share import TaskShare
     from state.znodes.paths import ZookeeperPaths
 
 
 class ZnodeStateStore:
-    """A `StateStore`. `reset_command` is what the errors tell a user to run to start anew. No I/O before the first call."""
+    """A `StateStore`. `reset_command` is what the errors tell a user to run to start anew. No I/O
+    before the first call.
+    """
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, *, reset_command: str) -> None:
         self._tree = tree
@@ -43,7 +53,8 @@ class ZnodeStateStore:
         self._plans = PlanZnodes(tree, paths, self._fence)
         self._reports = ReportZnodes(tree, paths, self._fence)
 
-    # ownership ------------------------------------------------------------------------------------------------
+    # ownership
+    # ------------------------------------------------------------------------------------------------
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
         return self._fence.acquire(owner, timeout_s=timeout_s, task=task)
 
@@ -60,39 +71,58 @@ class ZnodeStateStore:
 
     def read_tasks(self) -> Mapping[TaskShare, OwnerInfo]:
         """Which tasks share the ownership now, in order; none while one process has it whole."""
-        return {holder.task: holder.info for holder in self._claims.holders() if holder.task is not None}
+        return {
+            holder.task: holder.info for holder in self._claims.holders() if holder.task is not None
+        }
 
     def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
         """Remove all state of the application and stream; returns how many shards had some.
 
-        Raises `OwnedByAnotherError` while another live owner holds it. The ownership is given up afterwards. `epoch`
-        stays, counted up, so that no process from before the reset can take itself for the owner later.
+        Raises `OwnedByAnotherError` while another live owner holds it. The ownership is given up
+        afterwards. `epoch` stays, counted up, so that no process from before the reset can take
+        itself for the owner later.
         """
         self._fence.acquire(owner, timeout_s=timeout_s)
         try:
             shards = len(self._shards.names())
             for name in self._tree.children([self._paths.base])[0] or ():
                 path = f"{self._paths.base}/{name}"
-                if path not in {self._paths.epoch, self._paths.owner} and not self._plans.remove_tree(path):
-                    raise StateError(f"{path} is written to while it is removed; stop what writes there and reset again")
+                if path not in {
+                    self._paths.epoch,
+                    self._paths.owner,
+                } and not self._plans.remove_tree(path):
+                    raise StateError(
+                        f"{path} is written to while it is removed; stop what writes there and "
+                        "reset again"
+                    )
         finally:
             self._fence.release()
         return shards
 
-    # identity and start ---------------------------------------------------------------------------------------
+    # identity and start
+    # ---------------------------------------------------------------------------------------
     def bind_stream(self, identity: StreamIdentity) -> None:
-        stored = self._create_once(self._paths.identity, encode(identity, self._paths.identity), fenced=self._fence.ever_held)
+        stored = self._create_once(
+            self._paths.identity,
+            encode(identity, self._paths.identity),
+            fenced=self._fence.ever_held,
+        )
         known = decode(stored, StreamIdentity, self._paths.identity)
         if (known.arn, known.created_ms) == (identity.arn, identity.created_ms):
             return
         if known.arn == identity.arn:
             what = (
-                f"stream {identity.arn} was deleted and created again: the state is of the one created at "
-                f"{_time(known.created_ms)}, the stream is now the one created at {_time(identity.created_ms)}"
+                f"stream {identity.arn} was deleted and created again: the state is of the one "
+                "created at "
+                f"{_time(known.created_ms)}, the stream is now the one created at "
+                f"{_time(identity.created_ms)}"
             )
         else:
             what = f"the state of application {self._paths.application!r} is of stream {known.arn}, not of {identity.arn}"
-        raise StreamMismatchError(f"{what}; use another application name, or drop the old state with: {self._reset_command}")
+        raise StreamMismatchError(
+            f"{what}; use another application name, or drop the old state with: "
+            f"{self._reset_command}"
+        )
 
     def read_stream(self) -> StreamIdentity | None:
         """The stream that the state is bound to."""
@@ -107,7 +137,8 @@ class ZnodeStateStore:
         stored = self._create_once(self._paths.start, encode(pin, self._paths.start), fenced=False)
         return decode(stored, StartPin, self._paths.start)
 
-    # shards ---------------------------------------------------------------------------------------------------
+    # shards
+    # ---------------------------------------------------------------------------------------------------
     def load_states(self) -> Mapping[str, StoredState]:
         return self._shards.load()
 
@@ -129,7 +160,8 @@ class ZnodeStateStore:
     def try_lead(self) -> bool:
         return self._shard_list.try_lead()
 
-    # plans ----------------------------------------------------------------------------------------------------
+    # plans
+    # ----------------------------------------------------------------------------------------------------
     def read_pointer(self) -> PlanPointer | None:
         return self._plans.pointer()
 
@@ -148,13 +180,13 @@ class ZnodeStateStore:
     def close_plan(self, plan_id: str) -> None:
         self._plans.close(plan_id)
 
-    def read_end(self, plan_id: str, task: int) -> TaskEnd | None:
+    def read_end(self, plan_id: str, task: int) -> TaskResult | None:
         return self._plans.read_end(plan_id, task)
 
-    def read_ends(self, plan_id: str) -> Mapping[int, TaskEnd]:
+    def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
         return self._plans.read_ends(plan_id)
 
-    def publish_end(self, plan_id: str, task: int, end: TaskEnd) -> TaskEnd:
+    def publish_end(self, plan_id: str, task: int, end: TaskResult) -> TaskResult:
         return self._plans.publish_end(plan_id, task, end)
 
     def mark_settled(self, plan_id: str) -> None:
@@ -163,7 +195,8 @@ class ZnodeStateStore:
     def remove_plan(self, plan_id: str) -> None:
         self._plans.remove(plan_id)
 
-    # outcomes -------------------------------------------------------------------------------------------------
+    # outcomes
+    # -------------------------------------------------------------------------------------------------
     def read_policy(self) -> OutcomePolicy | None:
         return self._reports.read_policy()
 
@@ -183,7 +216,9 @@ class ZnodeStateStore:
         return self._reports.read(plan_id)
 
     def _create_once(self, path: str, data: bytes, *, fenced: bool) -> bytes:
-        """What the node holds: `data`, if there was none. Fenced where an owner writes, so that a stale one creates nothing."""
+        """What the node holds: `data`, if there was none. Fenced where an owner writes, so that a
+        stale one creates nothing.
+        """
         while True:
             node = self._tree.read([path])[0]
             if node is not None:
@@ -197,4 +232,8 @@ class ZnodeStateStore:
 
 
 def _time(moment_ms: int) -> str:
-    return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(moment_ms / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )

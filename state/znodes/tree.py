@@ -1,7 +1,8 @@
-"""A tree of versioned nodes with transactions: what the state store needs of ZooKeeper, and no more.
+"""A tree of versioned nodes with transactions: what the state store needs of ZooKeeper, and no
+more.
 
-`zookeeper_tree` implements it over kazoo, `memory_store` in memory; `znode_state_store` holds the rules of the
-state once, for both.
+`zookeeper_tree` implements it over kazoo, `memory_store` in memory; `znode_state_store` holds the
+rules of the state once, for both.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Znode:
-    """A node as it was read. `owner_session` is the session that an ephemeral one lives by, else 0."""
+    """A node as it was read. `owner_session` is the session that an ephemeral one lives
+    by, else 0.
+    """
 
     data: bytes
     version: int
@@ -67,8 +70,8 @@ class Refusal(Enum):
 class TransactionRefusedError(StateError):
     """Operation `index` of a transaction was refused, so none was done.
 
-    `uncertain`: an earlier attempt's answer was lost, so it may be that attempt which changed what this one met.
-    Stays inside this package: the store says what it means.
+    `uncertain`: an earlier attempt's answer was lost, so it may be that attempt which changed what
+    this one met. Stays inside this package: the store says what it means.
     """
 
     def __init__(self, index: int, refusal: Refusal, path: str, *, uncertain: bool) -> None:
@@ -80,7 +83,9 @@ class TransactionRefusedError(StateError):
 
 
 class ZnodeTree(Protocol):
-    """A call blocks for at most for the tree's time limit, retries inside it, then raises `StoreUnavailableError`."""
+    """A call blocks for at most for the tree's time limit, retries inside it, then raises
+    `StoreUnavailableError`.
+    """
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
         """The newest state of each node; None for one that does not exist."""
@@ -91,7 +96,8 @@ class ZnodeTree(Protocol):
         ...
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """All or nothing. Returns the version of what each operation created or set (-1 for others).
+        """All or nothing. Returns the version of what each operation created or set (-1 for
+        others).
 
         After a lost answer it is tried again: see `TransactionRefusedError.uncertain`.
         """
@@ -104,16 +110,21 @@ class ZnodeTree(Protocol):
     def session_id(self) -> int: ...
 
     def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
-        """Wait until the node is not there, or lives by another session; False when it still does not after `timeout_s`."""
+        """Wait until the node is not there, or lives by another session; False when it still does
+        not after `timeout_s`.
+        """
         ...
 
     def watch(self, path: str, callback: Callable[[], None]) -> None:
-        """Call back after each change of the node, of which there may be none yet, and when one may have been missed.
+        """Call back after each change of the node, of which there may be none yet, and when one may
+        have been missed.
 
         Until `close`. The callback must return quickly, and raise nothing.
         """
         ...
 
     def close(self) -> None:
-        """End the session, and with it its ephemeral nodes and its watches. Idempotent; the next call opens a new one."""
+        """End the session, and with it its ephemeral nodes and its watches. Idempotent; the next
+        call opens a new one.
+        """
         ...

@@ -1,4 +1,6 @@
-"""ZooKeeper connect strings: `host:port,host:port/chroot`, or `embedded:<directory>` for a server of our own."""
+"""ZooKeeper connect strings: `host:port,host:port/chroot`, or `embedded:<directory>` for a server
+of our own.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +13,39 @@ from state.znodes.paths import valid_name
 
 EMBEDDED_PREFIX = "embedded:"
 DEFAULT_PORT = 2181
-_SERVER = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/,\[\]@]+))(?::(?P<port>[0-9]{1,5}))?")
+_SERVER = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/,\[\]@]+))(?::(?P<port>[0-9]{1,5}))?"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectString:
-    """The servers as (host, port), and the chroot: empty, or with a leading and without a trailing slash."""
+    """The servers as (host, port), and the chroot: empty, or with a leading and without a trailing
+    slash.
+    """
 
     servers: tuple[tuple[str, int], ...]
     chroot: str = ""
 
     @classmethod
     def parse(cls, text: str) -> ConnectString:
-        """Read `host[:port],.../chroot`; raises `InvalidStoreSettingError` saying what is wrong with it."""
+        """Read `host[:port],.../chroot`; raises `InvalidStoreSettingError` saying what is wrong
+        with it.
+        """
         servers, slash, chroot = text.strip().partition("/")
         parts = [part for part in chroot.strip("/").split("/") if slash and part]
         for part in parts:
             valid_name("ZooKeeper chroot", part)
-        return cls(tuple(_server(each.strip(), text) for each in servers.split(",")), "".join(f"/{part}" for part in parts))
+        return cls(
+            tuple(_server(each.strip(), text) for each in servers.split(",")),
+            "".join(f"/{part}" for part in parts),
+        )
 
     def hosts(self) -> str:
         """The servers as one text: `a:2181,[::1]:2181`."""
-        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.servers)
+        return ",".join(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.servers
+        )
 
     def is_known(self) -> bool:
         """Whether the resolver knows an address of any server; blocks while it is asked."""

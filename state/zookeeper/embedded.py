@@ -1,11 +1,13 @@
-"""A real ZooKeeper server from the jars that PySpark ships: one per directory, shared by all processes that name it.
+"""A real ZooKeeper server from the jars that PySpark ships: one per directory, shared by all
+processes that name it.
 
-`<directory>/lock` is locked (flock) by the server and by the small supervisor above it for as long as they live, so who
-runs is known from the kernel and never from a file that a crash left behind. `<directory>/running.json` has the
-address; the supervisor writes it when the server answers and removes it before it starts one. The first process
-that needs the server starts the supervisor and passes it the lock; the others wait for the address. The server
-listens on 127.0.0.1 only, keeps its port over restarts while that is free, outlives the process that started it, is
-started again when it crashes, and ends when nobody has been connected for some minutes.
+`<directory>/lock` is locked (flock) by the server and by the small supervisor above it for as long
+as they live, so who runs is known from the kernel and never from a file that a crash left behind.
+`<directory>/running.json` has the address; the supervisor writes it when the server answers and
+removes it before it starts one. The first process that needs the server starts the supervisor and
+passes it the lock; the others wait for the address. The server listens on 127.0.0.1 only, keeps its
+port over restarts while that is free, outlives the process that started it, is started again when
+it crashes, and ends when nobody has been connected for some minutes.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ _STOP_S = 15.0
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The running server's address, and its processes with their starts, so that a reused pid is not taken for one of them."""
+    """The running server's address, and its processes with their starts, so that a reused pid is
+    not taken for one of them.
+    """
 
     port: int
     supervisor_pid: int
@@ -53,7 +57,9 @@ class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def resolve_connect_string(text: str) -> str:
-    """The address of `embedded:<directory>`, whose server is started if it does not run; any other text as it is."""
+    """The address of `embedded:<directory>`, whose server is started if it does not run; any other
+    text as it is.
+    """
     directory = embedded_directory(text)
     return text if directory is None else ensure_running(directory)
 
@@ -64,12 +70,17 @@ def embedded_directory(text: str) -> Path | None:
         return None
     directory = text.removeprefix(EMBEDDED_PREFIX).strip()
     if not directory:
-        raise InvalidStoreSettingError(f"{text!r} names no directory; use embedded:<directory>, like embedded:.zookeeper")
+        raise InvalidStoreSettingError(
+            f"{text!r} names no directory; use embedded:<directory>, like embedded:.zookeeper"
+        )
     return Path(directory).expanduser().absolute()
 
 
-def ensure_running(directory: Path, *, timeout_s: float = 30.0, idle_s: float = DEFAULT_IDLE_S) -> str:
-    """The address of the directory's server, `127.0.0.1:<port>`; starts one if none runs. Blocks for at most `timeout_s`.
+def ensure_running(
+    directory: Path, *, timeout_s: float = 30.0, idle_s: float = DEFAULT_IDLE_S
+) -> str:
+    """The address of the directory's server, `127.0.0.1:<port>`; starts one if none runs. Blocks
+    for at most `timeout_s`.
 
     `idle_s`: the server ends after that long without a connection (for the one who starts it).
     Raises `EmbeddedZookeeperError` when Java or PySpark is missing, or the server does not come up.
@@ -77,10 +88,13 @@ def ensure_running(directory: Path, *, timeout_s: float = 30.0, idle_s: float = 
     directory = directory.expanduser().absolute()
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / _USED).touch()  # counts as use, so that the server does not end before the caller has connected
+        (
+            directory / _USED
+        ).touch()  # counts as use, so that the server does not end before the caller has connected
     except OSError as exc:
         raise EmbeddedZookeeperError(
-            f"the embedded ZooKeeper's directory {directory} cannot be written: {exc.strerror}; use another one"
+            f"the embedded ZooKeeper's directory {directory} cannot be written: {exc.strerror}; "
+            "use another one"
         ) from exc
     deadline = time.monotonic() + timeout_s
     started = False
@@ -166,7 +180,9 @@ def seconds_since_use(directory: Path, now_s: float) -> float:
 
 @contextlib.contextmanager
 def _try_lock(directory: Path) -> Iterator[int | None]:
-    """The locked file's descriptor, or None when somebody holds it. Closing it gives the lock up, unless a child has it."""
+    """The locked file's descriptor, or None when somebody holds it. Closing it gives the lock up,
+    unless a child has it.
+    """
     descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
@@ -180,10 +196,15 @@ def _try_lock(directory: Path) -> Iterator[int | None]:
 
 
 def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
-    """Start the supervisor with a copy of the lock. The process that is waited for here only forks it off."""
+    """Start the supervisor with a copy of the lock. The process that is waited for here only forks
+    it off.
+    """
     java, jars = find_java(), find_jars()
-    here = Path(__file__).parent.parent
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH")]))}
+    here = Path(__file__).parents[2]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH")])),
+    }
     with (directory / "supervisor.log").open("ab") as log:
         subprocess.run(
             [
@@ -213,13 +234,16 @@ def find_java() -> str:
     java = candidate or shutil.which("java")
     if java is None:
         raise EmbeddedZookeeperError(
-            "the embedded ZooKeeper needs Java and found none; install Java 17 or newer, or set JAVA_HOME"
+            "the embedded ZooKeeper needs Java and found none; install Java 17 or newer, or set "
+            "JAVA_HOME"
         )
     return java
 
 
 def find_jars() -> Path:
-    """The folder of PySpark's jars, else of SPARK_HOME's. PySpark is looked for, never imported: this package stands below it."""
+    """The folder of PySpark's jars, else of SPARK_HOME's. PySpark is looked for, never imported:
+    this package stands below it.
+    """
     spec = importlib.util.find_spec("pyspark")
     homes = [Path(spec.origin).parent] if spec is not None and spec.origin is not None else []
     homes += [Path(home) for home in [os.environ.get("SPARK_HOME")] if home]
@@ -234,7 +258,8 @@ def find_jars() -> Path:
 
 def _failed(directory: Path, what: str) -> EmbeddedZookeeperError:
     return EmbeddedZookeeperError(
-        f"the embedded ZooKeeper of {directory} {what}; {directory / LOG_NAME} and supervisor.log beside it say why"
+        f"the embedded ZooKeeper of {directory} {what}; {directory / LOG_NAME} and supervisor.log "
+        "beside it say why"
     )
 
 

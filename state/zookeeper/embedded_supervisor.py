@@ -1,7 +1,9 @@
-"""Runs the embedded ZooKeeper server: `python -m state.zookeeper.embedded_supervisor`, started by `embedded`.
+"""Runs the embedded ZooKeeper server: `python -m state.zookeeper.embedded_supervisor`, started by
+`embedded`.
 
-A process of its own, so that the server outlives whoever needed it first and ends some time after the last. It starts
-the server again when that crashes, on the same port, so that connected clients find it and keep their sessions.
+A process of its own, so that the server outlives whoever needed it first and ends some time after
+the last. It starts the server again when that crashes, on the same port, so that connected clients
+find it and keep their sessions.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ class _Stopped(Exception):  # noqa: N818  # not an error: a signal asked for the
 
 
 class Supervisor:
-    """One server of one directory. `lock` is the inherited descriptor of the directory's lock, which the server gets too."""
+    """One server of one directory. `lock` is the inherited descriptor of the directory's lock,
+    which the server gets too.
+    """
 
     def __init__(self, directory: Path, lock: int, java: str, jars: Path, idle_s: float) -> None:
         self._directory = directory
@@ -105,7 +109,9 @@ class Supervisor:
         self._idle_s = idle_s
 
     def run(self) -> None:
-        """Until nobody has been connected for `idle_s`, a signal asks for the end, or the server does not come up."""
+        """Until nobody has been connected for `idle_s`, a signal asks for the end, or the server
+        does not come up.
+        """
         before = read_running(self._directory)
         write_running(self._directory, None)
         (self._directory / "log4j2.properties").write_text(_LOG_CONFIG)
@@ -172,7 +178,9 @@ class Supervisor:
         return _Ending.CRASHED
 
     def _directory_is_ours(self) -> bool:
-        """False once the directory was removed: a server on files that nobody can reach any more is of no use."""
+        """False once the directory was removed: a server on files that nobody can reach any more is
+        of no use.
+        """
         try:
             return os.path.samestat(os.fstat(self._lock), (self._directory / LOCK_NAME).stat())
         except OSError:
@@ -181,14 +189,18 @@ class Supervisor:
 
 def connections(port: int) -> int:
     """How many clients are connected, the one that asks not counted."""
-    return max(0, sum(1 for line in four_letter_word(port, b"cons").splitlines() if line.strip()) - 1)
+    return max(
+        0, sum(1 for line in four_letter_word(port, b"cons").splitlines() if line.strip()) - 1
+    )
 
 
 def free_port(wanted: int) -> int:
     """`wanted` if nobody listens there, else another port of 127.0.0.1 that is free now."""
     for port in (wanted, 0):
         with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that linger do not take it
+            probe.setsockopt(
+                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+            )  # connections that linger do not take it
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
@@ -213,7 +225,9 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 
 
 def _die_with_parent() -> None:
-    """On Linux: a server whose supervisor was killed ends too. Elsewhere it stays, holds the lock, and serves on."""
+    """On Linux: a server whose supervisor was killed ends too. Elsewhere it stays, holds the lock,
+    and serves on.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -225,7 +239,9 @@ def _on_signal(_number: int, _frame: FrameType | None) -> None:
 def main(arguments: list[str]) -> None:
     directory, lock, java, jars, idle_s = arguments
     if os.fork():
-        os._exit(0)  # so that the one who started this has no child to wait for, and may end at any time
+        os._exit(
+            0
+        )  # so that the one who started this has no child to wait for, and may end at any time
     signal.signal(signal.SIGTERM, _on_signal)
     supervisor = Supervisor(Path(directory), int(lock), java, Path(jars), float(idle_s))
     try:

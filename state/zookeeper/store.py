@@ -20,9 +20,10 @@ DEFAULT_ROOT = "kinesis-spout"
 class ZookeeperStateStore(ZnodeStateStore):
     """The `StateStore` of one application and stream in ZooKeeper.
 
-    `address`: `host:port,host:port/chroot`, or `embedded:<directory>` for the server of that directory. Connects with
-    the first call. It can be pickled, opened or not: the copy is unopened and owns nothing. A call blocks for at most
-    `operation_timeout_s`, the first one for `connect_timeout_s` besides. All times in seconds.
+    `address`: `host:port,host:port/chroot`, or `embedded:<directory>` for the server of that
+    directory. Connects with the first call. It can be pickled, opened or not: the copy is unopened
+    and owns nothing. A call blocks for at most `operation_timeout_s`, the first one for
+    `connect_timeout_s` besides. All times in seconds.
     """
 
     def __init__(

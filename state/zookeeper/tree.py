@@ -1,8 +1,9 @@
 """A tree of znodes in ZooKeeper, over kazoo: the only place where its errors are translated.
 
-kazoo retries a lost connection without end and answers a lost multi with an error that says nothing about whether it
-was done. Here every call has a time limit, and the retry of a transaction says that an earlier attempt may have landed
-(`TransactionRefusedError.uncertain`), so that the rules above this file can look.
+kazoo retries a lost connection without end and answers a lost multi with an error that says nothing
+about whether it was done. Here every call has a time limit, and the retry of a transaction says
+that an earlier attempt may have landed (`TransactionRefusedError.uncertain`), so that the rules
+above this file can look.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
 from state.errors import StateError, StoreUnavailableError
-from state.znodes.tree import Check, Create, Delete, Operation, Refusal, Set, TransactionRefusedError, Znode
+from state.znodes.tree import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Refusal,
+    Set,
+    TransactionRefusedError,
+    Znode,
+)
 from state.zookeeper.connect_string import EMBEDDED_PREFIX, ConnectString
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.multi_read import MAX_PATHS, NO_NODE, MultiRead
@@ -32,7 +42,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
-_kazoo_log.setLevel(logging.ERROR)  # a line per attempt to connect; what a user has to know is logged here, once
+_kazoo_log.setLevel(
+    logging.ERROR
+)  # a line per attempt to connect; what a user has to know is logged here, once
 
 _TRANSIENT = (
     kazoo_errors.ConnectionLoss,
@@ -61,9 +73,18 @@ class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
 
 
 class ZookeeperTree:
-    """A `ZnodeTree` over one kazoo client, which is connected by the first call, and anew in a forked process."""
+    """A `ZnodeTree` over one kazoo client, which is connected by the first call, and anew in a
+    forked process.
+    """
 
-    def __init__(self, address: str, *, session_timeout_s: float, operation_timeout_s: float, connect_timeout_s: float) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        session_timeout_s: float,
+        operation_timeout_s: float,
+        connect_timeout_s: float,
+    ) -> None:
         self._address = address
         self._session_timeout_s = session_timeout_s
         self._operation_timeout_s = operation_timeout_s
@@ -73,12 +94,17 @@ class ZookeeperTree:
         self._client: Any = None
         self._connected = threading.Event()
         self._watches: list[NodeWatch] = []
-        self._inherited: list[Any] = []  # clients of the process that this one was forked from: theirs to close
+        self._inherited: list[
+            Any
+        ] = []  # clients of the process that this one was forked from: theirs to close
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
         def issue(client: Any) -> list[Any]:
             parts = range(0, len(paths), MAX_PATHS)
-            return [client.sync_async("/"), *(client.multi_read_async(paths[start : start + MAX_PATHS]) for start in parts)]
+            return [
+                client.sync_async("/"),
+                *(client.multi_read_async(paths[start : start + MAX_PATHS]) for start in parts),
+            ]
 
         answers = [answer for part in self._call(issue)[1:] for answer in part] if paths else []
         return [self._node(answer, path) for answer, path in zip(answers, paths, strict=True)]
@@ -88,7 +114,10 @@ class ZookeeperTree:
             return [client.sync_async("/"), *(client.get_children_async(path) for path in paths)]
 
         return (
-            [None if isinstance(answer, kazoo_errors.NoNodeError) else list(answer) for answer in self._call(issue)[1:]]
+            [
+                None if isinstance(answer, kazoo_errors.NoNodeError) else list(answer)
+                for answer in self._call(issue)[1:]
+            ]
             if paths
             else []
         )
@@ -110,8 +139,13 @@ class ZookeeperTree:
                 refusal = _REFUSALS.get(type(result))
                 if refusal is None:
                     raise self._translated(result, operations[index].path) from result
-                raise TransactionRefusedError(index, refusal, operations[index].path, uncertain=attempts > 1)
-        return [_version(operation, result) for operation, result in zip(operations, results, strict=True)]
+                raise TransactionRefusedError(
+                    index, refusal, operations[index].path, uncertain=attempts > 1
+                )
+        return [
+            _version(operation, result)
+            for operation, result in zip(operations, results, strict=True)
+        ]
 
     def ensure(self, path: str) -> None:
         if self.read([path])[0] is not None:
@@ -161,7 +195,8 @@ class ZookeeperTree:
                 _stop(client)
 
     def _call(self, issue: Callable[[Any], list[Any]]) -> list[Any]:
-        """The answers of the requests that `issue` sends, sent again as a whole after a lost connection.
+        """The answers of the requests that `issue` sends, sent again as a whole after a lost
+        connection.
 
         `NoNodeError` is an answer, every other error of ZooKeeper is raised.
         """
@@ -183,7 +218,9 @@ class ZookeeperTree:
             client = self._open()
             if self._connected.is_set():
                 return client
-            if self._revive(client) and not self._connected.wait(max(0.0, deadline - time.monotonic())):
+            if self._revive(client) and not self._connected.wait(
+                max(0.0, deadline - time.monotonic())
+            ):
                 raise self._unavailable(self._operation_timeout_s)
 
     def _open(self) -> Any:
@@ -201,17 +238,25 @@ class ZookeeperTree:
         servers = ConnectString.parse(resolve_connect_string(self._address))
         if not servers.is_known():
             raise StoreUnavailableError(
-                f"no host of the ZooKeeper address {self._address!r} is known by that name; check the names"
+                f"no host of the ZooKeeper address {self._address!r} is known by that name; check "
+                "the names"
             )
         client = _Client(
             hosts=servers.hosts(),
             timeout=self._session_timeout_s,
-            connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=2.0, sleep_func=time.sleep),  # noqa: TID251  # kazoo insists that it be its handler's own
+            connection_retry=KazooRetry(
+                max_tries=-1,
+                delay=0.1,
+                backoff=2,
+                max_delay=2.0,
+                sleep_func=time.sleep,  # noqa: TID251  # kazoo insists that it be its handler's own
+            ),
             logger=_kazoo_log,
         )
         self._connected = client.start_async()
         if not self._connected.wait(self._connect_timeout_s):
-            # kazoo's stop waits for the connection attempt, which may take longer than a user should
+            # kazoo's stop waits for the connection attempt, which may take longer than a user
+            # should
             threading.Thread(target=_stop, args=(client,), daemon=True).start()
             raise self._unavailable(self._connect_timeout_s)
         client.add_listener(functools.partial(self._on_state, client))
@@ -220,13 +265,17 @@ class ZookeeperTree:
 
     def _on_state(self, client: Any, state: str) -> None:
         if state == KazooState.SUSPENDED:
-            _log.warning("the connection to ZooKeeper at %s was lost; connecting again", self._address)
+            _log.warning(
+                "the connection to ZooKeeper at %s was lost; connecting again", self._address
+            )
         elif state == KazooState.CONNECTED:
             for watch in tuple(self._watches):
                 watch.set_and_tell(client)
 
     def _revive(self, client: Any) -> bool:
-        """False when the client had given up and was dropped. One that lost its connection reconnects by itself."""
+        """False when the client had given up and was dropped. One that lost its connection
+        reconnects by itself.
+        """
         if client.client_state in {KeeperState.CLOSED, KeeperState.AUTH_FAILED}:
             with self._connecting:
                 if self._client is client:
@@ -234,7 +283,9 @@ class ZookeeperTree:
                     _stop(client)
             return False
         if self._address.startswith(EMBEDDED_PREFIX):
-            client.set_hosts(resolve_connect_string(self._address))  # starts the server, if it is gone
+            client.set_hosts(
+                resolve_connect_string(self._address)
+            )  # starts the server, if it is gone
         return True
 
     def _unavailable(self, waited_s: float) -> StoreUnavailableError:
@@ -250,9 +301,13 @@ class ZookeeperTree:
 
     def _translated(self, exc: Exception, where: str) -> StateError:
         if isinstance(exc, kazoo_errors.NoAuthError | kazoo_errors.AuthFailedError):
-            return StateError(f"ZooKeeper at {self._address} allows no access to {where}; check the access control lists there")
+            return StateError(
+                f"ZooKeeper at {self._address} allows no access to {where}; check the access "
+                "control lists there"
+            )
         return StoreUnavailableError(
-            f"ZooKeeper at {self._address} refused a request for {where}: {type(exc).__name__} {exc}; see its log"
+            f"ZooKeeper at {self._address} refused a request for {where}: {type(exc).__name__} "
+            f"{exc}; see its log"
         )
 
 
@@ -282,7 +337,9 @@ def _answer(pending: Any, deadline: float) -> Any:
 
 
 def _stop(client: Any) -> None:
-    """Close the session and the connection. kazoo raises when its threads end too slowly: they are daemons, so let them."""
+    """Close the session and the connection. kazoo raises when its threads end too slowly: they are
+    daemons, so let them.
+    """
     try:
         client.stop()
         client.close()

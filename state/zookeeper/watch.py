@@ -1,7 +1,9 @@
-"""A watch of one znode that lasts. ZooKeeper's own fire once, and kazoo drops them with each lost connection.
+"""A watch of one znode that lasts. ZooKeeper's own fire once, and kazoo drops them with each lost
+connection.
 
-It is set again before anybody is told of a change, so that who then reads misses no later one. An attempt that fails
-needs no other: it fails with the connection, and the next connection sets all watches of its client.
+It is set again before anybody is told of a change, so that who then reads misses no later one. An
+attempt that fails needs no other: it fails with the connection, and the next connection sets all
+watches of its client.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ class NodeWatch:
             self.set_and_tell(self._client)
 
     def _tell(self, client: Any, answer: Any) -> None:
-        """Not here: kazoo's thread for answers would be held up, which a call of the store waits for."""
+        """Not here: kazoo's thread for answers would be held up, which a call of the store waits
+        for.
+        """
         if answer.successful():
             client.handler.dispatch_callback(Callback("watch", self._callback, ()))

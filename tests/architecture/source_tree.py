@@ -1,6 +1,8 @@
-"""The project's Python files as syntax trees, and who imports whom: what the rules of the architecture are checked on.
+"""The project's Python files as syntax trees, and who imports whom: what the rules of the
+architecture are checked on.
 
-Nothing is imported or run: a rule also works on a made-up tree, where each test first shows that it can fail.
+Nothing is imported or run: a rule also works on a made-up tree, where each test first shows that it
+can fail.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ OTHER_CODE = ("tests", "scripts", "benchmarks", "localstack")
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One imported name: `target` is a module's full name, `lazy` when no import of the file itself runs it."""
+    """One imported name: `target` is a module's full name, `lazy` when no import of the file itself
+    runs it.
+    """
 
     target: str
     line: int
@@ -55,7 +59,9 @@ class Source:
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
-        """All imports, wherever they stand; `from a import b` counts as `a.b`, which may be a module or a name in `a`."""
+        """All imports, wherever they stand; `from a import b` counts as `a.b`, which may be a
+        module or a name in `a`.
+        """
         return tuple(self._imports_in(self.tree, lazy=False))
 
     def _imports_in(self, node: ast.AST, *, lazy: bool) -> Iterator[Import]:
@@ -64,17 +70,25 @@ class Source:
                 yield from (Import(alias.name, child.lineno, lazy) for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
                 base = self._base_of(child)
-                yield from (Import(f"{base}.{alias.name}", child.lineno, lazy) for alias in child.names)
+                yield from (
+                    Import(f"{base}.{alias.name}", child.lineno, lazy) for alias in child.names
+                )
             elif isinstance(child, ast.Call) and _is_import_call(child):
                 yield Import(str(ast.literal_eval(child.args[0])), child.lineno, lazy)
-            within = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or _only_for_types(child)
+            within = (
+                lazy
+                or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+                or _only_for_types(child)
+            )
             yield from self._imports_in(child, lazy=within)
 
     def _base_of(self, node: ast.ImportFrom) -> str:
         if node.level == 0:
             return node.module or ""
         package = self.path.parent.relative_to(self.root).parts
-        return ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
+        return ".".join(
+            [*package[: len(package) - node.level + 1], *([node.module] if node.module else [])]
+        )
 
 
 def sources(root: Path, *folders: str) -> list[Source]:
@@ -88,10 +102,16 @@ def sources(root: Path, *folders: str) -> list[Source]:
 
 
 def module_graph(files: list[Source]) -> dict[str, set[str]]:
-    """Which of these modules each of them imports; importing a name out of a package counts as importing the package."""
+    """Which of these modules each of them imports; importing a name out of a package counts as
+    importing the package.
+    """
     modules = {file.module for file in files}
     return {
-        file.module: {known for one in file.imports if (known := _known(one.target, modules)) and known != file.module}
+        file.module: {
+            known
+            for one in file.imports
+            if (known := _known(one.target, modules)) and known != file.module
+        }
         for file in files
     }
 
@@ -125,9 +145,16 @@ def _known(target: str, modules: set[str]) -> str | None:
 
 def _is_import_call(node: ast.Call) -> bool:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    literal = bool(node.args) and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
+    literal = (
+        bool(node.args)
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+    )
     return name in {"import_module", "__import__"} and literal
 
 
 def _only_for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+    return isinstance(node, ast.If) and ast.unparse(node.test) in {
+        "TYPE_CHECKING",
+        "typing.TYPE_CHECKING",
+    }

@@ -5,7 +5,15 @@ from __future__ import annotations
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
-from tests.architecture.source_tree import OTHER_CODE, PACKAGES, ROOT, module_graph, reachable, sources, write_tree
+from tests.architecture.source_tree import (
+    OTHER_CODE,
+    PACKAGES,
+    ROOT,
+    module_graph,
+    reachable,
+    sources,
+    write_tree,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +24,8 @@ MAY_IMPORT = {
     "kinesis_spout": {"kinesis_spout", "state", "scheme"},
     "spark_job": {"spark_job", "kinesis_spout", "state", "scheme"},
 }
-# The files that may import a vendor at their top, and those that may only inside a function or for types.
+# The files that may import a vendor at their top, and those that may only inside a function or for
+# types.
 VENDORS = {
     "kazoo": (("state/zookeeper/*",), ()),
     "boto3": (("kinesis_spout/service/connection.py", "kinesis_spout/testing*"), ()),
@@ -26,20 +35,29 @@ VENDORS = {
 
 
 def upward_imports(root: Path) -> list[str]:
-    """Imports from a layer that the file's own layer must not know, tests and tools included among the forbidden."""
+    """Imports from a layer that the file's own layer must not know, tests and tools included among
+    the forbidden.
+    """
     ours = {*PACKAGES, *OTHER_CODE}
     return [
         f"{file.name}:{one.line} imports {one.target}"
         for file in sources(root, *PACKAGES)
         for one in file.imports
-        if (layer := one.target.split(".")[0]) in ours and layer not in MAY_IMPORT[file.module.split(".")[0]]
+        if (layer := one.target.split(".")[0]) in ours
+        and layer not in MAY_IMPORT[file.module.split(".")[0]]
     ]
 
 
 def circles(root: Path) -> list[str]:
-    """Modules that import themselves through others; imports in functions and for types count too."""
+    """Modules that import themselves through others; imports in functions and for types
+    count too.
+    """
     graph = module_graph(sources(root, *PACKAGES))
-    return [module for module in graph if any(module in reachable(imported, graph) for imported in graph[module])]
+    return [
+        module
+        for module in graph
+        if any(module in reachable(imported, graph) for imported in graph[module])
+    ]
 
 
 def vendors_at_the_wrong_door(root: Path) -> list[str]:
@@ -49,7 +67,9 @@ def vendors_at_the_wrong_door(root: Path) -> list[str]:
         for file in sources(root, *PACKAGES)
         for one in file.imports
         if (doors := VENDORS.get(one.target.split(".")[0])) is not None
-        and not any(fnmatch(file.name, pattern) for pattern in (*doors[0], *(doors[1] if one.lazy else ())))
+        and not any(
+            fnmatch(file.name, pattern) for pattern in (*doors[0], *(doors[1] if one.lazy else ()))
+        )
     ]
 
 
@@ -64,7 +84,9 @@ def eager_column_imports(root: Path) -> list[str]:
 
 
 def test_imports_go_downwards_only(tmp_path: Path) -> None:
-    """The leaves, scheme and state, know nobody; kinesis_spout knows these two; spark_job knows all; nobody knows the tests."""
+    """The leaves, scheme and state, know nobody; kinesis_spout knows these two; spark_job knows
+    all; nobody knows the tests.
+    """
     bad = write_tree(
         tmp_path,
         {
@@ -101,7 +123,9 @@ def test_no_module_imports_itself_through_others(tmp_path: Path) -> None:
 
 
 def test_each_vendor_is_imported_behind_its_one_door_only(tmp_path: Path) -> None:
-    """Kazoo in the ZooKeeper files, boto3 in the Kinesis connection, pyspark in spark_job (in scheme, where columns are made)."""
+    """Kazoo in the ZooKeeper files, boto3 in the Kinesis connection, pyspark in spark_job (in
+    scheme, where columns are made).
+    """
     bad = write_tree(
         tmp_path,
         {

@@ -1,11 +1,21 @@
-"""What decides is pure: no I/O, clock, threads, logging or global randomness, in the module itself or in what it imports."""
+"""What decides is pure: no I/O, clock, threads, logging or global randomness, in the module itself
+or in what it imports.
+"""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING
 
-from tests.architecture.source_tree import PACKAGES, ROOT, Source, module_graph, reachable, sources, write_tree
+from tests.architecture.source_tree import (
+    PACKAGES,
+    ROOT,
+    Source,
+    module_graph,
+    reachable,
+    sources,
+    write_tree,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,26 +55,37 @@ IMPURE_MODULES = frozenset({
 # fmt: on
 IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
 CLOCK_READS = frozenset({"now", "utcnow", "today"})
-# The class is passed in and seeded by whoever owns the randomness; the module's functions share one hidden state.
+# The class is passed in and seeded by whoever owns the randomness; the module's functions share one
+# hidden state.
 RANDOM_ALLOWED = frozenset({"Random"})
 
 
 def impurities(root: Path, names: tuple[str, ...]) -> list[str]:
-    """What the named modules, and all modules of ours that they import when they run, do besides deciding."""
+    """What the named modules, and all modules of ours that they import when they run, do besides
+    deciding.
+    """
     by_module = {file.module: file for file in sources(root, *PACKAGES)}
     graph = module_graph(list(by_module.values()))
     starts = [Source(root, root / name).module for name in names]
     reached = sorted({module for start in starts for module in reachable(start, graph)})
     missing = [f"{name} is missing" for name in names if not (root / name).exists()]
-    return missing + [fault for module in reached if module in by_module for fault in _faults(by_module[module])]
+    return missing + [
+        fault for module in reached if module in by_module for fault in _faults(by_module[module])
+    ]
 
 
 def _faults(file: Source) -> Iterator[str]:
-    has_random = any(one.target == "random" for one in file.imports)  # else the name is an argument's: the injected one
+    has_random = any(
+        one.target == "random" for one in file.imports
+    )  # else the name is an argument's: the injected one
     for one in file.imports:
         top, _, rest = one.target.partition(".")
         opens_urls = one.target.startswith("urllib.request")  # urllib.parse only takes texts apart
-        if top in IMPURE_MODULES or opens_urls or (top == "random" and rest and rest not in RANDOM_ALLOWED):
+        if (
+            top in IMPURE_MODULES
+            or opens_urls
+            or (top == "random" and rest and rest not in RANDOM_ALLOWED)
+        ):
             yield f"{file.name}:{one.line} imports {one.target}"
     for node in ast.walk(file.tree):
         if isinstance(node, ast.Call):
@@ -77,7 +98,9 @@ def _faults(file: Source) -> Iterator[str]:
 
 
 def test_what_decides_does_nothing_else(tmp_path: Path) -> None:
-    """The tracker and its neighbours, the assigner, the pacing and the planner take time and randomness as arguments."""
+    """The tracker and its neighbours, the assigner, the pacing and the planner take time and
+    randomness as arguments.
+    """
     bad = write_tree(
         tmp_path,
         {

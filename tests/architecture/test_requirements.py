@@ -12,11 +12,16 @@ from packaging.version import Version
 from tests.architecture.source_tree import ROOT
 
 LOCKS = ("build.txt", "localstack.txt", "lock.txt", "lock-tool.txt", "lowest.txt")
-ENTRY = re.compile(r"^([a-z0-9][a-z0-9._-]*)==(\S+)((?:.*\\\n)(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
+ENTRY = re.compile(
+    r"^([a-z0-9][a-z0-9._-]*)==(\S+)((?:.*\\\n)(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
+    re.MULTILINE,
+)
 
 
 def locked(text: str) -> dict[str, list[Version]]:
-    """Package names and locked versions (several where Python versions differ); an entry without hashes is not found."""
+    """Package names and locked versions (several where Python versions differ); an entry without
+    hashes is not found.
+    """
     found: dict[str, list[Version]] = {}
     for name, version, _ in ENTRY.findall(text):
         found.setdefault(name, []).append(Version(version))
@@ -25,7 +30,11 @@ def locked(text: str) -> dict[str, list[Version]]:
 
 def requirements_without_a_hash(text: str) -> list[str]:
     """Lines of a lock that would be installed, and are no entry with hashes."""
-    lines = [line for line in ENTRY.sub("", text).splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    lines = [
+        line
+        for line in ENTRY.sub("", text).splitlines()
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
     return [line.strip() for line in lines]
 
 
@@ -48,7 +57,9 @@ def test_every_locked_package_has_its_hashes(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_no_lock_names_a_host(name: str) -> None:
-    """Where packages come from is the machine's business: a mirror works as well as the public index."""
+    """Where packages come from is the machine's business: a mirror works as well as the public
+    index.
+    """
     names_a_host = re.compile(r"://|--(?:extra-)?index-url|--find-links|--trusted-host")
     assert names_a_host.search("--index-url x")
     assert not names_a_host.search((ROOT / "requirements" / name).read_text())
@@ -60,7 +71,9 @@ def outside(requirement: Requirement, versions: list[Version]) -> bool:
 
 
 def above_the_bound(requirement: Requirement, versions: list[Version]) -> bool:
-    """Whether the oldest locked version is not of the release that `>=` names: 6.0.1 is of 6, and is not of 6.0.0."""
+    """Whether the oldest locked version is not of the release that `>=` names: 6.0.1 is of 6, and
+    is not of 6.0.0.
+    """
     bound = next(Version(part.version) for part in requirement.specifier if part.operator == ">=")
     return not versions or min(versions).release[: len(bound.release)] != bound.release
 
@@ -70,7 +83,10 @@ def test_the_lock_is_within_what_is_asked_for(requirement: Requirement) -> None:
     """A dependency added to pyproject.toml without `make lock` shows here."""
     assert outside(Requirement("a>=2"), [Version("1.9")])
     assert outside(Requirement("a>=2"), [])
-    assert not outside(requirement, locked((ROOT / "requirements" / "lock.txt").read_text()).get(requirement.name, []))
+    assert not outside(
+        requirement,
+        locked((ROOT / "requirements" / "lock.txt").read_text()).get(requirement.name, []),
+    )
 
 
 @pytest.mark.parametrize("requirement", direct(), ids=lambda requirement: requirement.name)
@@ -78,4 +94,7 @@ def test_the_oldest_packages_are_the_lower_bounds(requirement: Requirement) -> N
     """What `make test-lowest` passes with is what pyproject.toml promises."""
     assert above_the_bound(Requirement("a>=2"), [Version("3.0")])
     assert above_the_bound(Requirement("a>=2"), [])
-    assert not above_the_bound(requirement, locked((ROOT / "requirements" / "lowest.txt").read_text()).get(requirement.name, []))
+    assert not above_the_bound(
+        requirement,
+        locked((ROOT / "requirements" / "lowest.txt").read_text()).get(requirement.name, []),
+    )

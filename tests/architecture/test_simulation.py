@@ -6,7 +6,15 @@ import ast
 import sys
 from typing import TYPE_CHECKING
 
-from tests.architecture.source_tree import PACKAGES, ROOT, Source, module_graph, reachable, sources, write_tree
+from tests.architecture.source_tree import (
+    PACKAGES,
+    ROOT,
+    Source,
+    module_graph,
+    reachable,
+    sources,
+    write_tree,
+)
 from tests.simulation.history import play
 
 if TYPE_CHECKING:
@@ -59,7 +67,9 @@ def called_in(seeds: range) -> set[tuple[str, str]]:
 
 
 def own_rules(files: list[Source]) -> list[str]:
-    """Functions of the simulation that have a name of the product's planning, reading or settling."""
+    """Functions of the simulation that have a name of the product's planning, reading
+    or settling.
+    """
     names = {name for functions in DRIVEN.values() for name in functions} - {
         "read",
         "ask",
@@ -80,12 +90,19 @@ def own_rules(files: list[Source]) -> list[str]:
 def test_the_simulation_runs_the_products_own_planner_reader_and_settling() -> None:
     """Not a copy, and not a part: each of these functions is called where it stands."""
     seen = called_in(SEEDS)
-    missing = [f"{module}.{name}" for module, names in DRIVEN.items() for name in names if (module, name) not in seen]
+    missing = [
+        f"{module}.{name}"
+        for module, names in DRIVEN.items()
+        for name in names
+        if (module, name) not in seen
+    ]
     assert missing == []
 
 
 def test_the_simulation_imports_the_products_modules(tmp_path: Path) -> None:
-    """What it drives is reachable by its imports; what talks to a network is reached by none of its own."""
+    """What it drives is reachable by its imports; what talks to a network is reached by none of its
+    own.
+    """
     files = sources(ROOT, *PACKAGES, "tests")
     simulated = [file for file in files if file.name.startswith("tests/simulation/")]
     found = reachable("tests.simulation.history", module_graph(files))
@@ -95,6 +112,13 @@ def test_the_simulation_imports_the_products_modules(tmp_path: Path) -> None:
 
 
 def test_the_simulation_has_no_planner_reader_or_settling_of_its_own(tmp_path: Path) -> None:
-    bad = write_tree(tmp_path, {"tests/simulation/a.py": "def settle_shard(): ...\ndef other(): ...\n"})
+    bad = write_tree(
+        tmp_path, {"tests/simulation/a.py": "def settle_shard(): ...\ndef other(): ...\n"}
+    )
     assert own_rules(sources(bad, "tests")) == ["tests/simulation/a.py has settle_shard"]
-    assert own_rules([file for file in sources(ROOT, "tests") if file.name.startswith("tests/simulation/")]) == []
+    assert (
+        own_rules(
+            [file for file in sources(ROOT, "tests") if file.name.startswith("tests/simulation/")]
+        )
+        == []
+    )

@@ -1,7 +1,8 @@
-"""Registered consumers and the limits of the account: held against FakeKinesis and against the emulator inside LocalStack alike.
+"""Registered consumers and the limits of the account: held against FakeKinesis and against the
+emulator inside LocalStack alike.
 
-What is pushed to a subscription is not: the emulator's event stream lacks the initial response that boto3 waits for. Nor are
-pages of consumers: the emulator cuts them and gives no token.
+What is pushed to a subscription is not: the emulator's event stream lacks the initial response that
+boto3 waits for. Nor are pages of consumers: the emulator cuts them and gives no token.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ TICK_S = 0.02
 
 
 def arn_of(service: Service) -> str:
-    arn: str = service.client.describe_stream_summary(StreamName=service.name)["StreamDescriptionSummary"]["StreamARN"]
+    arn: str = service.client.describe_stream_summary(StreamName=service.name)[
+        "StreamDescriptionSummary"
+    ]["StreamARN"]
     return arn
 
 
 def register(service: Service, name: str) -> dict[str, Any]:
     """Register a consumer, and wait until it is ACTIVE."""
-    consumer: dict[str, Any] = service.client.register_stream_consumer(StreamARN=arn_of(service), ConsumerName=name)["Consumer"]
+    consumer: dict[str, Any] = service.client.register_stream_consumer(
+        StreamARN=arn_of(service), ConsumerName=name
+    )["Consumer"]
     deadline = time.monotonic() + LIMIT_S
     while described(service, ConsumerARN=consumer["ConsumerARN"])["ConsumerStatus"] != "ACTIVE":
         assert time.monotonic() < deadline, f"consumer {name} does not become ACTIVE"
@@ -36,12 +41,16 @@ def register(service: Service, name: str) -> dict[str, Any]:
 
 
 def described(service: Service, **named: str) -> dict[str, Any]:
-    description: dict[str, Any] = service.client.describe_stream_consumer(**named)["ConsumerDescription"]
+    description: dict[str, Any] = service.client.describe_stream_consumer(**named)[
+        "ConsumerDescription"
+    ]
     return description
 
 
 class TestConsumers:
-    def test_a_registered_consumer_is_described_by_its_arn_and_by_its_name(self, one_shard: Service) -> None:
+    def test_a_registered_consumer_is_described_by_its_arn_and_by_its_name(
+        self, one_shard: Service
+    ) -> None:
         """Both ways tell the same; the answer to the registration says CREATING."""
         consumer = register(one_shard, "reader")
         assert consumer["ConsumerStatus"] == "CREATING"
@@ -56,14 +65,18 @@ class TestConsumers:
             register(one_shard, name)
         listed = one_shard.client.list_stream_consumers(StreamARN=arn_of(one_shard))["Consumers"]
         assert [consumer["ConsumerName"] for consumer in listed] == ["a", "b"]
-        summary = one_shard.client.describe_stream_summary(StreamName=one_shard.name)["StreamDescriptionSummary"]
+        summary = one_shard.client.describe_stream_summary(StreamName=one_shard.name)[
+            "StreamDescriptionSummary"
+        ]
         assert summary["ConsumerCount"] == 2
 
     def test_a_name_in_use_is_refused(self, one_shard: Service) -> None:
         """ResourceInUseException, as for streams."""
         register(one_shard, "reader")
         with pytest.raises(ClientError) as error:
-            one_shard.client.register_stream_consumer(StreamARN=arn_of(one_shard), ConsumerName="reader")
+            one_shard.client.register_stream_consumer(
+                StreamARN=arn_of(one_shard), ConsumerName="reader"
+            )
         assert refusal(error) == "ResourceInUseException"
 
     def test_a_deregistered_consumer_is_on_its_way_out(self, one_shard: Service) -> None:
@@ -88,7 +101,9 @@ class TestConsumers:
 
 
 def test_the_open_shards_of_the_account_are_counted(one_shard: Service) -> None:
-    """A split adds one to them; the account is shared with other tests, so only the difference is known."""
+    """A split adds one to them; the account is shared with other tests, so only the difference is
+    known.
+    """
     before = one_shard.client.describe_limits()
     split(one_shard, shards_of(one_shard)[0])
     after = one_shard.client.describe_limits()

@@ -1,6 +1,8 @@
-"""Split, merge, scaling and the listing of shards: held against FakeKinesis and against LocalStack alike.
+"""Split, merge, scaling and the listing of shards: held against FakeKinesis and against LocalStack
+alike.
 
-Whether a shard's end comes with its last records or after them is the service's choice, so these tests take either.
+Whether a shard's end comes with its last records or after them is the service's choice, so these
+tests take either.
 """
 
 from __future__ import annotations
@@ -30,27 +32,46 @@ HASH_KEYS = 2**128
 
 
 class TestResharding:
-    def test_a_split_gives_two_children_that_share_the_parents_hash_keys(self, one_shard: Service) -> None:
+    def test_a_split_gives_two_children_that_share_the_parents_hash_keys(
+        self, one_shard: Service
+    ) -> None:
         """Both children name the parent, halve its range, and their numbers begin above it."""
         (parent,) = shards_of(one_shard)
         last = put(one_shard, b"x")["SequenceNumber"]
         split(one_shard, parent)
-        children = sorted((shard for shard in shards_of(one_shard) if shard["ShardId"] != parent["ShardId"]), key=hash_keys)
+        children = sorted(
+            (shard for shard in shards_of(one_shard) if shard["ShardId"] != parent["ShardId"]),
+            key=hash_keys,
+        )
         assert [child["ParentShardId"] for child in children] == [parent["ShardId"]] * 2
         assert not any("AdjacentParentShardId" in child for child in children)
-        assert [hash_keys(child) for child in children] == [(0, HASH_KEYS // 2 - 1), (HASH_KEYS // 2, HASH_KEYS - 1)]
-        assert all(int(child["SequenceNumberRange"]["StartingSequenceNumber"]) > int(last) for child in children)
+        assert [hash_keys(child) for child in children] == [
+            (0, HASH_KEYS // 2 - 1),
+            (HASH_KEYS // 2, HASH_KEYS - 1),
+        ]
+        assert all(
+            int(child["SequenceNumberRange"]["StartingSequenceNumber"]) > int(last)
+            for child in children
+        )
 
-    def test_a_closed_shard_has_an_ending_number_and_an_open_one_none(self, one_shard: Service) -> None:
-        """`EndingSequenceNumber` tells a closed shard; its size means nothing (the emulator writes 9223372036854775807)."""
+    def test_a_closed_shard_has_an_ending_number_and_an_open_one_none(
+        self, one_shard: Service
+    ) -> None:
+        """`EndingSequenceNumber` tells a closed shard; its size means nothing (the emulator writes
+        9223372036854775807).
+        """
         (parent,) = shards_of(one_shard)
         assert is_open(parent)
         split(one_shard, parent)
-        assert {shard["ShardId"]: is_open(shard) for shard in shards_of(one_shard)}.pop(parent["ShardId"]) is False
+        assert {shard["ShardId"]: is_open(shard) for shard in shards_of(one_shard)}.pop(
+            parent["ShardId"]
+        ) is False
         assert sum(map(is_open, shards_of(one_shard))) == 2
 
     def test_records_stay_where_they_were_put(self, one_shard: Service) -> None:
-        """What came before the split is in the parent, what came after it in the children, nothing in both."""
+        """What came before the split is in the parent, what came after it in the children, nothing
+        in both.
+        """
         (parent,) = shards_of(one_shard)
         for at in range(10):
             put(one_shard, b"before", f"key {at}")
@@ -58,18 +79,27 @@ class TestResharding:
         places = {put(one_shard, b"after", f"key {at}")["ShardId"] for at in range(10)}
         assert parent["ShardId"] not in places
         assert read_to_end(one_shard, parent["ShardId"]).data == [b"before"] * 10
-        assert [data for shard_id in sorted(places) for data in read_shard(one_shard, shard_id).data] == [b"after"] * 10
+        assert [
+            data for shard_id in sorted(places) for data in read_shard(one_shard, shard_id).data
+        ] == [b"after"] * 10
 
     def test_a_closed_shard_ends_and_names_its_children(self, one_shard: Service) -> None:
-        """The end has no next iterator (missing or null) and names the children with parents and hash keys."""
+        """The end has no next iterator (missing or null) and names the children with parents and
+        hash keys.
+        """
         (parent,) = shards_of(one_shard)
         put(one_shard, b"x")
         split(one_shard, parent)
         end = read_to_end(one_shard, parent["ShardId"]).last_page
         expected = {
-            (shard["ShardId"], (parent["ShardId"],), hash_keys(shard)) for shard in shards_of(one_shard) if is_open(shard)
+            (shard["ShardId"], (parent["ShardId"],), hash_keys(shard))
+            for shard in shards_of(one_shard)
+            if is_open(shard)
         }
-        assert {(child["ShardId"], tuple(child["ParentShards"]), hash_keys(child)) for child in end["ChildShards"]} == expected
+        assert {
+            (child["ShardId"], tuple(child["ParentShards"]), hash_keys(child))
+            for child in end["ChildShards"]
+        } == expected
 
     def test_an_empty_closed_shard_ends_too(self, one_shard: Service) -> None:
         """A shard that never had a record ends without one."""
@@ -88,11 +118,16 @@ class TestResharding:
         assert len(end["ChildShards"]) == 2
 
     def test_a_merge_gives_one_child_of_both_parents(self, two_shards: Service) -> None:
-        """The child covers both ranges and names one parent as adjacent; both parents end with it."""
+        """The child covers both ranges and names one parent as adjacent; both parents
+        end with it.
+        """
         lower, upper = sorted(shards_of(two_shards), key=hash_keys)
         merge(two_shards, lower, upper)
         (child,) = (shard for shard in shards_of(two_shards) if is_open(shard))
-        assert {child["ParentShardId"], child["AdjacentParentShardId"]} == {lower["ShardId"], upper["ShardId"]}
+        assert {child["ParentShardId"], child["AdjacentParentShardId"]} == {
+            lower["ShardId"],
+            upper["ShardId"],
+        }
         assert hash_keys(child) == (0, HASH_KEYS - 1)
         for parent in (lower, upper):
             (named,) = read_to_end(two_shards, parent["ShardId"]).last_page["ChildShards"]
@@ -100,9 +135,15 @@ class TestResharding:
             assert set(named["ParentShards"]) == {lower["ShardId"], upper["ShardId"]}
 
     @pytest.mark.parametrize("target", [4, 1, 3])
-    def test_update_shard_count_leaves_that_many_open_shards_that_cover_all(self, two_shards: Service, target: int) -> None:
-        """Open shards are counted as asked for and have no hole; those between start and end may be many (short-lived ones)."""
-        two_shards.client.update_shard_count(StreamName=two_shards.name, TargetShardCount=target, ScalingType="UNIFORM_SCALING")
+    def test_update_shard_count_leaves_that_many_open_shards_that_cover_all(
+        self, two_shards: Service, target: int
+    ) -> None:
+        """Open shards are counted as asked for and have no hole; those between start and end may be
+        many (short-lived ones).
+        """
+        two_shards.client.update_shard_count(
+            StreamName=two_shards.name, TargetShardCount=target, ScalingType="UNIFORM_SCALING"
+        )
         wait_until_active(two_shards.client, two_shards.name)
         ranges = sorted(hash_keys(shard) for shard in shards_of(two_shards) if is_open(shard))
         assert len(ranges) == target
@@ -121,28 +162,41 @@ class TestListings:
             page = service.client.list_shards(NextToken=token, MaxResults=2)
             pages.append(page["Shards"])
         assert [len(page) for page in pages] == [2, 2, 1]
-        assert [shard["ShardId"] for page in pages for shard in page] == [f"shardId-{index:012d}" for index in range(5)]
+        assert [shard["ShardId"] for page in pages for shard in page] == [
+            f"shardId-{index:012d}" for index in range(5)
+        ]
 
     def test_a_listing_can_begin_after_a_shard(self, service: Service) -> None:
         """`ExclusiveStartShardId` leaves out that shard and those before it."""
         create_stream(service.client, service.name, shards=3)
         listed = shards_of(service, ExclusiveStartShardId="shardId-000000000000")
-        assert [shard["ShardId"] for shard in listed] == ["shardId-000000000001", "shardId-000000000002"]
+        assert [shard["ShardId"] for shard in listed] == [
+            "shardId-000000000001",
+            "shardId-000000000002",
+        ]
 
-    def test_closed_shards_are_listed_until_a_filter_asks_for_open_ones(self, one_shard: Service) -> None:
+    def test_closed_shards_are_listed_until_a_filter_asks_for_open_ones(
+        self, one_shard: Service
+    ) -> None:
         """Without a filter parents and children are listed, with AT_LATEST the open ones."""
         (parent,) = shards_of(one_shard)
         split(one_shard, parent)
         assert len(shards_of(one_shard)) == 3
-        assert all(is_open(shard) for shard in shards_of(one_shard, ShardFilter={"Type": "AT_LATEST"}))
+        assert all(
+            is_open(shard) for shard in shards_of(one_shard, ShardFilter={"Type": "AT_LATEST"})
+        )
         assert len(shards_of(one_shard, ShardFilter={"Type": "AT_LATEST"})) == 2
 
     @pytest.mark.parametrize(
         ("kind", "shown"),
         [("AFTER_SHARD_ID", "12"), ("FROM_TRIM_HORIZON", "012"), ("FROM_TIMESTAMP", "012")],
     )
-    def test_filters_choose_by_id_and_by_when_a_shard_was_open(self, one_shard: Service, kind: str, shown: str) -> None:
-        """Those behind an id; those that were open later. (AT_TRIM_HORIZON and AT_TIMESTAMP show all in the emulator.)"""
+    def test_filters_choose_by_id_and_by_when_a_shard_was_open(
+        self, one_shard: Service, kind: str, shown: str
+    ) -> None:
+        """Those behind an id; those that were open later. (AT_TRIM_HORIZON and AT_TIMESTAMP show
+        all in the emulator.)
+        """
         members = {"AFTER_SHARD_ID": {"ShardId": "shardId-000000000000"}, "FROM_TRIM_HORIZON": {}}
         before = {"Timestamp": datetime.now(UTC)}
         split(one_shard, shards_of(one_shard)[0])
@@ -157,20 +211,40 @@ class TestListings:
             service.client.list_shards(StreamName=service.name, NextToken=token)
         assert refusal(error) == "InvalidArgumentException"
 
-    def test_descriptions_name_the_stream_and_count_its_open_shards(self, one_shard: Service) -> None:
-        """Both descriptions tell ARN, status, retention and creation time; the summary counts open shards."""
+    def test_descriptions_name_the_stream_and_count_its_open_shards(
+        self, one_shard: Service
+    ) -> None:
+        """Both descriptions tell ARN, status, retention and creation time; the summary counts open
+        shards.
+        """
         split(one_shard, shards_of(one_shard)[0])
         full = one_shard.client.describe_stream(StreamName=one_shard.name)["StreamDescription"]
-        summary = one_shard.client.describe_stream_summary(StreamName=one_shard.name)["StreamDescriptionSummary"]
-        shared = ("StreamName", "StreamARN", "StreamStatus", "RetentionPeriodHours", "StreamCreationTimestamp")
-        assert {member: full[member] for member in shared} == {member: summary[member] for member in shared}
+        summary = one_shard.client.describe_stream_summary(StreamName=one_shard.name)[
+            "StreamDescriptionSummary"
+        ]
+        shared = (
+            "StreamName",
+            "StreamARN",
+            "StreamStatus",
+            "RetentionPeriodHours",
+            "StreamCreationTimestamp",
+        )
+        assert {member: full[member] for member in shared} == {
+            member: summary[member] for member in shared
+        }
         assert full["StreamARN"].endswith(f":stream/{one_shard.name}")
         assert (full["StreamStatus"], full["RetentionPeriodHours"]) == ("ACTIVE", 24)
-        assert (len(full["Shards"]), full["HasMoreShards"], summary["OpenShardCount"]) == (3, False, 2)
+        assert (len(full["Shards"]), full["HasMoreShards"], summary["OpenShardCount"]) == (
+            3,
+            False,
+            2,
+        )
 
     def test_a_stream_is_found_by_its_arn(self, one_shard: Service) -> None:
         """`StreamARN` stands for the name."""
-        arn = one_shard.client.describe_stream_summary(StreamName=one_shard.name)["StreamDescriptionSummary"]["StreamARN"]
+        arn = one_shard.client.describe_stream_summary(StreamName=one_shard.name)[
+            "StreamDescriptionSummary"
+        ]["StreamARN"]
         one_shard.client.put_record(StreamARN=arn, Data=b"x", PartitionKey="key")
         shard_id = one_shard.client.list_shards(StreamARN=arn)["Shards"][0]["ShardId"]
         assert read(one_shard, iterator(one_shard, shard_id), records=1).data == [b"x"]

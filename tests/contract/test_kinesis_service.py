@@ -1,7 +1,7 @@
 """Records, iterators, the life of a stream: held against FakeKinesis and against LocalStack alike.
 
-Where the service leaves a choice, or one of the two is known to be wrong, the test asserts what the service's contract allows
-and says so.
+Where the service leaves a choice, or one of the two is known to be wrong, the test asserts what the
+service's contract allows and says so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.support.kinesis import Service, create_stream, wait_until_active
-from tests.support.kinesis_calls import LIMIT_S, hash_keys, iterator, merge, put, read, read_shard, refusal, shards_of
+from tests.support.kinesis_calls import (
+    LIMIT_S,
+    hash_keys,
+    iterator,
+    merge,
+    put,
+    read,
+    read_shard,
+    refusal,
+    shards_of,
+)
 
 HASH_KEYS = 2**128
 
@@ -30,24 +40,36 @@ class TestRecords:
             (b"x", "k" * 256),
         ],
     )
-    def test_data_and_key_come_back_as_they_were_put(self, one_shard: Service, data: bytes, key: str) -> None:
+    def test_data_and_key_come_back_as_they_were_put(
+        self, one_shard: Service, data: bytes, key: str
+    ) -> None:
         """What is put is what is got, byte by byte and character by character."""
         where = put(one_shard, data, key)
         (record,) = read(one_shard, iterator(one_shard, where["ShardId"]), records=1).records
         assert (record["Data"], record["PartitionKey"]) == (data, key)
         assert record["SequenceNumber"] == where["SequenceNumber"]
 
-    def test_a_record_of_one_mebibyte_is_taken_and_a_larger_one_refused(self, one_shard: Service) -> None:
-        """Data and partition key together may have 1 MiB; more than that in data alone is refused."""
+    def test_a_record_of_one_mebibyte_is_taken_and_a_larger_one_refused(
+        self, one_shard: Service
+    ) -> None:
+        """Data and partition key together may have 1 MiB; more than that in data alone
+        is refused.
+        """
         data = b"\xff" * (1024 * 1024 - len("key"))
         put(one_shard, data)
         with pytest.raises(ClientError) as error:
             put(one_shard, b"x" * (1024 * 1024 + 1))
         assert refusal(error) in ("ValidationException", "InvalidArgumentException")
-        assert read(one_shard, iterator(one_shard, shards_of(one_shard)[0]["ShardId"]), records=1).data == [data]
+        assert read(
+            one_shard, iterator(one_shard, shards_of(one_shard)[0]["ShardId"]), records=1
+        ).data == [data]
 
-    def test_records_come_in_the_order_of_their_growing_sequence_numbers(self, one_shard: Service) -> None:
-        """Sequence numbers of a shard grow with every put, have 56 digits, and order its records."""
+    def test_records_come_in_the_order_of_their_growing_sequence_numbers(
+        self, one_shard: Service
+    ) -> None:
+        """Sequence numbers of a shard grow with every put, have 56 digits, and order
+        its records.
+        """
         put_numbers = [put(one_shard, str(at).encode())["SequenceNumber"] for at in range(5)]
         got = read(one_shard, iterator(one_shard, shards_of(one_shard)[0]["ShardId"]), records=5)
         assert got.data == [b"0", b"1", b"2", b"3", b"4"]
@@ -60,7 +82,9 @@ class TestRecords:
         before = datetime.now(UTC) - timedelta(milliseconds=1)
         put(one_shard, b"x")
         after = datetime.now(UTC)
-        (record,) = read(one_shard, iterator(one_shard, shards_of(one_shard)[0]["ShardId"]), records=1).records
+        (record,) = read(
+            one_shard, iterator(one_shard, shards_of(one_shard)[0]["ShardId"]), records=1
+        ).records
         assert before <= record["ApproximateArrivalTimestamp"] <= after
 
     def test_put_records_answers_entry_by_entry_in_order(self, two_shards: Service) -> None:
@@ -73,12 +97,14 @@ class TestRecords:
             for shard in shards_of(two_shards)
             for record in read_shard(two_shards, shard["ShardId"]).records
         }
-        assert [found[entry["ShardId"], entry["SequenceNumber"]] for entry in answer["Records"]] == [
-            entry["Data"] for entry in entries
-        ]
+        assert [
+            found[entry["ShardId"], entry["SequenceNumber"]] for entry in answer["Records"]
+        ] == [entry["Data"] for entry in entries]
 
     def test_the_md5_of_the_partition_key_chooses_the_shard(self, two_shards: Service) -> None:
-        """MD5("a") = 0cc1... lies in the lower half of the hash keys, MD5("b") = 92eb... in the upper."""
+        """MD5("a") = 0cc1... lies in the lower half of the hash keys, MD5("b") = 92eb... in the
+        upper.
+        """
         lower, upper = sorted(shards_of(two_shards), key=hash_keys)
         assert put(two_shards, b"x", "a")["ShardId"] == lower["ShardId"]
         assert put(two_shards, b"x", "b")["ShardId"] == upper["ShardId"]
@@ -86,7 +112,10 @@ class TestRecords:
     def test_an_explicit_hash_key_overrides_the_partition_key(self, two_shards: Service) -> None:
         """The same partition key goes where the explicit hash key says."""
         lower, upper = sorted(shards_of(two_shards), key=hash_keys)
-        assert put(two_shards, b"x", "a", ExplicitHashKey=str(HASH_KEYS - 1))["ShardId"] == upper["ShardId"]
+        assert (
+            put(two_shards, b"x", "a", ExplicitHashKey=str(HASH_KEYS - 1))["ShardId"]
+            == upper["ShardId"]
+        )
         assert put(two_shards, b"x", "b", ExplicitHashKey="0")["ShardId"] == lower["ShardId"]
 
 
@@ -100,57 +129,89 @@ class TestIterators:
     def shard_id(self, one_shard: Service) -> str:
         return str(shards_of(one_shard)[0]["ShardId"])
 
-    def test_trim_horizon_begins_with_the_oldest_record(self, one_shard: Service, numbers: list[str], shard_id: str) -> None:
+    def test_trim_horizon_begins_with_the_oldest_record(
+        self, one_shard: Service, numbers: list[str], shard_id: str
+    ) -> None:
         """TRIM_HORIZON reads all that is kept."""
-        assert read(one_shard, iterator(one_shard, shard_id, "TRIM_HORIZON")).data == [b"0", b"1", b"2"]
+        assert read(one_shard, iterator(one_shard, shard_id, "TRIM_HORIZON")).data == [
+            b"0",
+            b"1",
+            b"2",
+        ]
 
-    def test_latest_begins_after_the_newest_record(self, one_shard: Service, numbers: list[str], shard_id: str) -> None:
+    def test_latest_begins_after_the_newest_record(
+        self, one_shard: Service, numbers: list[str], shard_id: str
+    ) -> None:
         """LATEST is the place at the time of asking, so what is put afterwards is read."""
         start = iterator(one_shard, shard_id, "LATEST")
         put(one_shard, b"new")
         assert read(one_shard, start, records=1).data == [b"new"]
 
-    def test_at_sequence_number_begins_with_that_record(self, one_shard: Service, numbers: list[str], shard_id: str) -> None:
+    def test_at_sequence_number_begins_with_that_record(
+        self, one_shard: Service, numbers: list[str], shard_id: str
+    ) -> None:
         """AT_SEQUENCE_NUMBER includes the record."""
-        start = iterator(one_shard, shard_id, "AT_SEQUENCE_NUMBER", StartingSequenceNumber=numbers[1])
+        start = iterator(
+            one_shard, shard_id, "AT_SEQUENCE_NUMBER", StartingSequenceNumber=numbers[1]
+        )
         assert read(one_shard, start).data == [b"1", b"2"]
 
-    def test_after_sequence_number_begins_behind_that_record(self, one_shard: Service, numbers: list[str], shard_id: str) -> None:
+    def test_after_sequence_number_begins_behind_that_record(
+        self, one_shard: Service, numbers: list[str], shard_id: str
+    ) -> None:
         """AFTER_SEQUENCE_NUMBER excludes the record."""
-        start = iterator(one_shard, shard_id, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=numbers[1])
+        start = iterator(
+            one_shard, shard_id, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=numbers[1]
+        )
         assert read(one_shard, start).data == [b"2"]
 
-    def test_after_the_newest_number_nothing_is_missed(self, one_shard: Service, numbers: list[str], shard_id: str) -> None:
+    def test_after_the_newest_number_nothing_is_missed(
+        self, one_shard: Service, numbers: list[str], shard_id: str
+    ) -> None:
         """An iterator after the newest record reads the next one that comes."""
-        start = iterator(one_shard, shard_id, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=numbers[2])
+        start = iterator(
+            one_shard, shard_id, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=numbers[2]
+        )
         assert read(one_shard, start).data == []
         put(one_shard, b"new")
         assert read(one_shard, start, records=1).data == [b"new"]
 
-    def test_a_time_before_the_first_record_reads_all(self, one_shard: Service, numbers: list[str], shard_id: str) -> None:
+    def test_a_time_before_the_first_record_reads_all(
+        self, one_shard: Service, numbers: list[str], shard_id: str
+    ) -> None:
         """AT_TIMESTAMP in the past begins with the first record at that time or later."""
         hour_ago = datetime.now(UTC) - timedelta(hours=1)
-        assert read(one_shard, iterator(one_shard, shard_id, "AT_TIMESTAMP", Timestamp=hour_ago)).data == [b"0", b"1", b"2"]
+        assert read(
+            one_shard, iterator(one_shard, shard_id, "AT_TIMESTAMP", Timestamp=hour_ago)
+        ).data == [b"0", b"1", b"2"]
 
-    def test_a_page_holds_no_more_than_the_limit(self, one_shard: Service, numbers: list[str], shard_id: str) -> None:
+    def test_a_page_holds_no_more_than_the_limit(
+        self, one_shard: Service, numbers: list[str], shard_id: str
+    ) -> None:
         """`Limit` cuts the page, and the next iterator goes on behind it."""
         page = one_shard.client.get_records(ShardIterator=iterator(one_shard, shard_id), Limit=2)
         assert [record["Data"] for record in page["Records"]] == [b"0", b"1"]
         assert read(one_shard, page["NextShardIterator"]).data == [b"2"]
 
-    def test_an_iterator_can_be_used_twice(self, one_shard: Service, numbers: list[str], shard_id: str) -> None:
+    def test_an_iterator_can_be_used_twice(
+        self, one_shard: Service, numbers: list[str], shard_id: str
+    ) -> None:
         """Reading does not use an iterator up."""
         start = iterator(one_shard, shard_id)
         assert read(one_shard, start).data == read(one_shard, start).data
 
-    def test_millis_behind_latest_is_zero_at_the_tip_only(self, one_shard: Service, numbers: list[str], shard_id: str) -> None:
+    def test_millis_behind_latest_is_zero_at_the_tip_only(
+        self, one_shard: Service, numbers: list[str], shard_id: str
+    ) -> None:
         """A page that leaves records unread is behind; one that does not is not."""
         wait_for_the_next_millisecond()
         first = one_shard.client.get_records(ShardIterator=iterator(one_shard, shard_id), Limit=1)
         assert first["MillisBehindLatest"] > 0
         assert read(one_shard, first["NextShardIterator"]).last_page["MillisBehindLatest"] == 0
 
-    def test_an_empty_page_at_the_tip_has_a_next_iterator(self, one_shard: Service, shard_id: str) -> None:
+    def test_an_empty_page_at_the_tip_has_a_next_iterator(
+        self, one_shard: Service, shard_id: str
+    ) -> None:
         """An open shard never ends, however often it is asked for more."""
         page = one_shard.client.get_records(ShardIterator=iterator(one_shard, shard_id))
         assert page["Records"] == []
@@ -161,20 +222,30 @@ class TestIterators:
 class TestStreamLife:
     def test_retention_goes_up_and_down(self, one_shard: Service) -> None:
         """Increase and decrease change `RetentionPeriodHours`."""
-        one_shard.client.increase_stream_retention_period(StreamName=one_shard.name, RetentionPeriodHours=48)
+        one_shard.client.increase_stream_retention_period(
+            StreamName=one_shard.name, RetentionPeriodHours=48
+        )
         assert retention_hours(one_shard) == 48
-        one_shard.client.decrease_stream_retention_period(StreamName=one_shard.name, RetentionPeriodHours=24)
+        one_shard.client.decrease_stream_retention_period(
+            StreamName=one_shard.name, RetentionPeriodHours=24
+        )
         assert retention_hours(one_shard) == 24
 
     def test_retention_is_not_decreased_by_increase(self, one_shard: Service) -> None:
         """Each direction has its operation."""
-        one_shard.client.increase_stream_retention_period(StreamName=one_shard.name, RetentionPeriodHours=48)
+        one_shard.client.increase_stream_retention_period(
+            StreamName=one_shard.name, RetentionPeriodHours=48
+        )
         with pytest.raises(ClientError) as error:
-            one_shard.client.increase_stream_retention_period(StreamName=one_shard.name, RetentionPeriodHours=24)
+            one_shard.client.increase_stream_retention_period(
+                StreamName=one_shard.name, RetentionPeriodHours=24
+            )
         assert refusal(error) == "InvalidArgumentException"
 
     def test_a_recreated_stream_has_a_later_creation_time(self, one_shard: Service) -> None:
-        """By `StreamCreationTimestamp` a stream is told from an earlier one of its name; the old one's records are gone."""
+        """By `StreamCreationTimestamp` a stream is told from an earlier one of its name; the old
+        one's records are gone.
+        """
         put(one_shard, b"old")
         before = created_at(one_shard)
         one_shard.client.delete_stream(StreamName=one_shard.name)
@@ -191,18 +262,25 @@ class TestRefusals:
             ("describe_stream_summary", {}),
             ("list_shards", {}),
             ("put_record", {"Data": b"x", "PartitionKey": "key"}),
-            ("get_shard_iterator", {"ShardId": "shardId-000000000000", "ShardIteratorType": "LATEST"}),
+            (
+                "get_shard_iterator",
+                {"ShardId": "shardId-000000000000", "ShardIteratorType": "LATEST"},
+            ),
             ("delete_stream", {}),
         ],
     )
-    def test_an_unknown_stream_is_not_found(self, service: Service, operation: str, arguments: dict[str, Any]) -> None:
+    def test_an_unknown_stream_is_not_found(
+        self, service: Service, operation: str, arguments: dict[str, Any]
+    ) -> None:
         """A missing stream is ResourceNotFoundException, whatever is asked of it."""
         with pytest.raises(ClientError) as error:
             getattr(service.client, operation)(StreamName=service.name, **arguments)
         assert refusal(error) == "ResourceNotFoundException"
 
     def test_an_unknown_shard_is_not_found(self, one_shard: Service) -> None:
-        """A missing shard has the same code as a missing stream: only a second question tells them apart."""
+        """A missing shard has the same code as a missing stream: only a second question tells them
+        apart.
+        """
         with pytest.raises(ClientError) as error:
             iterator(one_shard, "shardId-000000000099")
         assert refusal(error) == "ResourceNotFoundException"
@@ -214,7 +292,9 @@ class TestRefusals:
         assert refusal(error) == "ResourceInUseException"
 
     def test_a_made_up_iterator_is_refused(self, one_shard: Service) -> None:
-        """It is not taken for a place. The service says InvalidArgumentException, the emulator fails with an HTTP 500."""
+        """It is not taken for a place. The service says InvalidArgumentException, the emulator
+        fails with an HTTP 500.
+        """
         with pytest.raises(ClientError) as error:
             one_shard.client.get_records(ShardIterator="bm90IGFuIGl0ZXJhdG9y")
         assert refusal(error) in ("InvalidArgumentException", "500")
@@ -244,14 +324,16 @@ def wait_for_the_next_millisecond() -> None:
 def retention_hours(service: Service) -> int:
     wait_until_active(service.client, service.name)
     return int(
-        service.client.describe_stream_summary(StreamName=service.name)["StreamDescriptionSummary"]["RetentionPeriodHours"]
+        service.client.describe_stream_summary(StreamName=service.name)["StreamDescriptionSummary"][
+            "RetentionPeriodHours"
+        ]
     )
 
 
 def created_at(service: Service) -> datetime:
-    moment: datetime = service.client.describe_stream_summary(StreamName=service.name)["StreamDescriptionSummary"][
-        "StreamCreationTimestamp"
-    ]
+    moment: datetime = service.client.describe_stream_summary(StreamName=service.name)[
+        "StreamDescriptionSummary"
+    ]["StreamCreationTimestamp"]
     return moment
 
 

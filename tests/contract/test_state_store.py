@@ -1,4 +1,6 @@
-"""The contract of the state store (`state/state_store.py`), for memory and ZooKeeper alike: ownership, identity, start."""
+"""The contract of the state store (`state/state_store.py`), for memory and ZooKeeper alike:
+ownership, identity, start.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ def test_acquiring_what_is_held_changes_nothing(store_world: StoreWorld) -> None
 def test_a_live_holder_is_named_to_the_second_owner(store_world: StoreWorld) -> None:
     """Who holds it, and what to do, is in the error; the holder goes on undisturbed."""
     first = owned(store_world)
-    with pytest.raises(OwnedByAnotherError, match=r"process 4242 on host-a, since 2013-01-01T00:26:40Z; stop that one"):
+    with pytest.raises(
+        OwnedByAnotherError,
+        match=r"process 4242 on host-a, since 2013-01-01T00:26:40Z; stop that one",
+    ):
         store_world.open().acquire(OTHER, timeout_s=0.2)
     first.save_states([StateChange(None, state_at(1))])
 
@@ -62,7 +67,9 @@ def test_the_second_owner_gets_it_when_the_first_lets_go(store_world: StoreWorld
 
 
 def test_a_stale_owner_writes_nothing_at_all(store_world: StoreWorld) -> None:
-    """After a takeover every write of the old owner is refused, also of shards that the new owner has not touched."""
+    """After a takeover every write of the old owner is refused, also of shards that the new owner
+    has not touched.
+    """
     old = owned(store_world)
     known = old.save_states([StateChange(None, state_at(1))])[0]
     old.create_plan(plan(1))
@@ -102,7 +109,9 @@ def test_an_overtaken_owner_may_begin_anew_after_a_release(store_world: StoreWor
 
 
 def test_a_lost_session_is_regained_by_the_next_write(store_world: StoreWorld) -> None:
-    """Nobody has taken over, so the owner goes on under the same epoch, and is seen to be the owner again."""
+    """Nobody has taken over, so the owner goes on under the same epoch, and is seen to be the owner
+    again.
+    """
     store = owned(store_world)
     known = store.save_states([StateChange(None, state_at(1))])[0]
     store_world.lose_session(store)
@@ -125,14 +134,17 @@ def test_closing_gives_the_ownership_up(store_world: StoreWorld) -> None:
     assert store_world.open().acquire(OTHER, timeout_s=5) == 2
 
 
-def test_a_stream_made_anew_under_its_name_is_refused_with_the_command_that_helps(store_world: StoreWorld) -> None:
+def test_a_stream_made_anew_under_its_name_is_refused_with_the_command_that_helps(
+    store_world: StoreWorld,
+) -> None:
     """The same stream binds again; another creation time is another stream."""
     store = owned(store_world)
     store.bind_stream(IDENTITY)
     store.bind_stream(IDENTITY)
     again = msgspec.structs.replace(IDENTITY, created_ms=2_000)
     with pytest.raises(
-        StreamMismatchError, match=r"deleted and created again.*kinesis-spout reset --application \S+ --stream flights"
+        StreamMismatchError,
+        match=r"deleted and created again.*kinesis-spout reset --application \S+ --stream flights",
     ):
         store.bind_stream(again)
     assert store.read_stream() == IDENTITY
@@ -159,10 +171,15 @@ def test_the_start_is_pinned_once(store_world: StoreWorld) -> None:
 
 def test_concurrent_pins_agree(store_world: StoreWorld) -> None:
     """Four processes pin different starts at once: all get the same one."""
-    pins = [StartPin(time_ms=number, wish="LATEST", position=TRIM_HORIZON, shards=()) for number in range(4)]
+    pins = [
+        StartPin(time_ms=number, wish="LATEST", position=TRIM_HORIZON, shards=())
+        for number in range(4)
+    ]
     stores = [store_world.open() for _ in pins]
     with ThreadPoolExecutor(len(pins)) as pool:
-        held = list(pool.map(lambda pair: pair[0].pin_start(pair[1]), zip(stores, pins, strict=True)))
+        held = list(
+            pool.map(lambda pair: pair[0].pin_start(pair[1]), zip(stores, pins, strict=True))
+        )
     assert len(set(map(str, held))) == 1
 
 

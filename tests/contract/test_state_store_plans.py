@@ -14,7 +14,7 @@ from state.errors import (
     PlanClosedError,
     StateTooLargeError,
 )
-from state.plan import Plan, PlanPointer, PlanStatus, TaskEnd
+from state.plan import Plan, PlanPointer, PlanStatus, TaskResult
 from tests.support import state_values
 from tests.support.state_stores import OTHER, end, owned, plan
 
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def many_plans() -> list[tuple[Plan, list[TaskEnd]]]:
-    return state_values.sample(st.tuples(state_values.plans, st.lists(state_values.task_ends, max_size=3)), 20)
+def many_plans() -> list[tuple[Plan, list[TaskResult]]]:
+    return state_values.sample(
+        st.tuples(state_values.plans, st.lists(state_values.task_ends, max_size=3)), 20
+    )
 
 
 def test_plans_and_ends_come_back_as_they_were_written(
-    store_world: StoreWorld, many_plans: list[tuple[Plan, list[TaskEnd]]]
+    store_world: StoreWorld, many_plans: list[tuple[Plan, list[TaskResult]]]
 ) -> None:
     """Every field survives; a task reads its own part."""
     for drawn, ends in many_plans:
@@ -41,7 +43,9 @@ def test_plans_and_ends_come_back_as_they_were_written(
             assert store.publish_end(drawn.plan_id, task, task_end) == task_end
         reader = store_world.open()
         assert reader.read_plan(drawn.plan_id) == drawn
-        assert [reader.read_task(drawn.plan_id, task) for task in range(len(drawn.tasks))] == list(drawn.tasks)
+        assert [reader.read_task(drawn.plan_id, task) for task in range(len(drawn.tasks))] == list(
+            drawn.tasks
+        )
         assert reader.read_ends(drawn.plan_id) == published
         assert reader.read_task(drawn.plan_id, len(drawn.tasks)) is None
 
@@ -51,11 +55,22 @@ def test_a_plan_goes_from_open_to_closed_to_settled(store_world: StoreWorld) -> 
     store = owned(store_world)
     store.create_plan(plan(1))
     seen = [store.read_pointer()]
-    for step in (store.close_plan, store.close_plan, store.mark_settled, store.mark_settled, store.close_plan):
+    for step in (
+        store.close_plan,
+        store.close_plan,
+        store.mark_settled,
+        store.mark_settled,
+        store.close_plan,
+    ):
         step("1-aa")
         seen.append(store.read_pointer())
     statuses = [pointer.status for pointer in seen if pointer is not None]
-    assert statuses == [PlanStatus.OPEN, PlanStatus.CLOSED, PlanStatus.CLOSED, *[PlanStatus.SETTLED] * 3]
+    assert statuses == [
+        PlanStatus.OPEN,
+        PlanStatus.CLOSED,
+        PlanStatus.CLOSED,
+        *[PlanStatus.SETTLED] * 3,
+    ]
 
 
 def test_an_open_plan_is_not_settled(store_world: StoreWorld) -> None:
@@ -79,7 +94,9 @@ def test_only_the_newest_plan_is_closed_and_settled(store_world: StoreWorld) -> 
 
 
 def test_plan_numbers_only_go_up(store_world: StoreWorld) -> None:
-    """The number of a new plan is above all that the store knows; ids are listed by number, not by text."""
+    """The number of a new plan is above all that the store knows; ids are listed by number, not by
+    text.
+    """
     store = owned(store_world)
     for number in (2, 9, 10):
         store.create_plan(plan(number))
@@ -135,7 +152,7 @@ def test_two_attempts_of_a_task_get_the_same_end(store_world: StoreWorld) -> Non
     executors = [store_world.open() for _ in ends]
     ready = threading.Barrier(len(ends))
 
-    def publish(executor: ZnodeStateStore, mine: TaskEnd) -> TaskEnd:
+    def publish(executor: ZnodeStateStore, mine: TaskResult) -> TaskResult:
         executor.read_end("1-aa", 0)
         ready.wait(timeout=30)
         return executor.publish_end("1-aa", 0, mine)
@@ -149,7 +166,9 @@ def test_two_attempts_of_a_task_get_the_same_end(store_world: StoreWorld) -> Non
 
 
 def test_a_zombie_of_a_closed_plan_publishes_nothing(store_world: StoreWorld) -> None:
-    """Neither where there is no end nor where there is another's; its own, published in time, it gets back."""
+    """Neither where there is no end nor where there is another's; its own, published in time, it
+    gets back.
+    """
     store = owned(store_world)
     zombie = store_world.open()
     store.create_plan(plan(1))
@@ -177,7 +196,9 @@ def test_an_unknown_plan_or_task_creates_nothing(store_world: StoreWorld) -> Non
 
 
 def test_ends_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> None:
-    """A task of an open plan publishes also after the ownership has passed on: the new owner settles it."""
+    """A task of an open plan publishes also after the ownership has passed on: the new owner
+    settles it.
+    """
     old = owned(store_world)
     old.create_plan(plan(1))
     store_world.lose_session(old)
@@ -191,7 +212,9 @@ def test_an_end_that_does_not_fit_is_refused(store_world: StoreWorld) -> None:
     """Above 512 KB nothing is sent: a request above 1 MB would cost the connection."""
     store = owned(store_world)
     store.create_plan(plan(1))
-    with pytest.raises(StateTooLargeError, match=r"batches/1-aa/0/end would hold 6\d\d\d\d\d bytes"):
+    with pytest.raises(
+        StateTooLargeError, match=r"batches/1-aa/0/end would hold 6\d\d\d\d\d bytes"
+    ):
         store.publish_end("1-aa", 0, end("x" * 600_000))
     assert store.publish_end("1-aa", 0, end("x")) == end("x")
 

@@ -1,4 +1,6 @@
-"""The contract of the state store, for memory and ZooKeeper alike: the mark of an application that tracks its records."""
+"""The contract of the state store, for memory and ZooKeeper alike: the mark of an application that
+tracks its records.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from state.znodes.store import ZnodeStateStore
     from tests.support.state_stores import StoreWorld
 
-BLOCKING = OutcomePolicy(retry=RetryPolicy(retry_limit=7, max_age_ms=5_000, jitter=0.25), on_failure=OnFailure.BLOCK_KEY)
+BLOCKING = OutcomePolicy(
+    retry=RetryPolicy(retry_limit=7, max_age_ms=5_000, jitter=0.25), on_failure=OnFailure.BLOCK_KEY
+)
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +39,12 @@ def store(store_world: StoreWorld) -> ZnodeStateStore:
     return store
 
 
-def test_policies_come_back_as_they_were_written(store_world: StoreWorld, many_policies: list[OutcomePolicy]) -> None:
-    """Marking again changes the policy; it needs no ownership, nor that there was anything before."""
+def test_policies_come_back_as_they_were_written(
+    store_world: StoreWorld, many_policies: list[OutcomePolicy]
+) -> None:
+    """Marking again changes the policy; it needs no ownership, nor that there was
+    anything before.
+    """
     marking = store_world.open()
     assert marking.read_policy() is None
     for policy in many_policies:
@@ -69,7 +77,9 @@ def test_two_that_mark_at_once_agree_with_one_of_them(store_world: StoreWorld) -
     policies = [OutcomePolicy(retry=RetryPolicy(retry_limit=limit)) for limit in range(4)]
     stores = [store_world.open() for _ in policies]
     with ThreadPoolExecutor(len(stores)) as pool:
-        list(pool.map(lambda pair: pair[0].mark_tracked(pair[1]), zip(stores, policies, strict=True)))
+        list(
+            pool.map(lambda pair: pair[0].mark_tracked(pair[1]), zip(stores, policies, strict=True))
+        )
     assert store_world.open().read_policy() in policies
 
 
@@ -84,7 +94,9 @@ def test_the_owner_takes_the_mark_off(store: ZnodeStateStore) -> None:
 
 
 def test_only_the_owner_takes_the_mark_off(store: ZnodeStateStore, store_world: StoreWorld) -> None:
-    """Neither one who never owned nor one who was overtaken: else records that failed would be acked. Also when it is off."""
+    """Neither one who never owned nor one who was overtaken: else records that failed would be
+    acked. Also when it is off.
+    """
     store.mark_tracked(BLOCKING)
     with pytest.raises(StaleOwnerError, match="acquire it first"):
         store_world.open().clear_policy()
@@ -109,9 +121,16 @@ def test_a_lost_answer_of_taking_the_mark_off_is_resolved(store_world: StoreWorl
 
 
 @pytest.mark.parametrize(
-    "stored", [b"", b"{}", b'{"retryLimit":-1,"firstDelayMs":1,"growth":1,"maxDelayMs":1,"jitter":0,"onFailure":"continue"}']
+    "stored",
+    [
+        b"",
+        b"{}",
+        b'{"retryLimit":-1,"firstDelayMs":1,"growth":1,"maxDelayMs":1,"jitter":0,"onFailure":"continue"}',
+    ],
 )
-def test_a_damaged_mark_is_an_error_and_never_no_mark(store_world: StoreWorld, stored: bytes) -> None:
+def test_a_damaged_mark_is_an_error_and_never_no_mark(
+    store_world: StoreWorld, stored: bytes
+) -> None:
     """Without the mark, whole batches would be acked."""
     store_world.put("tracked", stored)
     with pytest.raises(StoredDataError, match="flights/tracked"):
@@ -125,7 +144,9 @@ def test_a_mark_of_a_newer_format_says_what_to_do(store_world: StoreWorld) -> No
         store_world.open().read_policy()
 
 
-def test_a_reset_removes_the_mark_and_the_reports(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+def test_a_reset_removes_the_mark_and_the_reports(
+    store: ZnodeStateStore, store_world: StoreWorld
+) -> None:
     """The application is as fresh."""
     store.mark_tracked(BLOCKING)
     store.finish_report(store.open_report("1-aa", "token"), failures(10_000))

@@ -1,4 +1,6 @@
-"""The contract of the state store, for memory and ZooKeeper alike: reports that are large, damaged, or removed by hand."""
+"""The contract of the state store, for memory and ZooKeeper alike: reports that are large, damaged,
+or removed by hand.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def store(store_world: StoreWorld) -> ZnodeStateStore:
 
 
 def test_a_large_report_is_stored_in_parts(store: ZnodeStateStore, store_world: StoreWorld) -> None:
-    """Of 10,000 failures in each of three shards; no value is above the limit, and all go with the plan."""
+    """Of 10,000 failures in each of three shards; no value is above the limit, and all go with the
+    plan.
+    """
     report = failures(10_000, shards=3)
     store.finish_report(store.open_report("1-aa", "token"), report)
     parts = store_world.children(REPORT)
@@ -46,7 +50,9 @@ def test_a_large_report_is_stored_in_parts(store: ZnodeStateStore, store_world: 
     assert store_world.children("batches") == ["2-aa"]
 
 
-def test_parts_of_one_who_died_are_no_parts_of_the_next_report(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+def test_parts_of_one_who_died_are_no_parts_of_the_next_report(
+    store: ZnodeStateStore, store_world: StoreWorld
+) -> None:
     """They count for nothing, whether the next report is large or small, and go with the plan."""
     died, tree = interposed(store)
     first = died.open_report("1-aa", "first")
@@ -71,7 +77,9 @@ def test_one_who_is_overtaken_between_two_parts_stops_there(
     """By the close of the plan, or by another opening: the parts that are left are not written."""
     batch, tree = interposed(store)
     opened = batch.open_report("1-aa", "token")
-    act: Callable[[], object] = lambda: store.close_plan("1-aa") if close else store.open_report("1-aa", "other")  # noqa: E731  # two things to do in its place
+    act: Callable[[], object] = lambda: (  # noqa: E731  # two things to do in its place
+        store.close_plan("1-aa") if close else store.open_report("1-aa", "other")
+    )
     tree.before_write("-1", act)
     with pytest.raises(PlanClosedError if close else ConflictError):
         batch.finish_report(opened, failures(10_000))
@@ -84,7 +92,9 @@ def test_a_reason_that_fits_into_no_value_is_dropped(store: ZnodeStateStore) -> 
     report = failures(2)
     failed, other = report.shards[0].unresolved
     huge = msgspec.structs.replace(failed, reason="x" * 2 * MAX_VALUE_BYTES)
-    with_huge = msgspec.structs.replace(report, shards=(ShardOutcome(shard_id="s", unresolved=(huge, other)),))
+    with_huge = msgspec.structs.replace(
+        report, shards=(ShardOutcome(shard_id="s", unresolved=(huge, other)),)
+    )
     store.finish_report(store.open_report("1-aa", "token"), with_huge)
     read = store.read_report("1-aa")
     assert read is not None
@@ -99,7 +109,9 @@ def test_a_reason_may_be_any_text(store: ZnodeStateStore, reason: str) -> None:
     assert store.read_report("1-aa") == report
 
 
-def test_a_report_that_was_removed_by_hand_is_none(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+def test_a_report_that_was_removed_by_hand_is_none(
+    store: ZnodeStateStore, store_world: StoreWorld
+) -> None:
     """Its records come again. One who had it open cannot finish; the next opening is the first."""
     store.finish_report(store.open_report("1-aa", "first"), failures(10_000))
     store_world.remove(REPORT)
@@ -124,7 +136,9 @@ def test_a_report_that_was_removed_by_hand_is_none(store: ZnodeStateStore, store
         b'{"token":"t","status":"done","report":{},"parts":2}',
     ],
 )
-def test_a_damaged_report_is_an_error_and_never_no_report(store: ZnodeStateStore, store_world: StoreWorld, stored: bytes) -> None:
+def test_a_damaged_report_is_an_error_and_never_no_report(
+    store: ZnodeStateStore, store_world: StoreWorld, stored: bytes
+) -> None:
     """The error names the path. The batch may still run again over it."""
     store_world.put(REPORT, stored)
     with pytest.raises(StoredDataError, match=r"flights/batches/1-aa/report"):
@@ -140,14 +154,19 @@ def test_a_damaged_part_is_an_error(store: ZnodeStateStore, store_world: StoreWo
     last = max(whole)
     for damage in (b"", whole[last][:-1], b'{"shards":[]}', whole[min(whole)]):
         store_world.put(f"{REPORT}/{last}", damage)
-        with pytest.raises(StoredDataError, match="parts that were changed since they were written; restore it, or remove it"):
+        with pytest.raises(
+            StoredDataError,
+            match="parts that were changed since they were written; restore it, or remove it",
+        ):
             store.read_report("1-aa")
     store_world.remove(f"{REPORT}/{last}")
     with pytest.raises(StoredDataError, match="of which 1 are missing; restore it, or remove it"):
         store.read_report("1-aa")
 
 
-def test_a_report_of_a_newer_format_says_what_to_do(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+def test_a_report_of_a_newer_format_says_what_to_do(
+    store: ZnodeStateStore, store_world: StoreWorld
+) -> None:
     """Nothing of it is used."""
     store_world.put(REPORT, b'{"format":2,"status":"done","outcomes":7}')
     with pytest.raises(StoredDataError, match=r"has format 2, written by a newer version.*upgrade"):

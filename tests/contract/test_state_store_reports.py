@@ -1,4 +1,6 @@
-"""The contract of the state store, for memory and ZooKeeper alike: reports of tracked batches, and the mark of tracking."""
+"""The contract of the state store, for memory and ZooKeeper alike: reports of tracked batches, and
+the mark of tracking.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from tests.support.state_stores import StoreWorld
 
 REPORT = "batches/1-aa/report"
-BLOCKING = OutcomePolicy(retry=RetryPolicy(retry_limit=7, max_age_ms=5_000, jitter=0.25), on_failure=OnFailure.BLOCK_KEY)
+BLOCKING = OutcomePolicy(
+    retry=RetryPolicy(retry_limit=7, max_age_ms=5_000, jitter=0.25), on_failure=OnFailure.BLOCK_KEY
+)
 SMALL = PlanReport(failed=1, done_ms=9)
 
 
@@ -39,7 +43,9 @@ def store(store_world: StoreWorld) -> ZnodeStateStore:
     return store
 
 
-def test_reports_come_back_as_they_were_written(store_world: StoreWorld, many_reports: list[PlanReport]) -> None:
+def test_reports_come_back_as_they_were_written(
+    store_world: StoreWorld, many_reports: list[PlanReport]
+) -> None:
     """Every field survives; the plan and its ends are read as before."""
     for report in many_reports:
         store_world.renew()
@@ -64,7 +70,9 @@ def test_a_report_counts_when_it_is_done(store: ZnodeStateStore) -> None:
     assert store.read_report("1-aa") == SMALL
 
 
-def test_a_report_that_was_done_does_not_count_once_it_is_opened_again(store: ZnodeStateStore) -> None:
+def test_a_report_that_was_done_does_not_count_once_it_is_opened_again(
+    store: ZnodeStateStore,
+) -> None:
     """The batch runs again, so only its own outcomes count; it hears that it is not the first."""
     store.finish_report(store.open_report("1-aa", "first"), failures(3))
     again = store.open_report("1-aa", "second")
@@ -75,7 +83,9 @@ def test_a_report_that_was_done_does_not_count_once_it_is_opened_again(store: Zn
 
 
 def test_a_zombies_late_report_is_refused(store: ZnodeStateStore, store_world: StoreWorld) -> None:
-    """Before its successor is done and after; also one that was done itself in between; nothing of it is left behind."""
+    """Before its successor is done and after; also one that was done itself in between; nothing of
+    it is left behind.
+    """
     zombie = store_world.open()
     old = zombie.open_report("1-aa", "old")
     new = store.open_report("1-aa", "new")
@@ -101,7 +111,9 @@ def test_a_batch_that_was_overtaken_by_its_own_successor_is_refused(store: Znode
     assert store.read_report("1-aa") == SMALL
 
 
-def test_of_many_that_open_at_once_one_can_finish(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+def test_of_many_that_open_at_once_one_can_finish(
+    store: ZnodeStateStore, store_world: StoreWorld
+) -> None:
     """Each succeeds in opening, the last one holds it."""
     batches = [store_world.open() for _ in range(6)]
     ready = threading.Barrier(len(batches))
@@ -126,7 +138,9 @@ def test_of_many_that_open_at_once_one_can_finish(store: ZnodeStateStore, store_
     assert store.read_report("1-aa") == PlanReport(failed=len(batches) - 1)
 
 
-def test_a_batch_of_a_closed_plan_reports_nothing(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+def test_a_batch_of_a_closed_plan_reports_nothing(
+    store: ZnodeStateStore, store_world: StoreWorld
+) -> None:
     """Neither may it begin, nor end; what was done in time stays."""
     opened = store.open_report("1-aa", "token")
     store.close_plan("1-aa")
@@ -140,7 +154,9 @@ def test_a_batch_of_a_closed_plan_reports_nothing(store: ZnodeStateStore, store_
     assert store_world.children(REPORT) == []
 
 
-def test_a_batch_of_an_earlier_or_unknown_plan_reports_nothing(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+def test_a_batch_of_an_earlier_or_unknown_plan_reports_nothing(
+    store: ZnodeStateStore, store_world: StoreWorld
+) -> None:
     """A plan that a later one left behind is closed; of one that is gone nothing is created."""
     opened = store.open_report("1-aa", "token")
     store.create_plan(plan(2))
@@ -156,7 +172,9 @@ def test_a_batch_of_an_earlier_or_unknown_plan_reports_nothing(store: ZnodeState
     assert store_world.children("batches") == ["2-aa"]
 
 
-def test_a_report_is_fenced_by_its_plan_and_not_by_the_epoch(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+def test_a_report_is_fenced_by_its_plan_and_not_by_the_epoch(
+    store: ZnodeStateStore, store_world: StoreWorld
+) -> None:
     """The driver's batch does not own the application; the next owner settles what it reported."""
     opened = store_world.open().open_report("1-aa", "token")
     store_world.lose_session(store)
@@ -191,7 +209,9 @@ def test_lost_answers_are_resolved_by_the_token(store: ZnodeStateStore) -> None:
     assert store.read_policy() == OutcomePolicy()
 
 
-def test_a_lost_answer_does_not_hide_that_somebody_else_has_opened_it(store: ZnodeStateStore) -> None:
+def test_a_lost_answer_does_not_hide_that_somebody_else_has_opened_it(
+    store: ZnodeStateStore,
+) -> None:
     """What stands there is not this one's own."""
     batch, tree = interposed(store)
     opened = batch.open_report("1-aa", "mine")
@@ -209,10 +229,10 @@ def test_a_token_that_cannot_be_a_name_never_becomes_a_path(store: ZnodeStateSto
     assert store.read_report("1-aa") is None
 
 
-def test_how_many_storms_there_were_comes_back_with_the_plan(store_world: StoreWorld) -> None:
+def test_how_many_outages_there_were_comes_back_with_the_plan(store_world: StoreWorld) -> None:
     """A restart goes on with the pause that it had come to."""
     store = owned(store_world)
-    stormy = msgspec.structs.replace(plan(1), storms=3)
-    store.create_plan(stormy)
-    assert store.read_plan("1-aa") == stormy
+    in_outage = msgspec.structs.replace(plan(1), outages=3)
+    store.create_plan(in_outage)
+    assert store.read_plan("1-aa") == in_outage
     assert store.read_pointer() == PlanPointer("1-aa", PlanStatus.OPEN)

@@ -1,4 +1,6 @@
-"""The contract of the state store, for memory and ZooKeeper alike: the list of shards, who writes it, and who watches it."""
+"""The contract of the state store, for memory and ZooKeeper alike: the list of shards, who writes
+it, and who watches it.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,11 @@ def listing(store: ZnodeStateStore) -> tuple[str, ...]:
     return () if stored is None else stored.shard_ids
 
 
-# the list -----------------------------------------------------------------------------------------------------
-def test_the_list_is_stored_as_the_ancestor_did_and_each_change_counts_its_version_up(store_world: StoreWorld) -> None:
+# the list
+# -----------------------------------------------------------------------------------------------------
+def test_the_list_is_stored_as_the_ancestor_did_and_each_change_counts_its_version_up(
+    store_world: StoreWorld,
+) -> None:
     """In the order of the writer. The same list again is no change."""
     store = owned(store_world)
     assert store.read_shard_list() is None
@@ -57,7 +62,8 @@ def test_the_list_is_stored_as_the_ancestor_did_and_each_change_counts_its_versi
     assert store_world.open().read_shard_list() == ShardList(("b", "a"), 1)
 
 
-# who writes it ------------------------------------------------------------------------------------------------
+# who writes it
+# ------------------------------------------------------------------------------------------------
 def test_the_first_task_that_asks_writes_the_list(store_world: StoreWorld) -> None:
     """The others are refused, also with the same list; asking again changes nothing."""
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
@@ -73,7 +79,9 @@ def test_the_first_task_that_asks_writes_the_list(store_world: StoreWorld) -> No
 
 
 def test_the_role_is_taken_over_when_its_task_has_lost_its_session(store_world: StoreWorld) -> None:
-    """The one that had it keeps its share, but writes no list any more, whatever it still believes."""
+    """The one that had it keeps its share, but writes no list any more, whatever it
+    still believes.
+    """
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
     assert first.try_lead()
     store_world.lose_session(first)
@@ -86,7 +94,9 @@ def test_the_role_is_taken_over_when_its_task_has_lost_its_session(store_world: 
     assert listing(first) == ("of the second",)
 
 
-def test_the_role_comes_back_with_the_session_when_nobody_has_taken_it(store_world: StoreWorld) -> None:
+def test_the_role_comes_back_with_the_session_when_nobody_has_taken_it(
+    store_world: StoreWorld,
+) -> None:
     """Without asking for it again."""
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
     assert first.try_lead()
@@ -154,9 +164,12 @@ def test_a_stale_lister_is_told_that_it_is_stale(store_world: StoreWorld) -> Non
         old.try_lead()
 
 
-# who watches it -----------------------------------------------------------------------------------------------
+# who watches it
+# -----------------------------------------------------------------------------------------------
 def test_a_watch_tells_of_each_change_of_the_list(store_world: StoreWorld) -> None:
-    """From before there is one until it is removed, and made again. It needs no ownership, and tells of nothing else."""
+    """From before there is one until it is removed, and made again. It needs no ownership, and
+    tells of nothing else.
+    """
     watcher, writer, bell = store_world.open(), owned(store_world), Bell()
     watcher.watch_shard_list(bell.ring)
     writer.save_states([StateChange(None, state_at(1))])
@@ -175,7 +188,9 @@ def test_a_watch_tells_of_each_change_of_the_list(store_world: StoreWorld) -> No
 
 
 def test_a_watch_outlives_its_session(store_world: StoreWorld) -> None:
-    """It tells by itself that something may have been missed, and of every change after, each time."""
+    """It tells by itself that something may have been missed, and of every change
+    after, each time.
+    """
     watcher, writer, bell = store_world.open(), owned(store_world), Bell()
     watcher.watch_shard_list(bell.ring)
     for count in range(1, 3):

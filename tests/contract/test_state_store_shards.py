@@ -28,11 +28,18 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def many_states() -> list[list[ShardState]]:
-    return state_values.sample(st.lists(state_values.shard_states(), max_size=4, unique_by=lambda state: state.shard_id), 20)
+    return state_values.sample(
+        st.lists(state_values.shard_states(), max_size=4, unique_by=lambda state: state.shard_id),
+        20,
+    )
 
 
-def test_shard_states_come_back_as_they_were_written(store_world: StoreWorld, many_states: list[list[ShardState]]) -> None:
-    """Every field survives, also the checkpoint of a finished shard, which is shown as SHARD_END."""
+def test_shard_states_come_back_as_they_were_written(
+    store_world: StoreWorld, many_states: list[list[ShardState]]
+) -> None:
+    """Every field survives, also the checkpoint of a finished shard, which is shown as
+    SHARD_END.
+    """
     for states in many_states:
         store_world.renew()
         store = owned(store_world)
@@ -42,12 +49,23 @@ def test_shard_states_come_back_as_they_were_written(store_world: StoreWorld, ma
 
 
 def test_a_state_is_written_over_its_own_version_only(store_world: StoreWorld) -> None:
-    """Compare-and-set: what somebody has changed since is not overwritten, nor is the rest of the transaction written."""
+    """Compare-and-set: what somebody has changed since is not overwritten, nor is the rest of the
+    transaction written.
+    """
     store = owned(store_world)
-    first, other = store.save_states([StateChange(None, state_at(1)), StateChange(None, state_at(1, "shardId-000000000001"))])
+    first, other = store.save_states(
+        [StateChange(None, state_at(1)), StateChange(None, state_at(1, "shardId-000000000001"))]
+    )
     second = store.save_states([StateChange(first, state_at(2))])[0]
-    with pytest.raises(ConflictError, match="shardId-000000000000/state was changed by somebody else"):
-        store.save_states([StateChange(other, state_at(3, "shardId-000000000001")), StateChange(first, state_at(3))])
+    with pytest.raises(
+        ConflictError, match="shardId-000000000000/state was changed by somebody else"
+    ):
+        store.save_states(
+            [
+                StateChange(other, state_at(3, "shardId-000000000001")),
+                StateChange(first, state_at(3)),
+            ]
+        )
     with pytest.raises(ConflictError, match="was created by somebody else"):
         store.save_states([StateChange(None, state_at(4))])
     assert store.load_states() == {"shardId-000000000000": second, "shardId-000000000001": other}
@@ -59,9 +77,13 @@ def test_a_checkpoint_never_moves_back(store_world: StoreWorld) -> None:
     known = store.save_states([StateChange(None, state_at(10))])[0]
     shard_id = known.state.shard_id
     for worse in (state_at(9), ShardState(shard_id=shard_id, read_position=TRIM_HORIZON)):
-        with pytest.raises(CheckpointRegressionError, match=r"shardId-000000000000 would move back from 10 to"):
+        with pytest.raises(
+            CheckpointRegressionError, match=r"shardId-000000000000 would move back from 10 to"
+        ):
             store.save_states([StateChange(known, worse)])
-    finished = msgspec.structs.replace(known.state, lifecycle=Lifecycle.FINISHED, read_position=SHARD_END)
+    finished = msgspec.structs.replace(
+        known.state, lifecycle=Lifecycle.FINISHED, read_position=SHARD_END
+    )
     known = store.save_states([StateChange(known, finished)])[0]
     with pytest.raises(CheckpointRegressionError, match="SHARD_END"):
         store.save_states([StateChange(known, state_at(11))])
@@ -71,7 +93,9 @@ def test_a_checkpoint_never_moves_back(store_world: StoreWorld) -> None:
 def test_a_finished_shard_shows_shard_end(store_world: StoreWorld) -> None:
     """The ancestor's key says SHARD_END, for people and for its tools."""
     store = owned(store_world)
-    state = ShardState(shard_id="s", checkpoint=sequence(7), read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
+    state = ShardState(
+        shard_id="s", checkpoint=sequence(7), read_position=SHARD_END, lifecycle=Lifecycle.FINISHED
+    )
     store.save_states([StateChange(None, state)])
     assert msgspec.json.decode(store_world.get("s/state"))["checkpoint"] == "SHARD_END"
 
@@ -89,9 +113,21 @@ def test_the_ancestors_checkpoint_is_taken_over(store_world: StoreWorld) -> None
 
 
 @pytest.mark.parametrize(
-    "stored", [b"", b"{", b"\xff\xfe", b"[]", b'{"checkpoint":"abc"}', b"{}", b'{"format":1}', b'{"checkpoint":5}']
+    "stored",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b'{"checkpoint":"abc"}',
+        b"{}",
+        b'{"format":1}',
+        b'{"checkpoint":5}',
+    ],
 )
-def test_damaged_state_is_an_error_and_never_no_checkpoint(store_world: StoreWorld, stored: bytes) -> None:
+def test_damaged_state_is_an_error_and_never_no_checkpoint(
+    store_world: StoreWorld, stored: bytes
+) -> None:
     """The error names the path."""
     store_world.put("shardId-000000000003/state", stored)
     with pytest.raises(StoredDataError, match=r"flights/shardId-000000000003/state"):
@@ -101,7 +137,10 @@ def test_damaged_state_is_an_error_and_never_no_checkpoint(store_world: StoreWor
 def test_a_newer_format_says_what_to_do(store_world: StoreWorld) -> None:
     """A newer version may have given the fields another meaning, so nothing of it is used."""
     store_world.put("shardId-000000000003/state", b'{"format":2,"checkpoint":{"new":"shape"}}')
-    with pytest.raises(StoredDataError, match=r"has format 2, written by a newer version.*up to 1; upgrade kinesis-spout"):
+    with pytest.raises(
+        StoredDataError,
+        match=r"has format 2, written by a newer version.*up to 1; upgrade kinesis-spout",
+    ):
         store_world.open().load_states()
 
 
@@ -157,7 +196,9 @@ def test_states_are_removed_in_the_version_that_was_read(store_world: StoreWorld
     assert store.reset(OWNER, timeout_s=10) == 1  # shards that had anything left
 
 
-def test_what_else_is_below_a_shard_stays_when_its_state_is_removed(store_world: StoreWorld) -> None:
+def test_what_else_is_below_a_shard_stays_when_its_state_is_removed(
+    store_world: StoreWorld,
+) -> None:
     """It is another program's."""
     store = owned(store_world)
     store_world.put("a/notes", b"mine")

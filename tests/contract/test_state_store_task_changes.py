@@ -1,4 +1,6 @@
-"""The contract of the state store, for memory and ZooKeeper alike: from one owner to tasks and back, and to another total."""
+"""The contract of the state store, for memory and ZooKeeper alike: from one owner to tasks and
+back, and to another total.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from tests.support.state_stores import StoreWorld
 
 
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells enough about processes")
+linux_only = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells enough about processes"
+)
 
 
 def test_another_total_at_the_same_time_is_refused(store_world: StoreWorld) -> None:
@@ -40,7 +44,10 @@ def test_another_total_takes_over_when_the_last_task_has_gone(store_world: Store
     slow, tree = interposed(store_world.open())
     tree.before_wait(last.release)
     assert slow.acquire(OTHER, timeout_s=60, task=TaskShare(0, 4)) == 1
-    assert (store_world.children("owner"), store_world.children("epoch")) == (["0-of-4"], ["0-of-4"])
+    assert (store_world.children("owner"), store_world.children("epoch")) == (
+        ["0-of-4"],
+        ["0-of-4"],
+    )
     assert store_world.get("epoch") == b"2"
     assert_stale(old, TaskShare(0, 3))
 
@@ -66,13 +73,20 @@ def test_a_task_from_before_a_change_stays_stale_when_it_is_changed_back(
 def test_a_task_waits_for_the_owner_of_the_whole(store_world: StoreWorld) -> None:
     """And is told who that is when its time is up."""
     driver = owned(store_world)
-    with pytest.raises(OwnedByAnotherError, match=r"being consumed by process 4242 on host-a.*use another application name$"):
+    with pytest.raises(
+        OwnedByAnotherError,
+        match=r"being consumed by process 4242 on host-a.*use another application name$",
+    ):
         store_world.open().acquire(OTHER, timeout_s=0.2, task=TaskShare(0, 2))
     write_one(driver, "a")
 
 
-def test_a_task_joins_those_that_were_faster_when_the_owner_of_the_whole_goes(store_world: StoreWorld) -> None:
-    """The node that it waits for has gone, although there is one of that name again when it looks."""
+def test_a_task_joins_those_that_were_faster_when_the_owner_of_the_whole_goes(
+    store_world: StoreWorld,
+) -> None:
+    """The node that it waits for has gone, although there is one of that name again
+    when it looks.
+    """
     driver = owned(store_world)
     slow, tree = interposed(store_world.open())
 
@@ -100,7 +114,9 @@ def test_who_waits_is_told_of_who_was_faster(store_world: StoreWorld) -> None:
         slow.acquire(OWNER, timeout_s=0.5)
 
 
-def test_the_owner_of_the_whole_writes_nothing_once_tasks_have_taken_over(store_world: StoreWorld) -> None:
+def test_the_owner_of_the_whole_writes_nothing_once_tasks_have_taken_over(
+    store_world: StoreWorld,
+) -> None:
     """Its session was lost, and it does not get it back."""
     driver = owned(store_world)
     store_world.lose_session(driver)
@@ -113,7 +129,8 @@ def test_the_whole_is_refused_while_a_task_lives(store_world: StoreWorld) -> Non
     """The error names a task."""
     task = task_of(store_world, 1, 3)
     with pytest.raises(
-        OwnedByAnotherError, match=r"being consumed by task 1 of 3, process 4242 on host-a, since .*; stop all its tasks first"
+        OwnedByAnotherError,
+        match=r"being consumed by task 1 of 3, process 4242 on host-a, since .*; stop all its tasks first",
     ):
         store_world.open().acquire(OTHER, timeout_s=0.2)
     write_one(task, "a")
@@ -144,7 +161,9 @@ def test_the_whole_is_taken_when_the_last_task_has_gone(store_world: StoreWorld)
     ],
     ids=str,
 )
-def test_a_dead_holder_is_not_waited_for(store_world: StoreWorld, before: TaskShare | None, after: TaskShare | None) -> None:
+def test_a_dead_holder_is_not_waited_for(
+    store_world: StoreWorld, before: TaskShare | None, after: TaskShare | None
+) -> None:
     """Whatever it held, and whatever its successor wants; what it would still write is not done."""
     dead, store = store_world.open(), store_world.open()
     dead.acquire(dead_process(), timeout_s=0, task=before)
@@ -154,7 +173,9 @@ def test_a_dead_holder_is_not_waited_for(store_world: StoreWorld, before: TaskSh
     assert_stale(dead, before)
 
 
-def test_a_reset_is_refused_while_a_task_lives_and_removes_everything_after(store_world: StoreWorld) -> None:
+def test_a_reset_is_refused_while_a_task_lives_and_removes_everything_after(
+    store_world: StoreWorld,
+) -> None:
     """Only `epoch` stays; a task from before writes nothing."""
     stale, task = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
     write_one(task, "a")

@@ -1,4 +1,6 @@
-"""The contract of the state store, for memory and ZooKeeper alike: several tasks that own one application together."""
+"""The contract of the state store, for memory and ZooKeeper alike: several tasks that own one
+application together.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_tasks_write_states_of_different_shards_at_the_same_time(store_world: St
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(write, range(2))) == [29, 29]
-    assert {shard: stored.version for shard, stored in store_world.open().load_states().items()} == {"shard-0": 29, "shard-1": 29}
+    assert {
+        shard: stored.version for shard, stored in store_world.open().load_states().items()
+    } == {"shard-0": 29, "shard-1": 29}
 
 
 def test_a_state_is_written_over_its_own_version_only_by_tasks_too(store_world: StoreWorld) -> None:
@@ -96,7 +100,9 @@ def test_who_waits_for_a_share_gets_it_when_it_is_released(store_world: StoreWor
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_stale_task_writes_nothing_at_all(store_world: StoreWorld, index: int) -> None:
-    """After another has taken its share over, that of the first task or of one that joined it; the other shares go on."""
+    """After another has taken its share over, that of the first task or of one that joined it; the
+    other shares go on.
+    """
     tasks = [task_of(store_world, each, 2) for each in range(2)]
     old, neighbour, share = tasks[index], tasks[1 - index], TaskShare(index, 2)
     store_world.lose_session(old)
@@ -110,7 +116,9 @@ def test_a_stale_task_writes_nothing_at_all(store_world: StoreWorld, index: int)
 
 
 @pytest.mark.parametrize("share", [None, TaskShare(0, 2)], ids=str)
-def test_a_stale_owner_that_lets_go_takes_nothing_from_its_successor(store_world: StoreWorld, share: TaskShare | None) -> None:
+def test_a_stale_owner_that_lets_go_takes_nothing_from_its_successor(
+    store_world: StoreWorld, share: TaskShare | None
+) -> None:
     """Nobody else gets in, and the successor goes on."""
     old, new = store_world.open(), store_world.open()
     old.acquire(OWNER, timeout_s=10, task=share)
@@ -136,7 +144,9 @@ def test_a_store_holds_one_thing_at_a_time(store_world: StoreWorld) -> None:
     """It says what it holds."""
     store = task_of(store_world, 0, 2)
     for other in (None, TaskShare(1, 2)):
-        with pytest.raises(ValueError, match=r"this store holds task 0 of 2 of application .*; release that first"):
+        with pytest.raises(
+            ValueError, match=r"this store holds task 0 of 2 of application .*; release that first"
+        ):
             store.acquire(OWNER, timeout_s=0, task=other)
     store.release()
     assert store.acquire(OWNER, timeout_s=0) == 2

@@ -1,4 +1,6 @@
-"""The real job, killed with -9 at every step of a batch's life, started again: nothing is lost, checkpoints are right."""
+"""The real job, killed with -9 at every step of a batch's life, started again: nothing is lost,
+checkpoints are right.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,18 @@ if TYPE_CHECKING:
     from tests.support.source import StreamUnderTest
 
 RECORDS = 200
-OF_REPORTS = frozenset({"report-opened", "dead-letters-written", "report-part-written", "report-done"})
+OF_REPORTS = frozenset(
+    {"report-opened", "dead-letters-written", "report-part-written", "report-done"}
+)
 """Steps of a job that tracks its records: `test_outcomes_at_scale` kills one there."""
 STEPS = sorted(failpoint.NAMES - OF_REPORTS)
 
 
 @pytest.fixture
 def job(stream: StreamUnderTest, tmp_path: Path) -> dict[str, Any]:
-    """A job of several batches; shard states are written one by one, so that it can die between two."""
+    """A job of several batches; shard states are written one by one, so that it can die between
+    two.
+    """
     return {
         "source": stream.fields(max_records_per_shard=40, states_per_write=1),
         "out": str(tmp_path / "out"),
@@ -35,13 +41,21 @@ def job(stream: StreamUnderTest, tmp_path: Path) -> dict[str, Any]:
 def written(out: Path) -> Counter[str]:
     """How often each record stands in the output, by shard and sequence number."""
     files = sorted(out.glob("batch=*/*.parquet"))
-    rows = [row for file in files for row in pq.ParquetFile(file).read(["shardId", "sequenceNumber"]).to_pylist()]
+    rows = [
+        row
+        for file in files
+        for row in pq.ParquetFile(file).read(["shardId", "sequenceNumber"]).to_pylist()
+    ]
     return Counter(f"{row['shardId']}:{row['sequenceNumber']}" for row in rows)
 
 
 @pytest.mark.spark
-def test_a_job_killed_at_every_step_goes_on_without_loss(stream: StreamUnderTest, job: dict[str, Any], tmp_path: Path) -> None:
-    """At one step after the other, with more to read each time: every record is in the output, checkpoints are at the tips."""
+def test_a_job_killed_at_every_step_goes_on_without_loss(
+    stream: StreamUnderTest, job: dict[str, Any], tmp_path: Path
+) -> None:
+    """At one step after the other, with more to read each time: every record is in the output,
+    checkpoints are at the tips.
+    """
     process = JobProcess(job, tmp_path)
     for name in STEPS:
         stream.put(RECORDS)
@@ -57,5 +71,6 @@ def test_a_job_killed_at_every_step_goes_on_without_loss(stream: StreamUnderTest
     counts = written(tmp_path / "out")
     assert set(counts) == stream.ids()
     assert stream.checkpoints() == stream.tips()
-    # A replayed batch has the same rows and overwrites its own directory, so not even a kill makes a duplicate here.
+    # A replayed batch has the same rows and overwrites its own directory, so not even a kill makes
+    # a duplicate here.
     assert max(counts.values()) == 1

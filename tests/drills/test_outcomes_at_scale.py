@@ -1,6 +1,8 @@
-"""100,000 records with known outcomes through the real job: killed at every step of its reports, or through an outage.
+"""100,000 records with known outcomes through the real job: killed at every step of its reports, or
+through an outage.
 
-Each record says what is to become of it, so what came out is compared record by record with what was put.
+Each record says what is to become of it, so what came out is compared record by record with what
+was put.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ PER_SHARD = 2_500
 
 @dataclass
 class Expected:
-    """What was put: by number, with its kind and its shard and sequence number. Malformed records have no number."""
+    """What was put: by number, with its kind and its shard and sequence number. Malformed records
+    have no number.
+    """
 
     kinds: dict[int, str] = field(default_factory=dict)
     ids: dict[int, str] = field(default_factory=dict)
@@ -63,17 +67,25 @@ def many_faults(n: int) -> str:
     return "twice" if n % 5 < 2 else "good"
 
 
-def put(stream: StreamUnderTest, count: int, kind_of: Callable[[int], str] = rare_faults) -> Expected:
+def put(
+    stream: StreamUnderTest, count: int, kind_of: Callable[[int], str] = rare_faults
+) -> Expected:
     """Put `count` records, and remember each one's id."""
     expected = Expected()
     for start in range(0, count, 500):
         kinds = {n: kind_of(n) for n in range(start, start + 500)}
         payloads = [
-            b"{not json" if kind == "malformed" else json.dumps({"n": n, "kind": kind}).encode() for n, kind in kinds.items()
+            b"{not json" if kind == "malformed" else json.dumps({"n": n, "kind": kind}).encode()
+            for n, kind in kinds.items()
         ]
-        entries = [{"Data": payload, "PartitionKey": f"key {n}"} for n, payload in zip(kinds, payloads, strict=True)]
+        entries = [
+            {"Data": payload, "PartitionKey": f"key {n}"}
+            for n, payload in zip(kinds, payloads, strict=True)
+        ]
         for (n, kind), answer in zip(
-            kinds.items(), stream.client.put_records(StreamName=STREAM, Records=entries)["Records"], strict=True
+            kinds.items(),
+            stream.client.put_records(StreamName=STREAM, Records=entries)["Records"],
+            strict=True,
         ):
             stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
             record_id = f"{answer['ShardId']}:{answer['SequenceNumber']}"
@@ -85,23 +97,35 @@ def put(stream: StreamUnderTest, count: int, kind_of: Callable[[int], str] = rar
 
 
 def rows_in(folder: Path, columns: list[str]) -> list[dict[str, Any]]:
-    return [row for file in sorted(folder.rglob("*.parquet")) for row in pq.ParquetFile(file).read(columns).to_pylist()]
+    return [
+        row
+        for file in sorted(folder.rglob("*.parquet"))
+        for row in pq.ParquetFile(file).read(columns).to_pylist()
+    ]
 
 
-def check(stream: StreamUnderTest, expected: Expected, tmp_path: Path, *, most_duplicates: int) -> None:
-    """Every good record is in the output, every bad one in the dead letter as it should be, checkpoints are at the tips."""
+def check(
+    stream: StreamUnderTest, expected: Expected, tmp_path: Path, *, max_duplicates: int
+) -> None:
+    """Every good record is in the output, every bad one in the dead letter as it should be,
+    checkpoints are at the tips.
+    """
     written = Counter(row["n"] for row in rows_in(tmp_path / "out", ["n"]))
     assert set(written) == expected.of("good") | expected.of("twice")
-    assert sum(written.values()) - len(written) <= most_duplicates
+    assert sum(written.values()) - len(written) <= max_duplicates
 
     letters = rows_in(tmp_path / "dead", ["messageId", "attempts", "reason"])
     found = {(row["messageId"], row["attempts"], row["reason"]) for row in letters}
-    poison = {(f"{expected.ids[n]}:4", 4, f"ValueError: record {n} is poison") for n in expected.of("always")}
+    poison = {
+        (f"{expected.ids[n]}:4", 4, f"ValueError: record {n} is poison")
+        for n in expected.of("always")
+    }
     malformed = {letter for letter in found if letter[1] == 1}
     assert found - malformed == poison
     assert {message_id.rpartition(":")[0] for message_id, _, _ in malformed} == expected.malformed
     assert all(reason.startswith("not valid JSON") for _, _, reason in malformed)
-    # A dead letter's partition is its plan's, and a plan that comes again overwrites it: not even a kill makes two of one.
+    # A dead letter's partition is its plan's, and a plan that comes again overwrites it: not even a
+    # kill makes two of one.
     assert len(letters) == len(found)
 
     assert stream.checkpoints() == stream.tips()
@@ -111,7 +135,9 @@ def check(stream: StreamUnderTest, expected: Expected, tmp_path: Path, *, most_d
 def job_of(stream: StreamUnderTest, tmp_path: Path, **changes: Any) -> dict[str, Any]:
     return {
         "tracked": True,
-        "source": stream.fields(max_records_per_shard=PER_SHARD, states_per_write=1, idle_wait="200ms", max_tasks=2),
+        "source": stream.fields(
+            max_records_per_shard=PER_SHARD, states_per_write=1, idle_wait="200ms", max_tasks=2
+        ),
         "out": str(tmp_path / "out"),
         "dead": str(tmp_path / "dead"),
         "checkpoint": str(tmp_path / "checkpoint"),
@@ -127,14 +153,25 @@ def job_of(stream: StreamUnderTest, tmp_path: Path, **changes: Any) -> dict[str,
     ids=["local", "separate executors"],
 )
 def test_outcomes_survive_a_kill_at_every_step(
-    stream: StreamUnderTest, tmp_path: Path, wheel: Path, *, separate: bool, records: int, steps: tuple[str, ...]
+    stream: StreamUnderTest,
+    tmp_path: Path,
+    wheel: Path,
+    *,
+    separate: bool,
+    records: int,
+    steps: tuple[str, ...],
 ) -> None:
-    """Killed with -9 at each step of the report and dead-letter path, one after the other, the job processes every good record,
-    dead-letters every bad one under its id with its attempts and reason, and repeats only batches killed behind their sink.
+    """Killed with -9 at each step of the report and dead-letter path, one after the other, the job
+    processes every good record, dead-letters every bad one under its id with its attempts and
+    reason, and repeats only batches killed behind their sink.
     """
     expected = put(stream, records)
     place = separate_executors(wheel) if separate else {}
-    process = JobProcess(job_of(stream, tmp_path, **place), tmp_path, env={"PYTHONPATH": str(wheel)} if separate else {})
+    process = JobProcess(
+        job_of(stream, tmp_path, **place),
+        tmp_path,
+        env={"PYTHONPATH": str(wheel)} if separate else {},
+    )
     for name in steps:
         process.stop_at = name
         process.start()
@@ -144,13 +181,17 @@ def test_outcomes_survive_a_kill_at_every_step(
     process.start()
     assert process.wait(600) == 0, process.tail()
     repeated = len(WRITTEN_TWICE_AFTER.intersection(steps))
-    check(stream, expected, tmp_path, most_duplicates=repeated * 4 * PER_SHARD)
+    check(stream, expected, tmp_path, max_duplicates=repeated * 4 * PER_SHARD)
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_a_report_in_parts_survives_a_kill_between_them(stream: StreamUnderTest, tmp_path: Path) -> None:
-    """Killed when a part of a report is written: nothing of it counts, and the batch comes again as a whole."""
+def test_a_report_in_parts_survives_a_kill_between_them(
+    stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    """Killed when a part of a report is written: nothing of it counts, and the batch comes again as
+    a whole.
+    """
     expected = put(stream, 20_000, many_faults)
     job = job_of(stream, tmp_path)
     job["source"]["max_records_per_shard"] = 5_000
@@ -161,13 +202,17 @@ def test_a_report_in_parts_survives_a_kill_between_them(stream: StreamUnderTest,
     process.stop_at = None
     process.start()
     assert process.wait(600) == 0, process.tail()
-    check(stream, expected, tmp_path, most_duplicates=20_000)
+    check(stream, expected, tmp_path, max_duplicates=20_000)
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_an_outage_dead_letters_nothing_and_ends_by_itself(stream: StreamUnderTest, tmp_path: Path) -> None:
-    """While everything fails, attempts do not count, reading pauses, plans stay bounded; then all is as if nothing had been."""
+def test_an_outage_dead_letters_nothing_and_ends_by_itself(
+    stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    """While everything fails, attempts do not count, reading pauses, plans stay bounded; then all
+    is as if nothing had been.
+    """
     expected = put(stream, RECORDS)
     ends = tmp_path / "outage-ends"
     job = job_of(stream, tmp_path, outageEnds=str(ends))
@@ -175,34 +220,40 @@ def test_an_outage_dead_letters_nothing_and_ends_by_itself(stream: StreamUnderTe
     process = JobProcess(job, tmp_path)
     process.start()
     try:
-        first = after_storms(process, stream, 2)
-        later = after_storms(process, stream, 4)
+        first = after_outages(process, stream, 2)
+        later = after_outages(process, stream, 4)
         assert {shard: state.read_position for shard, state in later.items()} == {
             shard: state.read_position for shard, state in first.items()
         }
         for state in later.values():
             assert sum(record.count for record in state.unresolved) <= PER_SHARD
             assert {record.attempts for record in state.unresolved} == {0}
-        letters = {row["messageId"].rpartition(":")[0] for row in rows_in(tmp_path / "dead", ["messageId"])}
+        letters = {
+            row["messageId"].rpartition(":")[0] for row in rows_in(tmp_path / "dead", ["messageId"])
+        }
         assert letters <= expected.malformed
         ends.touch()
         assert process.wait(600) == 0, process.tail()
     finally:
         process.kill()
-    check(stream, expected, tmp_path, most_duplicates=0)
+    check(stream, expected, tmp_path, max_duplicates=0)
 
 
-def after_storms(process: JobProcess, stream: StreamUnderTest, count: int) -> dict[str, ShardState]:
-    """Wait until so many plans in a row were storms; the shard states then."""
-    store = ZookeeperStateStore(stream.zookeeper, root="kinesis-spout", application=APPLICATION, stream=STREAM)
+def after_outages(
+    process: JobProcess, stream: StreamUnderTest, count: int
+) -> dict[str, ShardState]:
+    """Wait until so many plans in a row were outages; the shard states then."""
+    store = ZookeeperStateStore(
+        stream.zookeeper, root="kinesis-spout", application=APPLICATION, stream=STREAM
+    )
 
     def so_many() -> bool:
         pointer = store.read_pointer()
         plan = store.read_plan(pointer.id) if pointer else None
-        return plan is not None and plan.storms >= count
+        return plan is not None and plan.outages >= count
 
     try:
-        process.wait_until(so_many, f"had {count} storms in a row")
+        process.wait_until(so_many, f"had {count} outages in a row")
         return {shard: stored.state for shard, stored in store.load_states().items()}
     finally:
         store.close()

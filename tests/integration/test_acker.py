@@ -1,6 +1,7 @@
-"""The acker on Spark: it fails the records whose rows an operator lost or doubled, whatever the operator, and no others."""
+"""The acker on Spark: it fails the records whose rows an operator lost or doubled, whatever the
+operator, and no others.
+"""
 
-# long: the table of operators belongs beside the tests that run through it
 from __future__ import annotations
 
 import secrets
@@ -25,13 +26,28 @@ TEXTS = ["a b", "b c d", "e", "f f", "g"]
 OPERATORS: dict[str, tuple[Callable[[DataFrame], DataFrame], set[int]]] = {
     "a where": (lambda df: df.where("text != 'e'"), {2}),
     "dropna": (lambda df: df.withColumn("n", F.expr("if(text = 'g', NULL, 1)")).dropna(), {4}),
-    "an inner join that finds nothing": (lambda df: df.join(table(df, "'e', 'g'"), "text"), {0, 1, 3}),
-    "a join with a key that is there twice": (lambda df: df.join(table(df, "'e', 'e', 'g'"), "text", "left"), {2}),
+    "an inner join that finds nothing": (
+        lambda df: df.join(table(df, "'e', 'g'"), "text"),
+        {0, 1, 3},
+    ),
+    "a join with a key that is there twice": (
+        lambda df: df.join(table(df, "'e', 'e', 'g'"), "text", "left"),
+        {2},
+    ),
     "a union with itself": (lambda df: df.union(df), {0, 1, 2, 3, 4}),
-    "a row that is there three times": (lambda df: df.union(df.where("text = 'e'")).union(df.where("text = 'e'")), {2}),
-    "dropDuplicates": (lambda df: df.withColumn("size", F.length("text")).dropDuplicates(["size"]), {3, 4}),
+    "a row that is there three times": (
+        lambda df: df.union(df.where("text = 'e'")).union(df.where("text = 'e'")),
+        {2},
+    ),
+    "dropDuplicates": (
+        lambda df: df.withColumn("size", F.length("text")).dropDuplicates(["size"]),
+        {3, 4},
+    ),
     "a limit": (lambda df: df.orderBy("messageId").limit(2), {2, 3, 4}),
-    "one lost and another doubled": (lambda df: df.where("text != 'e'").union(df.where("text = 'g'")), {2, 4}),
+    "one lost and another doubled": (
+        lambda df: df.where("text != 'e'").union(df.where("text = 'g'")),
+        {2, 4},
+    ),
     "everything lost": (lambda df: df.where("false"), {0, 1, 2, 3, 4}),
     "exceptAll": (lambda df: df.exceptAll(df.where("text = 'e'")), {2}),
 }
@@ -42,7 +58,9 @@ def table(df: DataFrame, keys: str) -> DataFrame:
 
 
 def texts(batch: AckedBatch) -> DataFrame:
-    return acker.anchor(batch).select("messageId", F.col("data").cast("string").alias("text"), acker.ANCHOR)
+    return acker.anchor(batch).select(
+        "messageId", F.col("data").cast("string").alias("text"), acker.ANCHOR
+    )
 
 
 def words(batch: AckedBatch) -> DataFrame:
@@ -50,11 +68,17 @@ def words(batch: AckedBatch) -> DataFrame:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_what_an_operator_loses_or_doubles_fails_with_its_records(spark: SparkSession, name: str) -> None:
-    """Spark's own operators know nothing of the acker. Exactly the records that they touched fail, and are not written."""
+def test_what_an_operator_loses_or_doubles_fails_with_its_records(
+    spark: SparkSession, name: str
+) -> None:
+    """Spark's own operators know nothing of the acker. Exactly the records that they touched fail,
+    and are not written.
+    """
     operator, touched = OPERATORS[name]
     sink = Sink()
-    batch = run_batch(source_frame(spark, TEXTS), lambda batch: acker.settle((operator(texts(batch)), sink)))
+    batch = run_batch(
+        source_frame(spark, TEXTS), lambda batch: acker.settle((operator(texts(batch)), sink))
+    )
     assert batch.failed_numbers == touched
     assert sink.values("text") == sorted(text for n, text in enumerate(TEXTS) if n not in touched)
     assert acker.ANCHOR not in {column for row in sink.rows for column in row.asDict()}
@@ -75,7 +99,9 @@ def test_the_reason_says_whether_rows_were_lost_or_doubled(spark: SparkSession) 
 
 
 def test_equal_rows_of_different_records_are_no_doubles(spark: SparkSession) -> None:
-    """`distinct` keeps them apart by their anchors, so it loses nothing; a real double it removes."""
+    """`distinct` keeps them apart by their anchors, so it loses nothing; a real double
+    it removes.
+    """
     sink = Sink()
 
     def process(batch: AckedBatch) -> None:
@@ -91,16 +117,23 @@ def test_a_word_count_settles_every_line(spark: SparkSession) -> None:
     sink = Sink()
 
     def process(batch: AckedBatch) -> None:
-        lines = texts(batch).withColumn("words", F.expr("if(text = '', NULL, filter(split(text, ' '), w -> w != '-'))"))
+        lines = texts(batch).withColumn(
+            "words", F.expr("if(text = '', NULL, filter(split(text, ' '), w -> w != '-'))")
+        )
         counts = acker.merge(acker.split(lines, "words", "word"), "word", F.count("*").alias("n"))
         acker.settle((counts, sink))
 
-    assert run_batch(source_frame(spark, ["a b a", "", "-", "b", "c"]), process).failed_numbers == set()
+    assert (
+        run_batch(source_frame(spark, ["a b a", "", "-", "b", "c"]), process).failed_numbers
+        == set()
+    )
     assert {(row["word"], row["n"]) for row in sink.rows} == {("a", 2), ("b", 2), ("c", 1)}
 
 
 def test_a_left_join_with_unique_keys_loses_nothing(spark: SparkSession) -> None:
-    """The enrichment of the README: malformed records are rejected, unknown customers dropped on purpose, the rest is written."""
+    """The enrichment of the README: malformed records are rejected, unknown customers dropped on
+    purpose, the rest is written.
+    """
     sink = Sink()
     customers = spark.createDataFrame([(1, "Ada"), (2, "Bob")], "customer BIGINT, name STRING")
 
@@ -110,7 +143,12 @@ def test_a_left_join_with_unique_keys_loses_nothing(spark: SparkSession) -> None
         known = acker.filter(flat.join(customers, "customer", "left"), "name IS NOT NULL")
         acker.settle((known, sink))
 
-    bodies = ['{"id": 1, "customer": 1}', '{"id": 2, "customer": 9}', "no json", '{"id": 4, "customer": 2}']
+    bodies = [
+        '{"id": 1, "customer": 1}',
+        '{"id": 2, "customer": 9}',
+        "no json",
+        '{"id": 4, "customer": 2}',
+    ]
     batch = run_batch(source_frame(spark, bodies), process)
     assert batch.failed_numbers == {2}
     assert "missing" not in batch.reason(2)
@@ -129,12 +167,17 @@ def test_many_parts_become_one_and_are_kept_as_well(spark: SparkSession) -> None
         acker.settle((merged, orders), (to_keep, archive))
 
     assert run_batch(source_frame(spark, ["x1", "x2", "y1", "x3"]), process).failed_numbers == set()
-    assert {(row["order"], tuple(row["parts"])) for row in orders.rows} == {("x", ("x1", "x2", "x3")), ("y", ("y1",))}
+    assert {(row["order"], tuple(row["parts"])) for row in orders.rows} == {
+        ("x", ("x1", "x2", "x3")),
+        ("y", ("y1",)),
+    }
     assert archive.values("text") == ["x1", "x2", "x3", "y1"]
 
 
 def test_what_is_dropped_or_let_go_on_purpose_fails_nothing(spark: SparkSession) -> None:
-    """Filter (false and NULL), nested split, merge of merges, unanchored: each operator accounts for what it takes away."""
+    """Filter (false and NULL), nested split, merge of merges, unanchored: each operator accounts
+    for what it takes away.
+    """
     sink, loose = Sink(), Sink()
 
     def process(batch: AckedBatch) -> None:
@@ -145,9 +188,14 @@ def test_what_is_dropped_or_let_go_on_purpose_fails_nothing(spark: SparkSession)
         pairs = acker.merge(known, ["messageId", "letter"], F.count("*").alias("n"))
         counts = acker.merge(pairs, [F.col("letter")], F.sum("n").alias("n"))
         seen = acker.unanchored(to_see)
-        acker.settle((acker.filter(counts, "n > 1"), sink), (seen.union(seen).where("text != 'x'"), loose))
+        acker.settle(
+            (acker.filter(counts, "n > 1"), sink), (seen.union(seen).where("text != 'x'"), loose)
+        )
 
-    assert run_batch(source_frame(spark, ["a b,a", "x", "n", "b c,x n,d"]), process).failed_numbers == set()
+    assert (
+        run_batch(source_frame(spark, ["a b,a", "x", "n", "b c,x n,d"]), process).failed_numbers
+        == set()
+    )
     assert {(row["letter"], row["n"]) for row in sink.rows} == {("a", 2), ("b", 2)}
     assert loose.values("text") == ["a b,a", "a b,a", "b c,x n,d", "b c,x n,d", "n", "n"]
 
@@ -157,7 +205,9 @@ def test_a_lost_grandchild_fails_its_record_only(spark: SparkSession) -> None:
     sink = Sink()
 
     def process(batch: AckedBatch) -> None:
-        letters = acker.split(acker.split(texts(batch), F.split("text", ","), "part"), F.split("part", " "), "letter")
+        letters = acker.split(
+            acker.split(texts(batch), F.split("text", ","), "part"), F.split("part", " "), "letter"
+        )
         acker.settle((letters.where("letter != 'c'"), sink))
 
     batch = run_batch(source_frame(spark, ["a b,c d", "e f,g", "h"]), process)
@@ -168,7 +218,10 @@ def test_a_lost_grandchild_fails_its_record_only(spark: SparkSession) -> None:
 def test_a_forgotten_branch_fails_every_record(spark: SparkSession) -> None:
     """A sink that was not given to settle is no sink."""
     sink = Sink()
-    batch = run_batch(source_frame(spark, TEXTS), lambda batch: acker.settle((acker.branch(texts(batch), 2)[0], sink)))
+    batch = run_batch(
+        source_frame(spark, TEXTS),
+        lambda batch: acker.settle((acker.branch(texts(batch), 2)[0], sink)),
+    )
     assert batch.failed_numbers == {0, 1, 2, 3, 4}
     assert (sink.times, sink.rows) == (1, [])
 
@@ -186,7 +239,9 @@ def test_a_frame_given_to_two_sinks_without_branch_is_doubled(spark: SparkSessio
 
 
 def test_a_failed_record_takes_those_along_that_share_a_row_with_it(spark: SparkSession) -> None:
-    """A merged row without one of its parts would be wrong: its other parts come again with it. To a fixpoint, and no further."""
+    """A merged row without one of its parts would be wrong: its other parts come again with it. To
+    a fixpoint, and no further.
+    """
     sink = Sink()
 
     def process(batch: AckedBatch) -> None:
@@ -201,7 +256,9 @@ def test_a_failed_record_takes_those_along_that_share_a_row_with_it(spark: Spark
 
 
 def test_a_merged_row_that_is_lost_fails_all_of_its_parts(spark: SparkSession) -> None:
-    """Over two levels of merging, with a group that was dropped on purpose and so binds nobody together."""
+    """Over two levels of merging, with a group that was dropped on purpose and so binds nobody
+    together.
+    """
     sink = Sink()
 
     def process(batch: AckedBatch) -> None:
@@ -221,20 +278,31 @@ def test_what_was_lost_before_the_anchor_fails_too(spark: SparkSession) -> None:
     sink = Sink()
     batch = run_batch(
         source_frame(spark, TEXTS),
-        lambda batch: acker.settle((acker.anchor(batch.df.where("messageId NOT LIKE '%1002%'")), sink)),
+        lambda batch: acker.settle(
+            (acker.anchor(batch.df.where("messageId NOT LIKE '%1002%'")), sink)
+        ),
     )
     assert batch.failed_numbers == {2}
     assert len(sink.rows) == 4
 
 
 def test_records_that_the_function_failed_itself_are_not_written(spark: SparkSession) -> None:
-    """With fail_where their rows are gone already; with fail they are taken out, and what was merged with them fails."""
+    """With fail_where their rows are gone already; with fail they are taken out, and what was
+    merged with them fails.
+    """
     sink = Sink()
 
     def process(batch: AckedBatch) -> None:
         rows = batch.fail_where(texts(batch), "text = 'e'", "no e", retry=False)
         batch.fail([record_id(0)], "mine")
-        acker.settle((acker.merge(acker.split(rows, F.split("text", " "), "word"), "word", F.count("*").alias("n")), sink))
+        acker.settle(
+            (
+                acker.merge(
+                    acker.split(rows, F.split("text", " "), "word"), "word", F.count("*").alias("n")
+                ),
+                sink,
+            )
+        )
 
     batch = run_batch(source_frame(spark, TEXTS), process)
     assert batch.failed_numbers == {0, 1, 2}
@@ -244,7 +312,9 @@ def test_records_that_the_function_failed_itself_are_not_written(spark: SparkSes
 
 
 def test_records_that_must_wait_for_a_failed_one_are_not_written(spark: SparkSession) -> None:
-    """Under block_key a later record of the key comes again, after the failed one: written now, it would be doubled."""
+    """Under block_key a later record of the key comes again, after the failed one: written now, it
+    would be doubled.
+    """
     sink = Sink()
     batch = run_batch(
         source_frame(spark, TEXTS, keys=["k", "k", "j", "k", "j"]),
@@ -265,7 +335,9 @@ def test_two_anchors_of_one_batch_are_both_asked_for(spark: SparkSession) -> Non
 
 
 def test_rows_that_differ_each_time_are_told_once(spark: SparkSession) -> None:
-    """A random function in a filter, a split or a group: what is kept and what is dropped come from one evaluation."""
+    """A random function in a filter, a split or a group: what is kept and what is dropped come from
+    one evaluation.
+    """
     sinks = [Sink(), Sink()]
     draw = F.udf(lambda: secrets.randbelow(4), "int", useArrow=False).asNondeterministic()
 
@@ -273,7 +345,9 @@ def test_rows_that_differ_each_time_are_told_once(spark: SparkSession) -> None:
         kept = acker.filter(texts(batch), draw() < 2)
         drawn = acker.split(kept, F.slice(F.split("text", ""), F.lit(1), draw()), "letter")
         first, second = acker.branch(drawn.withColumn("lot", draw()), 2)
-        acker.settle((acker.merge(first, "lot", F.count("*").alias("n")), sinks[0]), (second, sinks[1]))
+        acker.settle(
+            (acker.merge(first, "lot", F.count("*").alias("n")), sinks[0]), (second, sinks[1])
+        )
 
     batch = run_batch(source_frame(spark, ["abcdefgh"] * 60), process)
     assert batch.failed_numbers == set()
@@ -319,4 +393,6 @@ def test_nothing_stays_kept_after_a_batch(spark: SparkSession) -> None:
 
 
 def kept(spark: SparkSession) -> int:
-    return len(spark.sparkContext._jsc.getPersistentRDDs())  # SparkContext of Python cannot be asked
+    return len(
+        spark.sparkContext._jsc.getPersistentRDDs()
+    )  # SparkContext of Python cannot be asked

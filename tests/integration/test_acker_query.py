@@ -1,4 +1,6 @@
-"""The acker in a tracked query of a real Spark, from records on a stream to sinks and dead letters."""
+"""The acker in a tracked query of a real Spark, from records on a stream to sinks and
+dead letters.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,14 @@ def test_a_word_count_acks_every_line(tracked_query: TrackedQuery) -> None:
 
     def process(batch: TrackedBatch) -> None:
         counts = acker.merge(words_of(batch), "word", F.count("*").alias("count"))
-        acker.settle((counts, lambda frame: counted.update({row["word"]: row["count"] for row in frame.collect()})))
+        acker.settle(
+            (
+                counts,
+                lambda frame: counted.update(
+                    {row["word"]: row["count"] for row in frame.collect()}
+                ),
+            )
+        )
 
     tracked_query.run(process)
     assert counted == Counter(" ".join(LINES).replace("  ", " ").split()) + Counter({"": 1})
@@ -40,18 +49,24 @@ def test_a_word_count_acks_every_line(tracked_query: TrackedQuery) -> None:
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_a_record_of_which_an_operator_loses_a_row_ends_in_the_dead_letter(tracked_query: TrackedQuery) -> None:
+def test_a_record_of_which_an_operator_loses_a_row_ends_in_the_dead_letter(
+    tracked_query: TrackedQuery,
+) -> None:
     """All others are written once, though it comes again and again."""
     tracked_query.put_texts(LINES)
     written: list[str] = []
 
     def process(batch: TrackedBatch) -> None:
-        kept = words_of(batch).where("word != 'question'")  # not acker.filter: nobody said that it may go
+        kept = words_of(batch).where(
+            "word != 'question'"
+        )  # not acker.filter: nobody said that it may go
         acker.settle((kept, lambda frame: written.extend(row.word for row in frame.collect())))
 
     tracked_query.run(process, retry_limit=2)
     assert Counter(written) == Counter({"": 1, "not": 2, "to": 2, "be": 2, "or": 1})
-    ((data, attempts, reason),) = [(letter.data, letter.attempts, letter.reason) for letter in tracked_query.letters]
+    ((data, attempts, reason),) = [
+        (letter.data, letter.attempts, letter.reason) for letter in tracked_query.letters
+    ]
     assert (data, attempts) == (b"that is the question", 3)
     assert reason is not None
     assert "missing" in reason or "lost" in reason
@@ -66,6 +81,8 @@ def test_a_batch_that_was_anchored_and_never_settled_fails(tracked_query: Tracke
     assert tracked_query.stream.checkpoints() == {}
     seen: list[str] = []
     tracked_query.run(
-        lambda batch: seen.extend(row.text for row in batch.df.selectExpr("CAST(data AS STRING) AS text").collect())
+        lambda batch: seen.extend(
+            row.text for row in batch.df.selectExpr("CAST(data AS STRING) AS text").collect()
+        )
     )
     assert sorted(seen) == sorted(LINES)

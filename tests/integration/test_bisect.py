@@ -1,4 +1,6 @@
-"""A batch that fails as a whole, processed in parts: poison records are found, and an outage is not taken for poison."""
+"""A batch that fails as a whole, processed in parts: poison records are found, and an outage is not
+taken for poison.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_poison_record_is_found_retried_and_dead_lettered(tracked_query: TrackedQuery) -> None:
-    """The function kills its Python worker over it. Every other record is in exactly one successful part per delivery."""
+    """The function kills its Python worker over it. Every other record is in exactly one successful
+    part per delivery.
+    """
     tracked_query.stream.put(40)
     done: list[int] = []
     tokens: list[str] = []
@@ -50,7 +54,11 @@ def test_what_a_part_says_before_it_raises_is_forgotten(tracked_query: TrackedQu
 
     def process(batch: TrackedBatch) -> None:
         rows = {int(bytes(row.data).split()[1]): row for row in batch.df.collect()}
-        batch.fail([row for n, row in rows.items() if n == 3 or (9 in rows and n != 3)], "said", retry=False)
+        batch.fail(
+            [row for n, row in rows.items() if n == 3 or (9 in rows and n != 3)],
+            "said",
+            retry=False,
+        )
         if 9 in rows:
             raise ValueError("nine")
         done.extend(n for n in rows if n != 3)
@@ -82,8 +90,12 @@ def test_a_sink_that_is_down_is_not_taken_for_poison(tracked_query: TrackedQuery
     assert tracked_query.letters == []
 
 
-def test_a_small_batch_in_an_outage_costs_its_records_no_attempt(tracked_query: TrackedQuery) -> None:
-    """Two records, no success anywhere: they are queued as they were, and processed when the sink is back."""
+def test_a_small_batch_in_an_outage_costs_its_records_no_attempt(
+    tracked_query: TrackedQuery,
+) -> None:
+    """Two records, no success anywhere: they are queued as they were, and processed when the sink
+    is back.
+    """
     tracked_query.stream.put(2)
     attempts: list[int] = []
     calls: list[int] = []

@@ -1,4 +1,6 @@
-"""`kinesis-spout consume` as users run it: processes and pipes, a FakeKinesis, and a real ZooKeeper where positions are kept."""
+"""`kinesis-spout consume` as users run it: processes and pipes, a FakeKinesis, and a real ZooKeeper
+where positions are kept.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def orders(fake_kinesis: ServedFake) -> ServedFake:
     return fake_kinesis
 
 
-# to stdout ----------------------------------------------------------------------------------------------------
+# to stdout
+# ----------------------------------------------------------------------------------------------------
 def test_each_record_is_a_line_that_tells_all_of_it(orders: ServedFake) -> None:
     """Text as text, what is no text in base64; and nothing else on stdout."""
     orders.model.put("orders", "k", "grün".encode())
@@ -49,7 +52,11 @@ def test_each_record_is_a_line_that_tells_all_of_it(orders: ServedFake) -> None:
     assert ended.returncode == 0
     text, binary = lines_of(ended.stdout)
     assert text["id"] == f"{text['shard']}:{text['sequence']}:1"
-    assert {name: text[name] for name in ("key", "attempt", "data")} == {"key": "k", "attempt": 1, "data": "grün"}
+    assert {name: text[name] for name in ("key", "attempt", "data")} == {
+        "key": "k",
+        "attempt": 1,
+        "data": "grün",
+    }
     assert text["arrival"].endswith("Z")
     assert len(text["arrival"]) == len("2026-01-31T12:00:00.000Z")
     assert (binary["dataBase64"], "data" in binary) == ("/wA=", False)
@@ -67,13 +74,29 @@ def test_so_many_records_of_one_shard_as_they_are(orders: ServedFake) -> None:
     """`--raw` writes the payload and a line end; with `--no-stats` there is no word on stderr."""
     put(orders, 30)
     second = "shardId-000000000001"
-    ended = run(orders, "consume", "orders", *FROM_START, "--shard", second, "--max-records", "3", "--raw", "--no-stats")
-    assert ended.stdout.splitlines() == [one.data.decode() for one in orders.model.records("orders", second)][:3]
+    ended = run(
+        orders,
+        "consume",
+        "orders",
+        *FROM_START,
+        "--shard",
+        second,
+        "--max-records",
+        "3",
+        "--raw",
+        "--no-stats",
+    )
+    assert (
+        ended.stdout.splitlines()
+        == [one.data.decode() for one in orders.model.records("orders", second)][:3]
+    )
     assert ended.stderr == ""
 
 
 def test_a_reader_that_leaves_ends_it_quietly(orders: ServedFake) -> None:
-    """While records come and while none does; with the code that a shell gives a program that SIGPIPE has ended."""
+    """While records come and while none does; with the code that a shell gives a program that
+    SIGPIPE has ended.
+    """
     put(orders, 5)
     with running(orders, "consume", "orders", *FROM_START) as process:
         assert process.stdout is not None
@@ -84,14 +107,26 @@ def test_a_reader_that_leaves_ends_it_quietly(orders: ServedFake) -> None:
         assert process.stderr.read() == ""
 
 
-def test_head_gets_its_lines_and_what_was_not_written_is_not_acked(orders: ServedFake, zookeeper_chroot: str) -> None:
-    """More than any pipe takes: what the next run gets begins before the end of what the first one could write."""
+def test_head_gets_its_lines_and_what_was_not_written_is_not_acked(
+    orders: ServedFake, zookeeper_chroot: str
+) -> None:
+    """More than any pipe takes: what the next run gets begins before the end of what the first one
+    could write.
+    """
     big = "x" * 10_000
     for number in range(200):
         orders.model.put("orders", "k", f"{number:03} {big}".encode())
     application = ("--application", "head", "--zookeeper", zookeeper_chroot)
-    with running(orders, "consume", "orders", *FROM_START, *application, stderr=subprocess.DEVNULL) as process:
-        first = subprocess.run(["head", "-n", "2"], stdin=process.stdout, capture_output=True, check=True, timeout=LIMIT_S)
+    with running(
+        orders, "consume", "orders", *FROM_START, *application, stderr=subprocess.DEVNULL
+    ) as process:
+        first = subprocess.run(
+            ["head", "-n", "2"],
+            stdin=process.stdout,
+            capture_output=True,
+            check=True,
+            timeout=LIMIT_S,
+        )
         assert process.stdout is not None
         process.stdout.close()
         assert process.wait(LIMIT_S) == 141
@@ -123,9 +158,14 @@ def test_a_signal_ends_it_also_where_the_reader_does_not_read(orders: ServedFake
         process.stdout.close()
 
 
-# with an application ------------------------------------------------------------------------------------------
-def test_an_application_goes_on_where_it_was_stopped(orders: ServedFake, zookeeper_chroot: str) -> None:
-    """SIGTERM commits and gives the ownership up: the next run starts at once, and gets what the first one did not."""
+# with an application
+# ------------------------------------------------------------------------------------------
+def test_an_application_goes_on_where_it_was_stopped(
+    orders: ServedFake, zookeeper_chroot: str
+) -> None:
+    """SIGTERM commits and gives the ownership up: the next run starts at once, and gets what the
+    first one did not.
+    """
     early = put(orders, 40)
     application = ("--application", "watch", "--zookeeper", zookeeper_chroot)
     with running(orders, "consume", "orders", *FROM_START, *application) as process:
@@ -139,11 +179,16 @@ def test_an_application_goes_on_where_it_was_stopped(orders: ServedFake, zookeep
     assert sorted(data_of(again.stdout)) == sorted(late)
 
 
-# through a command --------------------------------------------------------------------------------------------
+# through a command
+# --------------------------------------------------------------------------------------------
 def test_a_command_answers_in_any_order(orders: ServedFake, tmp_path: Path) -> None:
-    """Nothing comes to stdout; the command's stderr is passed on, and its input ends before it does."""
+    """Nothing comes to stdout; the command's stderr is passed on, and its input ends before it
+    does.
+    """
     early = put(orders, 40)
-    ended = run(orders, "consume", "orders", *ALL, "--exec", command_that("acks in pairs", tmp_path / "log"))
+    ended = run(
+        orders, "consume", "orders", *ALL, "--exec", command_that("acks in pairs", tmp_path / "log")
+    )
     assert (ended.returncode, ended.stdout) == (0, "")
     assert ended.stderr == "the input has ended\nstream orders: 40 emitted, 40 acked\n"
     assert sorted(data_of((tmp_path / "log").read_text())) == sorted(early)
@@ -176,23 +221,47 @@ def test_what_fails_is_tried_again_and_kept_in_the_end(orders: ServedFake, tmp_p
 def test_a_command_may_say_that_a_retry_is_of_no_use(orders: ServedFake, tmp_path: Path) -> None:
     put(orders, 10)
     command = ("--exec", command_that("refuses the sevens", tmp_path / "log"))
-    ended = run(orders, "consume", "orders", *ALL, *command, "--dead-letter", str(tmp_path / "dead"))
-    assert ended.stderr.splitlines()[-1] == "stream orders: 10 emitted, 9 acked, 1 failed, 1 dead-lettered"
+    ended = run(
+        orders, "consume", "orders", *ALL, *command, "--dead-letter", str(tmp_path / "dead")
+    )
+    assert (
+        ended.stderr.splitlines()[-1]
+        == "stream orders: 10 emitted, 9 acked, 1 failed, 1 dead-lettered"
+    )
 
 
 def test_no_answer_in_time_is_a_failure(orders: ServedFake, tmp_path: Path) -> None:
     put(orders, 2)
-    command = ("--exec", command_that("never answers", tmp_path / "log"), "--message-timeout", "200ms", "--retry-limit", "0")
-    ended = run(orders, "consume", "orders", *ALL, *command, "--dead-letter", str(tmp_path / "dead"))
+    command = (
+        "--exec",
+        command_that("never answers", tmp_path / "log"),
+        "--message-timeout",
+        "200ms",
+        "--retry-limit",
+        "0",
+    )
+    ended = run(
+        orders, "consume", "orders", *ALL, *command, "--dead-letter", str(tmp_path / "dead")
+    )
     assert ended.returncode == 0
-    assert ended.stderr.splitlines()[-1] == "stream orders: 2 emitted, 0 acked, 2 failed, 2 timed out, 2 dead-lettered"
+    assert (
+        ended.stderr.splitlines()[-1]
+        == "stream orders: 2 emitted, 0 acked, 2 failed, 2 timed out, 2 dead-lettered"
+    )
 
 
 def test_so_many_records_and_their_retries(orders: ServedFake, tmp_path: Path) -> None:
     put(orders, 10)
     log = tmp_path / "log"
     ended = run(
-        orders, "consume", "orders", *FROM_START, "--max-records", "2", "--exec", command_that("acks the third time", log)
+        orders,
+        "consume",
+        "orders",
+        *FROM_START,
+        "--max-records",
+        "2",
+        "--exec",
+        command_that("acks the third time", log),
     )
     assert ended.returncode == 0
     assert sorted(Counter(data_of(log.read_text())).values()) == [3, 3]
@@ -205,46 +274,90 @@ def test_a_command_that_dies_is_an_error_and_its_records_come_again(
     early = put(orders, 10)
     application = ("--application", "etl", "--zookeeper", zookeeper_chroot)
     died = run(
-        orders, "consume", "orders", *FROM_START, *application, "--exec", command_that("dies at the third", tmp_path / "first")
+        orders,
+        "consume",
+        "orders",
+        *FROM_START,
+        *application,
+        "--exec",
+        command_that("dies at the third", tmp_path / "first"),
     )
     assert died.returncode == 1
     assert "error: the command ended with exit code 3" in died.stderr
     assert "come again in the next run" in died.stderr
-    again = run(orders, "consume", "orders", *application, "--until", "now", "--exec", command_that("acks", tmp_path / "again"))
+    again = run(
+        orders,
+        "consume",
+        "orders",
+        *application,
+        "--until",
+        "now",
+        "--exec",
+        command_that("acks", tmp_path / "again"),
+    )
     assert again.returncode == 0
     answered = data_of((tmp_path / "first").read_text())[:2]
     assert sorted(data_of((tmp_path / "again").read_text())) == sorted(set(early) - set(answered))
 
 
-def test_what_is_no_answer_is_named_by_its_line_and_acks_nothing(orders: ServedFake, tmp_path: Path) -> None:
+def test_what_is_no_answer_is_named_by_its_line_and_acks_nothing(
+    orders: ServedFake, tmp_path: Path
+) -> None:
     """What it says is not shown: it may be the payload."""
     put(orders, 1)
-    ended = run(orders, "consume", "orders", *ALL, "--exec", command_that("talks", tmp_path / "log"))
+    ended = run(
+        orders, "consume", "orders", *ALL, "--exec", command_that("talks", tmp_path / "log")
+    )
     assert ended.returncode == 1
     notes = [line for line in ended.stderr.splitlines() if line.startswith("note: ")]
     assert "line 1 of the command's output is no answer" in notes[0]
-    assert "line 2 of the command's output answers for a record that waits for no answer" in notes[1]
+    assert (
+        "line 2 of the command's output answers for a record that waits for no answer" in notes[1]
+    )
     assert "secret" not in ended.stderr
-    assert ended.stderr.splitlines()[-1].startswith("error: 2 lines of the command's output were no answers")
+    assert ended.stderr.splitlines()[-1].startswith(
+        "error: 2 lines of the command's output were no answers"
+    )
     assert "1 emitted, 1 acked" in ended.stderr
 
 
-def test_at_a_signal_the_command_gives_its_last_answers(orders: ServedFake, tmp_path: Path, zookeeper_chroot: str) -> None:
+def test_at_a_signal_the_command_gives_its_last_answers(
+    orders: ServedFake, tmp_path: Path, zookeeper_chroot: str
+) -> None:
     """It sees the end of its input, not the signal; what it has answered is committed."""
     put(orders, 10)
     log = tmp_path / "log"
-    arguments = ("--application", "etl", "--zookeeper", zookeeper_chroot, *FROM_START, "--exec", command_that("acks", log))
+    arguments = (
+        "--application",
+        "etl",
+        "--zookeeper",
+        zookeeper_chroot,
+        *FROM_START,
+        "--exec",
+        command_that("acks", log),
+    )
     with running(orders, "consume", "orders", *arguments, start_new_session=True) as process:
         wait_until(lambda: log.exists() and log.read_text().count("\n") == 10)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert said == "the input has ended\nstream orders: 10 emitted, 10 acked\n"
-    again = run(orders, "consume", "orders", "--application", "etl", "--zookeeper", zookeeper_chroot, "--until", "now")
+    again = run(
+        orders,
+        "consume",
+        "orders",
+        "--application",
+        "etl",
+        "--zookeeper",
+        zookeeper_chroot,
+        "--until",
+        "now",
+    )
     assert again.stdout == ""
 
 
-# what is shown ------------------------------------------------------------------------------------------------
+# what is shown
+# ------------------------------------------------------------------------------------------------
 def test_counts_are_shown_as_a_table(orders: ServedFake) -> None:
     put(orders, 30)
     ended = run(orders, "consume", "orders", *ALL, "--stats")
@@ -255,15 +368,22 @@ def test_counts_are_shown_as_a_table(orders: ServedFake) -> None:
     assert last == "stream orders: 30 emitted, 30 acked"
 
 
-def test_on_a_terminal_the_table_is_live_and_what_the_command_says_stands_above_it(orders: ServedFake, tmp_path: Path) -> None:
+def test_on_a_terminal_the_table_is_live_and_what_the_command_says_stands_above_it(
+    orders: ServedFake, tmp_path: Path
+) -> None:
     put(orders, 30)
     ours, theirs = pty.openpty()
     arguments = ("consume", "orders", *ALL, "--exec", command_that("acks", tmp_path / "log"))
-    with running(orders, *arguments, stdout=subprocess.DEVNULL, stderr=theirs, variables=TERMINAL) as process:
+    with running(
+        orders, *arguments, stdout=subprocess.DEVNULL, stderr=theirs, variables=TERMINAL
+    ) as process:
         os.close(theirs)
         shown = read_terminal(ours)
         assert process.wait(LIMIT_S) == 0
-    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip() for line in shown.replace("\r", "\n").split("\n")]
+    lines = [
+        re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip()
+        for line in shown.replace("\r", "\n").split("\n")
+    ]
     assert any(line.split()[:4] == ["all", "shards", "30", "30"] for line in lines)
     assert "the input has ended" in lines  # on a line of its own, not in the middle of the table
     assert [line for line in lines if line][-1] == "stream orders: 30 emitted, 30 acked"
@@ -285,14 +405,19 @@ def read_terminal(terminal: int) -> str:
 def test_counts_are_served_to_prometheus(orders: ServedFake) -> None:
     """On loopback, while it runs."""
     put(orders, 30)
-    with running(orders, "consume", "orders", *FROM_START, "--metrics-port", "0", stdout=subprocess.DEVNULL) as process:
+    with running(
+        orders, "consume", "orders", *FROM_START, "--metrics-port", "0", stdout=subprocess.DEVNULL
+    ) as process:
         assert process.stderr is not None
         url = process.stderr.readline().split()[-1]
         assert url.startswith("http://127.0.0.1:")
 
         def scraped() -> bool:
             with urlopen(url, timeout=LIMIT_S) as answer:  # noqa: S310  # our own server
-                return 'kinesis_spout_stream_records_acked_total{stream="orders"} 30.0' in answer.read().decode()
+                return (
+                    'kinesis_spout_stream_records_acked_total{stream="orders"} 30.0'
+                    in answer.read().decode()
+                )
 
         wait_until(scraped)
         process.terminate()

@@ -1,4 +1,6 @@
-"""Dead letters arrive whole, in files, on a stream and at a function, and a sink that fails says so."""
+"""Dead letters arrive whole, in files, on a stream and at a function, and a sink that fails says
+so.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ import pytest
 from spark_job.dead_letter.dead_letter import LETTER_DDL, DeadLetter, DeadLetterError, Letter
 from spark_job.dead_letter.function_sink import CHUNK_LETTERS
 from spark_job.dead_letter.letter import letter_of, letters_with_plain_times
-from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, create_stream, kinesis_client
+from tests.support.kinesis import (
+    ACCESS_KEY,
+    REGION,
+    SECRET_KEY,
+    ServedFake,
+    create_stream,
+    kinesis_client,
+)
 from tests.support.letters import FIRST_FAILURE, Story, frame_of, gone
 
 if TYPE_CHECKING:
@@ -26,12 +35,21 @@ LETTERS = [*Story().letters(5), gone(Story().letter(5))]
 
 def read(spark: SparkSession, path: str, format: str) -> list[Letter]:  # noqa: A002  # Spark's name for it
     frame = spark.read.schema(LETTER_DDL).format(format).load(path)
-    return sorted(map(letter_of, letters_with_plain_times(frame).collect()), key=lambda letter: letter.message_id)
+    return sorted(
+        map(letter_of, letters_with_plain_times(frame).collect()),
+        key=lambda letter: letter.message_id,
+    )
 
 
 @pytest.mark.parametrize("format", ["parquet", "json", "orc"])
-def test_a_repeated_plan_replaces_its_letters_and_no_others(spark: SparkSession, tmp_path: Path, format: str) -> None:  # noqa: A002  # Spark's name for it
-    """Also by fewer letters, and by none; what is read back is what was written, times to the microsecond."""
+def test_a_repeated_plan_replaces_its_letters_and_no_others(
+    spark: SparkSession,
+    tmp_path: Path,
+    format: str,  # noqa: A002  # Spark's name for it
+) -> None:
+    """Also by fewer letters, and by none; what is read back is what was written, times to the
+    microsecond.
+    """
     path = str(tmp_path / "dead")
     dead_letter = DeadLetter(format, path=path)
     dead_letter.write(frame_of(spark, LETTERS[:2]), plan_id="1-a")
@@ -64,11 +82,15 @@ def test_other_columns_are_left_out(spark: SparkSession, tmp_path: Path) -> None
     assert "mine" not in spark.read.parquet(str(tmp_path)).columns
 
 
-def test_a_directory_that_cannot_be_written_is_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_one_sentence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """With the plan, the place and the cause; without a stack, a task's number or a payload."""
     (tmp_path / "file").write_text("")
     dead_letter = DeadLetter("parquet", path=f"file://{tmp_path}/file/dead")
-    with pytest.raises(DeadLetterError, match="the dead letters of plan 1-a cannot be written to parquet at file") as caught:
+    with pytest.raises(
+        DeadLetterError, match="the dead letters of plan 1-a cannot be written to parquet at file"
+    ) as caught:
         dead_letter.write(frame_of(spark, LETTERS), plan_id="1-a")
     text = str(caught.value)
     assert "nothing of the batch is acked" in text
@@ -84,21 +106,31 @@ def test_a_format_that_spark_does_not_have_is_sparks_to_tell(spark: SparkSession
 def test_a_stream_gets_each_letter_as_json(spark: SparkSession, fake_kinesis: ServedFake) -> None:
     fake_kinesis.model.create("dead", shards=2)
     to_stream(fake_kinesis, "dead").write(frame_of(spark, LETTERS), plan_id="1-a")
-    found = {json.loads(data)["messageId"]: json.loads(data) for _, data in put(fake_kinesis, "dead")}
+    found = {
+        json.loads(data)["messageId"]: json.loads(data) for _, data in put(fake_kinesis, "dead")
+    }
     assert {name: one["data"] and base64.b64decode(one["data"]) for name, one in found.items()} == {
         letter.message_id: letter.data for letter in LETTERS
     }
     assert {one["reason"] for one in found.values()} == {letter.reason for letter in LETTERS}
 
 
-def test_a_stream_gets_bare_payloads_where_that_is_asked_for(spark: SparkSession, fake_kinesis: ServedFake) -> None:
+def test_a_stream_gets_bare_payloads_where_that_is_asked_for(
+    spark: SparkSession, fake_kinesis: ServedFake
+) -> None:
     """Under the records' own keys."""
     fake_kinesis.model.create("dead", shards=2)
-    to_stream(fake_kinesis, "dead", payload_only=True).write(frame_of(spark, LETTERS[:5]), plan_id="1-a")
-    assert sorted(put(fake_kinesis, "dead")) == sorted((letter.partition_key, letter.data) for letter in LETTERS[:5])
+    to_stream(fake_kinesis, "dead", payload_only=True).write(
+        frame_of(spark, LETTERS[:5]), plan_id="1-a"
+    )
+    assert sorted(put(fake_kinesis, "dead")) == sorted(
+        (letter.partition_key, letter.data) for letter in LETTERS[:5]
+    )
 
 
-def test_a_record_of_the_largest_size_reaches_the_stream(spark: SparkSession, fake_kinesis: ServedFake) -> None:
+def test_a_record_of_the_largest_size_reaches_the_stream(
+    spark: SparkSession, fake_kinesis: ServedFake
+) -> None:
     with kinesis_client(fake_kinesis.endpoint_url) as client:
         create_stream(client, "dead")
     letter = replace(LETTERS[0], data=b"x" * (1_048_576 - 5))
@@ -107,10 +139,13 @@ def test_a_record_of_the_largest_size_reaches_the_stream(spark: SparkSession, fa
     assert b"".join(base64.b64decode(part["data"]) for part in parts) == letter.data
 
 
-def test_a_stream_that_is_not_there_is_one_sentence(spark: SparkSession, fake_kinesis: ServedFake) -> None:
+def test_a_stream_that_is_not_there_is_one_sentence(
+    spark: SparkSession, fake_kinesis: ServedFake
+) -> None:
     """It comes from an executor, out of the pages that Spark wraps around it."""
     with pytest.raises(
-        DeadLetterError, match=r"stream nowhere \(PutRecords failed for stream nowhere .*check the stream's name"
+        DeadLetterError,
+        match=r"stream nowhere \(PutRecords failed for stream nowhere .*check the stream's name",
     ) as e:
         to_stream(fake_kinesis, "nowhere").write(frame_of(spark, LETTERS), plan_id="1-a")
     assert len(str(e.value).splitlines()) == 1
@@ -125,14 +160,21 @@ def test_a_function_gets_the_letters_in_lists_of_bounded_length(spark: SparkSess
     letters = Story().letters(CHUNK_LETTERS + 1)
     dead_letter.write(frame_of(spark, letters), plan_id="1-a")
     assert sorted(map(len, got)) == [1, CHUNK_LETTERS]
-    assert sorted((one for chunk in got for one in chunk), key=lambda letter: int(letter.sequence_number)) == letters
+    assert (
+        sorted(
+            (one for chunk in got for one in chunk), key=lambda letter: int(letter.sequence_number)
+        )
+        == letters
+    )
 
 
 def test_what_a_function_raises_fails_the_write(spark: SparkSession) -> None:
     def page_somebody(letters: list[Letter]) -> None:
         raise ConnectionError(f"no answer for {len(letters)} letters")
 
-    with pytest.raises(DeadLetterError, match=r"function page_somebody \(ConnectionError: no answer for") as caught:
+    with pytest.raises(
+        DeadLetterError, match=r"function page_somebody \(ConnectionError: no answer for"
+    ) as caught:
         DeadLetter.to(page_somebody).write(frame_of(spark, LETTERS, partitions=1), plan_id="1-a")
     assert isinstance(caught.value.__cause__, ConnectionError)
 
@@ -150,4 +192,8 @@ def to_stream(fake: ServedFake, stream: str, *, payload_only: bool = False) -> D
 
 def put(fake: ServedFake, stream: str) -> list[tuple[str, bytes]]:
     shards = fake.model.shards(stream)
-    return [(record.partition_key, record.data) for shard in shards for record in fake.model.records(stream, shard.shard_id)]
+    return [
+        (record.partition_key, record.data)
+        for shard in shards
+        for record in fake.model.records(stream, shard.shard_id)
+    ]

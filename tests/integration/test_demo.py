@@ -1,4 +1,6 @@
-"""The demo, as a newcomer runs it: killed, resumed, nothing missing; and it notices when something is."""
+"""The demo, as a newcomer runs it: killed, resumed, nothing missing; and it notices when something
+is.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,32 @@ RECORDS = 4_000
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A demo that has run in a directory, and what it printed as JSON."""
     folder = tmp_path_factory.mktemp("demo")
-    ended = run_cli("demo", "--records", str(RECORDS), "--json", "--directory", str(folder / "run"), cwd=folder, timeout_s=550)
+    ended = run_cli(
+        "demo",
+        "--records",
+        str(RECORDS),
+        "--json",
+        "--directory",
+        str(folder / "run"),
+        cwd=folder,
+        timeout_s=550,
+    )
     assert ended.returncode == 0, ended.stderr
     return folder / "run", json.loads(ended.stdout)
 
 
-def test_a_killed_and_resumed_job_processes_every_record(finished: tuple[Path, dict[str, Any]]) -> None:
+def test_a_killed_and_resumed_job_processes_every_record(
+    finished: tuple[Path, dict[str, Any]],
+) -> None:
     _, found = finished
     assert found["ok"]
     assert (found["put"], found["processed"], found["missing"]) == (RECORDS, RECORDS, 0)
     assert (found["duplicates"], found["altered"], found["unknown"]) == (0, 0, 0)
 
 
-def test_it_resumed_in_the_middle_and_ended_at_every_shards_last_record(finished: tuple[Path, dict[str, Any]]) -> None:
+def test_it_resumed_in_the_middle_and_ended_at_every_shards_last_record(
+    finished: tuple[Path, dict[str, Any]],
+) -> None:
     _, found = finished
     assert found["killed"]
     assert len(found["shards"]) == 4
@@ -53,7 +68,9 @@ def test_nothing_that_it_started_is_left(finished: tuple[Path, dict[str, Any]]) 
     assert processes_naming(str(folder)) == []
 
 
-def test_a_deleted_parquet_file_is_missed_and_a_copied_one_counted_twice(finished: tuple[Path, dict[str, Any]]) -> None:
+def test_a_deleted_parquet_file_is_missed_and_a_copied_one_counted_twice(
+    finished: tuple[Path, dict[str, Any]],
+) -> None:
     folder, _ = finished
     file = max((folder / "flights").glob("batch=*/*.parquet"), key=lambda path: path.stat().st_size)
     content = file.read_bytes()
@@ -73,20 +90,34 @@ def test_a_deleted_parquet_file_is_missed_and_a_copied_one_counted_twice(finishe
 def with_faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A demo with faults that has run in a directory, and what it printed as JSON."""
     folder = tmp_path_factory.mktemp("faults")
-    arguments = ("demo", "--faults", "--records", str(RECORDS), "--json", "--directory", str(folder / "run"))
+    arguments = (
+        "demo",
+        "--faults",
+        "--records",
+        str(RECORDS),
+        "--json",
+        "--directory",
+        str(folder / "run"),
+    )
     ended = run_cli(*arguments, cwd=folder, timeout_s=550)
     assert ended.returncode == 0, ended.stderr
     return folder / "run", json.loads(ended.stdout)
 
 
-def test_cancelled_flights_end_in_the_dead_letter_and_all_others_are_processed(with_faults: tuple[Path, dict[str, Any]]) -> None:
+def test_cancelled_flights_end_in_the_dead_letter_and_all_others_are_processed(
+    with_faults: tuple[Path, dict[str, Any]],
+) -> None:
     folder, found = with_faults
     cancelled = sum(is_cancelled(flight) for flight in read_flights(find_flights(), RECORDS))
     assert cancelled > 10
     assert found["ok"]
     assert found["killed"]
     assert (found["put"], found["processed"], found["missing"]) == (RECORDS, RECORDS - cancelled, 0)
-    assert (found["cancelled"], found["failed"], found["dead_lettered"]) == (cancelled, cancelled, cancelled)
+    assert (found["cancelled"], found["failed"], found["dead_lettered"]) == (
+        cancelled,
+        cancelled,
+        cancelled,
+    )
     for entry in found["shards"].values():
         assert entry["checkpoint"] == entry["last_sequence_number"]
     assert checked(folder)["dead_lettered"] == cancelled
@@ -94,7 +125,9 @@ def test_cancelled_flights_end_in_the_dead_letter_and_all_others_are_processed(w
 
 def test_a_deleted_dead_letter_is_missed(with_faults: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = with_faults
-    file = max((folder / "dead-letters").glob("plan=*/*.parquet"), key=lambda path: path.stat().st_size)
+    file = max(
+        (folder / "dead-letters").glob("plan=*/*.parquet"), key=lambda path: path.stat().st_size
+    )
     content = file.read_bytes()
     file.unlink()
     found = checked(folder, code=1)
@@ -112,10 +145,14 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_all_it_has_started(tmp_path: Path, number: signal.Signals, code: int) -> None:
+def test_a_signal_ends_all_it_has_started(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     folder = tmp_path / "run"
     arguments = command_line("demo", "--records", "2000", "--directory", str(folder))
-    with subprocess.Popen(arguments, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        arguments, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:
@@ -140,5 +177,7 @@ def checked(folder: Path, *, code: int = 0) -> dict[str, Any]:
 
 def processes_naming(text: str) -> list[str]:
     """Command lines of processes that name a directory of this test's own."""
-    lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+    lines = [
+        " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
+    ]
     return [line for line in lines if text in line]

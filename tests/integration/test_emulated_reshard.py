@@ -1,4 +1,6 @@
-"""The source follows a reshard on the emulator inside LocalStack too, which ends every closed shard at 2**63 - 1."""
+"""The source follows a reshard on the emulator inside LocalStack too, which ends every closed shard
+at 2**63 - 1.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def emulated(emulator_endpoint: str, zookeeper_chroot: str) -> Iterator[StreamUn
 
 
 @pytest.mark.emulator
-def test_a_closed_shard_that_lags_is_read_to_its_real_end_before_its_children(emulated: StreamUnderTest) -> None:
+def test_a_closed_shard_that_lags_is_read_to_its_real_end_before_its_children(
+    emulated: StreamUnderTest,
+) -> None:
     emulated.put(60)
     parent = emulated.split()
     wait_until_active(emulated.client, STREAM)

@@ -81,7 +81,10 @@ def test_two_concurrent_reads_of_a_task_with_different_limits_give_the_same_rows
         barrier.wait(10)
         results[name] = [row for batch in reader.read(one) for row in batch.to_pylist()]
 
-    threads = [threading.Thread(target=read, args=args) for args in (("small", small), ("large", partition))]
+    threads = [
+        threading.Thread(target=read, args=args)
+        for args in (("small", small), ("large", partition))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -95,8 +98,12 @@ def _limited(plan: Any, most: int) -> Any:
     return msgspec.structs.replace(plan, shards=shards)
 
 
-def test_a_task_of_a_closed_plan_publishes_nothing(stream: StreamUnderTest, engine: MicroBatchEngine) -> None:
-    """The batch's sink read one task only; the other task comes to life after the plan was settled."""
+def test_a_task_of_a_closed_plan_publishes_nothing(
+    stream: StreamUnderTest, engine: MicroBatchEngine
+) -> None:
+    """The batch's sink read one task only; the other task comes to life after the plan
+    was settled.
+    """
     stream.put(200)
     first, zombie = planned(engine)
     rows = engine.read([first])
@@ -107,7 +114,9 @@ def test_a_task_of_a_closed_plan_publishes_nothing(stream: StreamUnderTest, engi
     assert set(ids_of(rows)) | set(ids_of(engine.sink[1])) == stream.ids()
 
 
-def test_a_batch_that_was_read_in_part_settles_only_what_was_read(stream: StreamUnderTest, engine: MicroBatchEngine) -> None:
+def test_a_batch_that_was_read_in_part_settles_only_what_was_read(
+    stream: StreamUnderTest, engine: MicroBatchEngine
+) -> None:
     stream.put(200)
     partitions = planned(engine)
     rows = engine.read(partitions[:1])
@@ -117,7 +126,9 @@ def test_a_batch_that_was_read_in_part_settles_only_what_was_read(stream: Stream
     assert stream.checkpoints() == stream.tips()
 
 
-def test_records_of_a_published_end_that_are_gone_stop_the_query(stream: StreamUnderTest, engine: MicroBatchEngine) -> None:
+def test_records_of_a_published_end_that_are_gone_stop_the_query(
+    stream: StreamUnderTest, engine: MicroBatchEngine
+) -> None:
     """With failOnDataLoss false the rest is read and the loss is said."""
     stream.put(100)
     partitions = planned(engine)

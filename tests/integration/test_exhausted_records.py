@@ -1,4 +1,6 @@
-"""What becomes, in a real Spark, of records that may not be tried again: the dead letter, or what was asked for instead."""
+"""What becomes, in a real Spark, of records that may not be tried again: the dead letter, or what
+was asked for instead.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_dead_letter_sink_that_is_down_fails_the_batch_and_nothing_is_acked(tracked_query: TrackedQuery) -> None:
+def test_a_dead_letter_sink_that_is_down_fails_the_batch_and_nothing_is_acked(
+    tracked_query: TrackedQuery,
+) -> None:
     tracked_query.stream.put(10)
     rows: list[int] = []
     letters: list[str] = []
@@ -36,7 +40,9 @@ def test_a_dead_letter_sink_that_is_down_fails_the_batch_and_nothing_is_acked(tr
     def process(batch: TrackedBatch) -> None:
         rows.extend(numbers(batch.fail_where(batch.df, number() == 3, "three", retry=False)))
 
-    with pytest.raises(Exception, match=r"dead letters of plan .* cannot be written .*the sink is down"):
+    with pytest.raises(
+        Exception, match=r"dead letters of plan .* cannot be written .*the sink is down"
+    ):
         tracked_query.run(process, dead_letter=DeadLetter.to(sink))
     assert tracked_query.stream.checkpoints() == {}
     down.clear()
@@ -51,22 +57,37 @@ def test_dropped_records_are_counted_and_logged_without_their_payload(
 ) -> None:
     tracked_query.stream.put(10)
     with caplog.at_level(logging.WARNING, logger="kinesis_spout"):
-        tracked_query.run(lambda batch: batch.fail(batch.df.where(number() < 2), "bad", retry=False), on_exhausted="drop")
+        tracked_query.run(
+            lambda batch: batch.fail(batch.df.where(number() < 2), "bad", retry=False),
+            on_exhausted="drop",
+        )
     (line,) = [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()]
     assert "2 records may not be tried again and are dropped" in line
     assert "record 0" not in line
     assert tracked_query.unresolved() == {}
 
 
-def test_a_query_that_is_to_stop_names_the_record_and_acks_nothing(tracked_query: TrackedQuery) -> None:
+def test_a_query_that_is_to_stop_names_the_record_and_acks_nothing(
+    tracked_query: TrackedQuery,
+) -> None:
     tracked_query.stream.put(10)
-    with pytest.raises(Exception, match=r"record shardId-\d+:\d+:1 failed 1 times .*on_exhausted is stop"):
-        tracked_query.run(lambda batch: batch.fail(batch.df.where(number() == 5), "bad"), on_exhausted="stop", retry_limit=0)
+    with pytest.raises(
+        Exception, match=r"record shardId-\d+:\d+:1 failed 1 times .*on_exhausted is stop"
+    ):
+        tracked_query.run(
+            lambda batch: batch.fail(batch.df.where(number() == 5), "bad"),
+            on_exhausted="stop",
+            retry_limit=0,
+        )
     assert tracked_query.stream.checkpoints() == {}
 
 
-def test_letters_of_a_repeated_plan_replace_those_written_before(tracked_query: TrackedQuery, tmp_path: Path) -> None:
-    """The batch failed after it had written one; the second time nothing fails, and the partition is empty."""
+def test_letters_of_a_repeated_plan_replace_those_written_before(
+    tracked_query: TrackedQuery, tmp_path: Path
+) -> None:
+    """The batch failed after it had written one; the second time nothing fails, and the partition
+    is empty.
+    """
     tracked_query.stream.put(10)
     dead = tmp_path / "dead"
     sink = DeadLetter("parquet", path=str(dead))
@@ -90,14 +111,26 @@ def test_letters_of_a_repeated_plan_replace_those_written_before(tracked_query: 
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_a_lowered_limit_sends_what_waits_to_the_dead_letter_without_a_call(tracked_query: TrackedQuery) -> None:
+def test_a_lowered_limit_sends_what_waits_to_the_dead_letter_without_a_call(
+    tracked_query: TrackedQuery,
+) -> None:
     tracked_query.stream.put(10)
     seen: list[int] = []
-    never: dict[str, Any] = {"retry_first_delay": "1h", "retry_max_delay": "1h", "source": {"available_now_retry_wait": "0s"}}
-    tracked_query.run(lambda batch: batch.fail(batch.df.where(number() == 5), "first try"), retry_limit=3, **never)
+    never: dict[str, Any] = {
+        "retry_first_delay": "1h",
+        "retry_max_delay": "1h",
+        "source": {"available_now_retry_wait": "0s"},
+    }
+    tracked_query.run(
+        lambda batch: batch.fail(batch.df.where(number() == 5), "first try"), retry_limit=3, **never
+    )
     assert sum(tracked_query.unresolved().values()) == 1
     tracked_query.stream.put(1)
-    tracked_query.run_quietly(seen, retry_limit=0)  # the planner learns the policy with its first batch
+    tracked_query.run_quietly(
+        seen, retry_limit=0
+    )  # the planner learns the policy with its first batch
     assert 5 not in seen
-    assert [(letter.data, letter.attempts, letter.reason) for letter in tracked_query.letters] == [(b"record 5", 1, "first try")]
+    assert [(letter.data, letter.attempts, letter.reason) for letter in tracked_query.letters] == [
+        (b"record 5", 1, "first try")
+    ]
     assert tracked_query.unresolved() == {}

@@ -1,4 +1,6 @@
-"""Failing records of a tracked batch in a real Spark: by id, by rows, by frames and conditions, and what waits for them."""
+"""Failing records of a tracked batch in a real Spark: by id, by rows, by frames and conditions, and
+what waits for them.
+"""
 
 from __future__ import annotations
 
@@ -24,25 +26,46 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_the_issues_second_sample_runs_as_written(tracked_query: TrackedQuery, tmp_path: Path) -> None:
-    """Negative totals are rejected, and so are those of which nobody can say: nulls do not slip through."""
+def test_the_issues_second_sample_runs_as_written(
+    tracked_query: TrackedQuery, tmp_path: Path
+) -> None:
+    """Negative totals are rejected, and so are those of which nobody can say: nulls do not slip
+    through.
+    """
     out = tmp_path / "out"
     tracked_query.put_texts(
-        ['{"id": "a", "total": 1}', '{"id": "b", "total": -1}', '{"id": "c"}', "no json", '{"id": "d", "total": 4}']
+        [
+            '{"id": "a", "total": 1}',
+            '{"id": "b", "total": -1}',
+            '{"id": "c"}',
+            "no json",
+            '{"id": "d", "total": 4}',
+        ]
     )
 
     def parsed(df: DataFrame) -> DataFrame:
-        return df.withColumn("o", F.from_json(F.col("data").cast("string"), "id string, total double"))
+        return df.withColumn(
+            "o", F.from_json(F.col("data").cast("string"), "id string, total double")
+        )
 
     def process(batch: TrackedBatch) -> None:
-        rows = batch.fail_where(parsed(batch.df), "o.total < 0", reason="negative total", retry=False)
+        rows = batch.fail_where(
+            parsed(batch.df), "o.total < 0", reason="negative total", retry=False
+        )
         rows.select("o.*").write.mode("append").parquet(str(out))
 
     tracked_query.run(process)
-    assert {row.id: row.total for row in tracked_query.spark.read.parquet(str(out)).collect()} == {"a": 1.0, "d": 4.0}
+    assert {row.id: row.total for row in tracked_query.spark.read.parquet(str(out)).collect()} == {
+        "a": 1.0,
+        "d": 4.0,
+    }
     null = "negative total (the condition is NULL)"
     told = {letter.data: letter.reason for letter in tracked_query.letters}
-    assert told == {b'{"id": "b", "total": -1}': "negative total", b'{"id": "c"}': null, b"no json": null}
+    assert told == {
+        b'{"id": "b", "total": -1}': "negative total",
+        b'{"id": "c"}': null,
+        b"no json": null,
+    }
     assert tracked_query.unresolved() == {}
 
 
@@ -51,14 +74,20 @@ def test_a_record_of_several_rows_fails_as_a_whole(tracked_query: TrackedQuery) 
     seen: list[tuple[int, int]] = []
 
     def process(batch: TrackedBatch) -> None:
-        rows = batch.df.withColumn("n", number()).withColumn("part", F.explode(F.array(*map(F.lit, range(3)))))
-        rest = batch.fail_where(rows, (F.col("n") == 4) & (F.col("part") == 1), "half bad", retry=False)
+        rows = batch.df.withColumn("n", number()).withColumn(
+            "part", F.explode(F.array(*map(F.lit, range(3))))
+        )
+        rest = batch.fail_where(
+            rows, (F.col("n") == 4) & (F.col("part") == 1), "half bad", retry=False
+        )
         assert rest.columns == rows.columns
         seen.extend((row.n, row.part) for row in rest.collect())
 
     tracked_query.run(process)
     assert sorted(seen) == [(n, part) for n in range(10) if n != 4 for part in range(3)]
-    assert [(letter.data, letter.reason) for letter in tracked_query.letters] == [(b"record 4", "half bad")]
+    assert [(letter.data, letter.reason) for letter in tracked_query.letters] == [
+        (b"record 4", "half bad")
+    ]
 
 
 def test_malformed_records_of_a_scheme_are_rejected(tracked_query: TrackedQuery) -> None:
@@ -70,11 +99,21 @@ def test_malformed_records_of_a_scheme_are_rejected(tracked_query: TrackedQuery)
     def process(batch: TrackedBatch) -> None:
         ids.append([row.id for row in batch.parsed(scheme).select("parsed.id").collect()])
         column = batch.df.withColumn("o", scheme.column(batch.df["data"]))
-        ids.append([row.id for row in batch.fail_where(column, "o.value.id = 'z'", "z").select("o.value.id").collect()])
+        ids.append(
+            [
+                row.id
+                for row in batch.fail_where(column, "o.value.id = 'z'", "z")
+                .select("o.value.id")
+                .collect()
+            ]
+        )
 
     tracked_query.run(process)
     assert ids[:2] == [["a"], ["a"]]
-    assert {letter.data: letter.attempts for letter in tracked_query.letters} == {b"no json": 1, b'{"id": 5}': 1}
+    assert {letter.data: letter.attempts for letter in tracked_query.letters} == {
+        b"no json": 1,
+        b'{"id": 5}': 1,
+    }
 
 
 def test_records_fail_by_id_by_row_and_by_frame_and_come_again(tracked_query: TrackedQuery) -> None:
@@ -95,7 +134,9 @@ def test_records_fail_by_id_by_row_and_by_frame_and_come_again(tracked_query: Tr
 
     tracked_query.run(process)
     assert sorted(done) == [0, 1, 2, 3, 4, *range(6, 20)]
-    assert [(letter.data, letter.reason) for letter in tracked_query.letters] == [(b"record 5", "rejected")]
+    assert [(letter.data, letter.reason) for letter in tracked_query.letters] == [
+        (b"record 5", "rejected")
+    ]
     assert tracked_query.unresolved() == {}
 
 
@@ -158,8 +199,12 @@ def test_a_token_names_records_whatever_their_delivery(tracked_query: TrackedQue
 
 
 @pytest.mark.parametrize("on_failure", ["block_key", "block_shard"])
-def test_what_must_wait_for_a_failed_record_keeps_its_order(tracked_query: TrackedQuery, on_failure: str, tmp_path: Path) -> None:
-    """Each key's (or shard's) records are processed in the order in which they were put, through failures and retries."""
+def test_what_must_wait_for_a_failed_record_keeps_its_order(
+    tracked_query: TrackedQuery, on_failure: str, tmp_path: Path
+) -> None:
+    """Each key's (or shard's) records are processed in the order in which they were put, through
+    failures and retries.
+    """
     tracked_query.put_texts([f"record {n}" for n in range(40)], keys=lambda n: f"key {n % 7}")
     failing = {4, 9, 21}
     done: list[tuple[str, str, int]] = []
@@ -173,7 +218,10 @@ def test_what_must_wait_for_a_failed_record_keeps_its_order(tracked_query: Track
         return {"key": record.partition_key, "shard": record.shard_id, "n": n}
 
     def process(batch: TrackedBatch) -> None:
-        done.extend((row.key, row.shard, row.n) for row in batch.map_records(change, "key string, shard string, n int").collect())
+        done.extend(
+            (row.key, row.shard, row.n)
+            for row in batch.map_records(change, "key string, shard string, n int").collect()
+        )
 
     tracked_query.run(process, on_failure=on_failure)
     assert sorted(n for _, _, n in done) == list(range(40))
@@ -189,7 +237,9 @@ def test_frames_keep_the_order_of_a_failed_key_too(tracked_query: TrackedQuery) 
     batches: list[list[int]] = []
 
     def process(batch: TrackedBatch) -> None:
-        rest = batch.fail_where(batch.df.withColumn("n", number()), "n = 4 and attempt = 1", "not now")
+        rest = batch.fail_where(
+            batch.df.withColumn("n", number()), "n = 4 and attempt = 1", "not now"
+        )
         batches.append(sorted(row.n for row in rest.collect()))
 
     tracked_query.run(process, on_failure="block_key", source={"idle_wait": "100ms"})
@@ -198,7 +248,9 @@ def test_frames_keep_the_order_of_a_failed_key_too(tracked_query: TrackedQuery) 
     assert sorted(n for later in batches[1:] for n in later) == waited
 
 
-def test_rejecting_and_retrying_in_two_calls_of_map_records_rejects(tracked_query: TrackedQuery) -> None:
+def test_rejecting_and_retrying_in_two_calls_of_map_records_rejects(
+    tracked_query: TrackedQuery,
+) -> None:
     tracked_query.stream.put(6)
 
     def retry(record: Record) -> object:
@@ -216,4 +268,6 @@ def test_rejecting_and_retrying_in_two_calls_of_map_records_rejects(tracked_quer
         assert batch.map_records(reject, "n int").count() == 5
 
     tracked_query.run(process)
-    assert [(letter.data, letter.reason, letter.attempts) for letter in tracked_query.letters] == [(b"record 1", "never", 1)]
+    assert [(letter.data, letter.reason, letter.attempts) for letter in tracked_query.letters] == [
+        (b"record 1", "never", 1)
+    ]

@@ -79,13 +79,17 @@ def test_positions_at_and_after_a_record_are_exact(reader: KinesisClient) -> Non
     third = reader.get_records(reader.shard_iterator(listed.shard_id, TRIM_HORIZON), 3).page.last
     assert third is not None
     at = reader.get_records(reader.shard_iterator(listed.shard_id, Position.at(third)), 100).page
-    after = reader.get_records(reader.shard_iterator(listed.shard_id, Position.after(third)), 100).page
+    after = reader.get_records(
+        reader.shard_iterator(listed.shard_id, Position.after(third)), 100
+    ).page
     assert (at.count, at.first) == (8, third)
     assert after.count == 7
 
 
 def test_the_stream_is_described_with_the_services_time(reader: KinesisClient) -> None:
-    """The creation time identifies the stream; the service's clock is the one that positions are made from."""
+    """The creation time identifies the stream; the service's clock is the one that positions are
+    made from.
+    """
     summary = reader.describe()
     assert (summary.name, summary.status) == (reader.stream.name, "ACTIVE")
     assert summary.arn.endswith(f":stream/{reader.stream.name}")
@@ -102,7 +106,9 @@ def test_the_stream_can_be_named_by_its_arn(reader: KinesisClient) -> None:
 
 
 def test_a_missing_stream_and_a_missing_shard_are_told_apart(reader: KinesisClient) -> None:
-    """The service has one code for both; a shard past retention must not look like a deleted stream."""
+    """The service has one code for both; a shard past retention must not look like a deleted
+    stream.
+    """
     with closing(KinesisClient(reader.aws, StreamRef("no-such-stream"))) as other:
         with pytest.raises(StreamNotFoundError, match="stream no-such-stream"):
             other.describe()
@@ -115,7 +121,9 @@ def test_a_missing_stream_and_a_missing_shard_are_told_apart(reader: KinesisClie
 
 
 def test_many_threads_read_with_one_client_that_came_in_a_pickle(reader: KinesisClient) -> None:
-    """Executors get it pickled and read many shards at once; the first calls race for the making of the connection."""
+    """Executors get it pickled and read many shards at once; the first calls race for the making of
+    the connection.
+    """
     with closing(pickle.loads(pickle.dumps(reader))) as copy, ThreadPoolExecutor(32) as pool:  # noqa: S301  # our own bytes
         counts = list(pool.map(lambda _: len(copy.list_shards()), range(64)))
     assert counts == [2] * 64

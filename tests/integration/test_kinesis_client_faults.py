@@ -36,11 +36,17 @@ from tests.support.stub_kinesis import (
 )
 
 
-def test_records_do_not_pass_through_the_vendors_parser(stubbed_client: KinesisClient, stub_kinesis: StubKinesis) -> None:
+def test_records_do_not_pass_through_the_vendors_parser(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
     """The hook hands over the raw body; the service's time is the Date header's."""
     stub_kinesis.answers("GetRecords", page(b"a", b"b"))
     fetched = stubbed_client.get_records("it", 17)
-    assert (fetched.page.count, fetched.page.last, fetched.service_time_ms) == (2, SequenceNumber(2), DATE_MS)
+    assert (fetched.page.count, fetched.page.last, fetched.service_time_ms) == (
+        2,
+        SequenceNumber(2),
+        DATE_MS,
+    )
     assert stub_kinesis.asked("GetRecords")[0].arguments == {"ShardIterator": "it", "Limit": 17}
 
 
@@ -60,7 +66,10 @@ TRANSIENT = {
 
 @pytest.mark.parametrize("fault", TRANSIENT.values(), ids=TRANSIENT.keys())
 def test_a_transient_fault_is_tried_again(
-    stubbed_client: KinesisClient, stub_kinesis: StubKinesis, fault: Answer, waitless_clock: WaitlessClock
+    stubbed_client: KinesisClient,
+    stub_kinesis: StubKinesis,
+    fault: Answer,
+    waitless_clock: WaitlessClock,
 ) -> None:
     """Two failures, then the page: the caller sees the page, after growing waits with jitter."""
     stub_kinesis.answers("GetRecords", fault, fault, page(b"a"))
@@ -79,9 +88,15 @@ def test_a_transient_fault_is_tried_again(
     ],
 )
 def test_trying_again_is_bounded(
-    stubbed_client: KinesisClient, stub_kinesis: StubKinesis, fault: Answer, kind: type[KinesisError], calls: int
+    stubbed_client: KinesisClient,
+    stub_kinesis: StubKinesis,
+    fault: Answer,
+    kind: type[KinesisError],
+    calls: int,
 ) -> None:
-    """A fault that stays becomes a clear error after so many calls, not multiplied by retries of the vendor's."""
+    """A fault that stays becomes a clear error after so many calls, not multiplied by retries of
+    the vendor's.
+    """
     stub_kinesis.answers("GetRecords", fault)
     with pytest.raises(kind):
         stubbed_client.get_records("it", 1)
@@ -94,7 +109,9 @@ def test_trying_again_is_bounded_by_time_too(
     """No wait begins that would end after the deadline."""
     stub_kinesis.answers("GetRecords", error("InternalFailure", status=500))
     aws = config_of(stub_kinesis.url)
-    bounded = KinesisClient(aws, StreamRef("s"), clock=waitless_clock, max_attempts=1000, retry_for_s=30)
+    bounded = KinesisClient(
+        aws, StreamRef("s"), clock=waitless_clock, max_attempts=1000, retry_for_s=30
+    )
     with closing(bounded) as client, pytest.raises(ServiceUnavailableError):
         client.get_records("it", 1)
     assert 10 < waitless_clock.seconds <= 30
@@ -135,7 +152,9 @@ def test_a_final_fault_is_raised_at_once_and_says_what_to_do(
     assert stub_kinesis.url in str(caught.value)
 
 
-def test_an_unknown_code_is_named_and_not_tried_again(stubbed_client: KinesisClient, stub_kinesis: StubKinesis) -> None:
+def test_an_unknown_code_is_named_and_not_tried_again(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
     """A code of the future must be found in the error."""
     stub_kinesis.answers("ListShards", error("SomethingNobodyHasHeardOf"))
     with pytest.raises(RequestRefusedError, match="SomethingNobodyHasHeardOf"):
@@ -143,7 +162,9 @@ def test_an_unknown_code_is_named_and_not_tried_again(stubbed_client: KinesisCli
     assert len(stub_kinesis.asked("ListShards")) == 1
 
 
-def test_a_vanished_shard_is_no_missing_stream(stubbed_client: KinesisClient, stub_kinesis: StubKinesis) -> None:
+def test_a_vanished_shard_is_no_missing_stream(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
     """ResourceNotFound is the code of both; the stream is asked for to tell them apart."""
     stub_kinesis.answers("GetRecords", error("ResourceNotFoundException"))
     stub_kinesis.answers("DescribeStreamSummary", ok(StreamDescriptionSummary=summary()))
@@ -154,7 +175,9 @@ def test_a_vanished_shard_is_no_missing_stream(stubbed_client: KinesisClient, st
         stubbed_client.get_records("it", 1)
 
 
-def test_a_listing_goes_on_past_its_first_page(stubbed_client: KinesisClient, stub_kinesis: StubKinesis) -> None:
+def test_a_listing_goes_on_past_its_first_page(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
     """ListShards gives 1,000 shards at a time; the following pages are asked for by token alone."""
     shards = [shard(number) for number in range(2500)]
     stub_kinesis.answers(
@@ -163,7 +186,9 @@ def test_a_listing_goes_on_past_its_first_page(stubbed_client: KinesisClient, st
         ok(Shards=shards[1000:2000], NextToken="b"),
         ok(Shards=shards[2000:]),
     )
-    assert [listed.shard_id for listed in stubbed_client.list_shards()] == [entry["ShardId"] for entry in shards]
+    assert [listed.shard_id for listed in stubbed_client.list_shards()] == [
+        entry["ShardId"] for entry in shards
+    ]
     assert [request.arguments for request in stub_kinesis.asked("ListShards")] == [
         {"StreamName": "flights"},
         {"NextToken": "a"},
@@ -171,7 +196,9 @@ def test_a_listing_goes_on_past_its_first_page(stubbed_client: KinesisClient, st
     ]
 
 
-def test_an_expired_page_token_starts_the_listing_again(stubbed_client: KinesisClient, stub_kinesis: StubKinesis) -> None:
+def test_an_expired_page_token_starts_the_listing_again(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
     """A listing with a hole in it would look like shards that are gone."""
     stub_kinesis.answers(
         "ListShards",
@@ -183,7 +210,9 @@ def test_an_expired_page_token_starts_the_listing_again(stubbed_client: KinesisC
     assert [listed.shard_id[-1] for listed in stubbed_client.list_shards()] == ["0", "1", "2"]
 
 
-def test_page_tokens_that_always_expire_end_in_an_error(stubbed_client: KinesisClient, stub_kinesis: StubKinesis) -> None:
+def test_page_tokens_that_always_expire_end_in_an_error(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
     """Not an endless loop."""
     again = [ok(Shards=[shard(0)], NextToken="a"), error("ExpiredNextTokenException")]
     stub_kinesis.answers("ListShards", *(again * 20))
@@ -191,24 +220,43 @@ def test_page_tokens_that_always_expire_end_in_an_error(stubbed_client: KinesisC
         stubbed_client.list_shards()
 
 
-def test_parents_ranges_and_ends_are_told(stubbed_client: KinesisClient, stub_kinesis: StubKinesis) -> None:
+def test_parents_ranges_and_ends_are_told(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
     """A merged shard has two parents; an emulator's odd ending number is taken as it is."""
     merged = shard(4, ParentShardId="p", AdjacentParentShardId="q")
-    closed = shard(2, SequenceNumberRange={"StartingSequenceNumber": "5", "EndingSequenceNumber": "9223372036854775807"})
+    closed = shard(
+        2,
+        SequenceNumberRange={
+            "StartingSequenceNumber": "5",
+            "EndingSequenceNumber": "9223372036854775807",
+        },
+    )
     stub_kinesis.answers("ListShards", ok(Shards=[merged, closed]))
     first, second = stubbed_client.list_shards()
-    assert (first.parents, first.is_closed, first.hash_key_range) == (("p", "q"), False, (0, 2**128 - 1))
+    assert (first.parents, first.is_closed, first.hash_key_range) == (
+        ("p", "q"),
+        False,
+        (0, 2**128 - 1),
+    )
     assert (second.parents, second.is_closed) == ((), True)
-    assert (second.starting_sequence, second.ending_sequence) == (SequenceNumber(5), SequenceNumber(2**63 - 1))
+    assert (second.starting_sequence, second.ending_sequence) == (
+        SequenceNumber(5),
+        SequenceNumber(2**63 - 1),
+    )
 
 
-def test_a_stream_that_is_being_created_is_waited_for(stubbed_client: KinesisClient, stub_kinesis: StubKinesis) -> None:
+def test_a_stream_that_is_being_created_is_waited_for(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
     """ResourceInUse passes."""
     stub_kinesis.answers("ListShards", error("ResourceInUseException"), ok(Shards=[shard(0)]))
     assert len(stubbed_client.list_shards()) == 1
 
 
-def test_a_start_time_keeps_its_milliseconds(stubbed_client: KinesisClient, stub_kinesis: StubKinesis) -> None:
+def test_a_start_time_keeps_its_milliseconds(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
     """A start that is cut to the second would bring records from before it."""
     stub_kinesis.answers("GetShardIterator", ok(ShardIterator="it"))
     stubbed_client.shard_iterator("shardId-000000000000", Position.at_timestamp(1_700_000_000_123))
@@ -227,7 +275,14 @@ def test_an_answer_that_is_no_object_is_malformed(
     assert len(stub_kinesis.asked("ListShards")) == 3
 
 
-def test_an_answer_without_shards_is_no_empty_listing(stubbed_client: KinesisClient, stub_kinesis: StubKinesis) -> None:
+def test_an_answer_without_shards_is_no_empty_listing(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
     """All shards would look as if they were gone."""
-    stub_kinesis.answers("ListShards", ok(message="hello from a proxy"), Answer(body=b"<html>"), ok(Shards=[shard(0)]))
+    stub_kinesis.answers(
+        "ListShards",
+        ok(message="hello from a proxy"),
+        Answer(body=b"<html>"),
+        ok(Shards=[shard(0)]),
+    )
     assert len(stubbed_client.list_shards()) == 1

@@ -1,4 +1,6 @@
-"""`kinesis-spout local` as users run it: a process of its own, boto3 against it, and a signal that ends it."""
+"""`kinesis-spout local` as users run it: a process of its own, boto3 against it, and a signal that
+ends it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """A running command: its process, what it has printed, and the environment variables that it told."""
+    """A running command: its process, what it has printed, and the environment variables that it
+    told.
+    """
 
     process: subprocess.Popen[str]
     said: str
@@ -46,7 +50,9 @@ class Local:
 
 @contextmanager
 def running(folder: Path, *arguments: str) -> Iterator[Local]:
-    """The command on a free port, once it has said all that it has to say; killed at the end if it is still there."""
+    """The command on a free port, once it has said all that it has to say; killed at the end if it
+    is still there.
+    """
     with subprocess.Popen(
         command_line("local", "--port", "0", *arguments),
         cwd=folder,
@@ -63,7 +69,11 @@ def running(folder: Path, *arguments: str) -> Iterator[Local]:
                 said += line
                 if "endpoint_url=" in line:
                     break
-            exports = [line.removeprefix("export ") for line in said.splitlines() if line.startswith("export ")]
+            exports = [
+                line.removeprefix("export ")
+                for line in said.splitlines()
+                if line.startswith("export ")
+            ]
             yield Local(process, said, dict(line.split("=", 1) for line in exports))
         finally:
             if process.poll() is None:
@@ -83,18 +93,35 @@ def test_boto3_reads_over_a_split_to_the_end_of_the_children(tmp_path: Path) -> 
             put(service, b"after", f"key {at}")
         end = read_to_end(service, parent["ShardId"])
         assert end.data == [b"before"] * 10
-        after = [data for child in end.last_page["ChildShards"] for data in read_shard(service, child["ShardId"]).data]
+        after = [
+            data
+            for child in end.last_page["ChildShards"]
+            for data in read_shard(service, child["ShardId"]).data
+        ]
         assert after == [b"after"] * 10
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_it_with_a_shells_exit_code(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    """Also while clients are connected and one waits for pushes; nothing is said, and the port is free again."""
-    with running(tmp_path, "--stream", "orders") as local, kinesis_client(local.endpoint_url) as client:
-        arn = client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
-        consumer = client.register_stream_consumer(StreamARN=arn, ConsumerName="reader")["Consumer"]["ConsumerARN"]
+def test_a_signal_ends_it_with_a_shells_exit_code(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """Also while clients are connected and one waits for pushes; nothing is said, and the port is
+    free again.
+    """
+    with (
+        running(tmp_path, "--stream", "orders") as local,
+        kinesis_client(local.endpoint_url) as client,
+    ):
+        arn = client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"][
+            "StreamARN"
+        ]
+        consumer = client.register_stream_consumer(StreamARN=arn, ConsumerName="reader")[
+            "Consumer"
+        ]["ConsumerARN"]
         position = {"Type": "LATEST"}
-        answer = client.subscribe_to_shard(ConsumerARN=consumer, ShardId="shardId-000000000000", StartingPosition=position)
+        answer = client.subscribe_to_shard(
+            ConsumerARN=consumer, ShardId="shardId-000000000000", StartingPosition=position
+        )
         with closing(answer["EventStream"]) as pushes:
             next(iter(pushes))
             assert local.end(number) == (code, "")
@@ -118,7 +145,9 @@ def test_what_it_prints_works_as_printed(tmp_path: Path) -> None:
     """The variables and the lines of boto3, in a process of its own that knows nothing else."""
     with running(tmp_path) as local:
         lines = local.said.splitlines()
-        program = "\n".join(lines[lines.index("import boto3") : lines.index("from spark_job import KinesisSource")])
+        program = "\n".join(
+            lines[lines.index("import boto3") : lines.index("from spark_job import KinesisSource")]
+        )
         done = subprocess.run(
             [sys.executable, "-c", program],
             env=environment(**local.variables),
@@ -133,9 +162,16 @@ def test_what_it_prints_works_as_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "throttled"), [((), False), (("--limits",), True)])
-def test_limits_hold_if_asked_for(tmp_path: Path, arguments: tuple[str, ...], throttled: bool) -> None:  # noqa: FBT001  # pytest's way
+def test_limits_hold_if_asked_for(
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    throttled: bool,  # noqa: FBT001  # pytest's way
+) -> None:
     """Of many reads at once, some are refused; without limits none is."""
-    with running(tmp_path, "--stream", "orders", *arguments) as local, kinesis_client(local.endpoint_url) as client:
+    with (
+        running(tmp_path, "--stream", "orders", *arguments) as local,
+        kinesis_client(local.endpoint_url) as client,
+    ):
         start = iterator(Service(client, "orders"), "shardId-000000000000")
         codes = {refused(client, start) for _ in range(30)}
     assert ("ProvisionedThroughputExceededException" in codes) == throttled
@@ -155,7 +191,10 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         ended = run_cli("local", "--port", port, cwd=tmp_path, timeout_s=LIMIT_S)
     assert ended.returncode == 1
-    assert ended.stderr == f"error: port {port} on 127.0.0.1 is in use; choose another with --port, or --port 0 for a free one\n"
+    assert (
+        ended.stderr
+        == f"error: port {port} on 127.0.0.1 is in use; choose another with --port, or --port 0 for a free one\n"
+    )
 
 
 def test_an_address_that_is_not_this_machines_is_one_sentence(tmp_path: Path) -> None:
@@ -177,7 +216,9 @@ def test_an_address_that_is_not_this_machines_is_one_sentence(tmp_path: Path) ->
         ("--region", "us east"),
     ],
 )
-def test_wrong_usage_is_said_before_anything_is_served(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_is_said_before_anything_is_served(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     """Exit code 2, naming the option."""
     ended = run_cli("local", "--port", "0", *arguments, cwd=tmp_path, timeout_s=LIMIT_S)
     assert ended.returncode == 2

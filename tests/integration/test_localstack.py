@@ -1,4 +1,6 @@
-"""LocalStack's pip runtime as the tests use it: on loopback only, gone when its starter is, with streams that change shape."""
+"""LocalStack's pip runtime as the tests use it: on loopback only, gone when its starter is, with
+streams that change shape.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ with runtime.running(Path(sys.argv[1])) as service:
 
 
 def test_nobody_else_on_the_network_reaches_it(localstack_endpoint: str) -> None:
-    """It accepts any credentials. On every interface it would also hold 127.0.0.2, and nobody else could take the port there."""
+    """It accepts any credentials. On every interface it would also hold 127.0.0.2, and nobody else
+    could take the port there.
+    """
     port = urlsplit(localstack_endpoint).port
     with socket.socket() as elsewhere:
         elsewhere.bind(("127.0.0.2", port))
@@ -45,16 +49,24 @@ def test_a_port_in_use_is_an_error_that_names_it(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(runtime.LocalStackError, match=f"port {port} "), runtime.running(tmp_path / "log", port=port):
+        with (
+            pytest.raises(runtime.LocalStackError, match=f"port {port} "),
+            runtime.running(tmp_path / "log", port=port),
+        ):
             pytest.fail("nothing runs")
 
 
 @pytest.mark.parametrize("killed", ["starter", "localstack"])
 def test_nothing_is_left_when_one_of_its_processes_is_killed(killed: str, tmp_path: Path) -> None:
-    """LocalStack sees the end of its starter, the emulator the end of LocalStack; it reached for nothing outside meanwhile."""
+    """LocalStack sees the end of its starter, the emulator the end of LocalStack; it reached for
+    nothing outside meanwhile.
+    """
     log = tmp_path / "localstack.log"
     starter = subprocess.Popen(
-        [sys.executable, "-c", STARTER, str(log)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=runtime.HERE.parent
+        [sys.executable, "-c", STARTER, str(log)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=runtime.HERE.parent,
     )
     with starter:
         assert starter.stdout is not None
@@ -62,12 +74,16 @@ def test_nothing_is_left_when_one_of_its_processes_is_killed(killed: str, tmp_pa
         emulator = localstack.children(recursive=True)
         assert emulator
         (starter if killed == "starter" else localstack).kill()
-        _, alive = psutil.wait_procs(emulator if killed == "localstack" else [localstack, *emulator], timeout=LIMIT_S)
+        _, alive = psutil.wait_procs(
+            emulator if killed == "localstack" else [localstack, *emulator], timeout=LIMIT_S
+        )
         assert not alive
         assert "refused:" not in log.read_text()
 
 
-def test_a_split_gives_two_open_shards_and_closes_the_parent(localstack_stream: LocalStackStream) -> None:
+def test_a_split_gives_two_open_shards_and_closes_the_parent(
+    localstack_stream: LocalStackStream,
+) -> None:
     """The helper waits for the children and names them, lower hash keys first."""
     (parent,) = localstack_stream.open_shard_ids()
     lower, upper = localstack_stream.split(parent)
@@ -109,7 +125,17 @@ def test_the_seed_script_puts_records_before_and_after_a_split(
 ) -> None:
     """Twice on one stream: the second run finds it and adds to it."""
     name = f"seeded-{time.time_ns()}"
-    arguments = ["--endpoint", localstack_endpoint, "--stream", name, "--shards", "1", "--records", "20", "--split"]
+    arguments = [
+        "--endpoint",
+        localstack_endpoint,
+        "--stream",
+        name,
+        "--shards",
+        "1",
+        "--records",
+        "20",
+        "--split",
+    ]
     assert seed.main(arguments) == 0
     assert "shardId-000000000000 is split" in capsys.readouterr().out
     assert seed.main(arguments) == 0
@@ -122,4 +148,6 @@ def test_the_seed_script_puts_records_before_and_after_a_split(
 def test_a_seed_without_a_service_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     """And no traceback."""
     assert seed.main(["--endpoint", "http://127.0.0.1:1", "--stream", "nowhere"]) == 1
-    assert capsys.readouterr().err.startswith("nowhere at http://127.0.0.1:1 was not seeded: Could not connect")
+    assert capsys.readouterr().err.startswith(
+        "nowhere at http://127.0.0.1:1 was not seeded: Could not connect"
+    )

@@ -1,4 +1,6 @@
-"""The job on executors in processes of their own, reading LocalStack: every start, every way of resharding, odd records."""
+"""The job on executors in processes of their own, reading LocalStack: every start, every way of
+resharding, odd records.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,21 @@ class Job:
     folder: Path
 
     def order(self, **changes: Any) -> dict[str, Any]:
-        """What the cluster is told. Each application name has output and a checkpoint location of its own."""
+        """What the cluster is told. Each application name has output and a checkpoint location of
+        its own.
+        """
         batches, trigger = changes.pop("batches", None), changes.pop("trigger", None)
-        fields = self.stream.fields(**({"idle_wait": "1s", "shard_refresh_interval": "200ms"} | changes))
+        fields = self.stream.fields(
+            **({"idle_wait": "1s", "shard_refresh_interval": "200ms"} | changes)
+        )
         place = self.folder / fields["application"]
         place.mkdir(exist_ok=True)
         job = {"source": fields, "out": str(place / "out"), "checkpoint": str(place / "checkpoint")}
-        return job | {"batches": batches, "trigger": trigger, "stop": str(place / f"stop-{uuid.uuid4().hex}")}
+        return job | {
+            "batches": batches,
+            "trigger": trigger,
+            "stop": str(place / f"stop-{uuid.uuid4().hex}"),
+        }
 
     @contextmanager
     def running(self, **changes: Any) -> Iterator[None]:
@@ -71,7 +81,9 @@ class Job:
             batches.setdefault(row["shardId"], []).append(row["batch"])
         for child, state in self.stream.states().items():
             for parent in state.parents:
-                assert max(batches.get(parent, [-1])) < min(batches.get(child, [1 << 30])), f"{child} came before {parent}'s end"
+                assert max(batches.get(parent, [-1])) < min(batches.get(child, [1 << 30])), (
+                    f"{child} came before {parent}'s end"
+                )
 
 
 @pytest.fixture
@@ -92,19 +104,24 @@ def job(spark_cluster: SparkCluster, here: StreamUnderTest, tmp_path: Path) -> J
 
 
 def resharded(stream: StreamUnderTest, *changes: str) -> None:
-    """Split the first open shard or merge two, wait for it, and put forty records, for each change."""
+    """Split the first open shard or merge two, wait for it, and put forty records, for
+    each change.
+    """
     for change in changes:
         if change == "split":
             stream.split()
         elif change == "merge":
             stream.merge()
         else:
-            stream.client.update_shard_count(StreamName=STREAM, TargetShardCount=int(change), ScalingType="UNIFORM_SCALING")
+            stream.client.update_shard_count(
+                StreamName=STREAM, TargetShardCount=int(change), ScalingType="UNIFORM_SCALING"
+            )
         wait_until_active(stream.client, STREAM)
         stream.put(40)
 
 
-# starts -------------------------------------------------------------------------------------------------------
+# starts
+# -------------------------------------------------------------------------------------------------------
 def test_every_starting_position_gives_what_it_says(job: Job) -> None:
     """TRIM_HORIZON, a time, at and after a number; each by an application of its own."""
     job.stream.put(40)
@@ -126,9 +143,13 @@ def test_every_starting_position_gives_what_it_says(job: Job) -> None:
 
 
 def test_latest_before_and_after_a_split_gives_what_is_put_since(job: Job) -> None:
-    """The one that started before the split reads the children from their first record, the other none of what was there."""
+    """The one that started before the split reads the children from their first record, the other
+    none of what was there.
+    """
     job.stream.put(40)
-    SystemClock().sleep(2.1)  # LATEST is pinned by the service's clock, which is told in whole seconds
+    SystemClock().sleep(
+        2.1
+    )  # LATEST is pinned by the service's clock, which is told in whole seconds
     assert job.read(application="before", starting_position="LATEST") == []
     old = job.stream.ids()
     resharded(job.stream, "split")
@@ -136,11 +157,16 @@ def test_latest_before_and_after_a_split_gives_what_is_put_since(job: Job) -> No
     SystemClock().sleep(3.1)
     assert job.read(application="after", starting_position="LATEST") == []
     job.stream.put(40)
-    assert sorted(job.read(application="before", starting_position="LATEST")) == sorted(job.stream.ids() - old)
-    assert sorted(job.read(application="after", starting_position="LATEST")) == sorted(job.stream.ids() - between)
+    assert sorted(job.read(application="before", starting_position="LATEST")) == sorted(
+        job.stream.ids() - old
+    )
+    assert sorted(job.read(application="after", starting_position="LATEST")) == sorted(
+        job.stream.ids() - between
+    )
 
 
-# resharding ---------------------------------------------------------------------------------------------------
+# resharding
+# ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "changes",
     [("split",), ("merge",), ("split", "merge", "split"), ("4", "2", "1")],
@@ -156,7 +182,9 @@ def test_a_reshard_while_it_is_down_is_followed(job: Job, changes: tuple[str, ..
 
 
 def test_reshards_while_it_runs_are_followed(job: Job) -> None:
-    """Split, merge and both directions of UpdateShardCount, at a trigger of a second, with records in between."""
+    """Split, merge and both directions of UpdateShardCount, at a trigger of a second, with records
+    in between.
+    """
     job.stream.put(40)
     with job.running():
         resharded(job.stream, "split", "merge", "4", "2")
@@ -171,7 +199,10 @@ def test_closed_parents_that_lag_are_drained_over_restarts(job: Job) -> None:
     resharded(job.stream, "split", "merge")
     for _ in range(2):
         job.read(batches=1, max_records_per_shard=15)
-    assert {one.partition(":")[0] for one in ids_of(job.rows())} <= {"shardId-000000000000", "shardId-000000000001"}
+    assert {one.partition(":")[0] for one in ids_of(job.rows())} <= {
+        "shardId-000000000000",
+        "shardId-000000000001",
+    }
     job.read(max_records_per_shard=50)
     job.check()
 
@@ -179,7 +210,10 @@ def test_closed_parents_that_lag_are_drained_over_restarts(job: Job) -> None:
 def test_a_merge_waits_for_the_parent_that_is_behind(job: Job) -> None:
     """One parent is at its end long before the other."""
     for hash_key, count in ((0, 40), (2**127, 3)):
-        entries = [{"Data": b"x", "PartitionKey": f"{n}", "ExplicitHashKey": str(hash_key)} for n in range(count)]
+        entries = [
+            {"Data": b"x", "PartitionKey": f"{n}", "ExplicitHashKey": str(hash_key)}
+            for n in range(count)
+        ]
         for answer in job.stream.client.put_records(StreamName=STREAM, Records=entries)["Records"]:
             job.stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
     job.read(batches=1, max_records_per_shard=10)
@@ -199,7 +233,8 @@ def test_a_stream_made_anew_under_its_name_is_refused_with_what_to_do(job: Job) 
         job.read()
 
 
-# records and answers ------------------------------------------------------------------------------------------
+# records and answers
+# ------------------------------------------------------------------------------------------
 def test_odd_records_come_through_byte_for_byte(job: Job) -> None:
     """Empty, binary, of one mebibyte, with partition keys of any script."""
     records = {
@@ -227,12 +262,21 @@ def test_an_iterator_that_expires_before_the_first_record_of_a_latest_start_lose
     assert sorted(ids_of(job.rows())) == sorted(stream.ids())
 
 
-def test_throttled_reads_lose_nothing(zookeeper_chroot: str, spark_cluster: SparkCluster, tmp_path: Path) -> None:
-    """Against FakeKinesis with the service's read limits, at a pace that ignores them: LocalStack never throttles a read."""
-    with serve(settings=FakeKinesisSettings(limits=True)) as fake, kinesis_client(fake.endpoint_url) as client:
+def test_throttled_reads_lose_nothing(
+    zookeeper_chroot: str, spark_cluster: SparkCluster, tmp_path: Path
+) -> None:
+    """Against FakeKinesis with the service's read limits, at a pace that ignores them: LocalStack
+    never throttles a read.
+    """
+    with (
+        serve(settings=FakeKinesisSettings(limits=True)) as fake,
+        kinesis_client(fake.endpoint_url) as client,
+    ):
         create_stream(client, STREAM, shards=2)
         stream = StreamUnderTest(client, fake.endpoint_url, zookeeper_chroot, ShiftedClock())
         stream.put(60)
         fake.model.faults.add(throttle(), operation="GetRecords", times=8)
-        assert sorted(Job(spark_cluster, stream, tmp_path).read(max_records_per_shard=10)) == sorted(stream.ids())
+        assert sorted(
+            Job(spark_cluster, stream, tmp_path).read(max_records_per_shard=10)
+        ) == sorted(stream.ids())
         assert len(fake.model.faults.struck) == 8

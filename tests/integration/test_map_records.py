@@ -1,4 +1,6 @@
-"""`batch.map_records` in a real Spark: output and failures of one evaluation, whatever a function returns or raises."""
+"""`batch.map_records` in a real Spark: output and failures of one evaluation, whatever a function
+returns or raises.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_one_bad_record_among_thousands_ends_in_the_dead_letter(tracked_query: TrackedQuery) -> None:
-    """It is retried, dead-lettered with payload, attempts and reason, and passed by the checkpoints; the others come once."""
+def test_one_bad_record_among_thousands_ends_in_the_dead_letter(
+    tracked_query: TrackedQuery,
+) -> None:
+    """It is retried, dead-lettered with payload, attempts and reason, and passed by the
+    checkpoints; the others come once.
+    """
     tracked_query.stream.put(2000)
     seen: list[str] = []
 
@@ -33,20 +39,32 @@ def test_one_bad_record_among_thousands_ends_in_the_dead_letter(tracked_query: T
         return {"text": record.data.decode(), "attempt": record.attempt}
 
     def process(batch: TrackedBatch) -> None:
-        seen.extend(row.text for row in batch.map_records(enrich, "text string, attempt int").collect())
+        seen.extend(
+            row.text for row in batch.map_records(enrich, "text string, attempt int").collect()
+        )
 
     tracked_query.run(process, retry_limit=2)
     assert sorted(seen) == sorted(f"record {n}" for n in range(2000) if n != 1234)
     (letter,) = tracked_query.letters
-    assert (letter.data, letter.attempts, letter.reason) == (b"record 1234", 3, "ValueError: always bad")
+    assert (letter.data, letter.attempts, letter.reason) == (
+        b"record 1234",
+        3,
+        "ValueError: always bad",
+    )
     assert tracked_query.unresolved() == {}
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_the_issues_first_sample_runs_as_written(tracked_query: TrackedQuery, tmp_path: Path) -> None:
-    """Rejected at once, retried until it is ready, with a function's own error, and all others written as parquet."""
+def test_the_issues_first_sample_runs_as_written(
+    tracked_query: TrackedQuery, tmp_path: Path
+) -> None:
+    """Rejected at once, retried until it is ready, with a function's own error, and all others
+    written as parquet.
+    """
     out, dead, ready = tmp_path / "out", tmp_path / "dead", tmp_path / "ready"
-    tracked_query.put_texts([json.dumps({"id": f"o{n}", "total": n - 1}) for n in range(50)] + ["no json"])
+    tracked_query.put_texts(
+        [json.dumps({"id": f"o{n}", "total": n - 1}) for n in range(50)] + ["no json"]
+    )
 
     def enrich(record: Record) -> dict[str, Any]:
         order = json.loads(record.data)
@@ -62,10 +80,18 @@ def test_the_issues_first_sample_runs_as_written(tracked_query: TrackedQuery, tm
 
     tracked_query.run(process, retry_limit=1, dead_letter=DeadLetter("parquet", path=str(dead)))
     written = tracked_query.spark.read.parquet(str(out)).collect()
-    assert sorted((row.id, row.total) for row in written) == sorted((f"o{n}", n - 1.0) for n in range(1, 50))
-    letters = {bytes(row.data): row for row in tracked_query.spark.read.parquet(str(dead)).collect()}
+    assert sorted((row.id, row.total) for row in written) == sorted(
+        (f"o{n}", n - 1.0) for n in range(1, 50)
+    )
+    letters = {
+        bytes(row.data): row for row in tracked_query.spark.read.parquet(str(dead)).collect()
+    }
     rejected, broken = letters[b'{"id": "o0", "total": -1}'], letters[b"no json"]
-    assert (rejected.attempts, rejected.reason, rejected.application) == (1, "negative total", APPLICATION)
+    assert (rejected.attempts, rejected.reason, rejected.application) == (
+        1,
+        "negative total",
+        APPLICATION,
+    )
     assert (broken.attempts, broken.reason.split(":")[0]) == (2, "JSONDecodeError")
     assert rejected.messageId == f"{rejected.shardId}:{rejected.sequenceNumber}:1"
     assert broken.firstFailure < broken.lastFailure
@@ -81,7 +107,9 @@ def test_a_record_may_give_several_rows_or_none(tracked_query: TrackedQuery) -> 
         number = int(record.data.split()[1])
         return None if number % 3 == 0 else ({"n": number} for _ in range(number % 3))
 
-    tracked_query.run(lambda batch: rows.extend(row.n for row in batch.map_records(explode, "n int").collect()))
+    tracked_query.run(
+        lambda batch: rows.extend(row.n for row in batch.map_records(explode, "n int").collect())
+    )
     assert sorted(rows) == sorted(n for n in range(30) for _ in range(n % 3))
     assert tracked_query.unresolved() == {}
 
@@ -90,7 +118,8 @@ def test_a_record_may_give_several_rows_or_none(tracked_query: TrackedQuery) -> 
 def test_kept_rows_that_are_lost_and_come_out_otherwise_fail_the_batch(
     tracked_query: TrackedQuery, tmp_path: Path, lose: str
 ) -> None:
-    """Record 3 fails in the second evaluation only: its row is missing, and it is among no failures, so nothing is acked.
+    """Record 3 fails in the second evaluation only: its row is missing, and it is among no
+    failures, so nothing is acked.
 
     The condition that the function itself puts on the rows must not hide it.
     """
@@ -110,7 +139,9 @@ def test_kept_rows_that_are_lost_and_come_out_otherwise_fail_the_batch(
         if lose == "clearCache":
             tracked_query.spark.catalog.clearCache()
         else:
-            batch.evaluations[0]._kept_rows().unpersist(blocking=True)  # as if its executor had died
+            batch.evaluations[0]._kept_rows().unpersist(
+                blocking=True
+            )  # as if its executor had died
         rows.extend(row.n for row in output.where("n >= 0").collect())
 
     with pytest.raises(Exception, match="did not fail when its batch was evaluated first"):
@@ -119,13 +150,18 @@ def test_kept_rows_that_are_lost_and_come_out_otherwise_fail_the_batch(
     assert rows == []
     second.unlink()
     tracked_query.run(
-        lambda batch: rows.extend(row.n for row in batch.map_records(lambda r: {"n": int(r.data.split()[1])}, "n int").collect())
+        lambda batch: rows.extend(
+            row.n
+            for row in batch.map_records(lambda r: {"n": int(r.data.split()[1])}, "n int").collect()
+        )
     )
     assert sorted(rows) == list(range(20))
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_kept_rows_that_are_lost_and_come_out_the_same_do_no_harm(tracked_query: TrackedQuery) -> None:
+def test_kept_rows_that_are_lost_and_come_out_the_same_do_no_harm(
+    tracked_query: TrackedQuery,
+) -> None:
     tracked_query.stream.put(20)
     rows: list[int] = []
 
@@ -157,7 +193,9 @@ def test_a_function_that_ends_its_worker_fails_the_batch(tracked_query: TrackedQ
     assert tracked_query.stream.checkpoints() == {}
 
 
-def test_a_failed_map_records_that_is_swallowed_fails_the_batch(tracked_query: TrackedQuery) -> None:
+def test_a_failed_map_records_that_is_swallowed_fails_the_batch(
+    tracked_query: TrackedQuery,
+) -> None:
     """Else all of its records would count as done."""
     tracked_query.stream.put(5)
 
@@ -170,7 +208,9 @@ def test_a_failed_map_records_that_is_swallowed_fails_the_batch(tracked_query: T
     assert tracked_query.stream.checkpoints() == {}
 
 
-def test_an_outage_is_a_storm_that_costs_no_attempt_and_passes(tracked_query: TrackedQuery, tmp_path: Path) -> None:
+def test_an_outage_is_an_outage_that_costs_no_attempt_and_passes(
+    tracked_query: TrackedQuery, tmp_path: Path
+) -> None:
     """All fail, twice; none is dead-lettered though no retry is allowed; then all are processed."""
     tracked_query.stream.put(400)
     calls = tmp_path / "calls"

@@ -1,4 +1,6 @@
-"""The source in Spark's micro-batch loop: starts, restarts, crashes, resharding, idleness, ownership. Without Spark itself."""
+"""The source in Spark's micro-batch loop: starts, restarts, crashes, resharding, idleness,
+ownership. Without Spark itself.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_a_driver_that_dies_anywhere_loses_nothing_and_repeats_nothing_in_an_ide
 def test_a_new_checkpoint_location_goes_on_from_zookeeper_and_skips_nothing(
     stream: StreamUnderTest, engine: MicroBatchEngine
 ) -> None:
-    """The last batch was committed by Spark and not settled: it comes again, the settled ones do not."""
+    """The last batch was committed by Spark and not settled: it comes again, the settled ones do
+    not.
+    """
     stream.put(300)
     for _ in range(3):
         engine.run_batch()
@@ -77,8 +81,12 @@ def test_a_new_checkpoint_location_goes_on_from_zookeeper_and_skips_nothing(
     assert last <= set(again)
 
 
-def test_an_old_checkpoint_location_restored_never_skips(stream: StreamUnderTest, engine: MicroBatchEngine) -> None:
-    """Spark's logs are those of two batches ago: what was settled since stays settled, the rest is read."""
+def test_an_old_checkpoint_location_restored_never_skips(
+    stream: StreamUnderTest, engine: MicroBatchEngine
+) -> None:
+    """Spark's logs are those of two batches ago: what was settled since stays settled, the rest is
+    read.
+    """
     stream.put(300)
     engine.run_batch()
     old = (list(engine.offsets), engine.committed)
@@ -103,7 +111,9 @@ def test_a_batch_whose_plan_zookeeper_no_longer_knows_is_empty_and_its_records_c
     assert engine.sink[0] == []
 
 
-def test_children_are_read_after_their_parents_ends(stream: StreamUnderTest, engine: MicroBatchEngine) -> None:
+def test_children_are_read_after_their_parents_ends(
+    stream: StreamUnderTest, engine: MicroBatchEngine
+) -> None:
     stream.put(200)
     parent = stream.split()
     stream.put(200)
@@ -116,12 +126,16 @@ def test_children_are_read_after_their_parents_ends(stream: StreamUnderTest, eng
     for child, state in states.items():
         for up in state.parents:
             if child in order and up in order:
-                assert len(order) - order[::-1].index(up) - 1 < order.index(child), f"{child} was read before the end of {up}"
+                assert len(order) - order[::-1].index(up) - 1 < order.index(child), (
+                    f"{child} was read before the end of {up}"
+                )
     assert {states[one].lifecycle for one in (parent, *merged)} == {Lifecycle.FINISHED}
     assert {states[one].checkpoint_text for one in (parent, *merged)} == {"SHARD_END"}
 
 
-def test_a_reshard_while_the_job_is_down_is_followed(stream: StreamUnderTest, engine: MicroBatchEngine) -> None:
+def test_a_reshard_while_the_job_is_down_is_followed(
+    stream: StreamUnderTest, engine: MicroBatchEngine
+) -> None:
     """Several generations while down; a closed parent that lags is drained first."""
     stream.put(200)
     engine.run_batch()
@@ -151,7 +165,9 @@ def test_latest_starts_at_the_pin_and_children_of_later_splits_at_their_beginnin
     assert sorted(all_ids(engine)) == sorted(stream.ids() - old)
 
 
-def test_available_now_ends_though_producers_go_on(stream: StreamUnderTest, engines: list[MicroBatchEngine]) -> None:
+def test_available_now_ends_though_producers_go_on(
+    stream: StreamUnderTest, engines: list[MicroBatchEngine]
+) -> None:
     """It has read at least what was there at its start and settled its last batch."""
     engine = MicroBatchEngine(stream.settings(max_records_per_shard=20), available_now=True)
     engines.append(engine)
@@ -172,7 +188,9 @@ def test_available_now_ends_though_producers_go_on(stream: StreamUnderTest, engi
         producer.join(30)
     assert there <= set(all_ids(engine))
     delivered = set(all_ids(engine))
-    assert all(f"{shard}:{checkpoint}" in delivered for shard, checkpoint in stream.checkpoints().items())
+    assert all(
+        f"{shard}:{checkpoint}" in delivered for shard, checkpoint in stream.checkpoints().items()
+    )
     assert sum(1 for _ in stream.checkpoints()) == len({one.partition(":")[0] for one in delivered})
 
 
@@ -185,7 +203,9 @@ def test_an_idle_stream_makes_no_batches(stream: StreamUnderTest, engine: MicroB
     assert len(engine.offsets) == 1
 
 
-def test_records_per_trigger_are_limited(stream: StreamUnderTest, engines: list[MicroBatchEngine]) -> None:
+def test_records_per_trigger_are_limited(
+    stream: StreamUnderTest, engines: list[MicroBatchEngine]
+) -> None:
     engine = MicroBatchEngine(stream.settings(max_records_per_trigger=10))
     engines.append(engine)
     stream.put(60)
@@ -204,7 +224,9 @@ def test_a_trigger_limit_below_the_number_of_shards_reads_all_shards_in_turn(
     assert sorted(all_ids(engine)) == sorted(stream.ids())
 
 
-def test_bytes_held_by_a_task_are_limited_and_pages_are_cut(stream: StreamUnderTest, engines: list[MicroBatchEngine]) -> None:
+def test_bytes_held_by_a_task_are_limited_and_pages_are_cut(
+    stream: StreamUnderTest, engines: list[MicroBatchEngine]
+) -> None:
     engine = MicroBatchEngine(stream.settings(max_bytes_per_task=100, max_tasks=1))
     engines.append(engine)
     stream.put(100)
@@ -226,7 +248,9 @@ def test_a_second_query_of_the_same_application_is_refused(
     assert second.run_batch() is True
 
 
-def test_a_stream_made_anew_under_its_name_is_refused(stream: StreamUnderTest, engine: MicroBatchEngine) -> None:
+def test_a_stream_made_anew_under_its_name_is_refused(
+    stream: StreamUnderTest, engine: MicroBatchEngine
+) -> None:
     stream.put(10)
     engine.run_batch()
     engine.stop()
@@ -265,8 +289,12 @@ def test_errors_come_before_any_record_is_read(stream: StreamUnderTest) -> None:
     nowhere.stop()
 
 
-def test_an_offset_of_a_newer_format_is_refused(stream: StreamUnderTest, engine: MicroBatchEngine) -> None:
+def test_an_offset_of_a_newer_format_is_refused(
+    stream: StreamUnderTest, engine: MicroBatchEngine
+) -> None:
     engine.start()
     assert engine.reader is not None
     with pytest.raises(ConfigError, match="format 2"):
-        engine.reader.latestOffset({"format": 2, "plan": "1-a"}, engine.reader.getDefaultReadLimit())
+        engine.reader.latestOffset(
+            {"format": 2, "plan": "1-a"}, engine.reader.getDefaultReadLimit()
+        )

@@ -25,14 +25,22 @@ def orders(fake_kinesis: ServedFake) -> ServedFake:
 def held(fake: ServedFake, stream: str = "orders") -> list[tuple[str, bytes]]:
     """(key, data) of all that is on the stream, sorted."""
     shards = fake.model.shards(stream)
-    return sorted((one.partition_key, one.data) for shard in shards for one in fake.model.records(stream, shard.shard_id))
+    return sorted(
+        (one.partition_key, one.data)
+        for shard in shards
+        for one in fake.model.records(stream, shard.shard_id)
+    )
 
 
 def test_each_line_is_a_record_under_a_key_of_its_own(orders: ServedFake) -> None:
     """Without its line end; the last one needs none. More lines than one request takes."""
     lines = [f"line {number}".encode() for number in range(1_200)]
     ended = run(orders, "produce", "orders", stdin=b"\n".join(lines))
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "put 1,200 records on stream orders\n")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (
+        0,
+        "",
+        "put 1,200 records on stream orders\n",
+    )
     assert sorted(data for _, data in held(orders)) == sorted(lines)
     assert len({key for key, _ in held(orders)}) == 1_200
 
@@ -56,7 +64,9 @@ def test_what_consume_wrote_goes_back_under_its_keys(orders: ServedFake) -> None
     orders.model.put("orders", "k", b"\xff\x00")
     written = run(orders, "consume", "orders", "--from", "TRIM_HORIZON", "--until", "now").stdout
     orders.model.create("copy")
-    ended = run(orders, "produce", "copy", "--json", stdin=written.encode() + b'\n{"data": "no key"}\n')
+    ended = run(
+        orders, "produce", "copy", "--json", stdin=written.encode() + b'\n{"data": "no key"}\n'
+    )
     assert ended.returncode == 0
     assert [pair for pair in held(orders, "copy") if pair[0] == "k"] == held(orders)
     assert len(held(orders, "copy")) == 3
@@ -64,11 +74,19 @@ def test_what_consume_wrote_goes_back_under_its_keys(orders: ServedFake) -> None
 
 def test_lines_that_are_no_records_are_named_and_the_others_are_put(orders: ServedFake) -> None:
     """Exit code 1; what is wrong with each, and not what it holds."""
-    lines = [b'{"key": "k", "data": "good"}', b"secret", b'{"key": "k"}', b'{"key": "", "data": ""}', b'{"dataBase64": "!"}']
+    lines = [
+        b'{"key": "k", "data": "good"}',
+        b"secret",
+        b'{"key": "k"}',
+        b'{"key": "", "data": ""}',
+        b'{"dataBase64": "!"}',
+    ]
     ended = run(orders, "produce", "orders", "--json", stdin=b"\n".join(lines))
     assert ended.returncode == 1
     *notes, put, error = ended.stderr.splitlines()
-    assert [note.split()[:3] for note in notes] == [["note:", "line", str(number)] for number in (2, 3, 4, 5)]
+    assert [note.split()[:3] for note in notes] == [
+        ["note:", "line", str(number)] for number in (2, 3, 4, 5)
+    ]
     assert (put, error) == ("put 1 record on stream orders", "error: 4 lines were not put")
     assert "secret" not in ended.stderr
     assert held(orders) == [("k", b"good")]
@@ -90,7 +108,9 @@ def test_what_is_throttled_is_put_again(orders: ServedFake) -> None:
     assert (ended.returncode, len(held(orders))) == (0, 2)
 
 
-def test_a_stream_that_is_not_there_is_one_sentence_with_the_lines_that_are_not_put(orders: ServedFake) -> None:
+def test_a_stream_that_is_not_there_is_one_sentence_with_the_lines_that_are_not_put(
+    orders: ServedFake,
+) -> None:
     ended = run(orders, "produce", "nowhere", stdin=b"a\nb\n")
     assert ended.returncode == 1
     put, error = ended.stderr.splitlines()

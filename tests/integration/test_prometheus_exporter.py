@@ -25,7 +25,11 @@ def scraped(server: MetricsServer) -> Samples:
     """The value of each sample, by its name and labels."""
     with urlopen(server.url, timeout=10) as answer:  # noqa: S310  # our own server
         families = text_string_to_metric_families(answer.read().decode())
-        return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+        return {
+            (one.name, frozenset(one.labels.items())): one.value
+            for family in families
+            for one in family.samples
+        }
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
@@ -41,7 +45,9 @@ def orders(fake_kinesis: ServedFake) -> ServedFake:
 
 
 def test_a_scrape_tells_what_the_spout_has_counted(orders: ServedFake) -> None:
-    """Per shard, and of the stream; nothing before it is open, and what it was at the end after it was closed."""
+    """Per shard, and of the stream; nothing before it is open, and what it was at the end after it
+    was closed.
+    """
     spout = spout_on(orders, until="now")
     with serve(spout, 0) as server:
         assert not any(name.startswith("kinesis_spout") for name, _ in scraped(server))
@@ -54,11 +60,25 @@ def test_a_scrape_tells_what_the_spout_has_counted(orders: ServedFake) -> None:
         assert value(during, "stream_records_emitted_total") == 21
         by_shard = [value(during, "records_acked_total", shard=shard) for shard in (FIRST, SECOND)]
         assert sum(by_shard) == value(during, "stream_records_acked_total") == 20
-        assert [value(during, f"stream_records_{name}_total") for name in ("failed", "retried", "timed_out")] == [1, 1, 0]
-        assert value(during, "pending_records", shard=FIRST) == value(during, "queued_records", shard=FIRST) == 0
+        assert [
+            value(during, f"stream_records_{name}_total")
+            for name in ("failed", "retried", "timed_out")
+        ] == [1, 1, 0]
+        assert (
+            value(during, "pending_records", shard=FIRST)
+            == value(during, "queued_records", shard=FIRST)
+            == 0
+        )
         assert value(during, "lag_seconds", shard=FIRST) == 0
-        assert value(during, "stream_latency_seconds_bucket", le="+Inf") == value(during, "stream_latency_seconds_count") == 20
-        assert value(during, "stream_latency_seconds_sum") == spout.metrics().total.counts.latency_sum_ms / 1000
+        assert (
+            value(during, "stream_latency_seconds_bucket", le="+Inf")
+            == value(during, "stream_latency_seconds_count")
+            == 20
+        )
+        assert (
+            value(during, "stream_latency_seconds_sum")
+            == spout.metrics().total.counts.latency_sum_ms / 1000
+        )
         assert value(during, "wait_seconds_total", reason="idle") > 0
         assert value(scraped(server), "stream_records_acked_total") == 20
 
@@ -78,11 +98,16 @@ def test_the_buckets_of_the_histogram_are_exact() -> None:
 
 def test_a_port_in_use_is_one_sentence(orders: ServedFake) -> None:
     spout = spout_on(orders)
-    with serve(spout, 0) as server, pytest.raises(ConfigError, match=f"option port: {server.port} cannot be listened on"):
+    with (
+        serve(spout, 0) as server,
+        pytest.raises(ConfigError, match=f"option port: {server.port} cannot be listened on"),
+    ):
         serve(spout, server.port)
 
 
-def test_without_the_package_it_says_what_to_install(orders: ServedFake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_it_says_what_to_install(
+    orders: ServedFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'kinesis-spout\[metrics\]'"):
         SpoutCollector(spout_on(orders))

@@ -1,4 +1,6 @@
-"""The README's lines with `consume` and `produce`, as they are written, in a shell: on a local stream, and a real ZooKeeper."""
+"""The README's lines with `consume` and `produce`, as they are written, in a shell: on a local
+stream, and a real ZooKeeper.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,11 @@ if TYPE_CHECKING:
     from tests.support.kinesis import ServedFake
 
 SECTION = README.read_text("utf-8").split("## From the shell\n")[1].split("\n## ")[0]
-LINES = [line for block in re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL) for line in block.splitlines()]
+LINES = [
+    line
+    for block in re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
+    for line in block.splitlines()
+]
 
 
 def in_shell(fake: ServedFake, folder: Path, line: str) -> subprocess.CompletedProcess[str]:
@@ -41,13 +47,23 @@ def program(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_every_line_does_what_it_says(fake_kinesis: ServedFake, zookeeper: str, tmp_path: Path) -> None:
-    """What has no end is given one, and names that are not here are replaced: the region, the ensemble, the worker."""
+def test_every_line_does_what_it_says(
+    fake_kinesis: ServedFake, zookeeper: str, tmp_path: Path
+) -> None:
+    """What has no end is given one, and names that are not here are replaced: the region, the
+    ensemble, the worker.
+    """
     follow, catch_up, process, put, put_back = LINES
     fake_kinesis.model.create("orders", shards=2)
-    program(tmp_path, "kinesis-spout", f'exec {shlex.quote(sys.executable)} -m kinesis_spout.cli.main "$@"')
+    program(
+        tmp_path,
+        "kinesis-spout",
+        f'exec {shlex.quote(sys.executable)} -m kinesis_spout.cli.main "$@"',
+    )
     program(tmp_path, "python3", f"exec {command_that('refuses the sevens', tmp_path / 'log')}")
-    (tmp_path / "orders.txt").write_text("".join(f'{{"customer": {number}}}\n' for number in range(10)))
+    (tmp_path / "orders.txt").write_text(
+        "".join(f'{{"customer": {number}}}\n' for number in range(10))
+    )
 
     ended = in_shell(fake_kinesis, tmp_path, put)
     assert (ended.returncode, ended.stderr) == (0, "put 10 records on stream orders\n")
@@ -67,7 +83,11 @@ def test_every_line_does_what_it_says(fake_kinesis: ServedFake, zookeeper: str, 
     assert (ended.returncode, ended.stderr) == (0, "put 1 record on stream orders\n")
 
     program(tmp_path, "jq", "cat")
-    shown = in_shell(fake_kinesis, tmp_path, follow.replace(" --region eu-west-1", " --from TRIM_HORIZON --max-records 3"))
+    shown = in_shell(
+        fake_kinesis,
+        tmp_path,
+        follow.replace(" --region eu-west-1", " --from TRIM_HORIZON --max-records 3"),
+    )
     assert len(lines_of(shown.stdout)) == 3
 
 

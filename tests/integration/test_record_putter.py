@@ -19,7 +19,15 @@ from kinesis_spout.errors import (
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from kinesis_spout.testing import FakeKinesisSettings
 from tests.support.kinesis import REGION, create_stream, kinesis_client, serve
-from tests.support.stub_kinesis import Answer, StubKinesis, WaitlessClock, config_of, error, ok, seeded
+from tests.support.stub_kinesis import (
+    Answer,
+    StubKinesis,
+    WaitlessClock,
+    config_of,
+    error,
+    ok,
+    seeded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,27 +39,40 @@ FAILED = {"ErrorCode": "InternalFailure", "ErrorMessage": "Internal service fail
 
 
 @pytest.fixture
-def putter(stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object) -> Iterator[RecordPutter]:
-    made = RecordPutter(config_of(stub_kinesis.url), StreamRef("flights"), clock=waitless_clock, random=seeded(1))
+def putter(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
+) -> Iterator[RecordPutter]:
+    made = RecordPutter(
+        config_of(stub_kinesis.url), StreamRef("flights"), clock=waitless_clock, random=seeded(1)
+    )
     with closing(made):
         yield made
 
 
 def answer(*entries: dict[str, str]) -> Answer:
-    return ok(FailedRecordCount=sum("ErrorCode" in entry for entry in entries), Records=list(entries))
+    return ok(
+        FailedRecordCount=sum("ErrorCode" in entry for entry in entries), Records=list(entries)
+    )
 
 
 def put(stub: StubKinesis) -> list[list[tuple[str, bytes]]]:
     """What each request held."""
-    requests: list[list[dict[str, Any]]] = [request.arguments["Records"] for request in stub.asked("PutRecords")]
-    return [[(one["PartitionKey"], base64.b64decode(one["Data"])) for one in records] for records in requests]
+    requests: list[list[dict[str, Any]]] = [
+        request.arguments["Records"] for request in stub.asked("PutRecords")
+    ]
+    return [
+        [(one["PartitionKey"], base64.b64decode(one["Data"])) for one in records]
+        for records in requests
+    ]
 
 
 def test_what_the_stream_refuses_is_put_again_and_nothing_else(
     putter: RecordPutter, stub_kinesis: StubKinesis, waitless_clock: WaitlessClock
 ) -> None:
     """After a wait each time."""
-    stub_kinesis.answers("PutRecords", answer(TAKEN, THROTTLED, FAILED), answer(THROTTLED, TAKEN), answer(TAKEN))
+    stub_kinesis.answers(
+        "PutRecords", answer(TAKEN, THROTTLED, FAILED), answer(THROTTLED, TAKEN), answer(TAKEN)
+    )
     assert putter.put(RECORDS) == 3
     keys = [[key for key, _ in records] for records in put(stub_kinesis)]
     assert keys == [["key 0", "key 1", "key 2"], ["key 1", "key 2"], ["key 1"]]
@@ -59,7 +80,9 @@ def test_what_the_stream_refuses_is_put_again_and_nothing_else(
     assert len(waitless_clock.sleeps) == 2
 
 
-@pytest.mark.parametrize("fault", [answer(THROTTLED, FAILED, THROTTLED), error("ProvisionedThroughputExceededException")])
+@pytest.mark.parametrize(
+    "fault", [answer(THROTTLED, FAILED, THROTTLED), error("ProvisionedThroughputExceededException")]
+)
 def test_a_stream_that_takes_nothing_is_tried_so_often_and_then_named(
     putter: RecordPutter, stub_kinesis: StubKinesis, fault: Answer
 ) -> None:
@@ -69,7 +92,9 @@ def test_a_stream_that_takes_nothing_is_tried_so_often_and_then_named(
     assert len(put(stub_kinesis)) == 8
 
 
-def test_a_stream_that_takes_little_at_a_time_gets_all_in_the_end(putter: RecordPutter, stub_kinesis: StubKinesis) -> None:
+def test_a_stream_that_takes_little_at_a_time_gets_all_in_the_end(
+    putter: RecordPutter, stub_kinesis: StubKinesis
+) -> None:
     """The bounds are for a stream that takes nothing."""
     answers = [answer(TAKEN, *[THROTTLED] * (19 - n)) for n in range(20)]
     stub_kinesis.answers("PutRecords", *answers)
@@ -97,7 +122,9 @@ def test_what_is_final_says_what_to_do_about_putting(
         putter.put(RECORDS)
 
 
-def test_a_lost_answer_means_that_records_are_put_again(putter: RecordPutter, stub_kinesis: StubKinesis) -> None:
+def test_a_lost_answer_means_that_records_are_put_again(
+    putter: RecordPutter, stub_kinesis: StubKinesis
+) -> None:
     """At least once."""
     stub_kinesis.answers("PutRecords", Answer(drop=True), answer(TAKEN, TAKEN, TAKEN))
     assert putter.put(RECORDS) == 3
@@ -109,16 +136,25 @@ def test_a_stream_by_arn_is_asked_for_by_arn(
 ) -> None:
     arn = "arn:aws:kinesis:eu-central-1:123456789012:stream/flights"
     stub_kinesis.answers("PutRecords", answer(TAKEN))
-    with closing(RecordPutter(config_of(stub_kinesis.url), StreamRef.parse(arn=arn), clock=waitless_clock)) as putter:
+    with closing(
+        RecordPutter(config_of(stub_kinesis.url), StreamRef.parse(arn=arn), clock=waitless_clock)
+    ) as putter:
         putter.put(RECORDS[:1])
     assert stub_kinesis.asked("PutRecords")[0].arguments["StreamARN"] == arn
 
 
 def test_a_shard_that_takes_1000_records_a_second_gets_them_all() -> None:
     """The write limit refuses a part of each request."""
-    with serve(settings=FakeKinesisSettings(limits=True)) as fake, kinesis_client(fake.endpoint_url) as client:
+    with (
+        serve(settings=FakeKinesisSettings(limits=True)) as fake,
+        kinesis_client(fake.endpoint_url) as client,
+    ):
         create_stream(client, "orders")
-        with closing(RecordPutter(config_of(fake.endpoint_url, region=REGION), StreamRef("orders"))) as putter:
+        with closing(
+            RecordPutter(config_of(fake.endpoint_url, region=REGION), StreamRef("orders"))
+        ) as putter:
             assert putter.put(OutgoingRecord("k", b"%d" % n) for n in range(1_200)) == 1_200
         (shard,) = fake.model.shards("orders")
-        assert {record.data for record in fake.model.records("orders", shard.shard_id)} == {b"%d" % n for n in range(1_200)}
+        assert {record.data for record in fake.model.records("orders", shard.shard_id)} == {
+            b"%d" % n for n in range(1_200)
+        }

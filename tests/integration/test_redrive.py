@@ -1,4 +1,6 @@
-"""Dead letters are put back on their stream: what was selected, each record once, also over runs, kills and throttling."""
+"""Dead letters are put back on their stream: what was selected, each record once, also over runs,
+kills and throttling.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,27 @@ class Dead:
     path: str
     fake: ServedFake
 
-    def write(self, letters: list[Letter], *, plan_id: str = "1-a", format: str = "parquet") -> None:  # noqa: A002  # Spark's name
+    def write(
+        self,
+        letters: list[Letter],
+        *,
+        plan_id: str = "1-a",
+        format: str = "parquet",  # noqa: A002  # Spark's name
+    ) -> None:
         DeadLetter(format, path=self.path).write(frame_of(self.spark, letters), plan_id=plan_id)
 
-    def redrive(self, *reasons: str, path: str | None = None, format: str | None = None, **selection: object) -> Redrive:  # noqa: A002  # Spark's name
+    def redrive(
+        self,
+        *reasons: str,
+        path: str | None = None,
+        format: str | None = None,  # noqa: A002  # Spark's name
+        **selection: object,
+    ) -> Redrive:
         aws = AwsConfig(
-            region=REGION, endpoint_url=self.fake.endpoint_url, access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY
+            region=REGION,
+            endpoint_url=self.fake.endpoint_url,
+            access_key_id=ACCESS_KEY,
+            secret_access_key=SECRET_KEY,
         )
         wanted = replace(Selection(reasons=reasons), **selection)  # type: ignore[arg-type]  # the tests' own words
         return Redrive.open(self.spark, path or self.path, format=format, selection=wanted, aws=aws)
@@ -51,7 +68,9 @@ class Dead:
     def on(self, stream: str = "orders") -> list[tuple[str, bytes]]:
         """What is on the stream, in the order it was put."""
         shards = self.fake.model.shards(stream)
-        found = [record for shard in shards for record in self.fake.model.records(stream, shard.shard_id)]
+        found = [
+            record for shard in shards for record in self.fake.model.records(stream, shard.shard_id)
+        ]
         return [(record.partition_key, record.data) for record in found]
 
 
@@ -66,14 +85,23 @@ def records_of(letters: list[Letter]) -> list[tuple[str | None, bytes | None]]:
 
 
 @pytest.mark.parametrize("format", ["parquet", "json", "orc"])
-def test_letters_come_back_with_payload_and_key_and_a_second_run_puts_none(dead: Dead, format: str) -> None:  # noqa: A002  # Spark's name
+def test_letters_come_back_with_payload_and_key_and_a_second_run_puts_none(
+    dead: Dead,
+    format: str,  # noqa: A002  # Spark's name
+) -> None:
     """In the order of their sequence numbers; counting them puts nothing."""
     letters = [*ORDERS.letters(12), *RATES.letters(3)]
     dead.write(letters[::-1], format=format)
     found = dead.redrive().find()
     assert (found.to_put, found.put_before, found.unreadable) == (15, 0, 0)
-    assert [(count.reason, count.letters) for count in found.reasons] == [(ORDERS.reason, 12), (RATES.reason, 3)]
-    assert (found.reasons[0].first_failure, found.reasons[0].last_failure) == (FIRST_FAILURE, letters[11].last_failure)
+    assert [(count.reason, count.letters) for count in found.reasons] == [
+        (ORDERS.reason, 12),
+        (RATES.reason, 3),
+    ]
+    assert (found.reasons[0].first_failure, found.reasons[0].last_failure) == (
+        FIRST_FAILURE,
+        letters[11].last_failure,
+    )
     assert dead.on() == []
     assert dead.redrive().put() == 15
     assert dead.on() == records_of(letters)
@@ -83,7 +111,9 @@ def test_letters_come_back_with_payload_and_key_and_a_second_run_puts_none(dead:
 
 
 def test_a_job_that_writes_more_letters_finds_no_trace_of_the_ledger(dead: Dead) -> None:
-    """Readers of the path skip it; new letters are put, old ones are not, even when their plan is written again."""
+    """Readers of the path skip it; new letters are put, old ones are not, even when their plan is
+    written again.
+    """
     dead.write(ORDERS.letters(3))
     assert dead.redrive().put() == 3
     assert dead.spark.read.parquet(dead.path).count() == 3
@@ -152,9 +182,15 @@ def test_letters_of_several_streams_go_each_to_its_own(dead: Dead) -> None:
     dead.fake.model.create("rates")
     rates = Story(stream="rates")
     dead.write([*ORDERS.letters(2), *rates.letters(3)])
-    assert {(count.target, count.letters) for count in dead.redrive().find().reasons} == {("orders", 2), ("rates", 3)}
+    assert {(count.target, count.letters) for count in dead.redrive().find().reasons} == {
+        ("orders", 2),
+        ("rates", 3),
+    }
     assert dead.redrive().put() == 5
-    assert (dead.on(), dead.on("rates")) == (records_of(ORDERS.letters(2)), records_of(rates.letters(3)))
+    assert (dead.on(), dead.on("rates")) == (
+        records_of(ORDERS.letters(2)),
+        records_of(rates.letters(3)),
+    )
 
 
 def test_a_limit_leaves_the_rest_for_the_next_run(dead: Dead) -> None:
@@ -174,7 +210,10 @@ def test_the_directory_of_one_plan_shares_the_ledger_of_all(dead: Dead) -> None:
 def test_it_stops_between_chunks_and_says_how_far_it_is(dead: Dead) -> None:
     dead.write(ORDERS.letters(2 * CHUNK_LETTERS + 1))
     told: list[int] = []
-    assert dead.redrive().put(stopping=lambda: len(told) == 2, progress=told.append) == 2 * CHUNK_LETTERS
+    assert (
+        dead.redrive().put(stopping=lambda: len(told) == 2, progress=told.append)
+        == 2 * CHUNK_LETTERS
+    )
     assert told == [CHUNK_LETTERS, 2 * CHUNK_LETTERS]
     assert dead.redrive().put() == 1
     assert dead.on() == records_of(ORDERS.letters(2 * CHUNK_LETTERS + 1))
@@ -184,7 +223,9 @@ class KilledError(BaseException):
     """The process is gone."""
 
 
-def test_a_kill_between_put_and_ledger_brings_one_chunk_again_and_loses_none(dead: Dead, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_between_put_and_ledger_brings_one_chunk_again_and_loses_none(
+    dead: Dead, monkeypatch: pytest.MonkeyPatch
+) -> None:
     letters = ORDERS.letters(2 * CHUNK_LETTERS + 1)
     dead.write(letters)
     with pytest.raises(KilledError):
@@ -224,7 +265,9 @@ def test_a_stream_that_does_not_exist_is_an_error_and_nothing_is_remembered(dead
     assert dead.redrive(target=StreamRef("nowhere")).find().to_put == 2
 
 
-def test_a_ledger_that_cannot_be_written_stops_it_before_anything_is_put(dead: Dead, tmp_path: Path) -> None:
+def test_a_ledger_that_cannot_be_written_stops_it_before_anything_is_put(
+    dead: Dead, tmp_path: Path
+) -> None:
     dead.write(ORDERS.letters(2))
     (tmp_path / "dead" / "_redriven").write_text("a file stands where the ledger belongs")
     with pytest.raises(Exception, match="_redriven"):

@@ -1,4 +1,6 @@
-"""`kinesis-spout redrive` as people and scripts use it: what it asks, prints and exits with, and what a kill leaves."""
+"""`kinesis-spout redrive` as people and scripts use it: what it asks, prints and exits with, and
+what a kill leaves.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +39,31 @@ LETTERS = Story().letters(CHUNK_LETTERS + 1)
 
 @dataclass(frozen=True)
 class Dead:
-    """Dead letters in `dead` of the working directory, the command to put them back, and the service."""
+    """Dead letters in `dead` of the working directory, the command to put them back, and the
+    service.
+    """
 
     fake: ServedFake
     cwd: Path
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        keys = ("--option", f"awsAccessKeyId={ACCESS_KEY}", "--option", f"awsSecretAccessKey={SECRET_KEY}")
-        return ("redrive", "dead", "--region", REGION, "--endpoint-url", self.fake.endpoint_url, *keys, *COMMAND_OPTIONS)
+        keys = (
+            "--option",
+            f"awsAccessKeyId={ACCESS_KEY}",
+            "--option",
+            f"awsSecretAccessKey={SECRET_KEY}",
+        )
+        return (
+            "redrive",
+            "dead",
+            "--region",
+            REGION,
+            "--endpoint-url",
+            self.fake.endpoint_url,
+            *keys,
+            *COMMAND_OPTIONS,
+        )
 
     def run(self, *more: str) -> subprocess.CompletedProcess[str]:
         return run_cli(*self.arguments, *more, cwd=self.cwd)
@@ -71,14 +89,21 @@ class Dead:
 
     def on(self, stream: str = "orders") -> list[tuple[str, bytes]]:
         (shard,) = self.fake.model.shards(stream)
-        return [(record.partition_key, record.data) for record in self.fake.model.records(stream, shard.shard_id)]
+        return [
+            (record.partition_key, record.data)
+            for record in self.fake.model.records(stream, shard.shard_id)
+        ]
 
     @contextmanager
     def held_at_second_request(self, fault: Fault) -> Iterator[subprocess.Popen[str]]:
         """The command, while its second PutRecords request has no answer yet."""
         self.fake.model.faults.add(fault, operation="PutRecords", skip=1)
         with subprocess.Popen(
-            command_line(*self.arguments, "--yes"), cwd=self.cwd, env=environment(), stderr=subprocess.PIPE, text=True
+            command_line(*self.arguments, "--yes"),
+            cwd=self.cwd,
+            env=environment(),
+            stderr=subprocess.PIPE,
+            text=True,
         ) as process:
             try:
                 deadline = time.monotonic() + LIMIT_S
@@ -99,7 +124,9 @@ def dead(tmp_path: Path) -> Iterator[Dead]:
 
 
 def write(spark: SparkSession, dead: Dead, letters: list[Letter]) -> None:
-    DeadLetter("parquet", path=str(dead.cwd / "dead")).write(frame_of(spark, letters), plan_id="1-a")
+    DeadLetter("parquet", path=str(dead.cwd / "dead")).write(
+        frame_of(spark, letters), plan_id="1-a"
+    )
 
 
 def records_of(letters: list[Letter]) -> list[tuple[str | None, bytes | None]]:
@@ -112,8 +139,15 @@ def test_a_dry_run_counts_and_a_run_puts_what_it_counted(spark: SparkSession, de
     dry = dead.run("--dry-run", "--json")
     assert dry.returncode == 0, dry.stderr
     found = json.loads(dry.stdout)
-    assert (found["dryRun"], found["toPut"], found["put"], found["withoutPayload"]) == (True, 3, 0, 1)
-    assert [(reason["reason"], reason["letters"]) for reason in found["reasons"]] == [(Story().reason, 3)]
+    assert (found["dryRun"], found["toPut"], found["put"], found["withoutPayload"]) == (
+        True,
+        3,
+        0,
+        1,
+    )
+    assert [(reason["reason"], reason["letters"]) for reason in found["reasons"]] == [
+        (Story().reason, 3)
+    ]
     assert dead.on() == []
     done = dead.run_on_terminal("y\n")
     assert done.returncode == 0, done.stderr
@@ -122,9 +156,14 @@ def test_a_dry_run_counts_and_a_run_puts_what_it_counted(spark: SparkSession, de
     assert done.stdout.splitlines()[-1] == "put 3"
     assert dead.on() == records_of(Story().letters(3))
     again = dead.run("--yes")
-    assert (again.returncode, again.stdout.splitlines()[:2]) == (0, ["no dead letters to put", "3 were put before"])
+    assert (again.returncode, again.stdout.splitlines()[:2]) == (
+        0,
+        ["no dead letters to put", "3 were put before"],
+    )
     assert len(dead.on()) == 3
-    assert SECRET_KEY not in done.stdout + done.stderr + (dead.cwd / "kinesis-spout.log").read_text()
+    assert (
+        SECRET_KEY not in done.stdout + done.stderr + (dead.cwd / "kinesis-spout.log").read_text()
+    )
 
 
 def test_no_on_a_terminal_puts_nothing(spark: SparkSession, dead: Dead) -> None:
@@ -146,7 +185,9 @@ def test_no_on_a_terminal_puts_nothing(spark: SparkSession, dead: Dead) -> None:
         (("--option", "startingPosition=LATEST", "--yes"), 1, "startingPosition is for reading"),
     ],
 )
-def test_what_cannot_work_is_told_before_spark_starts(dead: Dead, more: tuple[str, ...], code: int, says: str) -> None:
+def test_what_cannot_work_is_told_before_spark_starts(
+    dead: Dead, more: tuple[str, ...], code: int, says: str
+) -> None:
     """By the exit codes of all commands: 1 an error, 2 wrong usage."""
     ended = dead.run(*more)
     assert ended.returncode == code
@@ -163,7 +204,9 @@ def test_a_path_that_is_not_there_is_one_sentence(dead: Dead) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_a_stream_that_is_not_there_is_one_sentence_and_nothing_is_remembered(spark: SparkSession, dead: Dead) -> None:
+def test_a_stream_that_is_not_there_is_one_sentence_and_nothing_is_remembered(
+    spark: SparkSession, dead: Dead
+) -> None:
     write(spark, dead, Story().letters(3))
     ended = dead.run("--yes", "--stream", "nowhere")
     assert ended.returncode == 1
@@ -173,7 +216,9 @@ def test_a_stream_that_is_not_there_is_one_sentence_and_nothing_is_remembered(sp
     assert "Traceback" not in ended.stderr
 
 
-def test_kill_9_between_a_put_and_its_ledger_brings_it_again_and_loses_nothing(spark: SparkSession, dead: Dead) -> None:
+def test_kill_9_between_a_put_and_its_ledger_brings_it_again_and_loses_nothing(
+    spark: SparkSession, dead: Dead
+) -> None:
     """The service has the second request's record; the killed command never heard of it."""
     write(spark, dead, LETTERS)
     with dead.held_at_second_request(drop(processed=True, delay_s=HELD_S)) as process:
@@ -190,7 +235,9 @@ def test_kill_9_between_a_put_and_its_ledger_brings_it_again_and_loses_nothing(s
 
 
 def test_a_signal_lets_it_remember_what_it_has_put(spark: SparkSession, dead: Dead) -> None:
-    """It ends after the request that is under way, by a shell's exit code. (Ctrl-C comes the same way: see the run command.)"""
+    """It ends after the request that is under way, by a shell's exit code. (Ctrl-C comes the same
+    way: see the run command.)
+    """
     number, code = signal.SIGTERM, 143
     write(spark, dead, Story().letters(2 * CHUNK_LETTERS + 1))
     with dead.held_at_second_request(slow(HELD_S)) as process:

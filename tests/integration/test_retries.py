@@ -1,4 +1,6 @@
-"""Records that fail are read again, and only they; whatever happens in between, none is lost and none is acked unread."""
+"""Records that fail are read again, and only they; whatever happens in between, none is lost and
+none is acked unread.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,15 @@ def start(stream: StreamUnderTest) -> Iterator[Callable[..., MicroBatchEngine]]:
     """Engines whose batches are tracked; `fails` says why a row's record fails."""
     made: list[MicroBatchEngine] = []
 
-    def begin(fails: Callable[[Row], str | None], *, available_now: bool = False, **options: Any) -> MicroBatchEngine:
+    def begin(
+        fails: Callable[[Row], str | None], *, available_now: bool = False, **options: Any
+    ) -> MicroBatchEngine:
         outcomes = options.pop("policy", policy())
         settings = stream.settings(**options)
         engine = MicroBatchEngine(settings, available_now=available_now)
-        engine.tracked = PlayedOutcomes(lambda: open_store(settings), SystemClock().now_ms, fails, outcomes)
+        engine.tracked = PlayedOutcomes(
+            lambda: open_store(settings), SystemClock().now_ms, fails, outcomes
+        )
         made.append(engine)
         return engine
 
@@ -98,7 +104,9 @@ def test_new_records_go_on_while_a_record_waits_for_its_retry(
     assert unresolved(stream) == 1
 
 
-def test_attempts_are_kept_over_restarts(stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]) -> None:
+def test_attempts_are_kept_over_restarts(
+    stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
+) -> None:
     stream.put(40)
     engine = start(always(3))
     while engine.run_batch():
@@ -147,7 +155,8 @@ def test_a_retry_that_no_task_has_read_stays_in_the_queue(
     assert sorted(sunk(engine)) == sorted(stream.ids())
 
 
-# reports that are missing -------------------------------------------------------------------------------------
+# reports that are missing
+# -------------------------------------------------------------------------------------
 def test_a_batch_without_a_report_is_delivered_again_once_the_application_tracks(
     stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
 ) -> None:
@@ -183,7 +192,9 @@ def test_the_second_batch_in_a_row_without_a_report_ends_the_query_and_says_what
     assert stream.checkpoints() != stream.tips()
 
 
-def test_a_report_that_was_lost_by_hand_means_redelivery(stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]) -> None:
+def test_a_report_that_was_lost_by_hand_means_redelivery(
+    stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
+) -> None:
     stream.put(40)
     engine = start(until_attempt(2, 3))
     engine.run_batch()
@@ -222,7 +233,9 @@ def test_whole_batch_ack_takes_the_mark_off_and_acks_what_is_queued_when_it_was_
 def test_a_batch_of_another_plan_than_the_open_one_is_not_reported(
     stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
 ) -> None:
-    """An old checkpoint location is restored while a plan is open: its batch must not pass for that plan's."""
+    """An old checkpoint location is restored while a plan is open: its batch must not pass for that
+    plan's.
+    """
     stream.put(200)
     engine = start(always(), max_records_per_shard=10)
     engine.run_batch()
@@ -241,12 +254,15 @@ def test_a_batch_of_another_plan_than_the_open_one_is_not_reported(
     assert stream.checkpoints() == stream.tips()
 
 
-# order --------------------------------------------------------------------------------------------------------
+# order
+# --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("on_failure", [OnFailure.BLOCK_KEY, OnFailure.BLOCK_SHARD])
 def test_later_records_of_a_key_or_shard_wait_for_the_retry_of_an_earlier_one(
     on_failure: OnFailure, stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
 ) -> None:
-    """Each key's records are processed in the order in which they were put, whatever fails how often."""
+    """Each key's records are processed in the order in which they were put, whatever fails how
+    often.
+    """
     keys = [f"key {number % 7}" for number in range(140)]
     _put(stream, keys)
     fails_until = {number: 1 + number % 3 for number in range(0, 140, 9)}
@@ -268,7 +284,9 @@ def test_later_records_of_a_key_or_shard_wait_for_the_retry_of_an_earlier_one(
 
 def _put(stream: StreamUnderTest, keys: list[str]) -> None:
     for number, key in enumerate(keys):
-        answer = stream.client.put_record(StreamName="orders", PartitionKey=key, Data=f"record {number}".encode())
+        answer = stream.client.put_record(
+            StreamName="orders", PartitionKey=key, Data=f"record {number}".encode()
+        )
         stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
 
 
@@ -292,7 +310,8 @@ def test_with_block_key_no_new_record_overtakes_a_retry_for_which_a_task_has_no_
     assert unresolved(stream) == 0
 
 
-# shards that end ----------------------------------------------------------------------------------------------
+# shards that end
+# ----------------------------------------------------------------------------------------------
 def test_queued_retries_of_a_drained_parent_hold_no_child_and_finish_it_when_they_succeed(
     stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
 ) -> None:
@@ -303,7 +322,11 @@ def test_queued_retries_of_a_drained_parent_hold_no_child_and_finish_it_when_the
     broken = [True]
     parents = set(stream.records)
     engine = start(
-        lambda row: "not yet" if broken[0] and row["data"].endswith(b"3") and row["shardId"] in parents else None,
+        lambda row: (
+            "not yet"
+            if broken[0] and row["data"].endswith(b"3") and row["shardId"] in parents
+            else None
+        ),
         policy=policy(retry_limit=1_000_000),
     )
     while len(set(ids_of(engine.delivered))) < 200:

@@ -1,4 +1,6 @@
-"""`kinesis-spout run` against a local Kinesis: every sink, a function of the user's own, and how it ends."""
+"""`kinesis-spout run` against a local Kinesis: every sink, a function of the user's own, and how it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,28 @@ def orders(moto_endpoint: str, zookeeper_chroot: str) -> Orders:
     stream = f"orders-{uuid.uuid4().hex}"
     with kinesis_client(moto_endpoint) as client:
         create_stream(client, stream, shards=2)
-        records = [{"Data": json.dumps({"id": n}).encode(), "PartitionKey": f"key-{n}"} for n in range(COUNT)]
+        records = [
+            {"Data": json.dumps({"id": n}).encode(), "PartitionKey": f"key-{n}"}
+            for n in range(COUNT)
+        ]
         client.put_records(StreamName=stream, Records=records)
-    named = ("--stream", stream, "--application", "etl", "--zookeeper", zookeeper_chroot, "--from", "TRIM_HORIZON")
+    named = (
+        "--stream",
+        stream,
+        "--application",
+        "etl",
+        "--zookeeper",
+        zookeeper_chroot,
+        "--from",
+        "TRIM_HORIZON",
+    )
     where = ("--region", REGION, "--endpoint-url", moto_endpoint)
-    keys = ("--option", f"awsAccessKeyId={ACCESS_KEY}", "--option", f"awsSecretAccessKey={SECRET_KEY}")
+    keys = (
+        "--option",
+        f"awsAccessKeyId={ACCESS_KEY}",
+        "--option",
+        f"awsSecretAccessKey={SECRET_KEY}",
+    )
     return Orders(stream, (*named, *where, *keys, *COMMAND_OPTIONS))
 
 
@@ -49,11 +68,16 @@ def ids_in(path: Path) -> list[int]:
     found: list[int] = []
     for file in sorted(path.rglob("*.parquet")):
         with pq.ParquetFile(file) as parquet:
-            found += [json.loads(data)["id"] for data in parquet.read(columns=["data"]).column("data").to_pylist()]
+            found += [
+                json.loads(data)["id"]
+                for data in parquet.read(columns=["data"]).column("data").to_pylist()
+            ]
     return sorted(found)
 
 
-def test_parquet_gets_every_record_once_and_a_second_run_adds_nothing(orders: Orders, tmp_path: Path) -> None:
+def test_parquet_gets_every_record_once_and_a_second_run_adds_nothing(
+    orders: Orders, tmp_path: Path
+) -> None:
     """Spark's noise is in the named log, and nowhere else."""
     arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out", "--available-now")
     first = run_cli(*arguments, "--log-file", "spark[x].log", cwd=tmp_path)
@@ -69,10 +93,21 @@ def test_parquet_gets_every_record_once_and_a_second_run_adds_nothing(orders: Or
     assert ids_in(tmp_path / "out") == list(range(COUNT))
 
 
-def test_a_path_that_cannot_be_written_is_one_sentence_of_javas(orders: Orders, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_one_sentence_of_javas(
+    orders: Orders, tmp_path: Path
+) -> None:
     """And no stack: the error is none of PySpark's own."""
     (tmp_path / "file").write_text("")
-    ended = run_cli("run", *orders.arguments, "--sink", "parquet", "--path", "file/out", "--available-now", cwd=tmp_path)
+    ended = run_cli(
+        "run",
+        *orders.arguments,
+        "--sink",
+        "parquet",
+        "--path",
+        "file/out",
+        "--available-now",
+        cwd=tmp_path,
+    )
     assert ended.returncode == 1
     error = next(line for line in ended.stderr.splitlines() if line.startswith("error: "))
     assert error.startswith("error: the query does not start: ")
@@ -80,8 +115,12 @@ def test_a_path_that_cannot_be_written_is_one_sentence_of_javas(orders: Orders, 
     assert "org.apache" not in ended.stderr
 
 
-def test_json_through_a_function_of_the_users_own_goes_to_a_directory_a_batch(orders: Orders, tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text("def texts(df):\n    return df.selectExpr(\"cast(data as string) text\", 'shardId')\n")
+def test_json_through_a_function_of_the_users_own_goes_to_a_directory_a_batch(
+    orders: Orders, tmp_path: Path
+) -> None:
+    (tmp_path / "job.py").write_text(
+        "def texts(df):\n    return df.selectExpr(\"cast(data as string) text\", 'shardId')\n"
+    )
     arguments = (
         "--sink",
         "json",
@@ -95,14 +134,31 @@ def test_json_through_a_function_of_the_users_own_goes_to_a_directory_a_batch(or
     )
     ended = run_cli("run", *orders.arguments, *arguments, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
-    rows = [json.loads(line) for file in (tmp_path / "out").glob("batch=*/*.json") for line in file.read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for file in (tmp_path / "out").glob("batch=*/*.json")
+        for line in file.read_text().splitlines()
+    ]
     assert sorted(json.loads(row["text"])["id"] for row in rows) == list(range(COUNT))
     assert len(list((tmp_path / "out").glob("batch=*"))) > 1
 
 
-def test_a_function_that_fails_is_one_sentence_and_loses_nothing(orders: Orders, tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text("def broken(df):\n    raise ValueError('no rates yet')\n\ndef fine(df):\n    return df\n")
-    arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out", "--available-now", "--process")
+def test_a_function_that_fails_is_one_sentence_and_loses_nothing(
+    orders: Orders, tmp_path: Path
+) -> None:
+    (tmp_path / "job.py").write_text(
+        "def broken(df):\n    raise ValueError('no rates yet')\n\ndef fine(df):\n    return df\n"
+    )
+    arguments = (
+        "run",
+        *orders.arguments,
+        "--sink",
+        "parquet",
+        "--path",
+        "out",
+        "--available-now",
+        "--process",
+    )
     failed = run_cli(*arguments, "job:broken", cwd=tmp_path)
     assert failed.returncode == 1
     assert "error: the query failed: ValueError: no rates yet\n" in failed.stderr
@@ -121,8 +177,12 @@ def test_a_stream_that_is_not_there_is_one_sentence(orders: Orders, tmp_path: Pa
 
 
 def stopped_by(number: signal.Signals, arguments: tuple[str, ...], cwd: Path) -> int:
-    """The exit code of a run that is sent a signal when it has read everything, and has stopped in order."""
-    with subprocess.Popen(command_line(*arguments), cwd=cwd, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+    """The exit code of a run that is sent a signal when it has read everything, and has stopped in
+    order.
+    """
+    with subprocess.Popen(
+        command_line(*arguments), cwd=cwd, env=environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         try:
             for line in process.stderr:
@@ -138,7 +198,9 @@ def stopped_by(number: signal.Signals, arguments: tuple[str, ...], cwd: Path) ->
     return code
 
 
-def test_ctrl_c_stops_it_in_order_and_another_run_goes_on_at_once(orders: Orders, tmp_path: Path) -> None:
+def test_ctrl_c_stops_it_in_order_and_another_run_goes_on_at_once(
+    orders: Orders, tmp_path: Path
+) -> None:
     arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out")
     assert stopped_by(signal.SIGINT, arguments, tmp_path) == 130
     again = run_cli(*arguments, "--available-now", cwd=tmp_path)

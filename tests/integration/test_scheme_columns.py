@@ -1,6 +1,6 @@
-"""Both halves of each scheme say the same of the same bytes, and what Spark alone would let through is malformed."""
-
-# long: the corpus of payloads is a table, and belongs beside the tests that run through it
+"""Both halves of each scheme say the same of the same bytes, and what Spark alone would let through
+is malformed.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +49,29 @@ BYTES = [
 ]
 
 DDL = (
-    "id BIGINT, i INT, sm SMALLINT, t TINYINT, s STRING, b BOOLEAN, f FLOAT, d DOUBLE, dec DECIMAL(5,2), big DECIMAL(38,10), "
+    "id BIGINT, i INT, sm SMALLINT, t TINYINT, s STRING, b BOOLEAN, f FLOAT, d DOUBLE, dec "
+    "DECIMAL(5,2), big DECIMAL(38,10), "
     "bin BINARY, day DATE, at TIMESTAMP, wall TIMESTAMP_NTZ, "
     "a ARRAY<INT>, m MAP<STRING, BIGINT>, o STRUCT<total: DOUBLE, `x.y z`: STRING>, "
-    "rows ARRAY<STRUCT<n: INT NOT NULL, tags: ARRAY<STRING>>>, mm MAP<STRING, STRUCT<p: INT, q: STRING>>"
+    "rows ARRAY<STRUCT<n: INT NOT NULL, tags: ARRAY<STRING>>>, mm MAP<STRING, STRUCT<p: INT, q: "
+    "STRING>>"
 )
 NUMBERS = [
-    *("0", "-0", "1", "-1", "127", "128", "-128", "-129", "32767", "32768", "2147483647", "2147483648", "-2147483649"),
+    *(
+        "0",
+        "-0",
+        "1",
+        "-1",
+        "127",
+        "128",
+        "-128",
+        "-129",
+        "32767",
+        "32768",
+        "2147483647",
+        "2147483648",
+        "-2147483649",
+    ),
     *(
         "9223372036854775807",
         "9223372036854775808",
@@ -111,8 +127,32 @@ NUMBERS = [
         "0.00000000001",
         "123456789012345678901234567.8901234567",
     ),
-    *("01", "+1", "1.", ".5", "-", "0x10", "1_000", "NaN", "Infinity", "-Infinity", "--1", "1e", "1e+", "1f", "00"),
-    *("1" * 1000, "1" * 1001, "-" + "1" * 1000, "0." + "1" * 1000, "0." + "1" * 1001, "5." + "1" * 999, "5." + "1" * 1000),
+    *(
+        "01",
+        "+1",
+        "1.",
+        ".5",
+        "-",
+        "0x10",
+        "1_000",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "--1",
+        "1e",
+        "1e+",
+        "1f",
+        "00",
+    ),
+    *(
+        "1" * 1000,
+        "1" * 1001,
+        "-" + "1" * 1000,
+        "0." + "1" * 1000,
+        "0." + "1" * 1001,
+        "5." + "1" * 999,
+        "5." + "1" * 1000,
+    ),
 ]
 STRINGS = [
     *(
@@ -210,7 +250,27 @@ COMPOSITES = [
     '{"a":"x","b":{}}',
     '{"a":1,"a":1}',
 ]
-FIELDS = ("id", "i", "sm", "t", "s", "b", "f", "d", "dec", "big", "bin", "day", "at", "wall", "a", "m", "o", "rows", "mm")
+FIELDS = (
+    "id",
+    "i",
+    "sm",
+    "t",
+    "s",
+    "b",
+    "f",
+    "d",
+    "dec",
+    "big",
+    "bin",
+    "day",
+    "at",
+    "wall",
+    "a",
+    "m",
+    "o",
+    "rows",
+    "mm",
+)
 
 TEXTS = [
     *(
@@ -282,7 +342,11 @@ TEXTS = [
         '{"m":{"b":1,"a":2}}',
         '{"m":{"b":"x","a":2}}',
     ),
-    *('{"mm":{"\\uffff":{"p":"x"},"\\ud83d\\ude00":{"q":1}}}', '{"mm":{"z":{"p":1,"q":"y","r":0},"y":null}}', '{"mm":{"z":[]}}'),
+    *(
+        '{"mm":{"\\uffff":{"p":"x"},"\\ud83d\\ude00":{"q":1}}}',
+        '{"mm":{"z":{"p":1,"q":"y","r":0},"y":null}}',
+        '{"mm":{"z":[]}}',
+    ),
     *(
         '{"o":{"total":1,"x.y z":"v"}}',
         '{"o":{"total":"x"}}',
@@ -299,11 +363,28 @@ TEXTS = [
         '{"rows":[{"n":1,"tags":[1]}]}',
         '{"rows":[{"n":"x"}]}',
     ),
-    *('{"rows":[{"n":1},{"n":"x"},{}]}', '{"rows":{"n":1}}', '{"i":"x","t":999}', '{"t":999,"i":"x"}'),
-    *('{"u":' + "[" * depth + "]" * depth + "}" for depth in (50, 98, 99, 100, 101, 500, 997, 998, 999, 1500, 50_000)),
+    *(
+        '{"rows":[{"n":1},{"n":"x"},{}]}',
+        '{"rows":{"n":1}}',
+        '{"i":"x","t":999}',
+        '{"t":999,"i":"x"}',
+    ),
+    *(
+        '{"u":' + "[" * depth + "]" * depth + "}"
+        for depth in (50, 98, 99, 100, 101, 500, 997, 998, 999, 1500, 50_000)
+    ),
     *('{"u":' + '{"k":' * depth + "1" + "}" * depth + "}" for depth in (98, 99, 100)),
-    *('{"u":' + "[" * 200, '{"u":"' + "[" * 200 + '"}', '{"u":"' + '\\"[{' * 200 + '"}', '{"u":[' + "[]," * 200 + "[]]}"),
-    *('{"' + "k" * 50_000 + '":1}', '{"' + "k" * 50_001 + '":1}', '{"s":"' + "long " * 50_000 + '"}'),
+    *(
+        '{"u":' + "[" * 200,
+        '{"u":"' + "[" * 200 + '"}',
+        '{"u":"' + '\\"[{' * 200 + '"}',
+        '{"u":[' + "[]," * 200 + "[]]}",
+    ),
+    *(
+        '{"' + "k" * 50_000 + '":1}',
+        '{"' + "k" * 50_001 + '":1}',
+        '{"s":"' + "long " * 50_000 + '"}',
+    ),
     *('{"u":' + number + "}" for number in NUMBERS),
 ]
 
@@ -318,13 +399,19 @@ def _json_payloads() -> list[bytes]:
 
 
 @pytest.mark.parametrize("scheme", [RawScheme(), TextScheme()], ids=["raw", "text"])
-def test_raw_and_text_agree_about_every_kind_of_bytes(spark: SparkSession, scheme: RecordScheme) -> None:
-    """Invalid UTF-8, overlong forms, coded surrogates, NUL, marks, empty payloads, aggregates and what merely looks like them."""
+def test_raw_and_text_agree_about_every_kind_of_bytes(
+    spark: SparkSession, scheme: RecordScheme
+) -> None:
+    """Invalid UTF-8, overlong forms, coded surrogates, NUL, marks, empty payloads, aggregates and
+    what merely looks like them.
+    """
     assert disagreements(spark, scheme, BYTES) == []
 
 
 def test_json_agrees_about_every_value_in_every_type(spark: SparkSession) -> None:
-    """Each number, string and composite as each of the schema's types, and whole texts that are JSON, nearly JSON or none."""
+    """Each number, string and composite as each of the schema's types, and whole texts that are
+    JSON, nearly JSON or none.
+    """
     assert disagreements(spark, JsonScheme(DDL), _json_payloads()) == []
 
 
@@ -332,13 +419,18 @@ def test_exactly_one_of_value_and_reason_is_set(spark: SparkSession) -> None:
     """No payload gives a silent null, and none a value beside a reason."""
     for scheme in (RawScheme(), TextScheme(), JsonScheme(DDL)):
         assert all(
-            (value is None) != (malformed is None) for value, malformed in columns(spark, scheme, [*_json_payloads(), *BYTES])
+            (value is None) != (malformed is None)
+            for value, malformed in columns(spark, scheme, [*_json_payloads(), *BYTES])
         )
 
 
 def test_ansi_mode_and_time_zone_change_nothing(spark: SparkSession) -> None:
-    """Neither of the session's settings decides what a payload means, and none makes a bad record fail the query."""
-    payloads = [payload for payload in _json_payloads() if b"0001-01-01T" not in payload]  # New York's year 0 cannot be collected
+    """Neither of the session's settings decides what a payload means, and none makes a bad record
+    fail the query.
+    """
+    payloads = [
+        payload for payload in _json_payloads() if b"0001-01-01T" not in payload
+    ]  # New York's year 0 cannot be collected
     expected = columns(spark, JsonScheme(DDL), payloads)
     ansi = spark.conf.get("spark.sql.ansi.enabled")
     try:
@@ -351,14 +443,28 @@ def test_ansi_mode_and_time_zone_change_nothing(spark: SparkSession) -> None:
         spark.conf.set("spark.sql.ansi.enabled", str(ansi))
 
 
-@pytest.mark.parametrize("scheme", [RawScheme(), TextScheme(), JsonScheme(DDL)], ids=["raw", "text", "json"])
-def test_the_column_has_the_declared_type_and_runs_no_python(spark: SparkSession, scheme: RecordScheme) -> None:
-    """`value` is the struct of `schema_ddl`, `malformed` a string, and the plan has no Python in it."""
-    frame = parsed(spark.createDataFrame([(bytearray(b"x"),)], "data BINARY").select("data"), scheme)
-    expected = spark.createDataFrame([], f"value STRUCT<{scheme.schema_ddl}>, malformed STRING").schema
+@pytest.mark.parametrize(
+    "scheme", [RawScheme(), TextScheme(), JsonScheme(DDL)], ids=["raw", "text", "json"]
+)
+def test_the_column_has_the_declared_type_and_runs_no_python(
+    spark: SparkSession, scheme: RecordScheme
+) -> None:
+    """`value` is the struct of `schema_ddl`, `malformed` a string, and the plan has no Python in
+    it.
+    """
+    frame = parsed(
+        spark.createDataFrame([(bytearray(b"x"),)], "data BINARY").select("data"), scheme
+    )
+    expected = spark.createDataFrame(
+        [], f"value STRUCT<{scheme.schema_ddl}>, malformed STRING"
+    ).schema
     outcome = frame.select("parsed.value", "parsed.malformed")
-    assert [field.dataType.simpleString() for field in outcome.schema] == [field.dataType.simpleString() for field in expected]
-    plan = frame._jdf.queryExecution().executedPlan().toString()  # there is no public way to the plan's text but printing it
+    assert [field.dataType.simpleString() for field in outcome.schema] == [
+        field.dataType.simpleString() for field in expected
+    ]
+    plan = (
+        frame._jdf.queryExecution().executedPlan().toString()
+    )  # there is no public way to the plan's text but printing it
     assert "python" not in plan.lower()
 
 

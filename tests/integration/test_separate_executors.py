@@ -1,4 +1,6 @@
-"""The job on executors that are processes of their own, with the package shipped as a wheel, as users ship it."""
+"""The job on executors that are processes of their own, with the package shipped as a wheel, as
+users ship it.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,12 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.spark
-def test_the_job_runs_on_separate_executors_from_a_wheel(stream: StreamUnderTest, wheel: Path, tmp_path: Path) -> None:
-    """Driver and executors import the package from the shipped wheel; each record is read once, checkpoints are at the tips."""
+def test_the_job_runs_on_separate_executors_from_a_wheel(
+    stream: StreamUnderTest, wheel: Path, tmp_path: Path
+) -> None:
+    """Driver and executors import the package from the shipped wheel; each record is read once,
+    checkpoints are at the tips.
+    """
     stream.put(300)
     job = {
         **separate_executors(wheel),
@@ -31,8 +37,14 @@ def test_the_job_runs_on_separate_executors_from_a_wheel(stream: StreamUnderTest
     process = JobProcess(job, tmp_path, env={"PYTHONPATH": str(wheel)})
     process.start()
     assert process.wait(300) == 0, process.tail()
-    rows = [row for file in (tmp_path / "out").rglob("*.parquet") for row in pq.ParquetFile(file).read().to_pylist()]
-    assert Counter(f"{row['shardId']}:{row['sequenceNumber']}" for row in rows) == Counter(stream.ids())
+    rows = [
+        row
+        for file in (tmp_path / "out").rglob("*.parquet")
+        for row in pq.ParquetFile(file).read().to_pylist()
+    ]
+    assert Counter(f"{row['shardId']}:{row['sequenceNumber']}" for row in rows) == Counter(
+        stream.ids()
+    )
     assert stream.checkpoints() == stream.tips()
     places = json.loads((tmp_path / "places.json").read_text())
     assert len(places["executors"]) == 2

@@ -30,15 +30,23 @@ MIB = 1024 * 1024
 
 @contextmanager
 def reading(url: str, stream: str, clock: Clock) -> Iterator[KinesisClient]:
-    with closing(KinesisClient(config_of(url, region="us-east-1"), StreamRef(stream), clock=clock)) as client:
+    with closing(
+        KinesisClient(config_of(url, region="us-east-1"), StreamRef(stream), clock=clock)
+    ) as client:
         yield client
 
 
-def getter_of(client: KinesisClient, clock: Clock, shard_id: str = SHARD, **rate: float) -> KinesisShardGetter:
-    return KinesisShardGetter(client, shard_id, TRIM_HORIZON, pacer=Pacer(ReadRate(**rate)), clock=clock)
+def getter_of(
+    client: KinesisClient, clock: Clock, shard_id: str = SHARD, **rate: float
+) -> KinesisShardGetter:
+    return KinesisShardGetter(
+        client, shard_id, TRIM_HORIZON, pacer=Pacer(ReadRate(**rate)), clock=clock
+    )
 
 
-def test_a_split_parent_is_read_to_its_end_and_names_its_children(kinesis_service: str, request: pytest.FixtureRequest) -> None:
+def test_a_split_parent_is_read_to_its_end_and_names_its_children(
+    kinesis_service: str, request: pytest.FixtureRequest
+) -> None:
     """All of its records, then the end with both children; they list it as their parent."""
     name, clock = f"split-{seeded(request.node.nodeid).randrange(10**9)}", SystemClock()
     with kinesis_client(kinesis_service) as vendor, reading(kinesis_service, name, clock) as client:
@@ -97,7 +105,9 @@ def test_pacing_keeps_within_the_limits_so_that_nothing_is_throttled() -> None:
 
 
 def test_many_shards_are_read_ahead_to_their_tips() -> None:
-    """Every record once, in each shard's order, through a budget that is far smaller than the data."""
+    """Every record once, in each shard's order, through a budget that is far smaller
+    than the data.
+    """
     clock = ManualClock()
     with serve_fake(clock=clock) as fake, reading(fake.endpoint_url, "s", clock) as client:
         fake.model.create("s", shards=6)
@@ -113,7 +123,9 @@ def test_many_shards_are_read_ahead_to_their_tips() -> None:
             while not reader.idle:
                 for getter in reader.step(10.0):
                     while (page := getter.take()) is not None:
-                        read[getter.shard_id] += [int(data) for data in page.records.column("data").to_pylist()]
+                        read[getter.shard_id] += [
+                            int(data) for data in page.records.column("data").to_pylist()
+                        ]
                     if getter.at_tip:
                         getter.close()
     assert sorted(number for numbers in read.values() for number in numbers) == list(range(600))

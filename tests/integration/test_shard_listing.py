@@ -1,4 +1,6 @@
-"""Listing the shards of a stream: many pages, tokens that expire, shards listed twice, a reshard between two pages."""
+"""Listing the shards of a stream: many pages, tokens that expire, shards listed twice, a reshard
+between two pages.
+"""
 
 from __future__ import annotations
 
@@ -58,11 +60,16 @@ def test_a_token_that_expires_between_two_pages_leaves_no_shard_out(many: Simula
     assert many.calls("ListShards") == 2 + 3
 
 
-def test_a_parent_that_was_open_on_its_page_holds_the_children_of_a_later_page(many: SimulatedJob) -> None:
+def test_a_parent_that_was_open_on_its_page_holds_the_children_of_a_later_page(
+    many: SimulatedJob,
+) -> None:
     after_the_first_page(many, lambda: many.fake.split(STREAM, shard(0)))
     with closing(client_of(many)) as client:
         listed = client.list_shards()
-    states = {one.shard_id: ShardState(shard_id=one.shard_id, read_position=TRIM_HORIZON) for one in listed}
+    states = {
+        one.shard_id: ShardState(shard_id=one.shard_id, read_position=TRIM_HORIZON)
+        for one in listed
+    }
     lineage = ShardLineage.of(listed, states)
     assert len(listed) == MANY + 2
     assert lineage.phase(shard(0)) is ShardPhase.READABLE
@@ -70,13 +77,17 @@ def test_a_parent_that_was_open_on_its_page_holds_the_children_of_a_later_page(m
     assert open_range_holes(listed) == []
 
 
-def test_a_shard_that_is_named_twice_is_listed_once(job: SimulatedJob, client: KinesisClient) -> None:
+def test_a_shard_that_is_named_twice_is_listed_once(
+    job: SimulatedJob, client: KinesisClient
+) -> None:
     job.fake.faults.add(duplicate_listing(), operation="ListShards")
     assert [one.shard_id for one in client.list_shards()] == [shard(0), shard(1)]
 
 
 def test_all_that_retention_has_left_is_listed(job: SimulatedJob, client: KinesisClient) -> None:
-    """Closed shards too, which have to be drained: the service's default, a filter would leave them out."""
+    """Closed shards too, which have to be drained: the service's default, a filter would leave them
+    out.
+    """
     job.fake.split(STREAM, shard(0))
     job.clock.advance(23 * 3_600)
     job.fake.split(STREAM, shard(1))
@@ -86,7 +97,9 @@ def test_all_that_retention_has_left_is_listed(job: SimulatedJob, client: Kinesi
         (shard(2), False),
     ]
     job.clock.advance(2 * 3_600)
-    assert [one.shard_id for one in client.list_shards()] == [shard(index) for index in (1, 2, 3, 4, 5)]
+    assert [one.shard_id for one in client.list_shards()] == [
+        shard(index) for index in (1, 2, 3, 4, 5)
+    ]
 
 
 def test_shards_that_are_shown_late_come_with_a_later_listing() -> None:

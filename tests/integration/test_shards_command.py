@@ -23,29 +23,46 @@ if TYPE_CHECKING:
 
     from tests.support.kinesis import ServedFake
 
-PARENT, OTHER, CHILDREN = "shardId-000000000000", "shardId-000000000001", ("shardId-000000000002", "shardId-000000000003")
+PARENT, OTHER, CHILDREN = (
+    "shardId-000000000000",
+    "shardId-000000000001",
+    ("shardId-000000000002", "shardId-000000000003"),
+)
 
 
 def shards_command(fake: ServedFake, folder: Path, *arguments: str) -> CompletedProcess[str]:
     connection = ("--stream", "orders", "--endpoint-url", fake.endpoint_url, "--region", REGION)
     return run_cli(
-        *("shards", *connection, *arguments), cwd=folder, AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY
+        *("shards", *connection, *arguments),
+        cwd=folder,
+        AWS_ACCESS_KEY_ID=ACCESS_KEY,
+        AWS_SECRET_ACCESS_KEY=SECRET_KEY,
     )
 
 
-def test_an_application_beside_its_running_owner(fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> None:
+def test_an_application_beside_its_running_owner(
+    fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path
+) -> None:
     """The job holds the ownership meanwhile, and goes on."""
     fake_kinesis.model.create("orders", shards=2)
     fake_kinesis.model.put("orders", "key", b"record")
     fake_kinesis.model.split("orders", PARENT)
-    with closing(ZookeeperStateStore(zookeeper_chroot, application="etl", stream="orders")) as store:
+    with closing(
+        ZookeeperStateStore(zookeeper_chroot, application="etl", stream="orders")
+    ) as store:
         store.acquire(this_process(0), timeout_s=1)
         known = store.save_states(
             [
-                StateChange(None, ShardState(shard_id=PARENT, read_position=Position.after(SequenceNumber(5)))),
+                StateChange(
+                    None,
+                    ShardState(shard_id=PARENT, read_position=Position.after(SequenceNumber(5))),
+                ),
                 StateChange(None, ShardState(shard_id=OTHER, read_position=TRIM_HORIZON)),
                 *(
-                    StateChange(None, ShardState(shard_id=child, read_position=TRIM_HORIZON, parents=(PARENT,)))
+                    StateChange(
+                        None,
+                        ShardState(shard_id=child, read_position=TRIM_HORIZON, parents=(PARENT,)),
+                    )
                     for child in CHILDREN
                 ),
             ]
@@ -56,8 +73,14 @@ def test_an_application_beside_its_running_owner(fake_kinesis: ServedFake, zooke
         assert ended.stdout.splitlines() == [
             "orders  ACTIVE  application etl",
             f"├── {PARENT}  draining  50 %  read AFTER:5  checkpoint none  0 unresolved  lag -",
-            f"│   ├── {CHILDREN[0]}  waiting  25 %  for {PARENT}  read TRIM_HORIZON  checkpoint none  0 unresolved  lag -",
-            f"│   └── {CHILDREN[1]}  waiting  25 %  for {PARENT}  read TRIM_HORIZON  checkpoint none  0 unresolved  lag -",
+            (
+                f"│   ├── {CHILDREN[0]}  waiting  25 %  for {PARENT}  read TRIM_HORIZON  checkpoint "
+                "none  0 unresolved  lag -"
+            ),
+            (
+                f"│   └── {CHILDREN[1]}  waiting  25 %  for {PARENT}  read TRIM_HORIZON  checkpoint "
+                "none  0 unresolved  lag -"
+            ),
             f"└── {OTHER}  readable  50 %  read TRIM_HORIZON  checkpoint none  0 unresolved  lag -",
         ]
         listed = json.loads(shards_command(fake_kinesis, tmp_path, *application, "--json").stdout)
@@ -69,10 +92,14 @@ def test_an_application_beside_its_running_owner(fake_kinesis: ServedFake, zooke
         assert store.save_states([StateChange(known[1], known[1].state)])
 
 
-def test_an_application_without_state_is_left_without(fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> None:
+def test_an_application_without_state_is_left_without(
+    fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path
+) -> None:
     """Nothing is made in ZooKeeper, not even the chroot."""
     fake_kinesis.model.create("orders")
-    ended = shards_command(fake_kinesis, tmp_path, "--application", "typo", "--zookeeper", zookeeper_chroot, "--json")
+    ended = shards_command(
+        fake_kinesis, tmp_path, "--application", "typo", "--zookeeper", zookeeper_chroot, "--json"
+    )
     assert ended.returncode == 0
     assert [one["state"] for one in json.loads(ended.stdout)] == ["new"]
     assert ended.stderr == "note: application typo has no state on stream orders\n"
@@ -86,7 +113,9 @@ def test_an_application_without_state_is_left_without(fake_kinesis: ServedFake, 
         client.close()
 
 
-def test_a_stream_that_is_not_there_is_one_sentence(fake_kinesis: ServedFake, tmp_path: Path) -> None:
+def test_a_stream_that_is_not_there_is_one_sentence(
+    fake_kinesis: ServedFake, tmp_path: Path
+) -> None:
     ended = shards_command(fake_kinesis, tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
     assert "stream orders" in ended.stderr

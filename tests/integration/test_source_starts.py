@@ -1,4 +1,6 @@
-"""Every starting position gives the right first record of each shard, also where shards were resharded before and after."""
+"""Every starting position gives the right first record of each shard, also where shards were
+resharded before and after.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def start_at(stream: StreamUnderTest) -> Iterator[Callable[..., MicroBatchEngine
     made: list[MicroBatchEngine] = []
 
     def start(position: str | dict[str, str], **options: Any) -> MicroBatchEngine:
-        settings = stream.settings(starting_position=position, application=f"app-{len(made)}", **options)
+        settings = stream.settings(
+            starting_position=position, application=f"app-{len(made)}", **options
+        )
         made.append(MicroBatchEngine(settings))
         return made[-1]
 
@@ -49,7 +53,9 @@ def put_in_hours(stream: StreamUnderTest, hours: int) -> list[set[str]]:
     return found
 
 
-def test_trim_horizon_gives_all_that_the_stream_keeps(stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]) -> None:
+def test_trim_horizon_gives_all_that_the_stream_keeps(
+    stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
+) -> None:
     put_in_hours(stream, 3)
     assert set(read(start_at("TRIM_HORIZON"))) == stream.ids()
 
@@ -81,14 +87,18 @@ def test_latest_loses_nothing_that_is_put_between_the_pin_and_the_first_batch(
     assert set(read(engine)) == stream.ids() - old
 
 
-def test_a_time_gives_what_arrived_then_or_later(stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]) -> None:
+def test_a_time_gives_what_arrived_then_or_later(
+    stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
+) -> None:
     put_in_hours(stream, 2)
     now = datetime.fromtimestamp(stream.clock.now_ms() / 1000, UTC)
     (last,) = put_in_hours(stream, 1)
     assert set(read(start_at(now.isoformat(timespec="milliseconds")))) == last
 
 
-def test_a_time_ago_counts_from_the_first_start(stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]) -> None:
+def test_a_time_ago_counts_from_the_first_start(
+    stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
+) -> None:
     hours = put_in_hours(stream, 4)
     assert set(read(start_at("-150m"))) == hours[2] | hours[3]
 
@@ -106,16 +116,22 @@ def test_a_sequence_number_gives_that_record_or_what_follows_it(
     assert set(after) == others | {f"{shard}:{sequence}" for sequence in sequences[4:]}
 
 
-def test_each_shard_can_have_its_own_start(stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]) -> None:
+def test_each_shard_can_have_its_own_start(
+    stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
+) -> None:
     """Also one that differs from the default of LATEST."""
     put_in_hours(stream, 2)
     shards = sorted(stream.records)
     engine = start_at({shards[0]: "TRIM_HORIZON", shards[1]: "-90m"})
     ids = read(engine)
-    assert {one for one in ids if one.startswith(shards[0])} == {f"{shards[0]}:{s}" for s in stream.records[shards[0]]}
+    assert {one for one in ids if one.startswith(shards[0])} == {
+        f"{shards[0]}:{s}" for s in stream.records[shards[0]]
+    }
     assert ids
     assert {one.partition(":")[0] for one in ids} == {shards[0], shards[1]}
-    assert 0 < len([one for one in ids if one.startswith(shards[1])]) < len(stream.records[shards[1]])
+    assert (
+        0 < len([one for one in ids if one.startswith(shards[1])]) < len(stream.records[shards[1]])
+    )
 
 
 def test_a_sequence_number_of_another_shard_is_refused(
@@ -127,13 +143,18 @@ def test_a_sequence_number_of_another_shard_is_refused(
         read(start_at({"default": "LATEST", second: f"AT:{stream.records[first][0]}"}))
 
 
-@pytest.mark.parametrize("position", ["EARLIEST", "SHARD_END", "AT:", "AT:x", "2026-13-01", "-2w", '{"default": "NOW"}'])
-def test_a_bad_start_is_refused_before_anything_is_asked(position: str, stream: StreamUnderTest) -> None:
+@pytest.mark.parametrize(
+    "position", ["EARLIEST", "SHARD_END", "AT:", "AT:x", "2026-13-01", "-2w", '{"default": "NOW"}']
+)
+def test_a_bad_start_is_refused_before_anything_is_asked(
+    position: str, stream: StreamUnderTest
+) -> None:
     with pytest.raises(ConfigError, match="startingPosition"):
         stream.source(starting_position=position)
 
 
-# resharding ---------------------------------------------------------------------------------------------------
+# resharding
+# ---------------------------------------------------------------------------------------------------
 def test_a_stream_with_closed_parents_is_read_from_its_oldest_record_in_order(
     stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
 ) -> None:
@@ -147,7 +168,9 @@ def test_a_stream_with_closed_parents_is_read_from_its_oldest_record_in_order(
     order = [row["shardId"] for row in engine.delivered]
     for child, state in stream.states("app-0").items():
         for parent in state.parents:
-            assert len(order) - order[::-1].index(parent) <= order.index(child), f"{child} came before the end of {parent}"
+            assert len(order) - order[::-1].index(parent) <= order.index(child), (
+                f"{child} came before the end of {parent}"
+            )
 
 
 def test_latest_on_a_stream_with_closed_parents_reads_none_of_their_records(
@@ -170,7 +193,9 @@ def test_latest_on_a_stream_with_closed_parents_reads_none_of_their_records(
 def test_children_of_a_split_after_the_start_are_read_from_their_first_record(
     position: str, stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
 ) -> None:
-    """Also when the split and the records came while the job was down, and the clock has gone on since."""
+    """Also when the split and the records came while the job was down, and the clock has gone on
+    since.
+    """
     stream.put(40)
     old = stream.ids()
     stream.clock.advance(HOUR_S)
@@ -195,7 +220,8 @@ def test_a_start_in_the_middle_of_a_closed_parent_goes_on_through_its_children(
     assert set(read(start_at("-90m"))) == second | (stream.ids() - before)
 
 
-# stored state -------------------------------------------------------------------------------------------------
+# stored state
+# -------------------------------------------------------------------------------------------------
 def test_stored_state_wins_over_the_starting_position_and_it_is_said(
     stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
 ) -> None:
@@ -216,6 +242,14 @@ def test_the_same_start_and_the_default_are_not_worth_a_warning(
     stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
 ) -> None:
     read(start_at("TRIM_HORIZON"))
-    assert preflight(stream.settings(application="app-0", starting_position="TRIM_HORIZON"), master="local") == []
-    assert preflight(stream.settings(application="app-0", starting_position=None), master="local") == []
+    assert (
+        preflight(
+            stream.settings(application="app-0", starting_position="TRIM_HORIZON"), master="local"
+        )
+        == []
+    )
+    assert (
+        preflight(stream.settings(application="app-0", starting_position=None), master="local")
+        == []
+    )
     assert preflight(stream.settings(application="never-ran"), master="local") == []

@@ -22,7 +22,9 @@ def put(fake: ServedFake, prefix: str, count: int, *, in_s: float = 0.0) -> list
     """Records on all shards, that arrive in so many seconds."""
     texts = [f"{prefix} {number}" for number in range(count)]
     for text in texts:
-        fake.model.put("orders", text, text.encode(), arrival_ms=fake.model.clock.now_ms() + round(in_s * 1000))
+        fake.model.put(
+            "orders", text, text.encode(), arrival_ms=fake.model.clock.now_ms() + round(in_s * 1000)
+        )
     return texts
 
 
@@ -44,7 +46,9 @@ def orders(fake_kinesis: ServedFake) -> ServedFake:
 
 
 def test_now_is_what_was_there_when_the_spout_was_opened(orders: ServedFake) -> None:
-    """Over a split, and not what arrives later: a shard without anything, or with later records only, is done too."""
+    """Over a split, and not what arrives later: a shard without anything, or with later records
+    only, is done too.
+    """
     early = put(orders, "before", 40)
     orders.model.split("orders", PARENT)
     early += put(orders, "after", 40)
@@ -83,11 +87,16 @@ def test_after_so_many_records_only_their_retries_come(orders: ServedFake) -> No
 
 
 def test_only_the_shards_that_were_named_are_read(orders: ServedFake) -> None:
-    """A child among them does not wait for a parent that is not; a closed one is read to its end, and that is all."""
+    """A child among them does not wait for a parent that is not; a closed one is read to its end,
+    and that is all.
+    """
     put(orders, "before", 40)
     orders.model.split("orders", PARENT)
     put(orders, "after", 40)
-    held = {shard: [record.data.decode() for record in orders.model.records("orders", shard)] for shard in (PARENT, OTHER, CHILD)}
+    held = {
+        shard: [record.data.decode() for record in orders.model.records("orders", shard)]
+        for shard in (PARENT, OTHER, CHILD)
+    }
     assert all(held.values())
     assert read(orders, shards=(PARENT,)) == held[PARENT]
     assert read(orders, shards=(CHILD,), until="now") == held[CHILD]
@@ -135,7 +144,9 @@ def test_an_end_that_makes_no_sense_is_refused(given: dict[str, Any], named: str
         SpoutConfig(stream="orders", **given)
 
 
-@pytest.mark.parametrize(("until", "ms"), [("now", 102_000), ("-1m", 40_000), ("1970-01-01T00:00:05Z", 5_000)])
+@pytest.mark.parametrize(
+    ("until", "ms"), [("now", 102_000), ("-1m", 40_000), ("1970-01-01T00:00:05Z", 5_000)]
+)
 def test_a_time_is_told_as_now_as_iso_or_as_ago(until: str, ms: int) -> None:
     """Now is a little later than the service's clock says, which is cut to seconds."""
     assert SpoutConfig(stream="orders", until=until).until_ms(100_000) == ms

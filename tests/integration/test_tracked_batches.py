@@ -1,4 +1,6 @@
-"""Tracked batches in a real Spark: which reports count, which frames are refused, and what is acked of a batch read in part."""
+"""Tracked batches in a real Spark: which reports count, which frames are refused, and what is acked
+of a batch read in part.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,19 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_report_lost_by_hand_means_redelivery(tracked_query: TrackedQuery, store: ZookeeperStateStore) -> None:
-    """Somebody opens the report again behind the batch's back, after it was done: as if it had never been."""
+def test_a_report_lost_by_hand_means_redelivery(
+    tracked_query: TrackedQuery, store: ZookeeperStateStore
+) -> None:
+    """Somebody opens the report again behind the batch's back, after it was done: as if it had
+    never been.
+    """
     tracked_query.stream.put(10)
     rows: list[int] = []
 
     class Losing:
-        """A sink for the output of a second query's start: the report is made open again before Spark asks on."""
+        """A sink for the output of a second query's start: the report is made open again before
+        Spark asks on.
+        """
 
         def __init__(self, tracked: Callable[[DataFrame, int], None]) -> None:
             self.tracked = tracked
@@ -46,7 +54,11 @@ def test_a_report_lost_by_hand_means_redelivery(tracked_query: TrackedQuery, sto
     src = tracked_query.stream.source()
     tracked = src.tracked(lambda batch: rows.extend(numbers(batch.df)), on_exhausted="drop", **FAST)
     started = src.read_stream(tracked_query.spark).writeStream.foreachBatch(Losing(tracked))
-    running = started.option("checkpointLocation", str(tracked_query.checkpoint)).trigger(availableNow=True).start()
+    running = (
+        started.option("checkpointLocation", str(tracked_query.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
     assert running.awaitTermination(120)
     assert sorted(rows) == sorted(2 * list(range(10)))
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
@@ -90,7 +102,11 @@ def test_a_frame_that_has_lost_columns_is_refused_at_once(
     ran: list[object] = []
     tracked = src.tracked(ran.append, on_exhausted="drop")
     writer = change(src.read_stream(tracked_query.spark)).writeStream.foreachBatch(tracked)
-    running = writer.option("checkpointLocation", str(tracked_query.checkpoint)).trigger(availableNow=True).start()
+    running = (
+        writer.option("checkpointLocation", str(tracked_query.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
     with pytest.raises(Exception, match=f"no column {named}"):
         running.awaitTermination(120)
     assert ran == []
@@ -106,11 +122,15 @@ def test_rows_filtered_before_are_missed(tracked_query: TrackedQuery) -> None:
             rows.extend(row.n for row in batch.df.collect())
 
         tracked = src.tracked(process, on_exhausted="drop")
-        writer = frame.writeStream.foreachBatch(tracked).option("checkpointLocation", str(tracked_query.checkpoint) + name)
+        writer = frame.writeStream.foreachBatch(tracked).option(
+            "checkpointLocation", str(tracked_query.checkpoint) + name
+        )
         return writer.trigger(availableNow=True).start()
 
     frame = src.read_stream(tracked_query.spark).withColumn("n", number())
-    with pytest.raises(Exception, match=r"frame holds .* of shard .* published .*filter and deduplicate inside"):
+    with pytest.raises(
+        Exception, match=r"frame holds .* of shard .* published .*filter and deduplicate inside"
+    ):
         start(frame.where("n > 5"), "filtered", []).awaitTermination(120)
     assert tracked_query.stream.checkpoints() == {}
     rows: list[int] = []
@@ -131,7 +151,9 @@ def test_a_function_that_takes_a_part_acks_only_what_was_read(tracked_query: Tra
 
     tracked_query.run(process, source={"max_tasks": 4})
     by_shard = {shard: len(sequences) for shard, sequences in tracked_query.stream.records.items()}
-    assert len(seen) == 1 + 80 - max(count for count in by_shard.values() if 1 + 80 - count == len(seen))
+    assert len(seen) == 1 + 80 - max(
+        count for count in by_shard.values() if 1 + 80 - count == len(seen)
+    )
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
@@ -180,7 +202,9 @@ def test_a_batch_of_a_closed_plan_is_not_reported(
     assert sorted(rows[2]) == list(range(10))
 
 
-def test_two_queries_track_one_stream_under_two_names(tracked_query: TrackedQuery, tmp_path: Path) -> None:
+def test_two_queries_track_one_stream_under_two_names(
+    tracked_query: TrackedQuery, tmp_path: Path
+) -> None:
     tracked_query.stream.put(20)
     rows: dict[str, list[int]] = {"one": [], "two": []}
     queries = []
@@ -194,7 +218,11 @@ def test_two_queries_track_one_stream_under_two_names(tracked_query: TrackedQuer
 
         tracked = src.tracked(process, on_exhausted="drop", **FAST)
         writer = src.read_stream(tracked_query.spark).writeStream.foreachBatch(tracked)
-        queries.append(writer.option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True).start())
+        queries.append(
+            writer.option("checkpointLocation", str(tmp_path / name))
+            .trigger(availableNow=True)
+            .start()
+        )
     assert all(one.awaitTermination(120) for one in queries)
     assert sorted(rows["one"]) == [n for n in range(20) if n != 1]
     assert sorted(rows["two"]) == [n for n in range(20) if n != 2]

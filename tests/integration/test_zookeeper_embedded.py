@@ -70,7 +70,9 @@ def test_it_listens_on_loopback_only(directory: Path) -> None:
         if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"
     ]
     assert listeners
-    assert all(each.split(":")[0] in {"0100007F", "0000000000000000FFFF00000100007F"} for each in listeners)
+    assert all(
+        each.split(":")[0] in {"0100007F", "0000000000000000FFFF00000100007F"} for each in listeners
+    )
 
 
 def test_a_killed_server_is_started_again_on_its_port(directory: Path) -> None:
@@ -78,12 +80,16 @@ def test_a_killed_server_is_started_again_on_its_port(directory: Path) -> None:
     address = ensure_running(directory)
     before = running_in(directory)
     os.kill(before.server_pid, signal.SIGKILL)
-    wait_until(lambda: running_in(directory).server_pid != before.server_pid and answers(before.port))
+    wait_until(
+        lambda: running_in(directory).server_pid != before.server_pid and answers(before.port)
+    )
     assert ensure_running(directory) == address
 
 
 def test_a_killed_supervisor_takes_its_server_along(directory: Path) -> None:
-    """Two servers on one directory would destroy it: the next one starts when the last one has ended."""
+    """Two servers on one directory would destroy it: the next one starts when the last one has
+    ended.
+    """
     address = ensure_running(directory)
     before = running_in(directory)
     os.kill(before.supervisor_pid, signal.SIGKILL)

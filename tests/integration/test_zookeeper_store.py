@@ -1,4 +1,6 @@
-"""What only a real ZooKeeper shows: lost sessions and answers, dead processes, servers that crash or are not there."""
+"""What only a real ZooKeeper shows: lost sessions and answers, dead processes, servers that crash
+or are not there.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ import msgspec
 import pytest
 from kazoo.client import KazooClient
 
-from state.errors import InvalidStoreSettingError, OwnedByAnotherError, StateError, StoreUnavailableError
+from state.errors import (
+    InvalidStoreSettingError,
+    OwnedByAnotherError,
+    StateError,
+    StoreUnavailableError,
+)
 from state.ownership import this_process
 from state.state_store import OwnerInfo, StateChange
 from state.zookeeper.connect_string import ConnectString
@@ -40,7 +47,11 @@ sys.stdin.read()
 
 
 def open_store(
-    address: str, *, session_timeout_s: float = 10.0, operation_timeout_s: float = 15.0, connect_timeout_s: float = 10.0
+    address: str,
+    *,
+    session_timeout_s: float = 10.0,
+    operation_timeout_s: float = 15.0,
+    connect_timeout_s: float = 10.0,
 ) -> ZookeeperStateStore:
     return ZookeeperStateStore(
         address,
@@ -61,9 +72,15 @@ def store(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
 
 @pytest.fixture
 def holder(zookeeper_chroot: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process that owns the application, with a session that would outlive it by a minute."""
+    """Another process that owns the application, with a session that would outlive it
+    by a minute.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, zookeeper_chroot], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, zookeeper_chroot],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "owned\n"
@@ -72,22 +89,39 @@ def holder(zookeeper_chroot: str) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_the_ownership_of_a_killed_process_is_taken_at_once(holder: subprocess.Popen[str], store: ZookeeperStateStore) -> None:
-    """Its session lapses in a minute, but the successor sees under the same kernel that it is dead."""
+def test_the_ownership_of_a_killed_process_is_taken_at_once(
+    holder: subprocess.Popen[str], store: ZookeeperStateStore
+) -> None:
+    """Its session lapses in a minute, but the successor sees under the same kernel that
+    it is dead.
+    """
     with pytest.raises(OwnedByAnotherError, match=f"process {holder.pid} on"):
         store.acquire(this_process(1), timeout_s=0.2)
     holder.kill()
-    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # dead, but not waited for: as under a parent that does not care
+    os.waitid(
+        os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT
+    )  # dead, but not waited for: as under a parent that does not care
     assert store.acquire(this_process(1), timeout_s=0) == 2
 
 
-def test_a_dead_process_elsewhere_is_waited_for(zookeeper: str, zookeeper_chroot: str, store: ZookeeperStateStore) -> None:
-    """Nothing can be said about a process of another host: the successor waits for the session to lapse."""
+def test_a_dead_process_elsewhere_is_waited_for(
+    zookeeper: str, zookeeper_chroot: str, store: ZookeeperStateStore
+) -> None:
+    """Nothing can be said about a process of another host: the successor waits for the session to
+    lapse.
+    """
     first = open_store(zookeeper_chroot, session_timeout_s=4.0)
-    first.acquire(OwnerInfo(host="far-away", pid=2**22 + 1, since_ms=0, host_identity="another/kernel/far-away"), timeout_s=0)
+    first.acquire(
+        OwnerInfo(
+            host="far-away", pid=2**22 + 1, since_ms=0, host_identity="another/kernel/far-away"
+        ),
+        timeout_s=0,
+    )
     with pytest.raises(OwnedByAnotherError, match="far-away"):
         store.acquire(this_process(1), timeout_s=0.1)
-    waiting = threading.Thread(target=store.acquire, args=(this_process(1),), kwargs={"timeout_s": 30})
+    waiting = threading.Thread(
+        target=store.acquire, args=(this_process(1),), kwargs={"timeout_s": 30}
+    )
     waiting.start()
     end_session(zookeeper, first)
     waiting.join(timeout=30)
@@ -97,7 +131,9 @@ def test_a_dead_process_elsewhere_is_waited_for(zookeeper: str, zookeeper_chroot
     assert owner.pid == os.getpid()
 
 
-def test_an_expired_session_is_regained_while_writing(zookeeper: str, store: ZookeeperStateStore) -> None:
+def test_an_expired_session_is_regained_while_writing(
+    zookeeper: str, store: ZookeeperStateStore
+) -> None:
     """The session ends again and again under load; every write that returned is there."""
     store.acquire(this_process(0), timeout_s=10)
     known = store.save_states([StateChange(None, state_at(0))])[0]
@@ -111,7 +147,9 @@ def test_an_expired_session_is_regained_while_writing(zookeeper: str, store: Zoo
 
 
 def test_a_server_killed_under_load_loses_nothing(tmp_path: Path) -> None:
-    """The writer goes on when the server is back, as the owner, with exactly the versions that it counted."""
+    """The writer goes on when the server is back, as the owner, with exactly the versions that it
+    counted.
+    """
     directory = tmp_path / "zookeeper"
     address = ensure_running(directory)
     store = open_store(address, operation_timeout_s=60.0)
@@ -165,8 +203,12 @@ def test_the_embedded_server_is_started_again_for_its_store(tmp_path: Path) -> N
         stop(directory)
 
 
-def test_a_store_is_pickled_without_its_connection(zookeeper_chroot: str, store: ZookeeperStateStore) -> None:
-    """As it goes to Spark's executors, opened or not: the copy reads the same state and owns nothing."""
+def test_a_store_is_pickled_without_its_connection(
+    zookeeper_chroot: str, store: ZookeeperStateStore
+) -> None:
+    """As it goes to Spark's executors, opened or not: the copy reads the same state and owns
+    nothing.
+    """
     store.acquire(this_process(0), timeout_s=10)
     store.create_plan(plan(1))
     copy: ZookeeperStateStore = pickle.loads(pickle.dumps(store))  # noqa: S301  # our own bytes
@@ -179,8 +221,12 @@ def test_a_store_is_pickled_without_its_connection(zookeeper_chroot: str, store:
     assert zookeeper_chroot.encode() in pickle.dumps(copy)
 
 
-def test_a_forked_process_connects_for_itself(zookeeper_chroot: str, store: ZookeeperStateStore) -> None:
-    """Spark's Python daemon forks its workers: the child's calls and its close leave the parent's session alone."""
+def test_a_forked_process_connects_for_itself(
+    zookeeper_chroot: str, store: ZookeeperStateStore
+) -> None:
+    """Spark's Python daemon forks its workers: the child's calls and its close leave the parent's
+    session alone.
+    """
     store.acquire(this_process(0), timeout_s=10)
     store.create_plan(plan(1))
     script = (
@@ -199,10 +245,14 @@ def test_a_forked_process_connects_for_itself(zookeeper_chroot: str, store: Zook
         "store.save_shard_list(['a'])\n"
         "store.close()\n"
     )
-    subprocess.run([sys.executable, "-c", script, zookeeper_chroot], cwd=REPOSITORY, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", script, zookeeper_chroot], cwd=REPOSITORY, check=True, timeout=60
+    )
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "no-such-host.invalid:2181", "127.0.0.1:1,127.0.0.1:2/chroot"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:1", "no-such-host.invalid:2181", "127.0.0.1:1,127.0.0.1:2/chroot"]
+)
 def test_no_zookeeper_is_one_sentence_in_time(address: str) -> None:
     """An unreachable server is an error within the connect timeout, and it names the address."""
     store = open_store(address, connect_timeout_s=1.0)
@@ -222,7 +272,9 @@ def test_a_server_that_goes_away_is_an_error_within_the_time_limit(tmp_path: Pat
         store.acquire(this_process(0), timeout_s=10)
         stop(directory)
         began = time.monotonic()
-        with pytest.raises(StoreUnavailableError, match="did not answer within 2 s; check that the servers run"):
+        with pytest.raises(
+            StoreUnavailableError, match="did not answer within 2 s; check that the servers run"
+        ):
             store.save_states([StateChange(None, state_at(1))])
         assert time.monotonic() - began < 10
     finally:
@@ -230,7 +282,16 @@ def test_a_server_that_goes_away_is_an_error_within_the_time_limit(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "address", ["", "host:port", "a b:2181", "host:99999", "zk://host:2181", "host:2181/a//../b", "user@host:1"]
+    "address",
+    [
+        "",
+        "host:port",
+        "a b:2181",
+        "host:99999",
+        "zk://host:2181",
+        "host:2181/a//../b",
+        "user@host:1",
+    ],
 )
 def test_a_bad_connect_string_is_refused_before_anything_is_opened(address: str) -> None:
     """The error shows the right form."""
@@ -252,7 +313,10 @@ def test_bad_names_are_refused_with_the_name(zookeeper_chroot: str) -> None:
             names = {"application": "app", "stream": "flights", "root": "root"} | {what: bad}
             with pytest.raises(InvalidStoreSettingError, match=what):
                 ZookeeperStateStore(
-                    zookeeper_chroot, application=names["application"], stream=names["stream"], root=names["root"]
+                    zookeeper_chroot,
+                    application=names["application"],
+                    stream=names["stream"],
+                    root=names["root"],
                 )
 
 
@@ -266,13 +330,18 @@ def test_ten_thousand_states_load_and_save_in_a_moment(store: ZookeeperStateStor
     states = list(store.load_states().values())
     for start in range(0, len(states), 500):
         store.save_states(
-            [StateChange(each, msgspec.structs.replace(each.state, at_tip=True)) for each in states[start : start + 500]]
+            [
+                StateChange(each, msgspec.structs.replace(each.state, at_tip=True))
+                for each in states[start : start + 500]
+            ]
         )
     assert time.monotonic() - began < 8
     assert len(states) == 10_000
 
 
-def test_denied_access_says_so(zookeeper: str, zookeeper_chroot: str, store: ZookeeperStateStore) -> None:
+def test_denied_access_says_so(
+    zookeeper: str, zookeeper_chroot: str, store: ZookeeperStateStore
+) -> None:
     """An access control list in the way is no reason to try again."""
     from kazoo.security import make_digest_acl  # noqa: PLC0415  # this test alone plays the administrator
 

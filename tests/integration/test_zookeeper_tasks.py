@@ -1,4 +1,6 @@
-"""What only a real ZooKeeper shows of tasks: processes that are killed, and a server that is, under a watch."""
+"""What only a real ZooKeeper shows of tasks: processes that are killed, and a server that is, under
+a watch.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,26 @@ sys.stdin.read()
 
 
 def open_store(address: str) -> ZookeeperStateStore:
-    return ZookeeperStateStore(address, application="app", stream="flights", session_timeout_s=10.0, operation_timeout_s=60.0)
+    return ZookeeperStateStore(
+        address,
+        application="app",
+        stream="flights",
+        session_timeout_s=10.0,
+        operation_timeout_s=60.0,
+    )
 
 
 @pytest.fixture
 def holder(zookeeper_chroot: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process that is task 0 of 2 and the lister, with a session that would outlive it by a minute."""
+    """Another process that is task 0 of 2 and the lister, with a session that would outlive it by a
+    minute.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, zookeeper_chroot], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, zookeeper_chroot],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "owned\n"
@@ -63,7 +77,9 @@ def store(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
 def test_the_share_and_the_role_of_a_killed_process_are_taken_at_once(
     holder: subprocess.Popen[str], store: ZookeeperStateStore, zookeeper_chroot: str
 ) -> None:
-    """Its session lapses in a minute, but its neighbour and its successor see under the same kernel that it is dead."""
+    """Its session lapses in a minute, but its neighbour and its successor see under the same kernel
+    that it is dead.
+    """
     store.acquire(this_process(1), timeout_s=0, task=TaskShare(1, 2))
     assert not store.try_lead()
     with closing(open_store(zookeeper_chroot)) as successor:
@@ -75,7 +91,9 @@ def test_the_share_and_the_role_of_a_killed_process_are_taken_at_once(
         assert successor.acquire(this_process(1), timeout_s=0, task=TaskShare(0, 2)) == 2
 
 
-def test_all_is_taken_at_once_from_a_killed_task(holder: subprocess.Popen[str], store: ZookeeperStateStore) -> None:
+def test_all_is_taken_at_once_from_a_killed_task(
+    holder: subprocess.Popen[str], store: ZookeeperStateStore
+) -> None:
     """A Spark driver after a spout."""
     holder.kill()
     holder.wait()
@@ -84,7 +102,9 @@ def test_all_is_taken_at_once_from_a_killed_task(holder: subprocess.Popen[str], 
 
 
 def test_a_task_and_its_watch_outlive_the_server(tmp_path: Path) -> None:
-    """Killed twice while states are written: every write that returned is there, and each change of the list is told of."""
+    """Killed twice while states are written: every write that returned is there, and each change of
+    the list is told of.
+    """
     directory = tmp_path / "zookeeper"
     address = ensure_running(directory)
     changed = threading.Event()

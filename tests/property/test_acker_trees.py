@@ -1,7 +1,9 @@
-"""Random trees of rows, with random faults in them: the acker fails the records that a fault has touched, and no others.
+"""Random trees of rows, with random faults in them: the acker fails the records that a fault has
+touched, and no others.
 
-Each record is a tree of its own: what becomes of a row is decided by a checksum of its name, in Spark and in the model alike,
-so one Spark job holds many different trees. The model follows every row with the set of records that it is made of.
+Each record is a tree of its own: what becomes of a row is decided by a checksum of its name, in
+Spark and in the model alike, so one Spark job holds many different trees. The model follows every
+row with the set of records that it is made of.
 """
 
 from __future__ import annotations
@@ -26,13 +28,21 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 RECORDS = 60
-COPIES = {"double": 2, "triple": 3, "merge": 2}  # so many times does the plan hold that of what came before
+COPIES = {
+    "double": 2,
+    "triple": 3,
+    "merge": 2,
+}  # so many times does the plan hold that of what came before
 MOST_COPIES = 8
-FEW_LARGE_RUNS = settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+FEW_LARGE_RUNS = settings(
+    max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 
 
 class Step(NamedTuple):
-    """An operator: `salt` makes its checksums its own, one row in `rarity` is meant (or there are so many groups)."""
+    """An operator: `salt` makes its checksums its own, one row in `rarity` is meant (or there are
+    so many groups).
+    """
 
     kind: str
     salt: int
@@ -58,7 +68,9 @@ def checksum_column(step: Step) -> Column:
 
 @dataclass
 class Model:
-    """Rows, each a name and the records that it is made of (None: not followed), and the records touched by a fault."""
+    """Rows, each a name and the records that it is made of (None: not followed), and the records
+    touched by a fault.
+    """
 
     rows: list[tuple[str, frozenset[int] | None]] = field(default_factory=list)
     sinks: list[list[tuple[str, frozenset[int] | None]]] = field(default_factory=list)
@@ -69,7 +81,11 @@ class Model:
         others = [row for row in self.rows if checksum(row[0], step) % step.rarity]
         match step.kind:
             case "split":
-                self.rows = [(f"{name}/{i}", of) for name, of in self.rows for i in range(checksum(name, step) % 4)]
+                self.rows = [
+                    (f"{name}/{i}", of)
+                    for name, of in self.rows
+                    for i in range(checksum(name, step) % 4)
+                ]
             case "filter":
                 self.rows = others
             case "branch":
@@ -104,7 +120,10 @@ class Model:
                 for _, of in sink:
                     if of is not None and not failed.isdisjoint(of):
                         failed |= of
-        return failed, [Counter(name for name, of in sink if of is None or failed.isdisjoint(of)) for sink in sinks]
+        return failed, [
+            Counter(name for name, of in sink if of is None or failed.isdisjoint(of))
+            for sink in sinks
+        ]
 
 
 def apply_in_spark(df: DataFrame, step: Step, sinks: list[DataFrame]) -> DataFrame:  # noqa: PLR0911  # one for each kind
@@ -113,8 +132,13 @@ def apply_in_spark(df: DataFrame, step: Step, sinks: list[DataFrame]) -> DataFra
     meant = number % step.rarity == 0
     match step.kind:
         case "split":
-            children = F.expr("transform(if(n = 0, array(), sequence(1, n)), i -> concat(name, '/', cast(i - 1 as string)))")
-            return acker.split(df.withColumn("n", (number % 4).cast("int")), children, "name").drop("n")
+            children = F.expr(
+                "transform(if(n = 0, array(), sequence(1, n)), i -> concat(name, '/', cast(i - 1 "
+                "as string)))"
+            )
+            return acker.split(df.withColumn("n", (number % 4).cast("int")), children, "name").drop(
+                "n"
+            )
         case "filter":
             return acker.filter(df, ~meant)
         case "branch":
@@ -127,7 +151,10 @@ def apply_in_spark(df: DataFrame, step: Step, sinks: list[DataFrame]) -> DataFra
             return going_on
         case "merge":
             grouped = acker.merge(df.withColumn("key", number % step.rarity), "key")
-            return grouped.select(F.concat(F.lit(f"{step.salt}:"), F.col("key").cast("string")).alias("name"), acker.ANCHOR)
+            return grouped.select(
+                F.concat(F.lit(f"{step.salt}:"), F.col("key").cast("string")).alias("name"),
+                acker.ANCHOR,
+            )
         case "lose":
             return df.where(~meant)
         case "double":
@@ -140,8 +167,12 @@ def apply_in_spark(df: DataFrame, step: Step, sinks: list[DataFrame]) -> DataFra
 
 @FEW_LARGE_RUNS
 @given(steps)
-def test_exactly_the_records_that_a_fault_has_touched_fail(spark: SparkSession, trees: list[Step]) -> None:
-    """And those that share a row at a sink with them, to a fixpoint. What is written is all that was made of the others."""
+def test_exactly_the_records_that_a_fault_has_touched_fail(
+    spark: SparkSession, trees: list[Step]
+) -> None:
+    """And those that share a row at a sink with them, to a fixpoint. What is written is all that
+    was made of the others.
+    """
     model = Model([(f"{n}", frozenset([n])) for n in range(RECORDS)])
     for step in trees:
         model.apply(step)
@@ -165,7 +196,12 @@ def test_exactly_the_records_that_a_fault_has_touched_fail(spark: SparkSession, 
 def test_the_model_knows_a_fault_from_a_legal_tree() -> None:
     """The trees are worth asking about: faults touch some records and not all, legal steps none."""
     model = Model([(f"{n}", frozenset([n])) for n in range(RECORDS)])
-    for step in [Step("split", 1, 20), Step("branch", 2, 20), Step("merge", 3, 60), Step("filter", 4, 20)]:
+    for step in [
+        Step("split", 1, 20),
+        Step("branch", 2, 20),
+        Step("merge", 3, 60),
+        Step("filter", 4, 20),
+    ]:
         model.apply(step)
     assert model.outcome()[0] == set()
     model.apply(Step("lose", 5, 20))

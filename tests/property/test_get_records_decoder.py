@@ -19,7 +19,9 @@ _ARRIVALS = (
     st.integers(0, 4_000_000_000)
     | st.floats(0, 4e9, allow_nan=False)
     | st.integers(0, 4 * 10**12).map(lambda ms: ms / 1000)
-    | st.datetimes(datetime(1971, 1, 1), datetime(2099, 1, 1)).map(lambda moment: moment.isoformat() + "Z")  # noqa: DTZ001  # naive on purpose: the zone is appended
+    | st.datetimes(datetime(1971, 1, 1), datetime(2099, 1, 1)).map(  # noqa: DTZ001  # naive on purpose: the zone is appended
+        lambda moment: moment.isoformat() + "Z"
+    )
     | st.floats(1, 4e9, allow_nan=False).map(repr)
 )
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -33,7 +35,11 @@ def records(draw: st.DrawFn) -> dict[str, Any]:
         "PartitionKey": _TEXTS,
         "ApproximateArrivalTimestamp": _ARRIVALS,
         "EncryptionType": st.sampled_from(["NONE", "KMS", None]),
-        "Unknown": st.recursive(st.none() | st.booleans() | _TEXTS, lambda inner: st.lists(inner, max_size=2), max_leaves=4),
+        "Unknown": st.recursive(
+            st.none() | st.booleans() | _TEXTS,
+            lambda inner: st.lists(inner, max_size=2),
+            max_leaves=4,
+        ),
     }
     for name, values in optional.items():
         if draw(st.integers(0, 4)):
@@ -48,7 +54,13 @@ def bodies(draw: st.DrawFn) -> bytes:
         "NextShardIterator": _TEXTS | st.none(),
         "MillisBehindLatest": st.integers(0, 10**12),
         "ChildShards": st.lists(
-            st.fixed_dictionaries({"ShardId": _TEXTS, "ParentShards": st.lists(_TEXTS, max_size=2), "HashKeyRange": st.just({})}),
+            st.fixed_dictionaries(
+                {
+                    "ShardId": _TEXTS,
+                    "ParentShards": st.lists(_TEXTS, max_size=2),
+                    "HashKeyRange": st.just({}),
+                }
+            ),
             max_size=2,
         ),
         "Unknown": st.dictionaries(_TEXTS, _TEXTS, max_size=2),
@@ -61,7 +73,9 @@ def bodies(draw: st.DrawFn) -> bytes:
 
 
 def botocore_answer(body: bytes) -> dict[str, Any]:
-    answer: dict[str, Any] = JSONParser().parse({"body": body, "status_code": 200, "headers": {}}, _OUTPUT)
+    answer: dict[str, Any] = JSONParser().parse(
+        {"body": body, "status_code": 200, "headers": {}}, _OUTPUT
+    )
     return answer
 
 
@@ -72,7 +86,9 @@ def utc(moment: datetime | None) -> datetime | None:
 @settings(max_examples=200, deadline=None)
 @given(bodies())
 def test_decoding_gives_what_botocore_gives(body: bytes) -> None:
-    """Escapes, unicode, missing, null and unknown fields, numbers and texts as times: field by field the same."""
+    """Escapes, unicode, missing, null and unknown fields, numbers and texts as times: field by
+    field the same.
+    """
     page, expected = decode_get_records(body), botocore_answer(body)
 
     assert page.records.to_pylist() == [
@@ -95,13 +111,25 @@ def test_decoding_gives_what_botocore_gives(body: bytes) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(0, 4e9, allow_nan=False), min_size=1, max_size=50))
-def test_arrival_times_are_rounded_to_microseconds_as_botocore_rounds_them(seconds: list[float]) -> None:
+def test_arrival_times_are_rounded_to_microseconds_as_botocore_rounds_them(
+    seconds: list[float],
+) -> None:
     """A double holds more digits than a microsecond has; both sides must drop the same ones."""
     body = json.dumps(
-        {"Records": [{"SequenceNumber": "1", "Data": "", "ApproximateArrivalTimestamp": value} for value in seconds]}
+        {
+            "Records": [
+                {"SequenceNumber": "1", "Data": "", "ApproximateArrivalTimestamp": value}
+                for value in seconds
+            ]
+        }
     )
 
-    arrivals = decode_get_records(body.encode()).records.column("approximateArrivalTimestamp").to_pylist()
+    arrivals = (
+        decode_get_records(body.encode()).records.column("approximateArrivalTimestamp").to_pylist()
+    )
 
-    expected = [utc(record["ApproximateArrivalTimestamp"]) for record in botocore_answer(body.encode())["Records"]]
+    expected = [
+        utc(record["ApproximateArrivalTimestamp"])
+        for record in botocore_answer(body.encode())["Records"]
+    ]
     assert arrivals == expected

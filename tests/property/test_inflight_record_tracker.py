@@ -1,4 +1,6 @@
-"""Random histories of one shard against the naive oracle: emissions, spans, outcomes in any order, time-outs, restarts."""
+"""Random histories of one shard against the naive oracle: emissions, spans, outcomes in any order,
+time-outs, restarts.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
     from state.tracker.emission import Emission
 
-POLICY = RetryPolicy(retry_limit=LIMIT, first_delay_ms=FIRST_DELAY_MS, max_delay_ms=10_000, jitter=0, max_age_ms=MAX_AGE_MS)
+POLICY = RetryPolicy(
+    retry_limit=LIMIT,
+    first_delay_ms=FIRST_DELAY_MS,
+    max_delay_ms=10_000,
+    jitter=0,
+    max_age_ms=MAX_AGE_MS,
+)
 STEPS = st.integers(1, 3)
 
 
@@ -41,7 +49,8 @@ class TrackerMachine(RuleBasedStateMachine):
     def remember(self, emission: Emission) -> None:
         self.made.append((emission.sequence.sequence, emission.attempt))
 
-    # emissions ------------------------------------------------------------------------------------------------
+    # emissions
+    # ------------------------------------------------------------------------------------------------
     def may_read(self) -> bool:
         return not self.ended and (not self.closed or self.oracle.read < len(self.oracle.shard))
 
@@ -78,7 +87,9 @@ class TrackerMachine(RuleBasedStateMachine):
     def take_retry(self) -> None:
         emission = self.tracker.take_retry(self.now_ms)
         expected = self.oracle.take_retry(self.now_ms)
-        assert (None if emission is None else (emission.sequence.sequence, emission.attempt)) == expected
+        assert (
+            None if emission is None else (emission.sequence.sequence, emission.attempt)
+        ) == expected
         if emission is not None:
             self.remember(emission)
 
@@ -101,12 +112,15 @@ class TrackerMachine(RuleBasedStateMachine):
         self.ended = self.closed = True
         self.tracker.reach_end()
 
-    # outcomes -------------------------------------------------------------------------------------------------
+    # outcomes
+    # -------------------------------------------------------------------------------------------------
     @precondition(lambda self: self.oracle.in_status("pending"))
     @rule(data=st.data())
     def ack_some_that_are_pending(self, data: Any) -> None:
         pending = [(entry.first, entry.deliveries) for entry in self.oracle.in_status("pending")]
-        for first, attempt in data.draw(st.lists(st.sampled_from(pending), unique=True, max_size=4)):
+        for first, attempt in data.draw(
+            st.lists(st.sampled_from(pending), unique=True, max_size=4)
+        ):
             self.oracle.ack(first, attempt)
             self.tracker.ack(seq(first), attempt)
             self.list_and_map_agree()
@@ -127,8 +141,12 @@ class TrackerMachine(RuleBasedStateMachine):
     )
     def fail(self, data: Any, *, retry: bool, counts: bool, due_ms: int | None) -> None:
         first, attempt = data.draw(st.sampled_from(self.made))
-        expected = self.oracle.fail(first, attempt, self.now_ms, retry=retry, counts=counts, due_ms=due_ms)
-        told = self.tracker.fail(seq(first), attempt, self.now_ms, retry=retry, counts=counts, due_ms=due_ms)
+        expected = self.oracle.fail(
+            first, attempt, self.now_ms, retry=retry, counts=counts, due_ms=due_ms
+        )
+        told = self.tracker.fail(
+            seq(first), attempt, self.now_ms, retry=retry, counts=counts, due_ms=due_ms
+        )
         assert told is expected
 
     @precondition(lambda self: self.made)
@@ -136,17 +154,27 @@ class TrackerMachine(RuleBasedStateMachine):
     def extend(self, data: Any, patience_ms: int | None) -> None:
         first, attempt = data.draw(st.sampled_from(self.made))
         deadline_ms = None if patience_ms is None else self.now_ms + patience_ms
-        assert self.tracker.extend(seq(first), attempt, deadline_ms) is self.oracle.extend(first, attempt, deadline_ms)
+        assert self.tracker.extend(seq(first), attempt, deadline_ms) is self.oracle.extend(
+            first, attempt, deadline_ms
+        )
 
     @rule(number=st.integers(0, 50), attempt=st.integers(-1, 6))
     def outcome_of_anything(self, number: int, attempt: int) -> None:
-        assert self.tracker.fail(seq(number), attempt, self.now_ms) is self.oracle.fail(number, attempt, self.now_ms)
+        assert self.tracker.fail(seq(number), attempt, self.now_ms) is self.oracle.fail(
+            number, attempt, self.now_ms
+        )
         assert self.tracker.ack(seq(number), attempt) is self.oracle.ack(number, attempt)
 
-    @precondition(lambda self: any(len(entry.numbers) > 1 for entry in self.oracle.in_status("pending")))
+    @precondition(
+        lambda self: any(len(entry.numbers) > 1 for entry in self.oracle.in_status("pending"))
+    )
     @rule(data=st.data())
     def ack_span(self, data: Any) -> None:
-        span = data.draw(st.sampled_from([entry for entry in self.oracle.in_status("pending") if len(entry.numbers) > 1]))
+        span = data.draw(
+            st.sampled_from(
+                [entry for entry in self.oracle.in_status("pending") if len(entry.numbers) > 1]
+            )
+        )
         out = sorted(data.draw(st.sets(st.sampled_from(span.numbers), min_size=1)))
         self.tracker.ack_span(seq(span.first), span.deliveries, split_out=seqs(*out))
         self.oracle.split(span.first, out)
@@ -157,9 +185,19 @@ class TrackerMachine(RuleBasedStateMachine):
     def ack_except(self, data: Any, attempts: int, due_ms: int) -> None:
         span = data.draw(st.sampled_from(self.oracle.in_status("pending")))
         fails = [number for number in span.numbers if data.draw(st.booleans())]
-        runs = joined(span.numbers, fails) if data.draw(st.booleans()) else [[number] for number in fails]
+        runs = (
+            joined(span.numbers, fails)
+            if data.draw(st.booleans())
+            else [[number] for number in fails]
+        )
         left = [
-            UnresolvedRecord(first=seq(run[0]), last=seq(run[-1]), count=len(run), attempts=attempts, due_ms=due_ms)
+            UnresolvedRecord(
+                first=seq(run[0]),
+                last=seq(run[-1]),
+                count=len(run),
+                attempts=attempts,
+                due_ms=due_ms,
+            )
             for run in runs
         ]
         told = self.tracker.ack_except(seq(span.first), span.deliveries, left)
@@ -180,7 +218,10 @@ class TrackerMachine(RuleBasedStateMachine):
 
     @rule()
     def expire(self) -> None:
-        expired = [(emission.sequence.sequence, emission.attempt) for emission in self.tracker.expire(self.now_ms)]
+        expired = [
+            (emission.sequence.sequence, emission.attempt)
+            for emission in self.tracker.expire(self.now_ms)
+        ]
         assert expired == self.oracle.expire(self.now_ms)
 
     @precondition(lambda self: self.oracle.exhausted)
@@ -192,7 +233,8 @@ class TrackerMachine(RuleBasedStateMachine):
         self.oracle.resolve(entry)
         self.tracker.dead_lettered(first)
 
-    # time and restarts ----------------------------------------------------------------------------------------
+    # time and restarts
+    # ----------------------------------------------------------------------------------------
     @rule(passed_ms=st.integers(1, 700))
     def time_passes(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
@@ -207,10 +249,20 @@ class TrackerMachine(RuleBasedStateMachine):
         state = self.tracker.snapshot()
         tail = self.oracle.unread_tail()
         stored = [
-            (u.first.sequence, u.last.sequence, u.count, u.attempts, u.due_ms, u.first_failure_ms) for u in state.unresolved
+            (u.first.sequence, u.last.sequence, u.count, u.attempts, u.due_ms, u.first_failure_ms)
+            for u in state.unresolved
         ]
-        assert stored == [entry.stored() for entry in self.oracle.entries if entry.unresolved and entry not in tail]
-        in_ranges = {number for u in state.unresolved for number in self.oracle.shard if u.first <= seq(number) <= u.last}
+        assert stored == [
+            entry.stored()
+            for entry in self.oracle.entries
+            if entry.unresolved and entry not in tail
+        ]
+        in_ranges = {
+            number
+            for u in state.unresolved
+            for number in self.oracle.shard
+            if u.first <= seq(number) <= u.last
+        }
         in_rest = {number for number in self.oracle.shard if is_behind(number, state.read_position)}
         assert not in_ranges & in_rest
         assert in_ranges | in_rest == self.oracle.to_deliver_again()
@@ -218,7 +270,8 @@ class TrackerMachine(RuleBasedStateMachine):
         self.oracle.restart(state)
         self.ended = state.read_position.is_end
 
-    # what always holds ----------------------------------------------------------------------------------------
+    # what always holds
+    # ----------------------------------------------------------------------------------------
     @invariant()
     def list_and_map_agree(self) -> None:
         check_structure(self.tracker)
@@ -244,12 +297,20 @@ class TrackerMachine(RuleBasedStateMachine):
         assert self.tracker.node_count <= 2 * len(unresolved)
         assert self.tracker.unresolved_count == sum(len(entry.numbers) for entry in unresolved)
         for status in ("pending", "queued", "exhausted"):
-            assert self.tracker.count(NodeState(status)) == sum(len(entry.numbers) for entry in self.oracle.in_status(status))
+            assert self.tracker.count(NodeState(status)) == sum(
+                len(entry.numbers) for entry in self.oracle.in_status(status)
+            )
 
     @invariant()
     def what_waits_is_what_the_oracle_waits_for(self) -> None:
-        assert self.tracker.next_retry_ms == min((entry.due_ms for entry in self.oracle.in_status("queued")), default=None)
-        deadlines = [entry.deadline_ms for entry in self.oracle.in_status("pending") if entry.deadline_ms is not None]
+        assert self.tracker.next_retry_ms == min(
+            (entry.due_ms for entry in self.oracle.in_status("queued")), default=None
+        )
+        deadlines = [
+            entry.deadline_ms
+            for entry in self.oracle.in_status("pending")
+            if entry.deadline_ms is not None
+        ]
         assert self.tracker.next_deadline_ms == min(deadlines, default=None)
         assert [record.first.sequence for record in self.tracker.exhausted] == self.oracle.exhausted
 
@@ -272,7 +333,9 @@ def is_behind(number: int, position: Position) -> bool:
         return True
     if position.sequence is None:
         return False
-    return position.sequence < seq(number) or (position.kind is PositionKind.AT and position.sequence == seq(number))
+    return position.sequence < seq(number) or (
+        position.kind is PositionKind.AT and position.sequence == seq(number)
+    )
 
 
 TestTracker = TrackerMachine.TestCase

@@ -1,4 +1,6 @@
-"""Whatever befalls a query, no record is lost, no checkpoint passes an unread one, and keys stay in order over resharding."""
+"""Whatever befalls a query, no record is lost, no checkpoint passes an unread one, and keys stay in
+order over resharding.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def play(seed: int, zookeeper: str, *, tracked: bool = False) -> None:
     """One history from its seed; a broken promise is raised with the seed and all that happened."""
     chance = random.Random(seed)  # noqa: S311  # a history to repeat, not a secret
     clock = ShiftedClock()
-    service = FakeKinesisSettings(end_with_last_records=chance.random() < 0.5, listing_delay_ms=chance.choice((0, 0, 300)))
+    service = FakeKinesisSettings(
+        end_with_last_records=chance.random() < 0.5, listing_delay_ms=chance.choice((0, 0, 300))
+    )
     with serve(clock=clock, settings=service) as fake, kinesis_client(fake.endpoint_url) as client:
         create_stream(client, STREAM, shards=chance.choice((1, 2, 4)))
         stream = StreamUnderTest(client, fake.endpoint_url, zookeeper, clock)
@@ -45,7 +49,12 @@ def play(seed: int, zookeeper: str, *, tracked: bool = False) -> None:
         history = (TrackedHistory if tracked else History)(stream, fake.model, chance, engine)
         if tracked:
             outcomes = policy(chance.choice(list(OnFailure)), retry_limit=chance.choice((0, 1, 3)))
-            engine.tracked = PlayedOutcomes(lambda: open_store(settings), SystemClock().now_ms, random_failures(chance), outcomes)
+            engine.tracked = PlayedOutcomes(
+                lambda: open_store(settings),
+                SystemClock().now_ms,
+                random_failures(chance),
+                outcomes,
+            )
         try:
             for _ in range(STEPS):
                 history.step()
@@ -59,12 +68,20 @@ def play(seed: int, zookeeper: str, *, tracked: bool = False) -> None:
 
 
 @pytest.mark.parametrize("number", range(HISTORIES))
-def test_no_history_loses_a_record_or_passes_an_unread_one(number: int, zookeeper_chroot: str) -> None:
+def test_no_history_loses_a_record_or_passes_an_unread_one(
+    number: int, zookeeper_chroot: str
+) -> None:
     """Each run plays others: pytest-randomly seeds `random` anew, and prints its seed."""
     play(random.getrandbits(32) + number, zookeeper_chroot)  # a history to repeat, not a secret
 
 
 @pytest.mark.parametrize("number", range(TRACKED_HISTORIES))
-def test_no_history_in_which_records_fail_loses_one_or_acks_one_that_waits(number: int, zookeeper_chroot: str) -> None:
-    """Some fail once, some always, some wait for others: each is processed or dead-lettered in the end."""
-    play(random.getrandbits(32) + number, zookeeper_chroot, tracked=True)  # a history to repeat, not a secret
+def test_no_history_in_which_records_fail_loses_one_or_acks_one_that_waits(
+    number: int, zookeeper_chroot: str
+) -> None:
+    """Some fail once, some always, some wait for others: each is processed or dead-lettered in the
+    end.
+    """
+    play(
+        random.getrandbits(32) + number, zookeeper_chroot, tracked=True
+    )  # a history to repeat, not a secret

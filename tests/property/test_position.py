@@ -28,7 +28,9 @@ def test_a_position_is_read_back_from_its_text(position: Position) -> None:
 
 
 @given(a=POSITIONS, b=POSITIONS)
-def test_two_positions_have_one_text_only_when_they_are_the_same_place(a: Position, b: Position) -> None:
+def test_two_positions_have_one_text_only_when_they_are_the_same_place(
+    a: Position, b: Position
+) -> None:
     """No two kinds share a text."""
     same = (a.kind, a.sequence, a.timestamp_ms) == (b.kind, b.sequence, b.timestamp_ms)
     assert (str(a) == str(b)) is same
@@ -53,7 +55,9 @@ def test_the_order_is_that_of_the_integers(a: int, b: int, sub_a: int, sub_b: in
 
 @given(text=st.text(max_size=30))
 def test_any_other_text_is_refused_with_the_one_error(text: str) -> None:
-    """Nothing that a user types gives another exception; what is taken has a text of the grammar."""
+    """Nothing that a user types gives another exception; what is taken has a text of
+    the grammar.
+    """
     try:
         position = Position.parse(text)
     except InvalidPositionError:

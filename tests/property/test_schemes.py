@@ -1,4 +1,6 @@
-"""Whatever the bytes are, both halves of a scheme say the same, and what is written in JSON comes back."""
+"""Whatever the bytes are, both halves of a scheme say the same, and what is written in JSON comes
+back.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCHEME = JsonScheme(
-    "b BOOLEAN, t TINYINT, i INT, l BIGINT, f FLOAT, d DOUBLE, n DECIMAL(12,4), s STRING, bin BINARY, day DATE, at TIMESTAMP, "
+    "b BOOLEAN, t TINYINT, i INT, l BIGINT, f FLOAT, d DOUBLE, n DECIMAL(12,4), s STRING, bin "
+    "BINARY, day DATE, at TIMESTAMP, "
     "wall TIMESTAMP_NTZ, a ARRAY<DOUBLE>, m MAP<STRING, ARRAY<INT>>, "
     "o STRUCT<x: INT NOT NULL, s: STRING, r: ARRAY<STRUCT<d: DOUBLE>>>"
 )
@@ -47,32 +50,51 @@ scalars = st.one_of(
 values = st.recursive(
     scalars,
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["x", "s", "r", "d", "k"]), inner, max_size=3)
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["x", "s", "r", "d", "k"]), inner, max_size=3),
     ),
     max_leaves=6,
 )
 objects = st.dictionaries(st.sampled_from(NAMES), values, max_size=4)
 ascii_or_not = st.booleans()
-texts = st.builds(lambda value, ascii_only: json.dumps(value, ensure_ascii=ascii_only), objects, ascii_or_not)
+texts = st.builds(
+    lambda value, ascii_only: json.dumps(value, ensure_ascii=ascii_only), objects, ascii_or_not
+)
 # One edit turns valid JSON into what is nearly JSON.
 edited = st.builds(
-    lambda text, at, cut, new: text[: at % (len(text) + 1)] + new + text[at % (len(text) + 1) + cut :],
+    lambda text, at, cut, new: (
+        text[: at % (len(text) + 1)] + new + text[at % (len(text) + 1) + cut :]
+    ),
     texts,
     st.integers(0, 1000),
     st.integers(0, 2),
-    st.one_of(st.sampled_from([*"[]{},:\"'\\ \t\n0159.-+eENu/x", "\\ud800", "\\u0000", "null", "\x00"]), any_text),
+    st.one_of(
+        st.sampled_from([*"[]{},:\"'\\ \t\n0159.-+eENu/x", "\\ud800", "\\u0000", "null", "\x00"]),
+        any_text,
+    ),
 )
 literals = st.from_regex(r"-?[0-9]{1,45}(\.[0-9]{1,45})?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
 written_numbers = st.builds(
-    lambda name, number: f'{{"{name}": {number}}}', st.sampled_from(["t", "i", "l", "f", "d", "n", "s"]), literals
+    lambda name, number: f'{{"{name}": {number}}}',
+    st.sampled_from(["t", "i", "l", "f", "d", "n", "s"]),
+    literals,
 )
 escapes = st.lists(
-    st.sampled_from(["\\", "\\\\", "\\u", "d800", "dc00", "D83D", "0041", "\\ud83d\\ude00", "\\n", "x"]), max_size=6
+    st.sampled_from(
+        ["\\", "\\\\", "\\u", "d800", "dc00", "D83D", "0041", "\\ud83d\\ude00", "\\n", "x"]
+    ),
+    max_size=6,
 ).map("".join)
 written_strings = st.builds(lambda text: f'{{"s": "{text}"}}', escapes)
-encodable = st.one_of(texts, edited, written_numbers, written_strings).map(lambda text: text.encode("utf-8", "surrogatepass"))
-aggregates = st.binary(max_size=30).map(lambda body: KPL_MAGIC + body + hashlib.md5(body, usedforsecurity=False).digest())
-payloads = st.one_of(encodable, encodable, encodable, st.binary(max_size=30), any_text.map(str.encode), aggregates)
+encodable = st.one_of(texts, edited, written_numbers, written_strings).map(
+    lambda text: text.encode("utf-8", "surrogatepass")
+)
+aggregates = st.binary(max_size=30).map(
+    lambda body: KPL_MAGIC + body + hashlib.md5(body, usedforsecurity=False).digest()
+)
+payloads = st.one_of(
+    encodable, encodable, encodable, st.binary(max_size=30), any_text.map(str.encode), aggregates
+)
 
 
 @pytest.mark.spark
@@ -103,7 +125,9 @@ def test_what_fits_comes_back_as_it_was_written(members: dict[str, Any]) -> None
     """A value in the range of its type is neither changed nor lost."""
     value, malformed = decoded(SCHEME, _written(members))
     assert malformed is None
-    assert {name: got for name, got in zip(SCHEME.fields, value, strict=True) if got is not None} == members
+    assert {
+        name: got for name, got in zip(SCHEME.fields, value, strict=True) if got is not None
+    } == members
 
 
 @given(st.binary())
@@ -114,7 +138,12 @@ def test_any_bytes_are_data_or_malformed_and_nothing_else(data: bytes) -> None:
         assert (value is None) == bool(malformed)
 
 
-@given(objects, st.text(min_size=1, alphabet=st.characters(exclude_categories=["Cs"])).filter(lambda text: text.strip(" \t\r\n")))
+@given(
+    objects,
+    st.text(min_size=1, alphabet=st.characters(exclude_categories=["Cs"])).filter(
+        lambda text: text.strip(" \t\r\n")
+    ),
+)
 def test_text_behind_the_value_is_malformed(members: dict[str, Any], more: str) -> None:
     """Nothing that follows a record's JSON is ignored."""
     assert decoded(SCHEME, _written(members) + more.encode())[0] is None

@@ -1,4 +1,6 @@
-"""Random plans of one shard, settled one after the other, against lists of numbers: who fails comes again, and nobody else."""
+"""Random plans of one shard, settled one after the other, against lists of numbers: who fails comes
+again, and nobody else.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.errors import StoredDataError
-from state.plan import PlannedRetry, ShardEnd, ShardSlice
+from state.plan import PlannedRetry, ShardReadResult, ShardSlice
 from state.position import SHARD_END, Position
 from state.report import ShardOutcome
 from state.settle import settle_shard, settle_tracked
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Naive:
-    """Every number of the shard stays in a list. `waiting`: attempts by number; `together`: the ranges that are stored as one."""
+    """Every number of the shard stays in a list. `waiting`: attempts by number; `together`: the
+    ranges that are stored as one.
+    """
 
     numbers: list[int] = field(default_factory=list)
     waiting: dict[int, int] = field(default_factory=dict)
@@ -39,7 +43,9 @@ class Naive:
 
     def settle(self, read: list[list[int]], left: list[tuple[list[int], int]]) -> None:
         done = [number for unit in read for number in unit]
-        self.waiting = {number: attempts for number, attempts in self.waiting.items() if number not in done}
+        self.waiting = {
+            number: attempts for number, attempts in self.waiting.items() if number not in done
+        }
         self.together = [unit for unit in self.together if unit not in read]
         for run, attempts in left:
             self.together.append(run)
@@ -47,10 +53,14 @@ class Naive:
         self.together.sort()
 
     def check(self, state: ShardState, before: ShardState) -> None:
-        """The state says just this, and its checkpoint is a true lower bound that has not moved back."""
+        """The state says just this, and its checkpoint is a true lower bound that has not moved
+        back.
+        """
         for number in self.numbers:
             ranges = [each for each in state.unresolved if each.first <= seq(number) <= each.last]
-            assert [each.attempts for each in ranges] == ([self.waiting[number]] if number in self.waiting else [])
+            assert [each.attempts for each in ranges] == (
+                [self.waiting[number]] if number in self.waiting else []
+            )
         assert sum(each.count for each in state.unresolved) == len(self.waiting)
         if self.ended:
             assert state.read_position == SHARD_END
@@ -61,18 +71,25 @@ class Naive:
         assert before.checkpoint is None or before.checkpoint.sequence <= checkpoint
         assert all(checkpoint < number for number in self.waiting)
         assert checkpoint in {-1, *self.numbers}
-        if not self.waiting and self.numbers and not self.ended:  # at the end, the number of the last record is not kept
+        if (
+            not self.waiting and self.numbers and not self.ended
+        ):  # at the end, the number of the last record is not kept
             assert checkpoint == self.numbers[-1]
 
 
-def choose_runs(data: Any, unit: list[int], *, storm: bool) -> list[list[int]]:
-    """Who of a unit fails, in runs of records that follow each other; in a storm long ones."""
-    fails = [data.draw(st.booleans()) or (storm and data.draw(st.booleans())) for _ in unit]
+def choose_runs(data: Any, unit: list[int], *, outage: bool) -> list[list[int]]:
+    """Who of a unit fails, in runs of records that follow each other; in an outage long ones."""
+    fails = [data.draw(st.booleans()) or (outage and data.draw(st.booleans())) for _ in unit]
     runs: list[list[int]] = []
     for index, number in enumerate(unit):
         if not fails[index]:
             continue
-        joins = runs and index > 0 and runs[-1][-1] == unit[index - 1] and (storm or data.draw(st.booleans()))
+        joins = (
+            runs
+            and index > 0
+            and runs[-1][-1] == unit[index - 1]
+            and (outage or data.draw(st.booleans()))
+        )
         if joins:
             runs[-1].append(number)
         else:
@@ -81,7 +98,9 @@ def choose_runs(data: Any, unit: list[int], *, storm: bool) -> list[list[int]]:
 
 
 def record_of(run: list[int], attempts: int, due_ms: int) -> UnresolvedRecord:
-    return UnresolvedRecord(first=seq(run[0]), last=seq(run[-1]), count=len(run), attempts=attempts, due_ms=due_ms)
+    return UnresolvedRecord(
+        first=seq(run[0]), last=seq(run[-1]), count=len(run), attempts=attempts, due_ms=due_ms
+    )
 
 
 def planned(unit: list[int], attempts: int) -> PlannedRetry:
@@ -95,35 +114,50 @@ def one_plan(data: Any, naive: Naive, state: ShardState, plan_id: str) -> ShardS
     done = data.draw(st.integers(0, len(chosen)))
     retries = tuple(planned(unit, naive.waiting[unit[0]]) for unit in chosen)
     count = 0 if naive.ended else data.draw(st.integers(0, 6))
-    slice_ = ShardSlice(shard_id=SHARD, position=state.read_position, max_records=count, retries=retries)
+    slice_ = ShardSlice(
+        shard_id=SHARD, position=state.read_position, max_records=count, retries=retries
+    )
     new = naive.grow(count, data.draw(st.integers(1, 3)))
     naive.ended = naive.ended or data.draw(st.integers(0, 5)) == 0
-    end = ShardEnd(
+    end = ShardReadResult(
         shard_id=SHARD,
         first=seq(new[0]) if new else None,
         last=seq(new[-1]) if new else None,
         count=count,
-        shard_end=naive.ended,
+        at_shard_end=naive.ended,
         retries_done=done,
     )
     read = chosen[:done] + ([new] if new else [])
     if data.draw(st.integers(0, 4)) == 0:
         naive.settle(read, [])
         return settle_shard(state, end, plan_id, slice_)
-    storm = data.draw(st.booleans())
-    left = [(run, naive.waiting.get(run[0], 0) + (not storm)) for unit in read for run in choose_runs(data, unit, storm=storm)]
-    records = tuple(record_of(run, attempts, data.draw(st.integers(0, 9))) for run, attempts in left)
+    outage = data.draw(st.booleans())
+    left = [
+        (run, naive.waiting.get(run[0], 0) + (not outage))
+        for unit in read
+        for run in choose_runs(data, unit, outage=outage)
+    ]
+    records = tuple(
+        record_of(run, attempts, data.draw(st.integers(0, 9))) for run, attempts in left
+    )
     refuse_what_was_not_read(data, naive, (state, slice_, end, plan_id), read)
     naive.settle(read, left)
-    after = settle_tracked(state, slice_, end, ShardOutcome(shard_id=SHARD, unresolved=records), plan_id)
-    assert {record for record in after.unresolved if record.first not in firsts(state)} <= set(records)
+    after = settle_tracked(
+        state, slice_, end, ShardOutcome(shard_id=SHARD, unresolved=records), plan_id
+    )
+    assert {record for record in after.unresolved if record.first not in firsts(state)} <= set(
+        records
+    )
     assert set(records) <= set(after.unresolved)
     assert settle_tracked(after, slice_, end, None, plan_id) is after
     return after
 
 
 def refuse_what_was_not_read(
-    data: Any, naive: Naive, plan: tuple[ShardState, ShardSlice, ShardEnd, str], read: list[list[int]]
+    data: Any,
+    naive: Naive,
+    plan: tuple[ShardState, ShardSlice, ShardReadResult, str],
+    read: list[list[int]],
 ) -> None:
     """A report of another plan is never settled, in part or whole."""
     others = sorted(set(naive.numbers) - {number for unit in read for number in unit})
@@ -131,7 +165,13 @@ def refuse_what_was_not_read(
         state, slice_, end, plan_id = plan
         number = data.draw(st.sampled_from(others))
         with pytest.raises(StoredDataError):
-            settle_tracked(state, slice_, end, ShardOutcome(shard_id=SHARD, unresolved=(record_of([number], 1, 0),)), plan_id)
+            settle_tracked(
+                state,
+                slice_,
+                end,
+                ShardOutcome(shard_id=SHARD, unresolved=(record_of([number], 1, 0),)),
+                plan_id,
+            )
 
 
 def firsts(state: ShardState) -> set[SequenceNumber]:
@@ -141,7 +181,9 @@ def firsts(state: ShardState) -> set[SequenceNumber]:
 @given(data=st.data(), plans=st.integers(1, 8))
 @settings(max_examples=300, deadline=None)
 def test_exactly_the_unresolved_records_come_again(data: Any, plans: int) -> None:
-    """Over any plans with retries, ranges, failures, storms and whole acks, and through the store's bytes in between."""
+    """Over any plans with retries, ranges, failures, outages and whole acks, and through the
+    store's bytes in between.
+    """
     naive, state = Naive(), fresh_state()
     for number in range(1, plans + 1):
         after = one_plan(data, naive, state, f"{number}-a")

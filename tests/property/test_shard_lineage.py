@@ -1,4 +1,6 @@
-"""Random histories of a stream's shards and of their reader, with listings that are late, doubled or cut off by retention."""
+"""Random histories of a stream's shards and of their reader, with listings that are late, doubled
+or cut off by retention.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ QUEUED = UnresolvedRecord(first=SequenceNumber(5), last=SequenceNumber(5), attem
 
 
 class History:
-    """A stream that is split, merged and scaled, and a reader that takes only what `ShardLineage` lets it take."""
+    """A stream that is split, merged and scaled, and a reader that takes only what `ShardLineage`
+    lets it take.
+    """
 
     def __init__(self, random: Random, shards: int) -> None:
         self._random = random
@@ -34,9 +38,13 @@ class History:
         for index in range(shards):
             self._open((HASH_KEYS * index // shards, HASH_KEYS * (index + 1) // shards - 1))
 
-    # the stream -----------------------------------------------------------------------------------------------
+    # the stream
+    # -----------------------------------------------------------------------------------------------
     def open_shards(self) -> list[ShardInfo]:
-        return sorted((one for one in self.shards.values() if not one.is_closed), key=lambda one: one.hash_key_range)
+        return sorted(
+            (one for one in self.shards.values() if not one.is_closed),
+            key=lambda one: one.hash_key_range,
+        )
 
     def split(self) -> None:
         parent = self._random.choice(self.open_shards())
@@ -57,7 +65,10 @@ class History:
         self._random.shuffle(pair)  # either may be the one that is named first
         for parent in pair:
             self._close(parent)
-        self._open((shards[at].hash_key_range[0], shards[at + 1].hash_key_range[1]), *(one.shard_id for one in pair))
+        self._open(
+            (shards[at].hash_key_range[0], shards[at + 1].hash_key_range[1]),
+            *(one.shard_id for one in pair),
+        )
 
     def update_shard_count(self) -> None:
         """As the service does it: through shards that are closed as soon as they are made."""
@@ -83,25 +94,34 @@ class History:
     def late_listing(self) -> list[ShardInfo]:
         """Without the newest shards, whose parents it may show as closed or as still open."""
         newest = sorted(self.shards)[-self._random.randint(1, 4) :]
-        parents = {parent for one in newest for parent in self.shards[one].parents if self._random.random() < 0.5}
+        parents = {
+            parent
+            for one in newest
+            for parent in self.shards[one].parents
+            if self._random.random() < 0.5
+        }
         return [
             replace(one, ending_sequence=None) if one.shard_id in parents else one
             for one in self.listing()
             if one.shard_id not in newest
         ]
 
-    # the reader -----------------------------------------------------------------------------------------------
+    # the reader
+    # -----------------------------------------------------------------------------------------------
     def lineage(self, listing: list[ShardInfo] | None = None) -> ShardLineage:
         return ShardLineage.of(self.listing() if listing is None else listing, self.states)
 
     def discover(self, listing: list[ShardInfo]) -> None:
         for one in listing:
             self.states.setdefault(
-                one.shard_id, ShardState(shard_id=one.shard_id, parents=one.parents, read_position=TRIM_HORIZON)
+                one.shard_id,
+                ShardState(shard_id=one.shard_id, parents=one.parents, read_position=TRIM_HORIZON),
             )
 
     def read(self, listing: list[ShardInfo] | None = None) -> None:
-        """Read one of the readable shards, to its end if it is closed, with records that fail or without."""
+        """Read one of the readable shards, to its end if it is closed, with records that fail or
+        without.
+        """
         readable = self.lineage(listing).readable()
         if readable:
             self._read_end(self._random.choice(readable), queued=self._random.random() < 0.3)
@@ -110,7 +130,9 @@ class History:
         """The retries of a drained shard succeed."""
         for shard_id, state in self.states.items():
             if state.lifecycle is Lifecycle.DRAINED:
-                self.states[shard_id] = msgspec.structs.replace(state, unresolved=(), lifecycle=Lifecycle.FINISHED)
+                self.states[shard_id] = msgspec.structs.replace(
+                    state, unresolved=(), lifecycle=Lifecycle.FINISHED
+                )
                 return
 
     def give_up(self) -> None:
@@ -140,7 +162,9 @@ class History:
         self.read(listing)
 
     def drain(self) -> set[str]:
-        """Read all closed shards to their ends, in the order that the lineage allows; returns what is readable then."""
+        """Read all closed shards to their ends, in the order that the lineage allows; returns what
+        is readable then.
+        """
         self.refresh()
         self.give_up()
         open_shards = {one.shard_id for one in self.open_shards()}
@@ -150,7 +174,9 @@ class History:
         return set(self.lineage().readable())
 
     def _check_parents(self, shard_id: str) -> None:
-        """No child is read before the end of each parent that its reader has known, or that the service still has."""
+        """No child is read before the end of each parent that its reader has known, or that the
+        service still has.
+        """
         for parent in self.shards[shard_id].parents:
             if parent in self.states:
                 assert self.states[parent].end_was_read, (shard_id, parent)
@@ -158,11 +184,19 @@ class History:
                 assert parent in self.forgotten, (shard_id, parent)
 
     def _read_end(self, shard_id: str, *, queued: bool) -> None:
-        """Checks that it may be read. The end of a shard names its children, before a listing does."""
+        """Checks that it may be read. The end of a shard names its children, before a
+        listing does.
+        """
         self._check_parents(shard_id)
         if self.shards[shard_id].is_closed:
             self._end(shard_id, queued=queued)
-            self.discover([one for one in self.shards.values() if shard_id in one.parents and one.shard_id not in self.forgotten])
+            self.discover(
+                [
+                    one
+                    for one in self.shards.values()
+                    if shard_id in one.parents and one.shard_id not in self.forgotten
+                ]
+            )
 
     def _end(self, shard_id: str, *, queued: bool) -> None:
         self.states[shard_id] = msgspec.structs.replace(
@@ -191,17 +225,26 @@ histories = st.builds(History, st.randoms(use_true_random=False), st.integers(1,
 
 @settings(deadline=None)
 @given(history=histories, steps=st.integers(1, MAX_STEPS))
-def test_no_child_is_read_before_its_parents_and_nothing_is_stuck(history: History, steps: int) -> None:
-    """After any history: all that is unread gets readable in time, or has vanished, which is reported."""
+def test_no_child_is_read_before_its_parents_and_nothing_is_stuck(
+    history: History, steps: int
+) -> None:
+    """After any history: all that is unread gets readable in time, or has vanished, which is
+    reported.
+    """
     for _ in range(steps):
         history.step()
         check_one_listing(history)
     assert history.drain() == {one.shard_id for one in history.open_shards()}
-    assert all(state.end_was_read or shard in history.lineage().readable() for shard, state in history.states.items())
+    assert all(
+        state.end_was_read or shard in history.lineage().readable()
+        for shard, state in history.states.items()
+    )
 
 
 def check_one_listing(history: History) -> None:
-    """What waits, waits for something that will come; a complete listing has no hole; its order does not matter."""
+    """What waits, waits for something that will come; a complete listing has no hole; its order
+    does not matter.
+    """
     seen, again = history.lineage(), history.lineage()
     assert told_by(seen) == told_by(again)
     assert open_range_holes(history.listing()) == []
@@ -210,10 +253,15 @@ def check_one_listing(history: History) -> None:
     for shard, phase in phases.items():
         held_by = seen.waits_for(shard)
         assert bool(held_by) or phase is not ShardPhase.WAITING
-        assert all(phases[parent] not in {ShardPhase.PAST, ShardPhase.DRAINED, ShardPhase.FINISHED} for parent in held_by)
+        assert all(
+            phases[parent] not in {ShardPhase.PAST, ShardPhase.DRAINED, ShardPhase.FINISHED}
+            for parent in held_by
+        )
     if ShardPhase.WAITING in phases.values():
         assert not {*READ_NOW, ShardPhase.VANISHED, ShardPhase.NEW}.isdisjoint(phases.values())
 
 
 def told_by(lineage: ShardLineage) -> list[tuple[str, ShardPhase, tuple[str, ...]]]:
-    return [(shard, lineage.phase(shard), lineage.waits_for(shard)) for shard in lineage.oldest_first()]
+    return [
+        (shard, lineage.phase(shard), lineage.waits_for(shard)) for shard in lineage.oldest_first()
+    ]

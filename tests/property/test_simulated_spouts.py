@@ -1,7 +1,9 @@
-"""Random histories of standalone spouts in simulated time, crashes, closings and faults among them: no promise is broken.
+"""Random histories of standalone spouts in simulated time, crashes, closings and faults among them:
+no promise is broken.
 
-What the spout says of its emissions is held against books that are kept of them: attempts, counts, who may still be told what.
-`python -m tests.simulation --spout --histories 1000` plays many more; `--seed <seed> --histories 1` replays one.
+What the spout says of its emissions is held against books that are kept of them: attempts, counts,
+who may still be told what. `python -m tests.simulation --spout --histories 1000` plays many more;
+`--seed <seed> --histories 1` replays one.
 """
 
 from __future__ import annotations

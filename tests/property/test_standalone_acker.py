@@ -1,4 +1,6 @@
-"""Random trees of tuples, told of in random orders, against a model that keeps sets: the acker ends each root when it does."""
+"""Random trees of tuples, told of in random orders, against a model that keeps sets: the acker ends
+each root when it does.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ MANY = st.integers(0, 2**16)
 
 @dataclass
 class ModelRoot:
-    """One root as a list of everything would have it: edges are told of by name, and kept in a set."""
+    """One root as a list of everything would have it: edges are told of by name, and
+    kept in a set.
+    """
 
     number: int
     deadline_ms: int | None
@@ -46,19 +50,25 @@ class ModelRoot:
         return Ending.FAILED if self.failed else Ending.ACKED
 
     def put_off(self, *deadlines: int | None) -> None:
-        self.deadline_ms = None if None in deadlines else max(ms for ms in deadlines if ms is not None)
+        self.deadline_ms = (
+            None if None in deadlines else max(ms for ms in deadlines if ms is not None)
+        )
 
 
 @dataclass
 class ModelTuple:
-    """A tuple between its making and its answer: by root, the names of its edges and their XOR; then what was made of it."""
+    """A tuple between its making and its answer: by root, the names of its edges and their XOR;
+    then what was made of it.
+    """
 
     edges: dict[int, tuple[set[str], int]]
     made: dict[int, tuple[set[str], int]]
 
 
 class AckerMachine(RuleBasedStateMachine):
-    """Tuples are made and answered; what is told of them lies in a bag until it is taken out, in any order or never."""
+    """Tuples are made and answered; what is told of them lies in a bag until it is taken out, in
+    any order or never.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +87,9 @@ class AckerMachine(RuleBasedStateMachine):
         return {f"edge {self.names}"}, self.acker.new_edge()
 
     def check(self, got: Outcome[str] | None, root: ModelRoot, ending: Ending | None) -> None:
-        expected = None if ending is None else Outcome(root.number, f"m{root.number}", ending, root.reason)
+        expected = (
+            None if ending is None else Outcome(root.number, f"m{root.number}", ending, root.reason)
+        )
         assert got == expected
         self.outcomes[root.number] += ending is not None
 
@@ -90,7 +102,9 @@ class AckerMachine(RuleBasedStateMachine):
 
     @rule(tuples=st.integers(0, 3), init_by=PATIENCE_MS, patience_ms=PATIENCE_MS)
     def begin(self, tuples: int, init_by: int | None, patience_ms: int | None) -> None:
-        """A message becomes tuples, which may be answered before the acker hears of the message; that may come too late."""
+        """A message becomes tuples, which may be answered before the acker hears of the message;
+        that may come too late.
+        """
         number = self.acker.issue(deadline_ms=self.at(init_by))
         assert number not in self.roots
         root = self.roots[number] = ModelRoot(number, self.at(init_by))
@@ -118,7 +132,9 @@ class AckerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tuples)
     @rule(parents=st.lists(MANY, min_size=1, max_size=3), children=st.integers(1, 3))
     def derive(self, parents: list[int], children: int) -> None:
-        """Tuples are made of one or several others, of the same root or of different ones, or of one twice."""
+        """Tuples are made of one or several others, of the same root or of different ones, or of
+        one twice.
+        """
         for _ in range(children):
             child = ModelTuple({}, {})
             for parent in [self.tuples[index % len(self.tuples)] for index in parents]:
@@ -136,7 +152,11 @@ class AckerMachine(RuleBasedStateMachine):
         done = self.tuples.pop(which % len(self.tuples))
         for number, (names, value) in done.edges.items():
             made_names, made = done.made.get(number, (set(), 0))
-            self.bag.append(self.failure(number) if failing else self.ack(number, names ^ made_names, value ^ made))
+            self.bag.append(
+                self.failure(number)
+                if failing
+                else self.ack(number, names ^ made_names, value ^ made)
+            )
 
     def ack(self, number: int, names: set[str], value: int) -> Callable[[], None]:
         root = self.roots[number]
@@ -181,9 +201,15 @@ class AckerMachine(RuleBasedStateMachine):
     def expire(self, passed_ms: int) -> None:
         """Time passes; what is due ends in the order of the deadlines."""
         self.now_ms += passed_ms
-        due = sorted((ms, root.number) for root in self.live() if (ms := root.deadline_ms) is not None and ms <= self.now_ms)
+        due = sorted(
+            (ms, root.number)
+            for root in self.live()
+            if (ms := root.deadline_ms) is not None and ms <= self.now_ms
+        )
         begun = [number for _, number in due if self.roots[number].begun]
-        assert self.acker.expire(self.now_ms) == [Outcome(number, f"m{number}", Ending.TIMED_OUT) for number in begun]
+        assert self.acker.expire(self.now_ms) == [
+            Outcome(number, f"m{number}", Ending.TIMED_OUT) for number in begun
+        ]
         for _, number in due:
             self.roots[number].ended = True
         self.outcomes.update(begun)
@@ -204,7 +230,9 @@ class AckerMachine(RuleBasedStateMachine):
         live = self.live()
         assert len(self.acker) == len(live)
         assert all(root.number in self.acker for root in live)
-        assert self.acker.next_deadline_ms() == min((ms for root in live if (ms := root.deadline_ms) is not None), default=None)
+        assert self.acker.next_deadline_ms() == min(
+            (ms for root in live if (ms := root.deadline_ms) is not None), default=None
+        )
         assert self.acker.late == self.late
 
     def teardown(self) -> None:

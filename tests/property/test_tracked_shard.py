@@ -1,6 +1,6 @@
-"""Random histories of a spout's shards against the naive oracle: turns, outcomes, time-outs, room, dead letters, restarts."""
-
-# long: the rules of one machine, which share what they know of every record
+"""Random histories of a spout's shards against the naive oracle: turns, outcomes, time-outs, room,
+dead letters, restarts.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ from tests.support.tracker import check_structure, seq
 if TYPE_CHECKING:
     from kinesis_spout.spout.scheduler import Place, ShardSeat
 
-POLICY = RetryPolicy(retry_limit=LIMIT, first_delay_ms=FIRST_DELAY_MS, max_delay_ms=10_000, jitter=0)
+POLICY = RetryPolicy(
+    retry_limit=LIMIT, first_delay_ms=FIRST_DELAY_MS, max_delay_ms=10_000, jitter=0
+)
 SHARDS = ("shardId-0a", "shardId-0b", "shardId-0c")
 ONE = len(payload(1_000))
 INDEX = st.integers(0, 200)
 
 
 class SpoutMachine(RuleBasedStateMachine):
-    """Whatever happens, the spout does what walking over all records would do. A record arrived at the ms of its number."""
+    """Whatever happens, the spout does what walking over all records would do. A record arrived at
+    the ms of its number.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +59,9 @@ class SpoutMachine(RuleBasedStateMachine):
         timeout_ms=st.none() | st.just(150),
         held=st.sampled_from([1, 2 * ONE, 1 << 20]),
     )
-    def begin(self, shards: int, pending: int, unresolved: int, timeout_ms: int | None, held: int) -> None:
+    def begin(
+        self, shards: int, pending: int, unresolved: int, timeout_ms: int | None, held: int
+    ) -> None:
         self.limits = Limits(pending, unresolved, timeout_ms, held)
         self.core = SpoutCore(self.limits)
         for shard_id in SHARDS[:shards]:
@@ -71,34 +77,47 @@ class SpoutMachine(RuleBasedStateMachine):
             pages.add(page_of([], ended=True, time_ms=self.now_ms))
         source = None if state.end_was_read else pages
         never_drawn_from = Random(0)  # noqa: S311  # as its name says
-        self.core.add(TrackedShard(state, retry_policy=POLICY, random=never_drawn_from, pages=source))
+        self.core.add(
+            TrackedShard(state, retry_policy=POLICY, random=never_drawn_from, pages=source)
+        )
 
     def seat(self, entry_shard: str) -> ShardSeat:
         return self.core.seats[entry_shard]
 
-    # pages ------------------------------------------------------------------------------------------------------------
+    # pages
+    # ------------------------------------------------------------------------------------------------------------
     def open_shards(self) -> list[str]:
         return [shard_id for shard_id, oracle in self.oracles.items() if not oracle.closed]
 
     @precondition(lambda self: self.open_shards())
-    @rule(which=INDEX, count=st.integers(0, 7), at_tip=st.booleans(), ended=st.integers(0, 9).map(lambda n: n == 0))
+    @rule(
+        which=INDEX,
+        count=st.integers(0, 7),
+        at_tip=st.booleans(),
+        ended=st.integers(0, 9).map(lambda n: n == 0),
+    )
     def page(self, which: int, count: int, at_tip: bool, ended: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
         shard_id = self.open_shards()[which % len(self.open_shards())]
-        self.number = max(self.number, self.now_ms)  # nothing arrives earlier than the tip that was seen
+        self.number = max(
+            self.number, self.now_ms
+        )  # nothing arrives earlier than the tip that was seen
         numbers = list(range(self.number, self.number + count))
         self.number += count
         self.now_ms = self.number
         oracle = self.oracles[shard_id]
         oracle.entries += [Entry(number) for number in numbers]
         oracle.closed = ended
-        self.pages[shard_id].add(page_of(numbers, shard_id=shard_id, at_tip=at_tip, ended=ended, time_ms=self.now_ms))
+        self.pages[shard_id].add(
+            page_of(numbers, shard_id=shard_id, at_tip=at_tip, ended=ended, time_ms=self.now_ms)
+        )
         self.core.look(self.seat(shard_id))
 
     @rule(ms=st.sampled_from([1, 50, 100, 200, 2_000]))
     def tick(self, ms: int) -> None:
         self.now_ms += ms
 
-    # handing over -----------------------------------------------------------------------------------------------------
+    # handing over
+    # -----------------------------------------------------------------------------------------------------
     @rule(times=st.integers(1, 8))
     def emit(self, times: int) -> None:
         for _ in range(times):
@@ -129,11 +148,17 @@ class SpoutMachine(RuleBasedStateMachine):
             assert not at_limit
             assert oracle.unresolved < self.limits.max_unresolved_per_shard
             assert entry is unread[0], "out of order"
-            assert not due or oracle.in_a_row >= RETRIES_IN_A_ROW, "a new record came before a due retry"
+            assert not due or oracle.in_a_row >= RETRIES_IN_A_ROW, (
+                "a new record came before a due retry"
+            )
             oracle.in_a_row = oracle.unbroken = 0
         else:
             assert entry is due[0], f"{entry} came before {due}"
-            may_be_new = bool(unread) and not at_limit and oracle.unresolved < self.limits.max_unresolved_per_shard
+            may_be_new = (
+                bool(unread)
+                and not at_limit
+                and oracle.unresolved < self.limits.max_unresolved_per_shard
+            )
             assert oracle.unbroken < RETRIES_IN_A_ROW or not may_be_new, "new records starve"
             oracle.in_a_row += 1
             oracle.unbroken += 1
@@ -149,21 +174,31 @@ class SpoutMachine(RuleBasedStateMachine):
         oracle = self.oracles[shard_id]
         if any(entry.held for entry in oracle.due(self.now_ms)):
             return True
-        return new and bool(oracle.of("unread")) and oracle.unresolved < self.limits.max_unresolved_per_shard
+        return (
+            new
+            and bool(oracle.of("unread"))
+            and oracle.unresolved < self.limits.max_unresolved_per_shard
+        )
 
     def put_aside(self) -> None:
-        """What is due and not in memory, before the first that is: in the shards that had their turn it is looked at later."""
+        """What is due and not in memory, before the first that is: in the shards that had their
+        turn it is looked at later.
+        """
         for shard_id, oracle in self.oracles.items():
             tracker = self.seat(shard_id).shard.tracker
             for entry in oracle.of("queued"):
                 due_ms = tracker._retries._due_ms.get(seq(entry.number))
                 if due_ms is None:
                     continue  # it has just been handed over, or its record is known to be gone
-                assert due_ms == entry.due_ms or (not entry.held and due_ms == self.now_ms + LOOK_AGAIN_MS)
+                assert due_ms == entry.due_ms or (
+                    not entry.held and due_ms == self.now_ms + LOOK_AGAIN_MS
+                )
                 entry.due_ms = due_ms
 
     def check_turn(self, shard_id: str, ready: set[str], *, at_limit: bool) -> None:
-        """Between two turns of a shard that has something all the time, each other one has one at the most."""
+        """Between two turns of a shard that has something all the time, each other one has one at
+        the most.
+        """
         if at_limit != self.was_at_limit:
             self.waited.clear()
         self.was_at_limit = at_limit
@@ -176,13 +211,16 @@ class SpoutMachine(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 8), failing=st.integers(0, 3), ms=st.sampled_from([0, 100, 300]))
     def turn(self, times: int, failing: int, ms: int) -> None:
-        """Some go out, the newest of them fail, and time passes: what most other rules have something to do for."""
+        """Some go out, the newest of them fail, and time passes: what most other rules have
+        something to do for.
+        """
         self.emit(times)
         for which in range(len(self.made) - min(failing, len(self.made)), len(self.made)):
             self.fail(which, retry=True)
         self.now_ms += ms
 
-    # outcomes ---------------------------------------------------------------------------------------------------------
+    # outcomes
+    # ---------------------------------------------------------------------------------------------------------
     @precondition(lambda self: self.made)
     @rule(which=INDEX)
     def ack(self, which: int) -> None:
@@ -237,15 +275,22 @@ class SpoutMachine(RuleBasedStateMachine):
         assert self.core.next_deadline_ms() == min(deadlines, default=None)
         if deadlines:
             self.now_ms = max(self.now_ms, min(deadlines) - early)
-        late = [entry for entry in pending if entry.deadline_ms is not None and entry.deadline_ms <= self.now_ms]
+        late = [
+            entry
+            for entry in pending
+            if entry.deadline_ms is not None and entry.deadline_ms <= self.now_ms
+        ]
         expired = self.core.expire(self.now_ms)
-        assert sorted(run.sequences[at] for _, (run, at, _) in expired) == sorted(entry.number for entry in late)
+        assert sorted(run.sequences[at] for _, (run, at, _) in expired) == sorted(
+            entry.number for entry in late
+        )
         for entry in late:
             entry.fail(self.now_ms, retry=True)
         self.failed += len(late)
         self.timed_out += len(late)
 
-    # payloads and letters -----------------------------------------------------------------------------------------------
+    # payloads and letters
+    # -----------------------------------------------------------------------------------------------
     @precondition(lambda self: self.oracles)
     @rule(which=INDEX, gone=st.integers(0, 4).map(lambda n: n == 0))
     def read_again(self, which: int, gone: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
@@ -277,7 +322,8 @@ class SpoutMachine(RuleBasedStateMachine):
             entry.status = "acked"
             self.dead += 1
 
-    # the state --------------------------------------------------------------------------------------------------------
+    # the state
+    # --------------------------------------------------------------------------------------------------------
     @rule()
     def commit(self) -> None:
         for shard_id in self.oracles:
@@ -287,23 +333,37 @@ class SpoutMachine(RuleBasedStateMachine):
         oracle = self.oracles[shard_id]
         state = self.seat(shard_id).shard.snapshot()
         assert [(one.first.sequence, one.attempts) for one in state.unresolved] + [
-            (entry.number, 0) for entry in oracle.entries if entry.is_unresolved and entry.number >= self.unread_from(state)
+            (entry.number, 0)
+            for entry in oracle.entries
+            if entry.is_unresolved and entry.number >= self.unread_from(state)
         ] == [(entry.number, entry.attempts) for entry in oracle.entries if entry.is_unresolved]
         unread = [entry for entry in oracle.entries if entry.number >= self.unread_from(state)]
-        assert all(entry.status in {"unread", "pending"} and not entry.attempts for entry in unread), "acked, and read again"
-        assert all(entry.status != "unread" for entry in oracle.entries if entry not in unread), "passed over"
+        assert all(
+            entry.status in {"unread", "pending"} and not entry.attempts for entry in unread
+        ), "acked, and read again"
+        assert all(entry.status != "unread" for entry in oracle.entries if entry not in unread), (
+            "passed over"
+        )
         if state.end_was_read:
             assert oracle.closed
-            assert not any(entry.status == "pending" and not entry.attempts for entry in oracle.entries if entry.held)
+            assert not any(
+                entry.status == "pending" and not entry.attempts
+                for entry in oracle.entries
+                if entry.held
+            )
         if state.lifecycle is Lifecycle.FINISHED:
             assert not oracle.unresolved
         checkpoint = -1 if state.checkpoint is None else state.checkpoint.sequence
         assert checkpoint >= self.checkpoints.get(shard_id, -1), "the checkpoint has moved back"
         self.checkpoints[shard_id] = checkpoint
-        open_ones = [entry.number for entry in oracle.entries if entry.status in {"unread", "pending"}]
+        open_ones = [
+            entry.number for entry in oracle.entries if entry.status in {"unread", "pending"}
+        ]
         assert all(number > checkpoint for number in open_ones)
         untold = [entry.number for entry in unread]
-        assert state.verified_until_ms is None or not untold or state.verified_until_ms <= min(untold)
+        assert (
+            state.verified_until_ms is None or not untold or state.verified_until_ms <= min(untold)
+        )
         return state
 
     def unread_from(self, state: ShardState) -> int:
@@ -321,7 +381,9 @@ class SpoutMachine(RuleBasedStateMachine):
             self.begin_again()
 
     def begin_again(self) -> None:
-        """Only what is stored is left: the rest is read again, and no emission of before is known to anybody."""
+        """Only what is stored is left: the rest is read again, and no emission of before is known
+        to anybody.
+        """
         states = [self.checked_state(shard_id) for shard_id in self.oracles]
         self.core = SpoutCore(self.limits)
         self.made.clear()
@@ -336,13 +398,16 @@ class SpoutMachine(RuleBasedStateMachine):
                 if entry.number in stored:
                     record = stored[entry.number]
                     entry.held, entry.due_ms = False, record.due_ms
-                    entry.status = "exhausted" if record.rejected or record.attempts > LIMIT else "queued"
+                    entry.status = (
+                        "exhausted" if record.rejected or record.attempts > LIMIT else "queued"
+                    )
                 elif entry.number >= self.unread_from(state):
                     entry.status, entry.held = "unread", True
             oracle.in_a_row = oracle.unbroken = 0
             self.take_up(state, [entry.number for entry in oracle.of("unread")])
 
-    # always -----------------------------------------------------------------------------------------------------------
+    # always
+    # -----------------------------------------------------------------------------------------------------------
     @invariant()
     def counts_are_exact(self) -> None:
         if not self.oracles:
@@ -351,7 +416,9 @@ class SpoutMachine(RuleBasedStateMachine):
         for name in ("emitted", "retried", "acked", "failed", "timed_out"):
             assert sum(getattr(one, name) for one in counts) == getattr(self, name), name
         assert sum(one.dead_lettered for one in counts) == self.dead
-        assert self.core.pending == sum(len(oracle.of("pending")) for oracle in self.oracles.values())
+        assert self.core.pending == sum(
+            len(oracle.of("pending")) for oracle in self.oracles.values()
+        )
 
     @invariant()
     def shards_hold_what_is_unresolved_and_nothing_else(self) -> None:
@@ -372,5 +439,8 @@ class SpoutMachine(RuleBasedStateMachine):
 
 TestSpout = SpoutMachine.TestCase
 TestSpout.settings = settings(
-    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=150,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )

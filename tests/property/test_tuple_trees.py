@@ -1,4 +1,6 @@
-"""Handles of random trees, answered in random orders and by many threads: each emission ends once, as its parts say."""
+"""Handles of random trees, answered in random orders and by many threads: each emission ends once,
+as its parts say.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kinesis_spout.tuple_tree.acker import Acker
-from kinesis_spout.tuple_tree.tracked_tuple import TrackedTuple, TupleTree, anchored_to, fail_timed_out
+from kinesis_spout.tuple_tree.tracked_tuple import (
+    TrackedTuple,
+    TupleTree,
+    anchored_to,
+    fail_timed_out,
+)
 from tests.support.tuple_trees import TIMED_OUT, Told
 
 if TYPE_CHECKING:
@@ -26,7 +33,9 @@ MANY = st.integers(0, 2**16)
 
 
 class TreeMachine(RuleBasedStateMachine):
-    """Handles of several trees: a tree is acked when the last handle of it is, and failed by the first that fails."""
+    """Handles of several trees: a tree is acked when the last handle of it is, and failed by the
+    first that fails.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +69,10 @@ class TreeMachine(RuleBasedStateMachine):
         if len(chosen) == 1:
             self.add(chosen[0][0].child(), chosen[0][1])
         else:
-            self.add(anchored_to(*(handle for handle, _ in chosen)), frozenset().union(*(trees for _, trees in chosen)))
+            self.add(
+                anchored_to(*(handle for handle, _ in chosen)),
+                frozenset().union(*(trees for _, trees in chosen)),
+            )
 
     @precondition(lambda self: self.handles)
     @rule(which=MANY, failing=st.sampled_from([False, False, False, True]))
@@ -112,7 +124,9 @@ def busy_switching() -> Iterator[None]:
 
 
 class Workers:
-    """Threads that pass handles around: each takes one, makes others of it and answers it, while time-outs run."""
+    """Threads that pass handles around: each takes one, makes others of it and answers it, while
+    time-outs run.
+    """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -165,7 +179,9 @@ class Workers:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_threads_that_pass_handles_around_end_each_tree_once(busy_switching: None, seed: int) -> None:
+def test_threads_that_pass_handles_around_end_each_tree_once(
+    busy_switching: None, seed: int
+) -> None:
     """As its parts say, or by its deadline; nothing is left of any."""
     workers = Workers(seed)
     for number in range(200):
@@ -188,7 +204,9 @@ def test_children_made_in_many_threads_are_all_waited_for(busy_switching: None) 
     told = Told(acker)
     tree = TupleTree(acker, "m", told)
     with ThreadPoolExecutor(8) as pool:
-        children = list(pool.map(lambda _: [tree.child() for _ in range(500)], range(8), timeout=60))
+        children = list(
+            pool.map(lambda _: [tree.child() for _ in range(500)], range(8), timeout=60)
+        )
         tree.ack()
         assert told.outcomes == []
         list(pool.map(lambda mine: [child.ack() for child in mine], children, timeout=60))

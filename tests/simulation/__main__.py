@@ -1,7 +1,8 @@
-"""Plays random histories: `python -m tests.simulation --histories 1000 --seed 1` (`make simulate N=1000 SEED=1`).
+"""Plays random histories: `python -m tests.simulation --histories 1000 --seed 1` (`make simulate
+N=1000 SEED=1`).
 
-History number n has the seed SEED + n - 1, so `--histories 1 --seed <its seed>` replays it. Ends with 1 if a promise is broken.
-With `--spout` they are histories of standalone spouts.
+History number n has the seed SEED + n - 1, so `--histories 1 --seed <its seed>` replays it. Ends
+with 1 if a promise is broken. With `--spout` they are histories of standalone spouts.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ CHUNK = 20
 PROGRESS_S = 10.0
 
 
-def play_some(seeds: range, most_broken: int, *, spout: bool) -> tuple[int, Counter[str], list[tuple[int, str]]]:
-    """Play histories until so many are broken; how many, what happened in them, and what was broken, by seed."""
+def play_some(
+    seeds: range, most_broken: int, *, spout: bool
+) -> tuple[int, Counter[str], list[tuple[int, str]]]:
+    """Play histories until so many are broken; how many, what happened in them, and what was
+    broken, by seed.
+    """
     counts: Counter[str] = Counter()
     broken: list[tuple[int, str]] = []
     played = 0
@@ -40,17 +45,24 @@ def play_some(seeds: range, most_broken: int, *, spout: bool) -> tuple[int, Coun
 def play_all(
     first: int, histories: int, jobs: int, most_broken: int, *, spout: bool
 ) -> tuple[Counter[str], int, list[str], float]:
-    """Play them in so many processes, telling of the progress; stops early when `most_broken` are broken.
+    """Play them in so many processes, telling of the progress; stops early when `most_broken` are
+    broken.
 
-    What happened in them all, how many were played, what was broken by seed, and how many seconds it took.
+    What happened in them all, how many were played, what was broken by seed, and how many seconds
+    it took.
     """
     counts: Counter[str] = Counter()
     broken: list[tuple[int, str]] = []
     played, begun_s = 0, time.monotonic()
     told_s = begun_s
-    chunks = [range(at, min(at + CHUNK, first + histories)) for at in range(first, first + histories, CHUNK)]
+    chunks = [
+        range(at, min(at + CHUNK, first + histories))
+        for at in range(first, first + histories, CHUNK)
+    ]
     with ProcessPoolExecutor(min(jobs, len(chunks))) as pool:
-        for done in as_completed([pool.submit(play_some, chunk, most_broken, spout=spout) for chunk in chunks]):
+        for done in as_completed(
+            [pool.submit(play_some, chunk, most_broken, spout=spout) for chunk in chunks]
+        ):
             number, counted, wrong = done.result()
             played += number
             counts.update(counted)
@@ -60,7 +72,8 @@ def play_all(
             if time.monotonic() - told_s >= PROGRESS_S:
                 told_s = time.monotonic()
                 print(
-                    f"{played} of {histories} histories, {played / (told_s - begun_s):.1f}/s, {len(broken)} broken",
+                    f"{played} of {histories} histories, {played / (told_s - begun_s):.1f}/s, "
+                    f"{len(broken)} broken",
                     file=sys.stderr,
                 )
             if len(broken) >= most_broken:
@@ -72,17 +85,24 @@ def play_all(
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--histories", type=int, default=1000, help="how many")
-    parser.add_argument("--seed", type=int, default=None, help="the first one's; drawn and told without it")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="the first one's; drawn and told without it"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--most-broken", type=int, default=5, help="stop when so many are broken")
     parser.add_argument("--spout", action="store_true", help="histories of standalone spouts")
     given = parser.parse_args()
     first = SystemRandom().getrandbits(32) if given.seed is None else given.seed
     print(f"{given.histories} histories from seed {first}")
-    counts, played, broken, took_s = play_all(first, given.histories, given.jobs, given.most_broken, spout=given.spout)
+    counts, played, broken, took_s = play_all(
+        first, given.histories, given.jobs, given.most_broken, spout=given.spout
+    )
     for what, times in sorted(counts.items()):
         print(f"{times:10}  {what}")
-    print(f"{played} histories in {took_s:.1f} s, {played / took_s:.1f} histories/s, {len(broken)} broken")
+    print(
+        f"{played} histories in {took_s:.1f} s, {played / took_s:.1f} histories/s, {len(broken)} "
+        "broken"
+    )
     for told in broken:
         print(f"\n{told}")
     return 1 if broken else 0

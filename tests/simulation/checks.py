@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 class Checks(Past):
     def check(self) -> None:
-        """No checkpoint moves back. None, and no read position, passes a record that is not resolved and does not wait."""
+        """No checkpoint moves back. None, and no read position, passes a record that is not
+        resolved and does not wait.
+        """
         resolved = self.resolved()
         for shard, stored in self.world.look().load_states().items():
             mark = (stored.version, repr(stored.state.settled_plan).encode())
@@ -27,10 +29,14 @@ class Checks(Past):
     def _check_shard(self, state: ShardState, resolved: set[str]) -> None:
         shard = state.shard_id
         checkpoint = -1 if state.checkpoint is None else state.checkpoint.sequence
-        assert checkpoint >= self.checkpoints.get(shard, -1), f"the checkpoint of {shard} has moved back"
+        assert checkpoint >= self.checkpoints.get(shard, -1), (
+            f"the checkpoint of {shard} has moved back"
+        )
         self.checkpoints[shard] = checkpoint
         ranges = [(one.first.sequence, one.last.sequence) for one in state.unresolved]
-        assert all(first > checkpoint for first, _ in ranges), f"the checkpoint of {shard} has passed a queued one"
+        assert all(first > checkpoint for first, _ in ranges), (
+            f"the checkpoint of {shard} has passed a queued one"
+        )
         read_to = self._read_to(state)
         numbers = self.world.records.get(shard, [])
         unread = [
@@ -41,9 +47,14 @@ class Checks(Past):
             and not any(first <= number <= last for first, last in ranges)
         ]
         if unread and self.days_passed:
-            kept = self.world.kept()  # what has expired may be told of later, when a shard was missed twice: see `missing`
+            kept = (
+                self.world.kept()
+            )  # what has expired may be told of later, when a shard was missed twice: see `missing`
             unread = [number for number in unread if f"{shard}:{number}" in kept]
-        assert not unread, f"{shard} at {state.read_position} has passed {len(unread)} records that nobody has read: {unread[:3]}"
+        assert not unread, (
+            f"{shard} at {state.read_position} has passed {len(unread)} records that nobody has "
+            f"read: {unread[:3]}"
+        )
 
     def _read_to(self, state: ShardState) -> int:
         """The number up to which the state says that the shard was read."""
@@ -55,10 +66,15 @@ class Checks(Past):
         return position.sequence.sequence - (position.kind is PositionKind.AT)
 
     def _was_told_of(self, shard: str) -> bool:
-        """Whether the product said that records of the shard may be lost, or of one that it continues: then it never knew it."""
-        return shard in self.lost_in or any(self._was_told_of(parent) for parent in self.world.parents.get(shard, ()))
+        """Whether the product said that records of the shard may be lost, or of one that it
+        continues: then it never knew it.
+        """
+        return shard in self.lost_in or any(
+            self._was_told_of(parent) for parent in self.world.parents.get(shard, ())
+        )
 
-    # the end --------------------------------------------------------------------------------------------------
+    # the end
+    # --------------------------------------------------------------------------------------------------
     def check_end(self) -> None:
         missing = self.missing()
         assert not missing, f"{len(missing)} records were lost: {sorted(missing)[:5]}"
@@ -78,12 +94,16 @@ class Checks(Past):
         if not self.days_passed:
             return missing
         kept = self.world.kept() if missing else set()
-        return [one for one in missing if one in kept or not self._was_told_of(one.partition(":")[0])]
+        return [
+            one for one in missing if one in kept or not self._was_told_of(one.partition(":")[0])
+        ]
 
     def stuck(self) -> list[str]:
-        """Shards that are not where they should be once all is read: the closed ones finished, the others at their tips.
+        """Shards that are not where they should be once all is read: the closed ones finished, the
+        others at their tips.
 
-        The number that a finished shard shows beside SHARD_END is a lower bound: what was acked behind a failure is not kept.
+        The number that a finished shard shows beside SHARD_END is a lower bound: what was acked
+        behind a failure is not kept.
         """
         found = []
         states = {shard: stored.state for shard, stored in self.world.look().load_states().items()}
@@ -95,9 +115,19 @@ class Checks(Past):
             put = self.world.records.get(shard.shard_id, [])
             checkpoint = None if state.checkpoint is None else state.checkpoint.sequence
             if (state.lifecycle is Lifecycle.FINISHED) != (not shard.is_open):
-                found.append(f"{shard.shard_id} is {state.lifecycle} at {state.read_position}, closed: {not shard.is_open}")
-            elif shard.is_open and put and checkpoint != put[-1] and f"{shard.shard_id}:{put[-1]}" in self.resolved():
-                found.append(f"{shard.shard_id} has its checkpoint at {checkpoint}, not at {put[-1]}")
+                found.append(
+                    f"{shard.shard_id} is {state.lifecycle} at {state.read_position}, closed: "
+                    f"{not shard.is_open}"
+                )
+            elif (
+                shard.is_open
+                and put
+                and checkpoint != put[-1]
+                and f"{shard.shard_id}:{put[-1]}" in self.resolved()
+            ):
+                found.append(
+                    f"{shard.shard_id} has its checkpoint at {checkpoint}, not at {put[-1]}"
+                )
         return found
 
     def _check_order(self) -> None:
@@ -110,10 +140,16 @@ class Checks(Past):
             last[shard] = place
         for child, place in first.items():
             for parent in self.world.parents[child]:
-                assert last.get(parent, -1) < place, f"{child} was delivered before the end of {parent}"
+                assert last.get(parent, -1) < place, (
+                    f"{child} was delivered before the end of {parent}"
+                )
 
     def _check_sink(self, lost: set[str]) -> None:
-        found = [f"{row['shardId']}:{row['sequenceNumber']}" for rows in self.job.sink.values() for row in rows]
+        found = [
+            f"{row['shardId']}:{row['sequenceNumber']}"
+            for rows in self.job.sink.values()
+            for row in rows
+        ]
         assert len(found) == len(set(found)), "an idempotent sink has records twice"
         assert set(found) | self.letters() == self.world.ids() - lost
         again = set() if self.failing is None else self.failing.failed_in_outage
@@ -126,26 +162,47 @@ class Checks(Past):
                 for row in rows:
                     processed.setdefault(row["shardId"], []).append(int(row["sequenceNumber"]))
             for shard, numbers in processed.items():
-                assert numbers == sorted(numbers), f"the records of {shard} were not processed in their order"
+                assert numbers == sorted(numbers), (
+                    f"the records of {shard} were not processed in their order"
+                )
 
     def _check_letters(self) -> None:
-        """Dead are those that failed always or were rejected; nothing is tried more often than the policy says, or again then."""
+        """Dead are those that failed always or were rejected; nothing is tried more often than the
+        policy says, or again then.
+        """
         assert self.outcomes is not None
         assert self.failing is not None
         limit = self.outcomes.policy.retry.retry_limit
         letters = [
-            (message.rpartition(":")[0], attempts) for message, attempts, reason in self.outcomes.letters if "past" not in reason
+            (message.rpartition(":")[0], attempts)
+            for message, attempts, reason in self.outcomes.letters
+            if "past" not in reason
         ]
         dead = {record for record, _ in letters}
         rejected_in = self.failing.rejected_in
         self.count("dead letters", len(dead))
         self.count("records rejected", len(rejected_in))
-        early = [one for one in letters if one[1] != limit + 1 and one[1] not in rejected_in.get(one[0], ())]
-        assert not early, f"records were dead-lettered before, or after, their last attempt: {early[:3]}"
+        early = [
+            one
+            for one in letters
+            if one[1] != limit + 1 and one[1] not in rejected_in.get(one[0], ())
+        ]
+        assert not early, (
+            f"records were dead-lettered before, or after, their last attempt: {early[:3]}"
+        )
         self._check_tries(limit)
-        assert dead <= self.failing.may_be_dead(limit), "a record was dead-lettered that had not failed in its last attempt"
-        alive = self.failing.must_be_dead(limit) - self.letters() - {one for one in self.world.ids() if self.days_passed}
-        assert not alive, f"records that always fail, or were rejected, are not dead-lettered: {sorted(alive)[:3]}"
+        assert dead <= self.failing.may_be_dead(limit), (
+            "a record was dead-lettered that had not failed in its last attempt"
+        )
+        alive = (
+            self.failing.must_be_dead(limit)
+            - self.letters()
+            - {one for one in self.world.ids() if self.days_passed}
+        )
+        assert not alive, (
+            "records that always fail, or were rejected, are not dead-lettered: "
+            f"{sorted(alive)[:3]}"
+        )
 
     def _check_tries(self, limit: int) -> None:
         assert self.outcomes is not None
@@ -158,5 +215,9 @@ class Checks(Past):
         assert most <= limit + 1, f"a record was tried {most} times, the limit is {limit} retries"
         if self.thrown_away:
             return
-        again = [one for one, attempts in self.failing.rejected_in.items() if tried[one] > max(attempts)]
-        assert set(again) <= self.failing.failed_in_outage, f"records were tried again that had been rejected: {again[:3]}"
+        again = [
+            one for one, attempts in self.failing.rejected_in.items() if tried[one] > max(attempts)
+        ]
+        assert set(again) <= self.failing.failed_in_outage, (
+            f"records were tried again that had been rejected: {again[:3]}"
+        )

@@ -1,4 +1,6 @@
-"""Which records fail: some once, some often, some always, and all of them while there is an outage."""
+"""Which records fail: some once, some often, some always, and all of them while there
+is an outage.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,17 @@ if TYPE_CHECKING:
 
 ALWAYS = 99
 REJECTED = 0.25
-PATIENCE = 12  # what has failed so often in one attempt is in a storm without end, and is spared
+PATIENCE = 12  # what has failed so often in one attempt is in an outage without end, and is spared
 
 
 @dataclass
 class Failing:
-    """A function's failures, drawn when a record is first seen. `failed_in`: the attempts in which it did, by record.
+    """A function's failures, drawn when a record is first seen. `failed_in`: the attempts in which
+    it did, by record.
 
-    `failed_in_outage`: what a batch that died has dead-lettered then may be processed when the batch comes again.
-    Some of those that fail are not to be tried again from their first or their second failure on: `rejects` says why, and
-    `rejected_in` in which attempts they were rejected.
+    `failed_in_outage`: what a batch that died has dead-lettered then may be processed when the
+    batch comes again. Some of those that fail are not to be tried again from their first or their
+    second failure on: `rejects` says why, and `rejected_in` in which attempts they were rejected.
     """
 
     world: World
@@ -42,7 +45,15 @@ class Failing:
 
     def begin_anew(self) -> None:
         """Other records come."""
-        for told in (self.times, self.failed_in, self.spared, self.failed_in_outage, self.rejects, self.rejected_in, self._calls):
+        for told in (
+            self.times,
+            self.failed_in,
+            self.spared,
+            self.failed_in_outage,
+            self.rejects,
+            self.rejected_in,
+            self._calls,
+        ):
             told.clear()
 
     def __call__(self, row: Row) -> str | None:
@@ -72,10 +83,16 @@ class Failing:
             self.rejects[record] = self.random.randint(1, min(times, 2)), kind("rejected")
 
     def must_be_dead(self, limit: int) -> set[str]:
-        """Records that fail in every attempt that they get, or were rejected; in an outage another attempt may have come."""
+        """Records that fail in every attempt that they get, or were rejected; in an outage another
+        attempt may have come.
+        """
         rejected = self.rejected_in.keys() - self.failed_in_outage
-        return ({record for record, times in self.times.items() if times > limit} | rejected) - self.spared
+        return (
+            {record for record, times in self.times.items() if times > limit} | rejected
+        ) - self.spared
 
     def may_be_dead(self, limit: int) -> set[str]:
         """Records that have failed in the last attempt that they get, or were rejected."""
-        return {record for record, attempts in self.failed_in.items() if limit + 1 in attempts} | self.rejected_in.keys()
+        return {
+            record for record, attempts in self.failed_in.items() if limit + 1 in attempts
+        } | self.rejected_in.keys()

@@ -54,7 +54,13 @@ WEIGHTS: dict[str, float] = {
     "skew": 2,
     "fault": 8,
 }
-BACKUPS = {"new_location": 2, "back_up_location": 3, "restore_location": 2, "back_up_zookeeper": 3, "restore_zookeeper": 2}
+BACKUPS = {
+    "new_location": 2,
+    "back_up_location": 3,
+    "restore_location": 2,
+    "back_up_zookeeper": 3,
+    "restore_zookeeper": 2,
+}
 DAYS = {"retention": 4, "late_replay": 2}
 OUTAGES = {"outage": 3}
 
@@ -76,7 +82,9 @@ class History(Stories, StateSteps, Checks):
         self.check_end()
 
     def drain(self) -> None:
-        """Let what is on its way happen, and nothing more go wrong, until there is nothing to read and nothing waits."""
+        """Let what is on its way happen, and nothing more go wrong, until there is nothing to read
+        and nothing waits.
+        """
         self.world.fake.faults.clear()
         self.job.stop()
         self.world.change(**WIDE)
@@ -104,13 +112,21 @@ def drawn(seed: int) -> tuple[History, dict[str, float]]:
     weights |= {"plain": {}, "backups": BACKUPS, "days": DAYS}[kind]
     if random.random() < 0.5:
         weights |= OUTAGES
-        history.failing = Failing(world, random, random.choice(((20, 1, 1, 1), (8, 2, 2, 1), (3, 1, 1, 1))))
+        history.failing = Failing(
+            world, random, random.choice(((20, 1, 1, 1), (8, 2, 2, 1), (3, 1, 1, 1)))
+        )
         outcomes = policy(
-            random.choice(list(OnFailure)), retry_limit=random.choice((0, 1, 2, 3)), first_delay_ms=random.choice((0, 500, 5_000))
+            random.choice(list(OnFailure)),
+            retry_limit=random.choice((0, 1, 2, 3)),
+            first_delay_ms=random.choice((0, 500, 5_000)),
         )
         job.tracked = PlayedOutcomes(world.store, world.skewed.now_ms, history.failing, outcomes)
-    history.log.append(f"{kind}, {'tracked ' + str(job.tracked.policy) if job.tracked else 'not tracked'}")
-    if kind == "days" or "LATEST" in world.settings.starting_position.text:  # what expires before the start is no loss
+    history.log.append(
+        f"{kind}, {'tracked ' + str(job.tracked.policy) if job.tracked else 'not tracked'}"
+    )
+    if (
+        kind == "days" or "LATEST" in world.settings.starting_position.text
+    ):  # what expires before the start is no loss
         history.log.append("pin")
         job.start()
         assert job.reader is not None
@@ -130,7 +146,8 @@ def play(seed: int) -> Counter[str]:
     except Exception as exc:
         told = "\n".join(f"{number:3} {line}" for number, line in enumerate(history.log))
         raise BrokenPromiseError(
-            f"seed {seed}\n{world.fake.settings}\n{world.settings}\n{told}\n{type(exc).__name__}: {exc}"
+            f"seed {seed}\n{world.fake.settings}\n{world.settings}\n{told}\n{type(exc).__name__}: "
+            f"{exc}"
         ) from exc
     finally:
         LOGGER.removeHandler(world.warnings)
@@ -139,6 +156,6 @@ def play(seed: int) -> Counter[str]:
     for operation, fault in world.fake.faults.struck:
         world.counts[f"fault: {operation} {fault.code or fault.kind.value}"] += 1
     if history.outcomes is not None:
-        world.counts["storms"] += sum(report.storm for report in history.outcomes.done)
+        world.counts["outages"] += sum(report.outage for report in history.outcomes.done)
     world.counts["records put"] += world.count
     return world.counts

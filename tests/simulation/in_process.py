@@ -1,7 +1,9 @@
-"""The product's own client on a FakeKinesis in this process: botocore's place is taken, nothing above it.
+"""The product's own client on a FakeKinesis in this process: botocore's place is taken, nothing
+above it.
 
-Requests and answers go through the fake's JSON protocol with its plan of faults, and errors come as botocore's, so that the
-product's translation of them is in the history too. Calls on several shards are made one after the other.
+Requests and answers go through the fake's JSON protocol with its plan of faults, and errors come as
+botocore's, so that the product's translation of them is in the history too. Calls on several shards
+are made one after the other.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Service:
     def describe_stream_summary(self, **arguments: Any) -> dict[str, Any]:
         answer = self._parsed("DescribeStreamSummary", arguments)
         summary = answer["StreamDescriptionSummary"]
-        summary["StreamCreationTimestamp"] = datetime.fromtimestamp(summary["StreamCreationTimestamp"], UTC)
+        summary["StreamCreationTimestamp"] = datetime.fromtimestamp(
+            summary["StreamCreationTimestamp"], UTC
+        )
         return answer
 
     def list_shards(self, **arguments: Any) -> dict[str, Any]:
@@ -56,11 +60,15 @@ class Service:
         return self._told(msgspec.json.decode(self._body(operation, arguments)))
 
     def _told(self, answer: dict[str, Any]) -> dict[str, Any]:
-        return answer | {"ResponseMetadata": {"HTTPHeaders": {"date": _date(self._clock.now_ms() // 1000)}}}
+        return answer | {
+            "ResponseMetadata": {"HTTPHeaders": {"date": _date(self._clock.now_ms() // 1000)}}
+        }
 
     def _body(self, operation: str, arguments: dict[str, Any]) -> bytes:
         try:
-            answer = self._protocol.answer(f"Kinesis_20131202.{operation}", msgspec.json.encode(arguments), authorization=None)
+            answer = self._protocol.answer(
+                f"Kinesis_20131202.{operation}", msgspec.json.encode(arguments), authorization=None
+            )
         except TransportFaultError as exc:
             raise vendor.ConnectionClosedError(endpoint_url="in this process") from exc
         if answer.status < 300:
@@ -79,7 +87,9 @@ def _date(second: int) -> str:
 
 
 class _Connection(KinesisConnection):
-    def __init__(self, service: Service, settings: SourceSettings, clock: Clock, random: Random) -> None:
+    def __init__(
+        self, service: Service, settings: SourceSettings, clock: Clock, random: Random
+    ) -> None:
         super().__init__(settings.aws, settings.stream, clock=clock, random=random)
         self._service = service
 
@@ -93,7 +103,9 @@ class _Connection(KinesisConnection):
 class InProcessClient(KinesisClient):
     """The product's client, connected to a fake in this process."""
 
-    def __init__(self, service: Service, settings: SourceSettings, clock: Clock, random: Random) -> None:
+    def __init__(
+        self, service: Service, settings: SourceSettings, clock: Clock, random: Random
+    ) -> None:
         super().__init__(settings.aws, settings.stream, clock=clock)
         self._connection = _Connection(service, settings, clock, random)
 

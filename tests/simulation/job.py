@@ -1,4 +1,6 @@
-"""Spark's loop over the product's reader, in a world: its driver may die at a write, its tasks may die and come again."""
+"""Spark's loop over the product's reader, in a world: its driver may die at a write, its tasks may
+die and come again.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,18 @@ class SimulatedReader(KinesisStreamReader):
         self._world = world
         self._coordinator = Coordinator(world.settings, services)
 
-    def read(self, partition: Any, services: WorkerServices | None = None) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, partition: Any, services: WorkerServices | None = None
+    ) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, TaskPartition)
         services = services or self._world.executor()
-        return read_task(partition.plan_id, partition.task, partition.plan, services=services, settings=self._settings)
+        return read_task(
+            partition.plan_id,
+            partition.task,
+            partition.plan,
+            services=services,
+            settings=self._settings,
+        )
 
     @property
     def session(self) -> int:
@@ -42,7 +52,9 @@ class SimulatedReader(KinesisStreamReader):
 
 @dataclass
 class SimulatedJob(MicroBatchEngine):
-    """An engine whose sinks read a batch in part, or twice. `dies_at`: the driver's last write, and whether it is done."""
+    """An engine whose sinks read a batch in part, or twice. `dies_at`: the driver's last write, and
+    whether it is done.
+    """
 
     world: World | None = None
     dies_at: tuple[int, bool] | None = None
@@ -55,7 +67,11 @@ class SimulatedJob(MicroBatchEngine):
         return self.world
 
     def start(self) -> None:
-        store = None if self.dies_at is None else self.there.dying_store(self.dies_at[0], after=self.dies_at[1])
+        store = (
+            None
+            if self.dies_at is None
+            else self.there.dying_store(self.dies_at[0], after=self.dies_at[1])
+        )
         self.reader = SimulatedReader(self.there, self.there.services(store))
         if self.available_now:
             self.reader.prepareForTriggerAvailableNow()
@@ -64,11 +80,18 @@ class SimulatedJob(MicroBatchEngine):
         """What was delivered, processed and dead-lettered belongs to a stream that is gone."""
         self.delivered, self.sink, self.kept = [], {}, []
         if self.tracked is not None:
-            for told in (self.tracked.calls, self.tracked.letters, self.tracked.gone, self.tracked.done):
+            for told in (
+                self.tracked.calls,
+                self.tracked.letters,
+                self.tracked.gone,
+                self.tracked.done,
+            ):
                 told.clear()
 
     def read(self, partitions: Sequence[Any]) -> list[Row]:
-        """What this batch's sink wants: the same whenever the batch is replayed. One that has sunk it may skip its reads."""
+        """What this batch's sink wants: the same whenever the batch is replayed. One that has sunk
+        it may skip its reads.
+        """
         random = self.there.random
         if self.tracked is None and self.committed + 1 in self.sink and random.random() < 0.3:
             self.there.counts["replays that skip their reads"] += 1
@@ -81,14 +104,19 @@ class SimulatedJob(MicroBatchEngine):
         if random.random() < 0.15:
             self.there.counts["second actions"] += 1
             for one in wanted:
-                assert self._attempt(one) == rows[one.task], "a second action has read other rows than the first"
+                assert self._attempt(one) == rows[one.task], (
+                    "a second action has read other rows than the first"
+                )
         return [row for one in wanted for row in rows[one.task]]
 
     def _wants(self, partition: Any) -> bool:
-        return self.choices.setdefault((partition.plan_id, partition.task), self.there.random.random() < 0.9)
+        return self.choices.setdefault(
+            (partition.plan_id, partition.task), self.there.random.random() < 0.9
+        )
 
     def _attempts(self, partition: Any) -> list[Row]:
-        """The rows of a task, some of whose attempts die: before or after they publish, or while they hand over.
+        """The rows of a task, some of whose attempts die: before or after they publish, or while
+        they hand over.
 
         Others run beside another one, which publishes first.
         """
@@ -110,14 +138,18 @@ class SimulatedJob(MicroBatchEngine):
 
         def overtake() -> None:
             self.there.counts["task attempts that were overtaken"] += 1
-            self.there.clock.advance(0.5)  # a run that is to end has to read only what came before it
+            self.there.clock.advance(
+                0.5
+            )  # a run that is to end has to read only what came before it
             self.there.put(3)
             first.append(self._attempt(partition))
 
         services = self.there.services(self.there.overtaken_store(overtake))
         batches = self._reader().read(partition, services)
         rows = [row for batch in batches for row in batch.select(COLUMNS).to_pylist()]
-        assert first in ([], [rows]), "an attempt that was overtaken has read other rows than the one that was first"
+        assert first in ([], [rows]), (
+            "an attempt that was overtaken has read other rows than the one that was first"
+        )
         return rows
 
     def _attempt(self, partition: Any) -> list[Row]:

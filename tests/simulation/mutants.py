@@ -1,6 +1,8 @@
-"""Faults to put back into the product, each a replacement in one of its files, and the test that has to catch it.
+"""Faults to put back into the product, each a replacement in one of its files, and the test that
+has to catch it.
 
-The first two groups are the known faults of the ancestor and of KafkaSpout's PartitionManager; the last are of our own making.
+The first two groups are the known faults of the ancestor and of KafkaSpout's PartitionManager; the
+last are of our own making.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ ANCESTOR = (
     Mutant(
         "a late ack after a failure leaves a ghost in the retry queue",
         "state/tracker/core.py",
-        "        self._retries.discard(node.first)\n        self._deadlines.discard(node.first)\n        self._exhausted.drop",
+        "        self._retries.discard(node.first)\n        "
+        "self._deadlines.discard(node.first)\n        self._exhausted.drop",
         "        self._deadlines.discard(node.first)\n        self._exhausted.drop",
         TRACKER,
     ),
@@ -41,8 +44,10 @@ ANCESTOR = (
     Mutant(
         "a double failure burns two retries",
         "state/tracker/inflight_record_tracker.py",
-        "        if not _is_pending_in(node, attempt):\n            return Effect.IGNORED\n        record =",
-        "        if node.state is not NodeState.PENDING:\n            return Effect.IGNORED\n        record =",
+        "        if not _is_pending_in(node, attempt):\n            return Effect.IGNORED\n        "
+        "record =",
+        "        if node.state is not NodeState.PENDING:\n            return "
+        "Effect.IGNORED\n        record =",
         TRACKER,
     ),
     Mutant(
@@ -86,9 +91,8 @@ ANCESTOR = (
     Mutant(
         "attempts are forgotten in a restart",
         "state/tracker/snapshot.py",
-        "        nodes.append(Node(record.first, record.last, record.count, node_state, record, detached=True))\n",
-        "        forgotten = replace(record, attempts=0)\n"
-        "        nodes.append(Node(record.first, record.last, record.count, node_state, forgotten, detached=True))\n",
+        "record.count, node_state, record, detached=True)\n",
+        "record.count, node_state, replace(record, attempts=0), detached=True)\n",
         TRACKER,
     ),
     Mutant(
@@ -105,13 +109,13 @@ PARTITION_MANAGER = (
     Mutant(
         "failed records that are too far behind are dropped",
         "state/tracker/snapshot.py",
-        "unresolved=tuple(unresolved), lifecycle=lifecycle)\n",
-        "unresolved=tuple(unresolved[-3:]), lifecycle=lifecycle)\n",
+        "        unresolved=tuple(unresolved),\n        lifecycle=lifecycle,\n",
+        "        unresolved=tuple(unresolved[-3:]),\n        lifecycle=lifecycle,\n",
     ),
     Mutant(
         "nothing new is read while failures wait",
         "spark_job/driver/retry_queue.py",
-        "        return in_order or shard.records >= most_unresolved\n",
+        "        return in_order or shard.records >= max_unresolved\n",
         "        return True\n",
     ),
     Mutant(
@@ -162,8 +166,8 @@ OURS = (
     Mutant(
         "a zombie publishes into a closed plan",
         "state/znodes/plans.py",
-        "            self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), Create(path, encode(end, path))])\n",
-        "            self._tree.commit([Create(path, encode(end, path))])\n",
+        "                [Check(self._paths.batch(plan_id), OPEN_VERSION), Create(path, encode(end, path))]\n",
+        "                [Create(path, encode(end, path))]\n",
         f"{CONTRACT}_plans.py -k memory",
     ),
     Mutant(
@@ -232,8 +236,8 @@ OURS = (
     Mutant(
         "what was rejected is tried again",
         "spark_job/driver/retry_planner.py",
-        "        and (record.rejected or policy",
-        "        and (policy",
+        "            record.rejected\n            or policy.retry.exhausted(record.attempts, record.first",
+        "            policy.retry.exhausted(record.attempts, record.first",
     ),
     Mutant(
         "a run ends before it has heard of the children",

@@ -24,10 +24,12 @@ SHARD = re.compile(r"shardId-\d{12}")
 
 @dataclass
 class Past:
-    """Steps are noted in `log`. `lost_in`: the shards of which the product has said that records may be lost.
+    """Steps are noted in `log`. `lost_in`: the shards of which the product has said that records
+    may be lost.
 
-    `thrown_away`: the checkpoint location or ZooKeeper was replaced, so records come twice. `days_passed`: retention has.
-    `days_pass`: it may. `left_unread`: the product has said that an AvailableNow run has ended with unread shards.
+    `thrown_away`: the checkpoint location or ZooKeeper was replaced, so records come twice.
+    `days_passed`: retention has. `days_pass`: it may. `left_unread`: the product has said that an
+    AvailableNow run has ended with unread shards.
     """
 
     world: World
@@ -75,7 +77,11 @@ class Past:
             for number in self.world.records[shard]
             if first <= number <= last
         }
-        return gone | {message.rpartition(":")[0] for message, _, _ in self.outcomes.letters if message.count(":") > 1}
+        return gone | {
+            message.rpartition(":")[0]
+            for message, _, _ in self.outcomes.letters
+            if message.count(":") > 1
+        }
 
     def resolved(self) -> set[str]:
         """Records that need not come again: a finished batch has them, or the dead letter."""
@@ -122,8 +128,12 @@ class Past:
     def _hear(self) -> None:
         said, self.world.warnings.said = self.world.warnings.said, []
         for sentence in said:
-            self.left_unread = self.left_unread or sentence.startswith("the run ends, though these shards")
+            self.left_unread = self.left_unread or sentence.startswith(
+                "the run ends, though these shards"
+            )
             if "lost" in sentence or "past the stream's retention" in sentence:
-                assert self.days_passed, f"a loss was told of though nothing can have expired: {sentence}"
+                assert self.days_passed, (
+                    f"a loss was told of though nothing can have expired: {sentence}"
+                )
                 self.count("losses that were told of")
                 self.lost_in.update(SHARD.findall(sentence))

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 MOST_WRITES = 14
 OUTAGE_S = 30.0
-STORM_RECORDS = 150
-MOST_BATCHES = 3_000  # in order, and with every other record failing, some batches bring no more than one
+OUTAGE_RECORDS = 150
+MOST_BATCHES = (
+    3_000  # in order, and with every other record failing, some batches bring no more than one
+)
 
 
 class QuerySteps(Past):
@@ -47,7 +49,10 @@ class QuerySteps(Past):
         """A run that ends, having read at least all that was there at its start."""
         self.job.stop()
         there = self.world.ids()
-        is_out = self.failing is not None and self.failing.outage_until_s > self.world.clock.monotonic_s()
+        is_out = (
+            self.failing is not None
+            and self.failing.outage_until_s > self.world.clock.monotonic_s()
+        )
         self.job.available_now = True
         self.left_unread = False
         self.count("AvailableNow runs")
@@ -56,15 +61,20 @@ class QuerySteps(Past):
                 if not self.run_batch():
                     break
             else:
-                raise AssertionError(f"an AvailableNow run has not ended after {MOST_BATCHES} batches")
+                raise AssertionError(
+                    f"an AvailableNow run has not ended after {MOST_BATCHES} batches"
+                )
         finally:
             self.job.available_now = False
             self.job.stop()
         missing = there - self.resolved() - self.queued()
         if self.days_passed:
             missing &= self.world.kept()
-        # In an outage nothing new is read, and behind a failure nothing where order matters; the run waits only so long.
-        in_order = self.outcomes is not None and self.outcomes.policy.on_failure is not OnFailure.CONTINUE
+        # In an outage nothing new is read, and behind a failure nothing where order matters; the
+        # run waits only so long.
+        in_order = (
+            self.outcomes is not None and self.outcomes.policy.on_failure is not OnFailure.CONTINUE
+        )
         assert is_out or (in_order and self.left_unread) or not missing, (
             f"an AvailableNow run ended early: {sorted(missing)[:5]} and {len(missing)} in all"
         )
@@ -88,9 +98,15 @@ class QuerySteps(Past):
         assert {f"{row['shardId']}:{row['sequenceNumber']}" for row in rows} <= self.world.ids()
 
     def do_stale_driver(self) -> None:
-        """A driver whose session has lapsed does not know yet that another one has taken over, and goes on."""
+        """A driver whose session has lapsed does not know yet that another one has taken over, and
+        goes on.
+        """
         stale = self._reader()
-        start = self.job.offsets[self.job.committed] if self.job.committed >= 0 else stale.initialOffset()
+        start = (
+            self.job.offsets[self.job.committed]
+            if self.job.committed >= 0
+            else stale.initialOffset()
+        )
         self.note(self.run_batch())
         if self.job.reader is not stale:
             return
@@ -99,7 +115,9 @@ class QuerySteps(Past):
         self.note(self.run_batch())
         before = self._written()
         try:
-            stale.latestOffset(self.random.choice([start, *self.job.offsets]), stale.getDefaultReadLimit())
+            stale.latestOffset(
+                self.random.choice([start, *self.job.offsets]), stale.getDefaultReadLimit()
+            )
         except StaleOwnerError:
             self.count("stale drivers that were refused")
         except DataLossError as error:
@@ -120,7 +138,7 @@ class QuerySteps(Past):
         """For a while, every record fails."""
         if self.failing is not None:
             self.failing.outage_until_s = self.world.clock.monotonic_s() + OUTAGE_S
-            self.world.put(3 if self.world.is_narrow else STORM_RECORDS)
+            self.world.put(3 if self.world.is_narrow else OUTAGE_RECORDS)
             self.note(self.run_batch())
 
     def queued(self) -> set[str]:
@@ -129,7 +147,9 @@ class QuerySteps(Past):
         for shard, stored in self.world.look().load_states().items():
             for one in stored.state.unresolved:
                 numbers = self.world.records.get(shard, [])
-                found |= {f"{shard}:{n}" for n in numbers if one.first.sequence <= n <= one.last.sequence}
+                found |= {
+                    f"{shard}:{n}" for n in numbers if one.first.sequence <= n <= one.last.sequence
+                }
         return found
 
     def _written(self) -> dict[str, Znode]:

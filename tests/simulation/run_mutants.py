@@ -1,6 +1,8 @@
-"""Puts each mutant into a copy of the project and shows that it is caught: `python -m tests.simulation.run_mutants [name...]`.
+"""Puts each mutant into a copy of the project and shows that it is caught: `python -m
+tests.simulation.run_mutants [name...]`.
 
-Ends with 1 when one survives, or when the text that it replaces does not stand in its file exactly once any more.
+Ends with 1 when one survives, or when the text that it replaces does not stand in its file exactly
+once any more.
 """
 
 from __future__ import annotations
@@ -27,40 +29,72 @@ FAILED = re.compile(r"^[1-9]\d* failed", re.MULTILINE)
 
 def misfits(mutants: tuple[Mutant, ...] = MUTANTS) -> list[str]:
     """Mutants whose text does not stand in its file exactly once."""
-    return [one.name for one in mutants if (ROOT / one.file).read_text(encoding="utf-8").count(one.old) != 1]
+    return [
+        one.name
+        for one in mutants
+        if (ROOT / one.file).read_text(encoding="utf-8").count(one.old) != 1
+    ]
 
 
 def command(mutant: Mutant) -> list[str]:
     if mutant.catcher == SIMULATION:
-        given = ["--histories", str(HISTORIES), "--seed", str(SEED), "--jobs", "1", "--most-broken", "1"]
+        given = [
+            "--histories",
+            str(HISTORIES),
+            "--seed",
+            str(SEED),
+            "--jobs",
+            "1",
+            "--most-broken",
+            "1",
+        ]
         return [sys.executable, "-m", "tests.simulation", *given]
     plugins = ["-p", "no:cacheprovider", "-p", "tests.simulation.first_failure"]
     return [sys.executable, "-m", "pytest", "-x", "-q", *plugins, *mutant.catcher.split()]
 
 
 def is_caught(mutant: Mutant) -> tuple[bool, str, float]:
-    """Whether its catcher fails as it should, the last line that it said, and how many seconds that took."""
+    """Whether its catcher fails as it should, the last line that it said, and how many seconds that
+    took.
+    """
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         copy = Path(name)
         for folder in COPIED:
-            shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
+            shutil.copytree(
+                ROOT / folder,
+                copy / folder,
+                ignore=shutil.ignore_patterns("__pycache__", "node_modules"),
+            )
         shutil.copy(ROOT / "pyproject.toml", copy)
         file = copy / mutant.file
         text = file.read_text(encoding="utf-8")
         file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
         environment = os.environ | {"PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1"}
         ran = subprocess.run(
-            command(mutant), cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            command(mutant),
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
         )
     said = (ran.stdout.strip() or ran.stderr.strip()).splitlines()[-1:]
     failed = BROKEN if mutant.catcher == SIMULATION else FAILED
-    return ran.returncode == 1 and failed.search(ran.stdout) is not None, said[0] if said else "", time.monotonic() - begun_s
+    return (
+        ran.returncode == 1 and failed.search(ran.stdout) is not None,
+        said[0] if said else "",
+        time.monotonic() - begun_s,
+    )
 
 
 def main(names: list[str]) -> int:
     if rotten := misfits():
-        print(f"the text of these mutants does not stand in their files exactly once: {', '.join(rotten)}")
+        print(
+            "the text of these mutants does not stand in their files exactly once: "
+            f"{', '.join(rotten)}"
+        )
         return 1
     chosen = [one for one in MUTANTS if not names or any(name in one.name for name in names)]
     survivors = 0

@@ -63,12 +63,18 @@ class SpoutHistory(StreamSteps, SpoutSteps):
             process.check()
 
     def finish(self) -> None:
-        """Let what is on its way happen, and nothing more go wrong, until there is nothing to read and nothing waits."""
+        """Let what is on its way happen, and nothing more go wrong, until there is nothing to read
+        and nothing waits.
+        """
         self.world.fake.faults.clear()
         self.world.outage.left = 0
         self.refusals = 0.0
         self.spouts.stop()
-        self.spouts.options |= {"max_pending": DEFAULT_MAX_PENDING, "max_unresolved_per_shard": 1000, "prefetch_records": 1000}
+        self.spouts.options |= {
+            "max_pending": DEFAULT_MAX_PENDING,
+            "max_unresolved_per_shard": 1000,
+            "prefetch_records": 1000,
+        }
         self.world.clock.advance(SETTLES_S)
         self.world.note_shards()
         for _ in range(MOST_ROUNDS):
@@ -89,7 +95,9 @@ class SpoutHistory(StreamSteps, SpoutSteps):
     def check_end(self) -> None:
         missing = self.missing()
         assert not missing, f"{len(missing)} records were lost: {sorted(missing)[:5]}"
-        self.count("records lost to retention, and told of", len(self.world.ids() - self.resolved()))
+        self.count(
+            "records lost to retention, and told of", len(self.world.ids() - self.resolved())
+        )
         stuck = self.stuck()
         assert not stuck, f"these shards are stuck: {stuck}"
         limit = self.spouts.options["retry"].retry_limit
@@ -98,7 +106,9 @@ class SpoutHistory(StreamSteps, SpoutSteps):
             if letter.data is None:
                 assert self.days_passed, f"{name} is said to be gone"
             elif name not in self.rejected:
-                assert letter.attempts == limit + 1, f"{name} was dead-lettered after {letter.attempts} attempts"
+                assert letter.attempts == limit + 1, (
+                    f"{name} was dead-lettered after {letter.attempts} attempts"
+                )
             else:
                 assert letter.attempts <= limit + 1
 
@@ -112,7 +122,9 @@ def drawn_options(random: Random) -> dict[str, Any]:
         "message_timeout_s": random.choice((None, 0.5, 5.0, 30.0)),
         "tracking": random.random() < 0.95,
         "retry": RetryPolicy(
-            retry_limit=random.choice((0, 1, 3)), first_delay_ms=random.choice((0, 500, 5_000)), jitter=random.choice((0, 0.5))
+            retry_limit=random.choice((0, 1, 3)),
+            first_delay_ms=random.choice((0, 500, 5_000)),
+            jitter=random.choice((0, 0.5)),
         ),
         "prefetch_records": random.choice((1, 10, 1000)),
         "prefetch_bytes": random.choice((30, 64 << 20, 64 << 20)),
@@ -145,7 +157,9 @@ def play_spout(seed: int) -> Counter[str]:
         history.play(weights)
     except Exception as exc:
         told = "\n".join(f"{number:3} {line}" for number, line in enumerate(history.log))
-        raise BrokenPromiseError(f"seed {seed}\n{world.fake.settings}\n{told}\n{type(exc).__name__}: {exc}") from exc
+        raise BrokenPromiseError(
+            f"seed {seed}\n{world.fake.settings}\n{told}\n{type(exc).__name__}: {exc}"
+        ) from exc
     finally:
         LOGGER.removeHandler(world.warnings)
         LOGGER.propagate = propagates

@@ -1,7 +1,8 @@
-"""A process with a standalone spout in a simulated world: its threads are steps that the history takes, in whatever order.
+"""A process with a standalone spout in a simulated world: its threads are steps that the history
+takes, in whatever order.
 
-It keeps the books of one opening: what was handed over, what was answered, how often each record failed. What the spout says is
-held against them.
+It keeps the books of one opening: what was handed over, what was answered, how often each record
+failed. What the spout says is held against them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def stored_attempts(state: ShardState) -> dict[str, int]:
 class Books(SpoutListener):
     """Of one opening. `attempts`: failures so far, those that were stored before it included.
 
-    `done` and `answered` are the history's: records that were acked, and those that have ever had an outcome.
+    `done` and `answered` are the history's: records that were acked, and those that have ever had
+    an outcome.
     """
 
     done: set[str]
@@ -64,7 +66,9 @@ class Books(SpoutListener):
         )
         number = int(emission.sequence_number)
         if name not in self.attempts:
-            assert number > self.newest.get(emission.shard_id, -1), f"{name} came for the first time after {self.newest}"
+            assert number > self.newest.get(emission.shard_id, -1), (
+                f"{name} came for the first time after {self.newest}"
+            )
             self.newest[emission.shard_id] = number
         self.handed.append(emission)
         self.pending[name] = emission
@@ -87,7 +91,9 @@ class Books(SpoutListener):
         name = record_id(emission)
         pending = self.pending.pop(name, None)
         assert pending is not None, f"a failure of {emission} counted though it was not pending"
-        assert pending.attempt == emission.attempt, f"a failure of {emission} counted though {pending} was pending"
+        assert pending.attempt == emission.attempt, (
+            f"a failure of {emission} counted though {pending} was pending"
+        )
         self.attempts[name] += 1
         self.answered.add(name)
         self.counts["failed"] += 1
@@ -106,7 +112,9 @@ class Books(SpoutListener):
 
 
 class SpoutProcess:
-    """Opened at once. `crash` leaves everything as it is; what the store has of its session lapses."""
+    """Opened at once. `crash` leaves everything as it is; what the store has of its
+    session lapses.
+    """
 
     def __init__(self, world: World, books: Books, config: SpoutConfig) -> None:
         self.books = books
@@ -118,7 +126,9 @@ class SpoutProcess:
             self.books.attempts.update(stored_attempts(stored.state))
         services = SpoutServices(
             client=InProcessClient(world.service, world.settings, world.skewed, world.random),
-            store=ZnodeStateStore(OutageTree(self.tree, world.outage), PATHS, reset_command="kinesis-spout reset"),
+            store=ZnodeStateStore(
+                OutageTree(self.tree, world.outage), PATHS, reset_command="kinesis-spout reset"
+            ),
             clock=world.skewed,
             new_pool=InlinePool,
             start_loop=self.loops,
@@ -156,9 +166,16 @@ class SpoutProcess:
             return
         metrics = self.spout.metrics()
         counts = metrics.total.counts
-        told = {name: getattr(counts, name) for name in ("emitted", "acked", "failed", "retried", "timed_out")}
-        assert told == {name: self.books.counts[name] for name in told}, f"{told} was counted, of {self.books.counts}"
+        told = {
+            name: getattr(counts, name)
+            for name in ("emitted", "acked", "failed", "retried", "timed_out")
+        }
+        assert told == {name: self.books.counts[name] for name in told}, (
+            f"{told} was counted, of {self.books.counts}"
+        )
         pending = Counter(name.partition(":")[0] for name in self.books.pending)
         for shard_id, shard in metrics.shards.items():
-            assert shard.pending == pending[shard_id], f"{shard_id} has {shard.pending} pending, not {pending[shard_id]}"
+            assert shard.pending == pending[shard_id], (
+                f"{shard_id} has {shard.pending} pending, not {pending[shard_id]}"
+            )
         assert self.spout._open_session().core.pending == metrics.total.pending

@@ -41,7 +41,9 @@ class SpoutJob:
 
 @dataclass
 class SpoutSteps(Checks):
-    """`delivered`: every record that was ever handed over. `stored_done`: those that no opening may hand over any more."""
+    """`delivered`: every record that was ever handed over. `stored_done`: those that no opening may
+    hand over any more.
+    """
 
     answered: set[str] = field(default_factory=set)
     delivered: set[str] = field(default_factory=set)
@@ -60,7 +62,8 @@ class SpoutSteps(Checks):
     def letters(self) -> set[str]:
         return {f"{letter.shard_id}:{letter.sequence_number}" for letter in self.dead}
 
-    # processes --------------------------------------------------------------------------------------------------------
+    # processes
+    # --------------------------------------------------------------------------------------------------------
     def open_all(self) -> None:
         for task in range(self.spouts.options["total_tasks"]):
             if task not in self.spouts.processes:
@@ -71,7 +74,11 @@ class SpoutSteps(Checks):
         for shard, stored in self.world.look().load_states().items():
             waits = {one.first.sequence for one in stored.state.unresolved}
             read_to = self._read_to(stored.state)
-            self.stored_done |= {f"{shard}:{n}" for n in self.world.records.get(shard, []) if n <= read_to and n not in waits}
+            self.stored_done |= {
+                f"{shard}:{n}"
+                for n in self.world.records.get(shard, [])
+                if n <= read_to and n not in waits
+            }
         for _ in range(MOST_OPENINGS):
             books = Books(self.done, self.answered)
             config = SpoutConfig(
@@ -114,13 +121,17 @@ class SpoutSteps(Checks):
         if isinstance(error, DataLossError):
             self.go_on_after(error)
         elif error is not None:
-            raise AssertionError(f"the spout was stopped by {type(error).__name__}: {error}") from error
+            raise AssertionError(
+                f"the spout was stopped by {type(error).__name__}: {error}"
+            ) from error
 
     def _hear_losses(self) -> None:
         said, self.world.warnings.said = self.world.warnings.said, []
         for sentence in said:
             if "records may be lost" in sentence and "DataLossError" not in sentence:
-                assert self.days_passed, f"a loss was told of though nothing can have expired: {sentence}"
+                assert self.days_passed, (
+                    f"a loss was told of though nothing can have expired: {sentence}"
+                )
                 self.lost_in.update(SHARD.findall(sentence))
                 self.count("losses that were told of")
 
@@ -128,7 +139,8 @@ class SpoutSteps(Checks):
         process.loops.take(name)
         self.look_after(process)
 
-    # steps of threads -------------------------------------------------------------------------------------------------
+    # steps of threads
+    # -------------------------------------------------------------------------------------------------
     def do_step(self) -> None:
         process = self._any()
         name = self.random.choice(LOOPS)
@@ -148,7 +160,12 @@ class SpoutSteps(Checks):
 
     def emit(self, process: SpoutProcess, most: int) -> list[SpoutEmission]:
         came: list[SpoutEmission] = []
-        while len(came) < most and process.spout.is_open and process.error is None and (emission := process.emit()) is not None:
+        while (
+            len(came) < most
+            and process.spout.is_open
+            and process.error is None
+            and (emission := process.emit()) is not None
+        ):
             came.append(emission)
             self._check_emission(emission)
             self.delivered.add(record_id(emission))
@@ -164,10 +181,18 @@ class SpoutSteps(Checks):
             return
         self.world.note_shards()
         for parent in self.world.parents[shard]:
-            early = [n for n in self.world.records.get(parent, []) if f"{parent}:{n}" not in self.answered]
-            assert not early, f"{name} came before {len(early)} records of its parent {parent} had an outcome: {early[:3]}"
+            early = [
+                n
+                for n in self.world.records.get(parent, [])
+                if f"{parent}:{n}" not in self.answered
+            ]
+            assert not early, (
+                f"{name} came before {len(early)} records of its parent {parent} had an outcome: "
+                f"{early[:3]}"
+            )
 
-    # the consumer -----------------------------------------------------------------------------------------------------
+    # the consumer
+    # -----------------------------------------------------------------------------------------------------
     def do_answer(self) -> None:
         """Words on what is pending, and late ones on what was."""
         process = self._any()
@@ -187,13 +212,17 @@ class SpoutSteps(Checks):
         name = record_id(emission)
         is_pending = process.books.pending.get(name) is emission
         may_be_acked = name not in process.books.resolved
-        kind = self.random.choices(("ack", "ack by id", "fail", "reject", "extend"), weights=(50, 10, 25, 3, 5))[0]
+        kind = self.random.choices(
+            ("ack", "ack by id", "fail", "reject", "extend"), weights=(50, 10, 25, 3, 5)
+        )[0]
         self.count(f"words of consumers: {kind}{'' if is_pending else ', late'}")
         if kind == "extend":
             assert emission.extend(self.random.choice((None, 0.1, 100.0))) == is_pending
         elif kind in {"fail", "reject"}:
             self.rejected |= {name} if is_pending and kind == "reject" else set()
-            assert emission.fail("no", retry=kind == "fail") == is_pending, f"a failure of {emission}"
+            assert emission.fail("no", retry=kind == "fail") == is_pending, (
+                f"a failure of {emission}"
+            )
         elif kind == "ack":
             assert emission.ack() == may_be_acked, f"an ack of {emission}"
         elif process.spout.ack(emission.message_id) and name not in process.books.resolved:
@@ -207,7 +236,8 @@ class SpoutSteps(Checks):
         if process.spout.is_open:
             process.spout.activate()
 
-    # ends -------------------------------------------------------------------------------------------------------------
+    # ends
+    # -------------------------------------------------------------------------------------------------------------
     def do_crash(self) -> None:
         process = self._any()
         self.zombies = [process]
@@ -221,11 +251,15 @@ class SpoutSteps(Checks):
         del self.spouts.processes[process.config.task_index]
         process.close()
         self._hear_losses()
-        assert not any(emission.ack() for emission in emissions[:3]), "an ack counted after the spout was closed"
+        assert not any(emission.ack() for emission in emissions[:3]), (
+            "an ack counted after the spout was closed"
+        )
         self.count("closings")
 
     def do_zombie(self) -> None:
-        """A process whose session has lapsed does not know it yet, and commits, when another has its place."""
+        """A process whose session has lapsed does not know it yet, and commits, when another has
+        its place.
+        """
         self.open_all()
         self._hear_losses()
         before = {path: node for path, node in self.world.znodes().items() if node.data}

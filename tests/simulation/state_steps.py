@@ -1,4 +1,6 @@
-"""What happens to the state: outages of its store, damage, backups put back, and a stream that is another one."""
+"""What happens to the state: outages of its store, damage, backups put back, and a stream that is
+another one.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,14 @@ MOST_TRIES = 8
 
 class StateSteps(Past):
     def do_store_outage(self) -> None:
-        """The store does not answer any more, somewhere in the middle; what it did last is done or not. The query ends."""
+        """The store does not answer any more, somewhere in the middle; what it did last is done or
+        not. The query ends.
+        """
         outage = self.world.outage
-        outage.skipped, outage.left = self.random.randrange(MOST_CALLS), self.random.choice((1, 1, 3, 20))
+        outage.skipped, outage.left = (
+            self.random.randrange(MOST_CALLS),
+            self.random.choice((1, 1, 3, 20)),
+        )
         outage.lands = self.random.random() < 0.5
         self.note((outage.skipped, outage.left, outage.lands))
         try:
@@ -33,14 +40,18 @@ class StateSteps(Past):
             outage.left = 0
 
     def do_damage(self) -> None:
-        """A shard's state cannot be read for a while: nothing goes on without it, and nobody writes over it."""
+        """A shard's state cannot be read for a while: nothing goes on without it, and nobody writes
+        over it.
+        """
         states = self.world.look().load_states()
         if not states:
             return
         self.job.stop()
         path = PATHS.shard_state(self.random.choice(sorted(states)))
         before = self.world.backend._nodes[path]
-        damaged = replace(before, data=self.random.choice((b"", b"{", before.data[:-2], b'{"format": 99}')))
+        damaged = replace(
+            before, data=self.random.choice((b"", b"{", before.data[:-2], b'{"format": 99}'))
+        )
         self.world.backend._nodes[path] = damaged
         try:
             self.job.run_batch()
@@ -49,12 +60,16 @@ class StateSteps(Past):
         else:
             raise AssertionError("a query has gone on without a state that cannot be read")
         finally:
-            assert self.world.backend._nodes[path] == damaged, "a state that cannot be read was written over"
+            assert self.world.backend._nodes[path] == damaged, (
+                "a state that cannot be read was written over"
+            )
             self.world.backend._nodes[path] = before
             self.job.stop()
 
     def do_recreate(self) -> None:
-        """The stream is deleted and made anew. The old state is refused, whether the job runs or not, until it is reset."""
+        """The stream is deleted and made anew. The old state is refused, whether the job runs or
+        not, until it is reset.
+        """
         if self.world.look().read_stream() is None:
             return  # nothing was read yet
         if self.random.random() < 0.5:
@@ -73,12 +88,16 @@ class StateSteps(Past):
             else:
                 continue
             self.job.stop()
-        assert refused >= 2, "the state of a stream that was deleted is taken for that of its successor"
+        assert refused >= 2, (
+            "the state of a stream that was deleted is taken for that of its successor"
+        )
         self.count("streams made anew, and the old state refused")
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """The user resets the application, and starts at the oldest record, with the old checkpoint location or a new one."""
+        """The user resets the application, and starts at the oldest record, with the old checkpoint
+        location or a new one.
+        """
         store = self.world.store()
         store.reset(this_process(0), timeout_s=0)
         store.close()
@@ -93,7 +112,8 @@ class StateSteps(Past):
         assert self.job.reader is not None
         self.job.reader.initialOffset()
 
-    # backups --------------------------------------------------------------------------------------------------
+    # backups
+    # --------------------------------------------------------------------------------------------------
     def do_new_location(self) -> None:
         self.job.forget_checkpoint_location()
         self.job.sink = {}

@@ -1,4 +1,6 @@
-"""A store that does not answer for a while: to no process, from one call in the middle of things to another."""
+"""A store that does not answer for a while: to no process, from one call in the middle of things to
+another.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class StoreOutage:
-    """From the call after so many others on, `left` calls fail. `lands`: the first of them is done if it is a write."""
+    """From the call after so many others on, `left` calls fail. `lands`: the first of them is done
+    if it is a write.
+    """
 
     skipped: int = 0
     left: int = 0

@@ -18,7 +18,9 @@ LISTED_BY_MS = 20_000  # what was opened so long ago is in every list
 
 class Stories(StreamSteps, QuerySteps):
     def do_untold_children(self) -> None:
-        """Shards end without naming their children, and the list may show these late. Then a run ends, or generations pass."""
+        """Shards end without naming their children, and the list may show these late. Then a run
+        ends, or generations pass.
+        """
         self.do_put()
         self.world.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
         self.random.choice((self.do_split, self.do_merge, self.do_update_shard_count))()
@@ -34,7 +36,9 @@ class Stories(StreamSteps, QuerySteps):
         self.world.fake.faults.clear()
 
     def _pass_generations(self) -> None:
-        """None of the shards that the job has seen is listed when it is back, nor any child of theirs."""
+        """None of the shards that the job has seen is listed when it is back, nor any child of
+        theirs.
+        """
         self.job.stop()
         for _ in range(3):
             self._reshard_all()
@@ -49,7 +53,9 @@ class Stories(StreamSteps, QuerySteps):
         self.world.note_shards()
 
     def do_late_replay(self) -> None:
-        """A batch that was read is run again when the first of its records have expired, and others have come."""
+        """A batch that was read is run again when the first of its records have expired, and others
+        have come.
+        """
         self.job.stop()
         self.do_put()
         self.do_retention(MOST_OF_A_DAY)
@@ -61,12 +67,20 @@ class Stories(StreamSteps, QuerySteps):
         self.count("batches replayed after most of a day")
 
     def do_keep_up(self) -> None:
-        """What is put is read soon, though records of its shard wait for their retries. With small limits soon would be long."""
-        if self.world.is_narrow and (self.outcomes is None or self.outcomes.policy.on_failure is not OnFailure.CONTINUE):
+        """What is put is read soon, though records of its shard wait for their retries. With small
+        limits soon would be long.
+        """
+        if self.world.is_narrow and (
+            self.outcomes is None or self.outcomes.policy.on_failure is not OnFailure.CONTINUE
+        ):
             return
         self.world.fake.faults.clear()
         listed_ms = self.world.clock.now_ms() - LISTED_BY_MS
-        known = {shard.shard_id for shard in self.world.fake.shards(STREAM) if shard.opened_ms <= listed_ms and shard.is_open}
+        known = {
+            shard.shard_id
+            for shard in self.world.fake.shards(STREAM)
+            if shard.opened_ms <= listed_ms and shard.is_open
+        }
         self.do_put()
         self.run_batch()
         before = self.world.ids()
@@ -82,10 +96,14 @@ class Stories(StreamSteps, QuerySteps):
         shards = {shard for shard in known if self._may_be_read_on(shard)}
         held = {one for one in self.world.ids() - before - read if one.partition(":")[0] in shards}
         self.count("times that what was put had to be read soon")
-        assert not held, f"nothing is read any more, though there is something new: {sorted(held)[:3]}"
+        assert not held, (
+            f"nothing is read any more, though there is something new: {sorted(held)[:3]}"
+        )
 
     def _may_be_read_on(self, shard_id: str) -> bool:
-        """Whether nothing that the job may wait for holds the shard: parents, its order, its allowance, a storm."""
+        """Whether nothing that the job may wait for holds the shard: parents, its order, its
+        allowance, an outage.
+        """
         states = {shard: stored.state for shard, stored in self.world.look().load_states().items()}
         state = states.get(shard_id)
         if state is None or state.lifecycle is not Lifecycle.ACTIVE:
@@ -96,5 +114,9 @@ class Stories(StreamSteps, QuerySteps):
             return True
         in_order = self.outcomes.policy.on_failure is not OnFailure.CONTINUE
         waiting = sum(one.count for one in state.unresolved)
-        is_storm = bool(self.outcomes.done) and self.outcomes.done[-1].storm
-        return not in_order and not is_storm and waiting < self.world.settings.max_unresolved_per_shard
+        is_outage = bool(self.outcomes.done) and self.outcomes.done[-1].outage
+        return (
+            not in_order
+            and not is_outage
+            and waiting < self.world.settings.max_unresolved_per_shard
+        )

@@ -32,21 +32,29 @@ class StreamSteps(Past):
     def do_split(self) -> None:
         opened = self._open()
         if len(opened) < MOST_SHARDS:
-            self._reshard("splits", lambda: self.world.fake.split(STREAM, self.random.choice(opened)))
+            self._reshard(
+                "splits", lambda: self.world.fake.split(STREAM, self.random.choice(opened))
+            )
 
     def do_merge(self) -> None:
         opened = self._open()
         if len(opened) > 1:
             low = self.random.randrange(len(opened) - 1)
-            self._reshard("merges", lambda: self.world.fake.merge(STREAM, opened[low], opened[low + 1]))
+            self._reshard(
+                "merges", lambda: self.world.fake.merge(STREAM, opened[low], opened[low + 1])
+            )
 
     def do_update_shard_count(self) -> None:
         count = len(self._open())
         fewest = -(-count // 2)
         target = self.random.randint(fewest, max(fewest, min(2 * count, MOST_SHARDS)))
         if target != count:
-            request = requests.UpdateShardCount(stream_name=STREAM, target_shard_count=target, scaling_type="UNIFORM_SCALING")
-            self._reshard("updates of the shard count", lambda: self.world.fake.update_shard_count(request))
+            request = requests.UpdateShardCount(
+                stream_name=STREAM, target_shard_count=target, scaling_type="UNIFORM_SCALING"
+            )
+            self._reshard(
+                "updates of the shard count", lambda: self.world.fake.update_shard_count(request)
+            )
 
     def do_generations(self) -> None:
         """Several reshards, with records in between, that the job does not see."""
@@ -76,12 +84,19 @@ class StreamSteps(Past):
         self.count("new settings of the clock")
 
     def do_fault(self) -> None:
-        """What passes by itself befalls some of the next requests; so little at a time that the product's patience is enough."""
+        """What passes by itself befalls some of the next requests; so little at a time that the
+        product's patience is enough.
+        """
         self.world.fake.faults.clear()
         operation = self.random.choice(ANSWERED)
         kinds = [internal_failure(), drop(), drop(processed=True), throttle(), slow(2.0)]
         if operation == "GetRecords":
-            kinds += [expired_iterator(), expired_iterator(), end_without_children(), end_without_children()]
+            kinds += [
+                expired_iterator(),
+                expired_iterator(),
+                end_without_children(),
+                end_without_children(),
+            ]
         if operation == "ListShards":
             kinds += [duplicate_listing(), duplicate_listing()]
         fault = self.random.choice(kinds)
@@ -89,7 +104,9 @@ class StreamSteps(Past):
         self.world.fake.faults.add(fault, operation=operation, times=self.random.choice((1, 2)))
 
     def do_retention(self, days: float | None = None) -> None:
-        """The job is down for longer than the retention, or for most of it. Before that, it may have seen the tip."""
+        """The job is down for longer than the retention, or for most of it. Before that, it may
+        have seen the tip.
+        """
         self.world.clock.advance(10)
         self.world.note_shards()  # also those that live for a moment only
         self.days_passed = True

@@ -1,4 +1,6 @@
-"""What a simulated application lives in: a stream, time, ZooKeeper's place in memory, and the book of what was put."""
+"""What a simulated application lives in: a stream, time, ZooKeeper's place in memory, and the book
+of what was put.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ LOGGER = logging.getLogger("kinesis_spout")
 
 
 class SkewedClock:
-    """The application's machines: their time of day is not the service's. Time passes for both alike."""
+    """The application's machines: their time of day is not the service's. Time passes for both
+    alike.
+    """
 
     def __init__(self, service: ManualClock) -> None:
         self._service = service
@@ -50,7 +54,9 @@ class SkewedClock:
         return self._service.monotonic_s()
 
     def sleep(self, seconds: float) -> None:
-        """No sleep is so short that time stands still: what is left of a float's sum may be too little to move the clock."""
+        """No sleep is so short that time stands still: what is left of a float's sum may be too
+        little to move the clock.
+        """
         if seconds > 0:
             self._service.sleep(max(seconds, SHORTEST_SLEEP_S))
 
@@ -83,12 +89,16 @@ def base_settings() -> SourceSettings:
 @cache
 def latest() -> Any:
     """The wish to start at the newest record."""
-    return KinesisSource(stream=STREAM, application=APPLICATION, zookeeper="in-memory:2181", region="us-east-1").settings()
+    return KinesisSource(
+        stream=STREAM, application=APPLICATION, zookeeper="in-memory:2181", region="us-east-1"
+    ).settings()
 
 
 @dataclass
 class World:
-    """`records` and `parents` are the book of what was put and of who continues whom: by shard, in order."""
+    """`records` and `parents` are the book of what was put and of who continues whom: by shard, in
+    order.
+    """
 
     random: Random
     settings: SourceSettings
@@ -120,7 +130,8 @@ class World:
         world._create()
         return world
 
-    # the stream -----------------------------------------------------------------------------------------------
+    # the stream
+    # -----------------------------------------------------------------------------------------------
     def _create(self) -> None:
         self.fake.create(STREAM, shards=self.random.choice((1, 1, 2, 3)))
         self.clock.advance(10)  # the first shards are listed by now
@@ -138,7 +149,9 @@ class World:
         for _ in range(count):
             arrival_ms = self.clock.now_ms() - self.random.randrange(5_000) if late else None
             key = f"key {self.random.randrange(50)}"
-            shard, _, number = self.fake.put(STREAM, key, b"record %d" % self.count, arrival_ms=arrival_ms).partition(":")
+            shard, _, number = self.fake.put(
+                STREAM, key, b"record %d" % self.count, arrival_ms=arrival_ms
+            ).partition(":")
             self.records.setdefault(shard, []).append(int(number))
             self.count += 1
 
@@ -146,20 +159,33 @@ class World:
         self.parents |= {shard.shard_id: shard.parents for shard in self.fake.shards(STREAM)}
 
     def ids(self) -> set[str]:
-        return {f"{shard}:{number}" for shard, numbers in self.records.items() for number in numbers}
+        return {
+            f"{shard}:{number}" for shard, numbers in self.records.items() for number in numbers
+        }
 
     def kept(self) -> set[str]:
         """What retention has left."""
-        return {f"{shard.shard_id}:{one.sequence}" for shard in self.fake.shards(STREAM) for one in shard.records}
+        return {
+            f"{shard.shard_id}:{one.sequence}"
+            for shard in self.fake.shards(STREAM)
+            for one in shard.records
+        }
 
-    # processes ------------------------------------------------------------------------------------------------
+    # processes
+    # ------------------------------------------------------------------------------------------------
     def look(self) -> MemoryStateStore:
         """The store as those see it who judge."""
-        return MemoryStateStore(self.backend, application=APPLICATION, stream=STREAM, root=DEFAULT_ROOT)
+        return MemoryStateStore(
+            self.backend, application=APPLICATION, stream=STREAM, root=DEFAULT_ROOT
+        )
 
     def store(self) -> ZnodeStateStore:
         """Another process's store."""
-        return ZnodeStateStore(OutageTree(MemoryTree(self.backend), self.outage), PATHS, reset_command="kinesis-spout reset")
+        return ZnodeStateStore(
+            OutageTree(MemoryTree(self.backend), self.outage),
+            PATHS,
+            reset_command="kinesis-spout reset",
+        )
 
     def dying_store(self, writes: int, *, after: bool) -> ZnodeStateStore:
         """One whose process dies at the write after so many others."""
@@ -194,14 +220,23 @@ class World:
         """Whether a batch holds a few records only."""
         most = self.settings.max_records_per_trigger or self.settings.max_records_per_shard
         settings = self.settings
-        return min(most, settings.max_records_per_shard, settings.max_bytes_per_task, settings.max_unresolved_per_shard) < 100
+        return (
+            min(
+                most,
+                settings.max_records_per_shard,
+                settings.max_bytes_per_task,
+                settings.max_unresolved_per_shard,
+            )
+            < 100
+        )
 
     def change(self, **settings: Any) -> None:
         """Settings of drivers and executors that start from here on."""
         self.settings = dataclasses.replace(self.settings, **settings)
         self._executors.clear()
 
-    # backups --------------------------------------------------------------------------------------------------
+    # backups
+    # --------------------------------------------------------------------------------------------------
     def znodes(self) -> dict[str, Znode]:
         """A copy of the application's nodes but for its owner's."""
         return dict(self._own_znodes())
@@ -214,14 +249,20 @@ class World:
     def _own_znodes(self) -> Iterator[tuple[str, Znode]]:
         base = f"{PATHS.base}/"
         owned = {f"{base}{name}" for name in OWNER_NODES}
-        return ((path, node) for path, node in self.backend._nodes.items() if path.startswith(base) and path not in owned)
+        return (
+            (path, node)
+            for path, node in self.backend._nodes.items()
+            if path.startswith(base) and path not in owned
+        )
 
 
 def drawn_settings(random: Random) -> SourceSettings:
     """A source's, of all that makes its plans, reads and writes small or large."""
     return dataclasses.replace(
         base_settings(),
-        rate=dataclasses.replace(base_settings().rate, reads_per_second=random.choice((5, 1000, 1000))),
+        rate=dataclasses.replace(
+            base_settings().rate, reads_per_second=random.choice((5, 1000, 1000))
+        ),
         idle_wait_ms=250,
         max_records_per_shard=random.choice((3, 20, 1000, 1000)),
         max_records_per_trigger=random.choice((None, None, None, 2, 25)),
@@ -233,5 +274,7 @@ def drawn_settings(random: Random) -> SourceSettings:
         states_per_write=random.choice((1, 2, 500)),
         max_unresolved_per_shard=random.choice((1, 6, 100_000)),
         fail_on_data_loss=random.random() < 0.5,
-        starting_position=random.choice((base_settings(), base_settings(), latest())).starting_position,
+        starting_position=random.choice(
+            (base_settings(), base_settings(), latest())
+        ).starting_position,
     )

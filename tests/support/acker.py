@@ -30,7 +30,9 @@ def record_numbers(message_ids: Iterable[str]) -> set[int]:
     return {int(message_id.split(":")[1]) - 1000 for message_id in message_ids}
 
 
-def source_frame(spark: SparkSession, bodies: Sequence[str], *, keys: Sequence[str] | None = None) -> DataFrame:
+def source_frame(
+    spark: SparkSession, bodies: Sequence[str], *, keys: Sequence[str] | None = None
+) -> DataFrame:
     """Records 0, 1, ... of one shard, with these texts as data."""
     rows = [
         (
@@ -85,9 +87,14 @@ class AckedBatch(TrackedBatch):
 
 
 def run_batch(
-    frame: DataFrame, process: Callable[[AckedBatch], object], *, on_failure: OnFailure = OnFailure.CONTINUE
+    frame: DataFrame,
+    process: Callable[[AckedBatch], object],
+    *,
+    on_failure: OnFailure = OnFailure.CONTINUE,
 ) -> AckedBatch:
-    """Run `process` on the records as `tracked` does: with the hooks at its end, and nothing kept after it."""
+    """Run `process` on the records as `tracked` does: with the hooks at its end, and nothing kept
+    after it.
+    """
     batch = AckedBatch(BatchFrame(frame, on_failure=on_failure))
     try:
         with running(batch):

@@ -1,4 +1,6 @@
-"""A znode tree that dies at a chosen write, before or after the write is done: for tests of what is repeated after a crash."""
+"""A znode tree that dies at a chosen write, before or after the write is done: for tests of what is
+repeated after a crash.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class BreakingTree(ForwardingTree):
-    """A `ZnodeTree` over a backend. `written` lists the paths of each transaction that was done, checks left out."""
+    """A `ZnodeTree` over a backend. `written` lists the paths of each transaction that was done,
+    checks left out.
+    """
 
     def __init__(self, backend: MemoryBackend) -> None:
         super().__init__(MemoryTree(backend))
@@ -25,7 +29,9 @@ class BreakingTree(ForwardingTree):
         self.written: list[list[str]] = []
 
     def break_at(self, write: int, *, after: bool) -> None:
-        """Fail at the `write`-th transaction from now on (0: the next), before it is done or `after`; and at all later ones."""
+        """Fail at the `write`-th transaction from now on (0: the next), before it is done or
+        `after`; and at all later ones.
+        """
         self._writes_left, self._after = write, after
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
@@ -35,7 +41,9 @@ class BreakingTree(ForwardingTree):
         if breaks and not (self._after and self._writes_left == -1):
             raise StoreUnavailableError("the test's tree is broken")
         versions = self._tree.commit(operations)
-        self.written.append([operation.path for operation in operations if not isinstance(operation, Check)])
+        self.written.append(
+            [operation.path for operation in operations if not isinstance(operation, Check)]
+        )
         if breaks:
             raise StoreUnavailableError("the test's tree broke behind this write")
         return versions

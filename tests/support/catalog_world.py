@@ -19,8 +19,17 @@ if TYPE_CHECKING:
 
     from tests.support.simulated_job import SimulatedJob
 
-GONE = ShardState(shard_id="shardId-000000000099", read_position=Position.after(SequenceNumber(7)), checkpoint=SequenceNumber(7))
-PIN = StartPin(time_ms=START_MS, wish="LATEST", position=Position.at_timestamp(1_000), shards=(shard(0), shard(1)))
+GONE = ShardState(
+    shard_id="shardId-000000000099",
+    read_position=Position.after(SequenceNumber(7)),
+    checkpoint=SequenceNumber(7),
+)
+PIN = StartPin(
+    time_ms=START_MS,
+    wish="LATEST",
+    position=Position.at_timestamp(1_000),
+    shards=(shard(0), shard(1)),
+)
 
 
 class World:
@@ -32,7 +41,9 @@ class World:
         self.services = job.services(settings)
         self.watch = ShardWatch()
         self.services.store.acquire(this_process(0), timeout_s=1)
-        self.catalog = ShardCatalog(settings, self.services.store, self.services.client, job.clock, self.watch, only=only)
+        self.catalog = ShardCatalog(
+            settings, self.services.store, self.services.client, job.clock, self.watch, only=only
+        )
         self.catalog.states = dict(self.services.store.load_states())
 
     def refresh(self, after_s: float = 0) -> None:
@@ -40,7 +51,9 @@ class World:
         self.catalog.refresh(PIN)
 
     def store(self, *states: ShardState) -> None:
-        for stored in self.services.store.save_states([StateChange(before=None, after=state) for state in states]):
+        for stored in self.services.store.save_states(
+            [StateChange(before=None, after=state) for state in states]
+        ):
             self.catalog.states[stored.state.shard_id] = stored
 
     def close(self) -> None:

@@ -76,19 +76,28 @@ def run(fake: ServedFake, *arguments: str, stdin: bytes = b"") -> subprocess.Com
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGABRT)
             out, said = process.communicate(timeout=LIMIT_S)
-            pytest.fail(f"it did not end within {LIMIT_S:.0f} s, after {len(out.splitlines())} lines on stdout:\n{said.decode()}")
-    return subprocess.CompletedProcess(process.args, process.returncode, out.decode(), said.decode())
+            pytest.fail(
+                f"it did not end within {LIMIT_S:.0f} s, after {len(out.splitlines())} lines on "
+                f"stdout:\n{said.decode()}"
+            )
+    return subprocess.CompletedProcess(
+        process.args, process.returncode, out.decode(), said.decode()
+    )
 
 
 @contextmanager
 def running(
     fake: ServedFake, *arguments: str, variables: dict[str, str] | None = None, **pipes: Any
 ) -> Iterator[subprocess.Popen[str]]:
-    """The command with pipes, killed at the end if it is still there. `variables`: of its environment, besides the usual ones."""
+    """The command with pipes, killed at the end if it is still there. `variables`: of its
+    environment, besides the usual ones.
+    """
     with subprocess.Popen(
         command_line(*arguments),
         env=environment(**connection(fake), **(variables or {})),
-        **({"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | pipes),
+        **(
+            {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | pipes
+        ),
         text=True,
     ) as process:
         try:

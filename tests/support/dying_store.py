@@ -1,4 +1,6 @@
-"""A driver's store that dies at a chosen write, and copies of its znodes: for histories of crashes and of restored backups."""
+"""A driver's store that dies at a chosen write, and copies of its znodes: for histories of crashes
+and of restored backups.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,31 @@ from tests.support.micro_batch_engine import Crash
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OWNER_NODES = ("owner", "epoch")  # a backup holds no sessions, and an epoch that goes back is not what is tested here
+OWNER_NODES = (
+    "owner",
+    "epoch",
+)  # a backup holds no sessions, and an epoch that goes back is not what is tested here
 
 
 def zookeeper_tree(address: str) -> ZookeeperTree:
-    return ZookeeperTree(address, session_timeout_s=10.0, operation_timeout_s=15.0, connect_timeout_s=10.0)
+    return ZookeeperTree(
+        address, session_timeout_s=10.0, operation_timeout_s=15.0, connect_timeout_s=10.0
+    )
 
 
 def paths_of(address: str, application: str, stream: str) -> ZookeeperPaths:
-    return ZookeeperPaths(chroot=ConnectString.parse(address).chroot, root=DEFAULT_ROOT, application=application, stream=stream)
+    return ZookeeperPaths(
+        chroot=ConnectString.parse(address).chroot,
+        root=DEFAULT_ROOT,
+        application=application,
+        stream=stream,
+    )
 
 
 class DyingTree(ForwardingTree):
-    """A `ZnodeTree` over another: the transaction after `writes` others raises `Crash`, before it is done or after."""
+    """A `ZnodeTree` over another: the transaction after `writes` others raises `Crash`, before it
+    is done or after.
+    """
 
     def __init__(self, tree: ZnodeTree, writes: int, *, after: bool) -> None:
         super().__init__(tree)
@@ -45,7 +59,9 @@ class DyingTree(ForwardingTree):
         return versions
 
 
-def dying_store(address: str, application: str, stream: str, writes: int, *, after: bool) -> ZnodeStateStore:
+def dying_store(
+    address: str, application: str, stream: str, writes: int, *, after: bool
+) -> ZnodeStateStore:
     return ZnodeStateStore(
         DyingTree(zookeeper_tree(address), writes, after=after),
         paths_of(address, application, stream),
@@ -54,7 +70,9 @@ def dying_store(address: str, application: str, stream: str, writes: int, *, aft
 
 
 class ZnodeBackup:
-    """A copy of an application's znodes. Of a version only this is kept: whether it is 0, as a plan's is until it is closed."""
+    """A copy of an application's znodes. Of a version only this is kept: whether it is 0, as a
+    plan's is until it is closed.
+    """
 
     def __init__(self, address: str, application: str, stream: str) -> None:
         self._address = address
@@ -66,7 +84,9 @@ class ZnodeBackup:
         try:
             paths = self._below(tree)
             nodes = zip(paths, tree.read(paths), strict=True)
-            self.nodes = [(path, node.data, node.version > 0) for path, node in nodes if node is not None]
+            self.nodes = [
+                (path, node.data, node.version > 0) for path, node in nodes if node is not None
+            ]
         finally:
             tree.close()
 

@@ -1,4 +1,6 @@
-"""Calls to a FakeKinesis in the process, with a clock that stands still: for the tests of the fake itself."""
+"""Calls to a FakeKinesis in the process, with a clock that stands still: for the tests of the fake
+itself.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,12 @@ def new_fake(*, shards: int = 1, **settings: Any) -> tuple[FakeKinesis, ManualCl
     return fake, clock
 
 
-def iterator(fake: FakeKinesis, kind: str = "TRIM_HORIZON", *, shard_id: str = SHARD, **members: Any) -> str:
-    request = requests.GetShardIterator(stream_name=STREAM, shard_id=shard_id, shard_iterator_type=kind, **members)
+def iterator(
+    fake: FakeKinesis, kind: str = "TRIM_HORIZON", *, shard_id: str = SHARD, **members: Any
+) -> str:
+    request = requests.GetShardIterator(
+        stream_name=STREAM, shard_id=shard_id, shard_iterator_type=kind, **members
+    )
     return fake.get_shard_iterator(request).shard_iterator
 
 

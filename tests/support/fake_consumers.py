@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def register(fake: FakeKinesis, name: str = "reader") -> str:
     """Register a consumer of the stream; its ARN."""
-    request = requests.RegisterStreamConsumer(stream_arn=fake.stream(STREAM).arn, consumer_name=name)
+    request = requests.RegisterStreamConsumer(
+        stream_arn=fake.stream(STREAM).arn, consumer_name=name
+    )
     return fake.register_stream_consumer(request).consumer.consumer_arn
 
 
@@ -23,11 +25,18 @@ def deregister(fake: FakeKinesis, consumer_arn: str) -> None:
 
 
 def subscribe(
-    fake: FakeKinesis, consumer_arn: str, kind: str = "TRIM_HORIZON", *, shard_id: str = SHARD, **members: Any
+    fake: FakeKinesis,
+    consumer_arn: str,
+    kind: str = "TRIM_HORIZON",
+    *,
+    shard_id: str = SHARD,
+    **members: Any,
 ) -> Subscription:
     starting = requests.StartingPosition(type=kind, **members)
     return fake.subscribe_to_shard(
-        requests.SubscribeToShard(consumer_arn=consumer_arn, shard_id=shard_id, starting_position=starting)
+        requests.SubscribeToShard(
+            consumer_arn=consumer_arn, shard_id=shard_id, starting_position=starting
+        )
     )
 
 

@@ -1,4 +1,6 @@
-"""A znode tree that does what another one does: the base of those that interfere with its writes."""
+"""A znode tree that does what another one does: the base of those that interfere with
+its writes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A znode tree between a store and its own tree, for tests of what happens beside a write: lost answers, and others' writes."""
+"""A znode tree between a store and its own tree, for tests of what happens beside a write: lost
+answers, and others' writes.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,11 @@ if TYPE_CHECKING:
 
 
 class InterposedTree(ForwardingTree):
-    """A `ZnodeTree` over another. It loses the answer of every write, or lets somebody else act before one.
+    """A `ZnodeTree` over another. It loses the answer of every write, or lets somebody else act
+    before one.
 
-    - `loses_answers`: each transaction is done, and then tried again by one who has not heard of it.
+    - `loses_answers`: each transaction is done, and then tried again by one who has not heard of
+      it.
     - `before_write`: called once, before the next transaction that writes `path`.
     - `before_wait`: called once, before the next wait for a node to go.
     """
@@ -50,7 +54,9 @@ class InterposedTree(ForwardingTree):
         try:
             return self._tree.commit(operations)
         except TransactionRefusedError as refused:
-            raise TransactionRefusedError(refused.index, refused.refusal, refused.path, uncertain=True) from refused
+            raise TransactionRefusedError(
+                refused.index, refused.refusal, refused.path, uncertain=True
+            ) from refused
 
 
 def interposed(store: ZnodeStateStore) -> tuple[ZnodeStateStore, InterposedTree]:

@@ -42,29 +42,49 @@ class JobProcess:
         return self.directory / f"stopped-at-{self.stop_at}"
 
     def start(self) -> None:
-        env = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "JAVA_TOOL_OPTIONS": QUICK_JVM} | self.env
+        env = (
+            os.environ
+            | {
+                "PYTHONPATH": str(ROOT),
+                "PYSPARK_PYTHON": sys.executable,
+                "JAVA_TOOL_OPTIONS": QUICK_JVM,
+            }
+            | self.env
+        )
         env.pop(failpoint.VARIABLE, None)
         if self.stop_at:
             env[failpoint.VARIABLE] = f"{self.stop_at}@{self.marker}"
         self.runs += 1
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen([sys.executable, str(JOB), json.dumps(self.job)], stdout=log, stderr=log, env=env)
+            self.process = subprocess.Popen(
+                [sys.executable, str(JOB), json.dumps(self.job)], stdout=log, stderr=log, env=env
+            )
 
     def wait(self, timeout_s: float = 180) -> int:
-        """Wait for the end; the exit code. Killed, with all that it started, when it takes longer."""
+        """Wait for the end; the exit code. Killed, with all that it started, when it
+        takes longer.
+        """
         assert self.process is not None
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"the job did not end within {timeout_s} s; its log ends with:\n{self.tail()}") from None
+            raise AssertionError(
+                f"the job did not end within {timeout_s} s; its log ends with:\n{self.tail()}"
+            ) from None
 
     def wait_for_failpoint(self, timeout_s: float = 120) -> None:
         """Wait until the armed failpoint has stopped a process of the job."""
-        self.wait_until(lambda: self.marker.exists() and bool(self.marker.read_text()), f"came to {self.stop_at}", timeout_s)
+        self.wait_until(
+            lambda: self.marker.exists() and bool(self.marker.read_text()),
+            f"came to {self.stop_at}",
+            timeout_s,
+        )
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
-        """Wait until the condition holds. Killed, with all that it started, when it ends before that or takes longer."""
+        """Wait until the condition holds. Killed, with all that it started, when it ends before
+        that or takes longer.
+        """
         assert self.process is not None
         deadline = time.monotonic() + timeout_s
         while not condition():
@@ -77,7 +97,9 @@ class JobProcess:
                 continue
 
     def kill(self) -> None:
-        """Send kill -9 to the job and everything below it (the JVM and its Python workers), by id."""
+        """Send kill -9 to the job and everything below it (the JVM and its Python
+        workers), by id.
+        """
         assert self.process is not None
         kill_family(self.process)
 

@@ -1,4 +1,6 @@
-"""Kinesis services for tests: a moto server, the npm emulator and our own FakeKinesis, each on a free loopback port."""
+"""Kinesis services for tests: a moto server, the npm emulator and our own FakeKinesis, each on a
+free loopback port.
+"""
 
 from __future__ import annotations
 
@@ -31,20 +33,30 @@ SECRET_KEY = "not-a-secret"
 
 @cache
 def _session() -> boto3.session.Session:
-    """One for all tests: it parses the service's description once, which takes longer than most tests."""
+    """One for all tests: it parses the service's description once, which takes longer than most
+    tests.
+    """
     return boto3.session.Session()
 
 
 @contextmanager
-def kinesis_client(endpoint_url: str, *, access_key: str = ACCESS_KEY, max_attempts: int = 1) -> Iterator[Any]:
-    """A boto3 client with made-up credentials that does not retry unless told to; its connections are closed at the end."""
+def kinesis_client(
+    endpoint_url: str, *, access_key: str = ACCESS_KEY, max_attempts: int = 1
+) -> Iterator[Any]:
+    """A boto3 client with made-up credentials that does not retry unless told to; its connections
+    are closed at the end.
+    """
     client = _session().client(
         "kinesis",
         endpoint_url=endpoint_url,
         region_name=REGION,
         aws_access_key_id=access_key,
         aws_secret_access_key=SECRET_KEY,
-        config=Config(retries={"total_max_attempts": max_attempts, "mode": "standard"}, connect_timeout=5, read_timeout=20),
+        config=Config(
+            retries={"total_max_attempts": max_attempts, "mode": "standard"},
+            connect_timeout=5,
+            read_timeout=20,
+        ),
     )
     with closing(client):
         yield client
@@ -61,7 +73,9 @@ def wait_until_active(client: Any, name: str, *, limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     waiting = True
     while waiting:
-        status = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]["StreamStatus"]
+        status = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"][
+            "StreamStatus"
+        ]
         waiting = status != "ACTIVE"
         if waiting and time.monotonic() > deadline:
             pytest.fail(f"stream {name} is still {status} after {limit_s:.0f} s")
@@ -71,15 +85,21 @@ def wait_until_active(client: Any, name: str, *, limit_s: float = 60.0) -> None:
 
 @pytest.fixture(scope="session")
 def moto_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A moto server in a process of its own; one for the session, so tests use stream names of their own."""
+    """A moto server in a process of its own; one for the session, so tests use stream names of
+    their own.
+    """
     (port,) = emulator.free_ports(1)
     log = tmp_path_factory.mktemp("moto") / "moto.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=out, stderr=subprocess.STDOUT
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+            stdout=out,
+            stderr=subprocess.STDOUT,
         )
         try:
-            emulator.wait_until_answering(lambda: _answers(port), process, f"moto on port {port}", log, AssertionError)
+            emulator.wait_until_answering(
+                lambda: _answers(port), process, f"moto on port {port}", log, AssertionError
+            )
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
@@ -88,7 +108,9 @@ def moto_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def emulator_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The npm emulator in a process of its own; one for the session. Without Node it fails and says what to install."""
+    """The npm emulator in a process of its own; one for the session. Without Node it fails and says
+    what to install.
+    """
     try:
         with emulator.running(tmp_path_factory.mktemp("emulator") / "emulator.log") as service:
             yield service.endpoint_url
@@ -112,16 +134,25 @@ def fake_kinesis() -> Iterator[ServedFake]:
 
 
 @contextmanager
-def serve(*, settings: FakeKinesisSettings | None = None, clock: Clock | None = None) -> Iterator[ServedFake]:
+def serve(
+    *, settings: FakeKinesisSettings | None = None, clock: Clock | None = None
+) -> Iterator[ServedFake]:
     """A served FakeKinesis with settings or a clock of the test's own."""
     fake = FakeKinesis(settings=settings, clock=clock)
     with FakeKinesisServer(fake) as server:
         yield ServedFake(server.endpoint_url, fake)
 
 
-@pytest.fixture(params=["fake", pytest.param("localstack", marks=[pytest.mark.emulator, pytest.mark.localstack])])
+@pytest.fixture(
+    params=[
+        "fake",
+        pytest.param("localstack", marks=[pytest.mark.emulator, pytest.mark.localstack]),
+    ]
+)
 def kinesis_service(request: pytest.FixtureRequest) -> str:
-    """The endpoint of a service that the contract suite holds for: our fake, and LocalStack with the emulator inside it."""
+    """The endpoint of a service that the contract suite holds for: our fake, and LocalStack with
+    the emulator inside it.
+    """
     if request.param == "fake":
         fake: ServedFake = request.getfixturevalue("fake_kinesis")
         return fake.endpoint_url

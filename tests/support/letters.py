@@ -23,7 +23,9 @@ class Story:
     reason: str = "ValueError: no such order"
 
     def letter(self, number: int) -> Letter:
-        """Letter `number`: its record failed `number` minutes after the first one, for the last time an hour later."""
+        """Letter `number`: its record failed `number` minutes after the first one, for the last
+        time an hour later.
+        """
         failed = FIRST_FAILURE + timedelta(minutes=number)
         return Letter(
             message_id=f"{self.shard}:{1000 + number}:4",
@@ -47,12 +49,20 @@ class Story:
 
 def gone(letter: Letter) -> Letter:
     """The letter of a record that was past the stream's retention before it could be read again."""
-    return replace(letter, data=None, partition_key=None, approximate_arrival=None, reason="past the stream's retention")
+    return replace(
+        letter,
+        data=None,
+        partition_key=None,
+        approximate_arrival=None,
+        reason="past the stream's retention",
+    )
 
 
 def frame_of(spark: SparkSession, letters: list[Letter], *, partitions: int = 2) -> DataFrame:
     """The letters as `tracked` hands them to a sink."""
-    return spark.createDataFrame([row_of(letter) for letter in letters], LETTER_DDL).repartition(partitions)
+    return spark.createDataFrame([row_of(letter) for letter in letters], LETTER_DDL).repartition(
+        partitions
+    )
 
 
 def row_of(letter: Letter) -> tuple[object, ...]:

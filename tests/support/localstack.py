@@ -1,4 +1,6 @@
-"""LocalStack for tests: one for the session, and streams on it that are split, merged and scaled with bounded waits."""
+"""LocalStack for tests: one for the session, and streams on it that are split, merged and scaled
+with bounded waits.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _CHANGE_LIMIT_S = 60.0
 
 @pytest.fixture(scope="session")
 def localstack_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """LocalStack, serving Kinesis in processes of its own; one for the session. Where it isn't set up, tests fail and say so."""
+    """LocalStack, serving Kinesis in processes of its own; one for the session. Where it isn't set
+    up, tests fail and say so.
+    """
     try:
         with runtime.running(tmp_path_factory.mktemp("localstack") / "localstack.log") as service:
             yield service.endpoint_url
@@ -31,7 +35,9 @@ def localstack_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 @dataclass(frozen=True, slots=True)
 class LocalStackStream:
-    """A stream that no other test uses, where it is, and a client of it. Changes of its shards block until it is ACTIVE."""
+    """A stream that no other test uses, where it is, and a client of it. Changes of its shards
+    block until it is ACTIVE.
+    """
 
     name: str
     endpoint_url: str
@@ -48,13 +54,21 @@ class LocalStackStream:
 
     def open_shard_ids(self) -> list[str]:
         """The open shards in the order of their hash keys."""
-        still_open = [shard for shard in self.shards() if "EndingSequenceNumber" not in shard["SequenceNumberRange"]]
+        still_open = [
+            shard
+            for shard in self.shards()
+            if "EndingSequenceNumber" not in shard["SequenceNumberRange"]
+        ]
         return [shard["ShardId"] for shard in sorted(still_open, key=_first_hash_key)]
 
     def put(self, data: bytes, key: str, *, hash_key: int | None = None) -> tuple[str, str]:
-        """Put one record; the shard that took it and its sequence number. `hash_key` overrides the MD5 of the key."""
+        """Put one record; the shard that took it and its sequence number. `hash_key` overrides the
+        MD5 of the key.
+        """
         explicit = {} if hash_key is None else {"ExplicitHashKey": str(hash_key)}
-        answer = self.client.put_record(StreamName=self.name, Data=data, PartitionKey=key, **explicit)
+        answer = self.client.put_record(
+            StreamName=self.name, Data=data, PartitionKey=key, **explicit
+        )
         return answer["ShardId"], answer["SequenceNumber"]
 
     def split(self, shard_id: str) -> list[str]:
@@ -62,20 +76,28 @@ class LocalStackStream:
         shard = next(shard for shard in self.shards() if shard["ShardId"] == shard_id)
         middle = (_first_hash_key(shard) + int(shard["HashKeyRange"]["EndingHashKey"]) + 1) // 2
         with self._change() as new:
-            self.client.split_shard(StreamName=self.name, ShardToSplit=shard_id, NewStartingHashKey=str(middle))
+            self.client.split_shard(
+                StreamName=self.name, ShardToSplit=shard_id, NewStartingHashKey=str(middle)
+            )
         return new
 
     def merge(self, shard_id: str, adjacent_id: str) -> str:
         """Merge two open neighbours; their child."""
         with self._change() as new:
-            self.client.merge_shards(StreamName=self.name, ShardToMerge=shard_id, AdjacentShardToMerge=adjacent_id)
+            self.client.merge_shards(
+                StreamName=self.name, ShardToMerge=shard_id, AdjacentShardToMerge=adjacent_id
+            )
         (child,) = new
         return child
 
     def update_shard_count(self, count: int) -> list[str]:
-        """Scale to so many open shards; those that are new. Shards that this opens and closes on its way are not among them."""
+        """Scale to so many open shards; those that are new. Shards that this opens and closes on
+        its way are not among them.
+        """
         with self._change() as new:
-            self.client.update_shard_count(StreamName=self.name, TargetShardCount=count, ScalingType="UNIFORM_SCALING")
+            self.client.update_shard_count(
+                StreamName=self.name, TargetShardCount=count, ScalingType="UNIFORM_SCALING"
+            )
         return new
 
     def recreate(self, *, shards: int = 1) -> None:
@@ -84,7 +106,10 @@ class LocalStackStream:
         deadline = time.monotonic() + _CHANGE_LIMIT_S
         while self._exists():
             if time.monotonic() > deadline:
-                pytest.fail(f"stream {self.name} is still there {_CHANGE_LIMIT_S:.0f} s after it was deleted")
+                pytest.fail(
+                    f"stream {self.name} is still there {_CHANGE_LIMIT_S:.0f} s after it was "
+                    "deleted"
+                )
             time.sleep(0.02)  # noqa: TID251  # the service announces nothing: it can only be asked
         create_stream(self.client, self.name, shards=shards)
 
@@ -97,7 +122,9 @@ class LocalStackStream:
 
     @contextmanager
     def _change(self) -> Iterator[list[str]]:
-        """Ask for a change inside; behind it the stream is ACTIVE, and the list holds the open shards that are new."""
+        """Ask for a change inside; behind it the stream is ACTIVE, and the list holds the open
+        shards that are new.
+        """
         before = set(self.open_shard_ids())
         new: list[str] = []
         yield new
@@ -107,7 +134,9 @@ class LocalStackStream:
 
 @contextmanager
 def stream_on(endpoint_url: str, *, shards: int = 1) -> Iterator[LocalStackStream]:
-    """A new stream with a client of its own, deleted at the end: the shards of all streams count towards the service's limit."""
+    """A new stream with a client of its own, deleted at the end: the shards of all streams count
+    towards the service's limit.
+    """
     with kinesis_client(endpoint_url) as client:
         stream = LocalStackStream(f"localstack-{uuid.uuid4().hex}", endpoint_url, client)
         create_stream(client, stream.name, shards=shards)
@@ -119,7 +148,9 @@ def stream_on(endpoint_url: str, *, shards: int = 1) -> Iterator[LocalStackStrea
 
 @pytest.fixture
 def localstack_stream(localstack_endpoint: str) -> Iterator[LocalStackStream]:
-    """A stream of one shard; a test that wants more of them takes `stream_on(localstack_endpoint, shards=...)`."""
+    """A stream of one shard; a test that wants more of them takes `stream_on(localstack_endpoint,
+    shards=...)`.
+    """
     with stream_on(localstack_endpoint) as stream:
         yield stream
 

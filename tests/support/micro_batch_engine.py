@@ -1,8 +1,10 @@
-"""Spark's micro-batch loop without Spark: its two logs, its calls to the source, its replay after a crash.
+"""Spark's micro-batch loop without Spark: its two logs, its calls to the source, its replay after a
+crash.
 
-As `MicroBatchExecution` does it: an offset is logged before its batch runs, a batch is logged as committed after its
-sink is done, and a restart runs the last logged batch again when it is not committed. The source under test is the
-product's own reader with its real ZooKeeper and its HTTP client.
+As `MicroBatchExecution` does it: an offset is logged before its batch runs, a batch is logged as
+committed after its sink is done, and a restart runs the last logged batch again when it is not
+committed. The source under test is the product's own reader with its real ZooKeeper and its HTTP
+client.
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ if TYPE_CHECKING:
     from tests.support.played_outcomes import PlayedOutcomes
 
 CRASHES = ("planned", "logged", "partitioned", "read", "sunk", "committed")
-TRACKED_CRASHES = ("planned", "logged", "partitioned", "read", "opened", "reported", "sunk", "committed")
+TRACKED_CRASHES = (
+    "planned",
+    "logged",
+    "partitioned",
+    "read",
+    "opened",
+    "reported",
+    "sunk",
+    "committed",
+)
 Row = dict[str, Any]
 
 
@@ -30,9 +41,11 @@ class Crash(Exception):  # noqa: N818  # it is the event that a test injects, no
 
 @dataclass
 class MicroBatchEngine:
-    """`offsets` and `committed` are the checkpoint location; `sink` is keyed by batch id, so a replay replaces itself.
+    """`offsets` and `committed` are the checkpoint location; `sink` is keyed by batch id, so a
+    replay replaces itself.
 
-    `tracked`: what becomes of a batch's records, where the application tracks them; the sink gets those that were processed.
+    `tracked`: what becomes of a batch's records, where the application tracks them; the sink gets
+    those that were processed.
     """
 
     settings: SourceSettings
@@ -55,7 +68,9 @@ class MicroBatchEngine:
             self.reader = None
 
     def run_batch(self, crash_at: str | None = None) -> bool:
-        """Replay or run one batch; False when there was nothing new. Raises `Crash` where the test asks for one."""
+        """Replay or run one batch; False when there was nothing new. Raises `Crash` where the test
+        asks for one.
+        """
         if self.reader is None:
             self.start()
         assert self.reader is not None
@@ -100,7 +115,9 @@ class MicroBatchEngine:
         return rows
 
     def forget_checkpoint_location(self) -> None:
-        """A new checkpoint location: Spark knows of no batch any more. The sink is another one too."""
+        """A new checkpoint location: Spark knows of no batch any more. The sink is
+        another one too.
+        """
         self.stop()
         self.offsets, self.committed = [], -1
 

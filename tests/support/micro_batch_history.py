@@ -1,7 +1,8 @@
-"""Random histories of one application: puts, resharding, batches, crashes, zombies, backups restored. And what must hold always.
+"""Random histories of one application: puts, resharding, batches, crashes, zombies, backups
+restored. And what must hold always.
 
-The product's own reader, over FakeKinesis by HTTP and a real ZooKeeper. Plain seeded randomness: kazoo's threads draw
-from `random` too, which hypothesis takes for a test that is not deterministic.
+The product's own reader, over FakeKinesis by HTTP and a real ZooKeeper. Plain seeded randomness:
+kazoo's threads draw from `random` too, which hypothesis takes for a test that is not deterministic.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ STEPS: dict[str, int] = {
 
 @dataclass
 class RandomReads(MicroBatchEngine):
-    """An engine whose sinks read a batch in part, or twice, and whose driver may die at a write to ZooKeeper."""
+    """An engine whose sinks read a batch in part, or twice, and whose driver may die at a write to
+    ZooKeeper.
+    """
 
     random: Random | None = None
     dies_at: tuple[int, bool] | None = None
@@ -66,11 +69,17 @@ class RandomReads(MicroBatchEngine):
         writes, after = self.dies_at
         services = WorkerServices.connect(self.settings)
         services.store.close()
-        services.store = dying_store(self.settings.zookeeper, APPLICATION, STREAM, writes, after=after)
-        self.reader._coordinator = Coordinator(self.settings, services)  # the place of the driver's services
+        services.store = dying_store(
+            self.settings.zookeeper, APPLICATION, STREAM, writes, after=after
+        )
+        self.reader._coordinator = Coordinator(
+            self.settings, services
+        )  # the place of the driver's services
 
     def read(self, partitions: Sequence[Any]) -> list[Row]:
-        """What this batch's sink wants: the same whenever the batch is replayed. One that has sunk it may skip its reads."""
+        """What this batch's sink wants: the same whenever the batch is replayed. One that has sunk
+        it may skip its reads.
+        """
         assert self.random is not None
         if self.tracked is None and self.committed + 1 in self.sink and self.random.random() < 0.3:
             return self.sink[self.committed + 1]
@@ -79,17 +88,23 @@ class RandomReads(MicroBatchEngine):
         rows = {one.task: super(RandomReads, self).read([one]) for one in wanted}
         if self.random.random() < 0.2:  # a second action
             for one in wanted:
-                assert super().read([one]) == rows[one.task], "a second action has read other rows than the first"
+                assert super().read([one]) == rows[one.task], (
+                    "a second action has read other rows than the first"
+                )
         return [row for one in wanted for row in rows[one.task]]
 
     def _wants(self, partition: Any) -> bool:
         assert self.random is not None
-        return self.choices.setdefault((partition.plan_id, partition.task), self.random.random() < 0.85)
+        return self.choices.setdefault(
+            (partition.plan_id, partition.task), self.random.random() < 0.85
+        )
 
 
 @dataclass
 class History:
-    """Steps are drawn by `step` and noted in `log`; each raises AssertionError where a promise is broken."""
+    """Steps are drawn by `step` and noted in `log`; each raises AssertionError where a promise is
+    broken.
+    """
 
     stream: StreamUnderTest
     fake: FakeKinesis
@@ -112,7 +127,8 @@ class History:
     def note(self, text: object) -> None:
         self.log[-1] += f" {text}"
 
-    # the stream -------------------------------------------------------------------------------------------------
+    # the stream
+    # -------------------------------------------------------------------------------------------------
     def do_put(self) -> None:
         count = self.random.choice((1, 7, 40))
         self.note(count)
@@ -137,7 +153,9 @@ class History:
 
     def do_fault(self) -> None:
         """What passes by itself befalls some of the next requests."""
-        operation = self.random.choice(("GetRecords", "GetRecords", "GetShardIterator", "DescribeStreamSummary"))
+        operation = self.random.choice(
+            ("GetRecords", "GetRecords", "GetShardIterator", "DescribeStreamSummary")
+        )
         kinds = [internal_failure(), drop(processed=True), throttle()]
         if operation == "GetRecords":
             kinds.append(expired_iterator())
@@ -145,7 +163,8 @@ class History:
         self.note((operation, fault.kind.value, fault.code))
         self.fake.faults.add(fault, operation=operation, times=self.random.choice((1, 2)))
 
-    # the query --------------------------------------------------------------------------------------------------
+    # the query
+    # --------------------------------------------------------------------------------------------------
     def do_batch(self) -> None:
         self.note(self.run_batch())
 
@@ -183,7 +202,9 @@ class History:
             self.engine.available_now = False
             self.engine.stop()
         missing = there - self.resolved()
-        assert not missing, f"an AvailableNow run ended early: {sorted(missing)[:5]} and {len(missing)} in all"
+        assert not missing, (
+            f"an AvailableNow run ended early: {sorted(missing)[:5]} and {len(missing)} in all"
+        )
 
     def do_zombie(self) -> None:
         if not self.engine.kept:
@@ -203,19 +224,24 @@ class History:
         self.note(len(rows))
         assert set(ids_of(rows)) <= self.stream.ids()
 
-    # backups ----------------------------------------------------------------------------------------------------
+    # backups
+    # ----------------------------------------------------------------------------------------------------
     def do_new_location(self) -> None:
         self.engine.forget_checkpoint_location()
         self.engine.sink = {}
         self.thrown_away = True
 
     def do_back_up_location(self) -> None:
-        self.location = copy.deepcopy((self.engine.offsets, self.engine.committed, self.engine.sink))
+        self.location = copy.deepcopy(
+            (self.engine.offsets, self.engine.committed, self.engine.sink)
+        )
 
     def do_restore_location(self) -> None:
         if self.location is not None:
             self.engine.stop()
-            self.engine.offsets, self.engine.committed, self.engine.sink = copy.deepcopy(self.location)
+            self.engine.offsets, self.engine.committed, self.engine.sink = copy.deepcopy(
+                self.location
+            )
             self.thrown_away = True
 
     def do_back_up_zookeeper(self) -> None:
@@ -229,7 +255,8 @@ class History:
             self.thrown_away = True
             self.checkpoints = {}
 
-    # what must hold ---------------------------------------------------------------------------------------------
+    # what must hold
+    # ---------------------------------------------------------------------------------------------
     def resolved(self) -> set[str]:
         """Records that need not come again: a finished batch has them."""
         return set(self.committed)
@@ -242,15 +269,27 @@ class History:
         for shard, state in states.items():
             put = self.stream.records.get(shard, [])
             checkpoint = -1 if state.checkpoint is None else state.checkpoint.sequence
-            assert checkpoint >= self.checkpoints.get(shard, -1), f"the checkpoint of {shard} has moved back"
+            assert checkpoint >= self.checkpoints.get(shard, -1), (
+                f"the checkpoint of {shard} has moved back"
+            )
             self.checkpoints[shard] = checkpoint
             passed = put if state.end_was_read else [one for one in put if int(one) <= checkpoint]
-            queued = {one for one in put for each in state.unresolved if each.first.sequence <= int(one) <= each.last.sequence}
+            queued = {
+                one
+                for one in put
+                for each in state.unresolved
+                if each.first.sequence <= int(one) <= each.last.sequence
+            }
             assert checkpoint < min(map(int, queued), default=checkpoint + 1), (
                 f"the checkpoint of {shard} has passed a queued one"
             )
-            unread = [one for one in passed if f"{shard}:{one}" not in delivered and one not in queued]
-            assert not unread, f"{shard} at {state.read_position} has passed {len(unread)} records that nobody has read"
+            unread = [
+                one for one in passed if f"{shard}:{one}" not in delivered and one not in queued
+            ]
+            assert not unread, (
+                f"{shard} at {state.read_position} has passed {len(unread)} records that nobody "
+                "has read"
+            )
 
     def finish(self) -> None:
         """Drain, and look at the whole."""
@@ -283,19 +322,38 @@ class History:
             last[shard] = place
         listed = self.listed()
         for child, place in first.items():
-            for parent in (listed[child].get("ParentShardId"), listed[child].get("AdjacentParentShardId")):
-                assert last.get(parent, -1) < place, f"{child} was delivered before the end of {parent}"
+            for parent in (
+                listed[child].get("ParentShardId"),
+                listed[child].get("AdjacentParentShardId"),
+            ):
+                assert last.get(parent, -1) < place, (
+                    f"{child} was delivered before the end of {parent}"
+                )
 
     def listed(self) -> dict[str, Any]:
-        return {shard["ShardId"]: shard for shard in self.stream.client.list_shards(StreamName=STREAM)["Shards"]}
+        return {
+            shard["ShardId"]: shard
+            for shard in self.stream.client.list_shards(StreamName=STREAM)["Shards"]
+        }
 
     def is_at_the_end(self) -> bool:
-        """Every checkpoint is at its shard's last record, and just the closed shards are finished."""
-        closed = {shard for shard, one in self.listed().items() if "EndingSequenceNumber" in one["SequenceNumberRange"]}
-        finished = {shard for shard, state in self.stream.states().items() if state.lifecycle is Lifecycle.FINISHED}
+        """Every checkpoint is at its shard's last record, and just the closed shards
+        are finished.
+        """
+        closed = {
+            shard
+            for shard, one in self.listed().items()
+            if "EndingSequenceNumber" in one["SequenceNumberRange"]
+        }
+        finished = {
+            shard
+            for shard, state in self.stream.states().items()
+            if state.lifecycle is Lifecycle.FINISHED
+        }
         return self.stream.checkpoints() == self.stream.tips() and finished == closed
 
-    # how --------------------------------------------------------------------------------------------------------
+    # how
+    # --------------------------------------------------------------------------------------------------------
     def run_batch(self, crash_at: str | None = None) -> bool | str:
         before = self.engine.committed
         try:

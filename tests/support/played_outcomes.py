@@ -1,6 +1,8 @@
-"""Plays the part of a tracked batch without Spark: what `src.tracked(process)` does with the store, for given failures.
+"""Plays the part of a tracked batch without Spark: what `src.tracked(process)` does with the store,
+for given failures.
 
-Written from the rules of `state.report`, not from the product's code: a second opinion on what a report holds.
+Written from the rules of `state.report`, not from the product's code: a second opinion on what a
+report holds.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from state.shard_state import UnresolvedRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from state.plan import Plan, ShardEnd
+    from state.plan import Plan, ShardReadResult
     from state.shard_state import ShardState
     from state.state_store import StateStore
     from tests.support.simulated_job import SimulatedJob
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Retry = TypeVar("Retry", PlannedRetry, UnresolvedRecord)
 AT_ONCE = OutcomePolicy(retry=RetryPolicy(retry_limit=3, first_delay_ms=0, jitter=0.0))
-STORM_RECORDS = 100
+OUTAGE_RECORDS = 100
 LATER_MS = 3_600_000  # what is rejected need not be due: nothing is tried, its letter is written
 
 
@@ -44,14 +46,18 @@ class Rejection(str):
 
 
 class LateRejection(Rejection):
-    """The same, but its letter is left to the next batch: it is queued, and flagged as exhausted by the plan."""
+    """The same, but its letter is left to the next batch: it is queued, and flagged as exhausted by
+    the plan.
+    """
 
     __slots__ = ()
 
 
 def policy(on_failure: OnFailure = OnFailure.CONTINUE, **retry: Any) -> OutcomePolicy:
     """Without jitter, and with retries that are due at once, unless told otherwise."""
-    return OutcomePolicy(retry=RetryPolicy(**({"first_delay_ms": 0, "jitter": 0.0} | retry)), on_failure=on_failure)
+    return OutcomePolicy(
+        retry=RetryPolicy(**({"first_delay_ms": 0, "jitter": 0.0} | retry)), on_failure=on_failure
+    )
 
 
 def numbered(*numbers: int) -> Callable[[Row], bool]:
@@ -65,7 +71,8 @@ def key_of(row: Row) -> str:
 
 @dataclass
 class PlayedOutcomes:
-    """`fails` says of a row why its record fails, or None. `calls` are the message ids the function saw, `letters` the dead ones.
+    """`fails` says of a row why its record fails, or None. `calls` are the message ids the function
+    saw, `letters` the dead ones.
 
     `gone` are retries of which nothing is left: shard, first and last number.
     `reports` false: the batch runs as if it were not tracked any more.
@@ -82,7 +89,9 @@ class PlayedOutcomes:
     done: list[PlanReport] = field(default_factory=list)
     _tokens: Any = field(default_factory=count)
 
-    def play(self, rows: Sequence[Row], on_step: Callable[[str], None] = lambda _: None) -> list[Row]:
+    def play(
+        self, rows: Sequence[Row], on_step: Callable[[str], None] = lambda _: None
+    ) -> list[Row]:
         """The rows whose records were processed. `on_step` hears of "opened" and "reported"."""
         with closing(self.open_store()) as store:
             pointer = store.read_pointer()
@@ -93,7 +102,11 @@ class PlayedOutcomes:
             on_step("opened")
             plan = store.read_plan(pointer.id)
             assert plan is not None
-            ends = {end.shard_id: end for task in store.read_ends(pointer.id).values() for end in task.shards}
+            ends = {
+                end.shard_id: end
+                for task in store.read_ends(pointer.id).values()
+                for end in task.shards
+            }
             states = {shard: stored.state for shard, stored in store.load_states().items()}
             batch = _Batch(self, plan, ends, states)
             good = [row for row in rows if batch.accept(row)]
@@ -107,7 +120,9 @@ class PlayedOutcomes:
 
 @dataclass(frozen=True)
 class _Failed:
-    """`place`: which of the shard's rows it is. `read`: the retry that it is a record of, None for a new one."""
+    """`place`: which of the shard's rows it is. `read`: the retry that it is a record of, None for
+    a new one.
+    """
 
     row: Row
     reason: str
@@ -116,14 +131,24 @@ class _Failed:
 
 
 class _Batch:
-    def __init__(self, played: PlayedOutcomes, plan: Plan, ends: dict[str, ShardEnd], states: dict[str, ShardState]) -> None:
+    def __init__(
+        self,
+        played: PlayedOutcomes,
+        plan: Plan,
+        ends: dict[str, ShardReadResult],
+        states: dict[str, ShardState],
+    ) -> None:
         self.played, self.plan, self.now_ms, self.ends = played, plan, played.now_ms(), ends
-        self.retries = {shard.shard_id: _Numbers(shard.retries) for task in plan.tasks for shard in task.shards}
+        self.retries = {
+            shard.shard_id: _Numbers(shard.retries) for task in plan.tasks for shard in task.shards
+        }
         self.stored = {shard: _Numbers(state.unresolved) for shard, state in states.items()}
         self.failed: dict[str, list[_Failed]] = {}
         self.blocked: dict[str, list[Row]] = {}
         self.letters: list[tuple[str, int, str]] = []
-        self.waiting: dict[str, dict[str | None, int]] = {}  # by shard and key, from which number on
+        self.waiting: dict[
+            str, dict[str | None, int]
+        ] = {}  # by shard and key, from which number on
         self.rows: Counter[str] = Counter()
         for shard, end in ends.items():
             done = {retry.first for retry in self.retries[shard].all[: end.retries_done]}
@@ -132,7 +157,9 @@ class _Batch:
             for first in end.retries_gone:
                 stored = self.stored[shard].of(str(first))
                 assert stored is not None
-                self.letters.append((f"{shard}:{first}", stored.attempts, "past the stream's retention"))
+                self.letters.append(
+                    (f"{shard}:{first}", stored.attempts, "past the stream's retention")
+                )
                 self.played.gone.append((shard, stored.first.sequence, stored.last.sequence))
 
     def accept(self, row: Row) -> bool:
@@ -150,7 +177,9 @@ class _Batch:
         reason = self.played.fails(row)
         if reason is None:
             return True
-        if isinstance(reason, Rejection) and not isinstance(reason, LateRejection):  # it is done with, and holds no other
+        if isinstance(reason, Rejection) and not isinstance(
+            reason, LateRejection
+        ):  # it is done with, and holds no other
             self.letters.append((row["messageId"], row["attempt"], reason))
             return False
         self.failed.setdefault(shard, []).append(_Failed(row, reason, self.rows[shard], retry))
@@ -172,25 +201,40 @@ class _Batch:
         waiting[key_of(row)] = min(number, waiting.get(key_of(row), number))
 
     def report(self, rows: int) -> PlanReport:
-        failed = sum(not isinstance(one.reason, Rejection) for of_shard in self.failed.values() for one in of_shard)
-        storm = failed >= STORM_RECORDS and 2 * failed > rows
+        failed = sum(
+            not isinstance(one.reason, Rejection)
+            for of_shard in self.failed.values()
+            for one in of_shard
+        )
+        outage = failed >= OUTAGE_RECORDS and 2 * failed > rows
         outcomes = []
         for shard in sorted(self.ends):
             of_shard = self.failed.get(shard, [])
-            stormy = [one for one in of_shard if storm and not isinstance(one.reason, Rejection)]
-            single = [one for one in of_shard if not storm or isinstance(one.reason, Rejection)]
-            queued = self._ranges(stormy) + [one for each in single if (one := self._queued(each)) is not None]
-            queued += [self._record(row, row["attempt"] - 1, 0, blocked=True) for row in self.blocked.get(shard, ())]
+            in_outage = [
+                one for one in of_shard if outage and not isinstance(one.reason, Rejection)
+            ]
+            single = [one for one in of_shard if not outage or isinstance(one.reason, Rejection)]
+            queued = self._ranges(in_outage) + [
+                one for each in single if (one := self._queued(each)) is not None
+            ]
+            queued += [
+                self._record(row, row["attempt"] - 1, 0, blocked=True)
+                for row in self.blocked.get(shard, ())
+            ]
             queued.sort(key=lambda one: one.first)
             if queued:
                 outcomes.append(ShardOutcome(shard_id=shard, unresolved=tuple(queued)))
         return PlanReport(
-            shards=tuple(outcomes), storm=storm, failed=failed, dead_lettered=len(self.letters), done_ms=self.now_ms
+            shards=tuple(outcomes),
+            outage=outage,
+            failed=failed,
+            dead_lettered=len(self.letters),
+            done_ms=self.now_ms,
         )
 
     def _ranges(self, failed: Sequence[_Failed]) -> list[UnresolvedRecord]:
-        """A storm's: runs of failed records are one each, and have the attempts that they had."""
-        due_ms = self.now_ms + min(60_000, 1_000 * 2**self.plan.storms)
+        """A outage's: runs of failed records are one each, and have the attempts that they had."""
+        due_ms = self.now_ms + min(60_000, 1_000 * 2**self.plan.outages)
         runs: list[list[_Failed]] = []
         for one in failed:
             before = runs[-1][-1] if runs else None
@@ -213,13 +257,23 @@ class _Batch:
     def _queued(self, failed: _Failed) -> UnresolvedRecord | None:
         retry, row, attempts = self.played.policy.retry, failed.row, failed.row["attempt"]
         if isinstance(failed.reason, Rejection):
-            rest = {"reason": str(failed.reason), "first_failure_ms": self._first_failure_ms(row), "rejected": True}
+            rest = {
+                "reason": str(failed.reason),
+                "first_failure_ms": self._first_failure_ms(row),
+                "rejected": True,
+            }
             return self._record(row, attempts, self.now_ms + LATER_MS, **rest)
         if retry.exhausted(attempts, self._first_failure_ms(row), self.now_ms):
             self.letters.append((row["messageId"], attempts, failed.reason))
             return None
         due_ms = retry.due_ms(attempts, self.now_ms, Random(0))  # noqa: S311  # there is no jitter
-        return self._record(row, attempts, due_ms, reason=failed.reason, first_failure_ms=self._first_failure_ms(row))
+        return self._record(
+            row,
+            attempts,
+            due_ms,
+            reason=failed.reason,
+            first_failure_ms=self._first_failure_ms(row),
+        )
 
     def _first_failure_ms(self, row: Row) -> int:
         stored = self.stored[row["shardId"]].of(row["sequenceNumber"])
@@ -231,7 +285,13 @@ class _Batch:
         key = key_of(row) if self.played.policy.on_failure is OnFailure.BLOCK_KEY else None
         last_ms = None if rest.get("blocked") else self.now_ms
         return UnresolvedRecord(
-            first=sequence, last=sequence, attempts=attempts, due_ms=due_ms, key=key, last_failure_ms=last_ms, **rest
+            first=sequence,
+            last=sequence,
+            attempts=attempts,
+            due_ms=due_ms,
+            key=key,
+            last_failure_ms=last_ms,
+            **rest,
         )
 
 
@@ -252,6 +312,10 @@ def _last(one: PlannedRetry | UnresolvedRecord) -> int:
     return one.first.sequence if one.last is None else one.last.sequence
 
 
-def tracked(job: SimulatedJob, fails: Callable[[Row], bool], of: OutcomePolicy | None = None) -> PlayedOutcomes:
+def tracked(
+    job: SimulatedJob, fails: Callable[[Row], bool], of: OutcomePolicy | None = None
+) -> PlayedOutcomes:
     """The part played for a simulated job, in its time."""
-    return PlayedOutcomes(job.store, job.clock.now_ms, lambda row: "as told" if fails(row) else None, of or policy())
+    return PlayedOutcomes(
+        job.store, job.clock.now_ms, lambda row: "as told" if fails(row) else None, of or policy()
+    )

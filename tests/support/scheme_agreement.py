@@ -1,4 +1,6 @@
-"""Runs payloads through both halves of a scheme, Python and Spark, and compares what they say value by value."""
+"""Runs payloads through both halves of a scheme, Python and Spark, and compares what they say value
+by value.
+"""
 
 from __future__ import annotations
 
@@ -35,26 +37,39 @@ def decoded(scheme: RecordScheme, data: bytes) -> tuple[Any, str | None]:
         return None, exc.reason
 
 
-def columns(spark: SparkSession, scheme: RecordScheme, payloads: Sequence[bytes]) -> list[tuple[Any, str | None]]:
+def columns(
+    spark: SparkSession, scheme: RecordScheme, payloads: Sequence[bytes]
+) -> list[tuple[Any, str | None]]:
     """The outcomes on Spark, in the payloads' order, in the form of `decoded`."""
     rows = [(index, bytearray(payload)) for index, payload in enumerate(payloads)]
     frame = parsed(spark.createDataFrame(rows, "i INT, data BINARY"), scheme)
-    # Through Arrow: collect() makes local times of TIMESTAMPs, and fails at the first and the last day of what Python can hold.
+    # Through Arrow: collect() makes local times of TIMESTAMPs, and fails at the first and the last
+    # day of what Python can hold.
     found = sorted(frame.select("i", "parsed").toArrow().to_pylist(), key=lambda row: int(row["i"]))
     return [
-        (None if row["parsed"]["value"] is None else _plain_row(row["parsed"]["value"].values()), row["parsed"]["malformed"])
+        (
+            None if row["parsed"]["value"] is None else _plain_row(row["parsed"]["value"].values()),
+            row["parsed"]["malformed"],
+        )
         for row in found
     ]
 
 
-def disagreements(spark: SparkSession, scheme: RecordScheme, payloads: Sequence[bytes]) -> list[str]:
-    """One line for each payload about which the two halves differ, also in a value's class or a reason."""
+def disagreements(
+    spark: SparkSession, scheme: RecordScheme, payloads: Sequence[bytes]
+) -> list[str]:
+    """One line for each payload about which the two halves differ, also in a value's class or a
+    reason.
+    """
     lines = []
     for payload, on_spark in zip(payloads, columns(spark, scheme, payloads), strict=True):
         in_python = decoded(scheme, payload)
         python_side = (None if in_python[0] is None else _plain_row(in_python[0]), in_python[1])
         if repr(python_side) != repr(on_spark):
-            lines.append(f"{payload[:200]!r} ({len(payload)} bytes): Python {python_side!r:.400}, Spark {on_spark!r:.400}")
+            lines.append(
+                f"{payload[:200]!r} ({len(payload)} bytes): Python {python_side!r:.400}, Spark "
+                f"{on_spark!r:.400}"
+            )
     return lines
 
 
@@ -63,11 +78,16 @@ def _plain_row(values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """What Arrow and Python write differently made alike: maps come as lists of pairs, zones by name, DECIMALs with zeros."""
+    """What Arrow and Python write differently made alike: maps come as lists of pairs, zones by
+    name, DECIMALs with zeros.
+    """
     if isinstance(value, dict):
         return [(name, _plain(inner)) for name, inner in value.items()]
     if isinstance(value, list):
-        return [(item[0], _plain(item[1])) if isinstance(item, tuple) else _plain(item) for item in value]
+        return [
+            (item[0], _plain(item[1])) if isinstance(item, tuple) else _plain(item)
+            for item in value
+        ]
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC)
     return value.normalize() if isinstance(value, Decimal) else value

@@ -1,4 +1,6 @@
-"""A plan of two tasks over three shards, published in part, in a memory store: for tests of settling it."""
+"""A plan of two tasks over three shards, published in part, in a memory store: for tests of
+settling it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from spark_job.driver.settle_plan import Settled, settle
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.plan import ChildShard, Plan, ShardEnd, ShardSlice, TaskEnd, TaskPlan
+from state.plan import ChildShard, Plan, ShardReadResult, ShardSlice, TaskPlan, TaskResult
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
@@ -20,22 +22,35 @@ PLAN = "3-ab"
 OWNER = OwnerInfo(host="host", pid=1, since_ms=0)
 PARENT, OTHER, UNREAD, CHILDREN = "shardId-0", "shardId-1", "shardId-2", ("shardId-3", "shardId-4")
 ENDS = (
-    TaskEnd(
+    TaskResult(
         token="one",
         shards=(
-            ShardEnd(
+            ShardReadResult(
                 shard_id=PARENT,
                 first=SequenceNumber(10),
                 last=SequenceNumber(19),
                 count=4,
-                shard_end=True,
+                at_shard_end=True,
                 tip_ms=700,
                 children=tuple(ChildShard(shard_id=child, parents=(PARENT,)) for child in CHILDREN),
             ),
-            ShardEnd(shard_id=OTHER, first=SequenceNumber(20), last=SequenceNumber(29), count=2, last_arrival_ms=600),
+            ShardReadResult(
+                shard_id=OTHER,
+                first=SequenceNumber(20),
+                last=SequenceNumber(29),
+                count=2,
+                last_arrival_ms=600,
+            ),
         ),
     ),
-    TaskEnd(token="two", shards=(ShardEnd(shard_id=UNREAD, first=SequenceNumber(30), last=SequenceNumber(39), count=5),)),
+    TaskResult(
+        token="two",
+        shards=(
+            ShardReadResult(
+                shard_id=UNREAD, first=SequenceNumber(30), last=SequenceNumber(39), count=5
+            ),
+        ),
+    ),
 )
 
 
@@ -44,12 +59,17 @@ def backend_with_plan(*published: int) -> MemoryBackend:
     backend = MemoryBackend()
     store = opened(backend)
     store.save_states(
-        [StateChange(before=None, after=ShardState(shard_id=s, read_position=TRIM_HORIZON)) for s in (PARENT, OTHER, UNREAD)]
+        [
+            StateChange(before=None, after=ShardState(shard_id=s, read_position=TRIM_HORIZON))
+            for s in (PARENT, OTHER, UNREAD)
+        ]
     )
     groups = ((PARENT, OTHER), (UNREAD,))
     tasks = tuple(
         TaskPlan(
-            shards=tuple(ShardSlice(shard_id=one, position=TRIM_HORIZON, max_records=100) for one in group),
+            shards=tuple(
+                ShardSlice(shard_id=one, position=TRIM_HORIZON, max_records=100) for one in group
+            ),
             max_bytes=1,
             fetch_time_ms=1,
             fetch_cap_ms=1,

@@ -14,7 +14,9 @@ WHOLE = (0, HASH_KEYS - 1)
 LEFT, RIGHT = (0, HASH_KEYS // 2 - 1), (HASH_KEYS // 2, HASH_KEYS - 1)
 
 
-def shard(shard_id: str, *parents: str, closed: bool = False, keys: tuple[int, int] = WHOLE) -> ShardInfo:
+def shard(
+    shard_id: str, *parents: str, closed: bool = False, keys: tuple[int, int] = WHOLE
+) -> ShardInfo:
     return ShardInfo(
         shard_id=shard_id,
         parents=parents,
@@ -24,7 +26,9 @@ def shard(shard_id: str, *parents: str, closed: bool = False, keys: tuple[int, i
     )
 
 
-def state(shard_id: str, *parents: str, ended: bool = False, verified_until_ms: int | None = None) -> ShardState:
+def state(
+    shard_id: str, *parents: str, ended: bool = False, verified_until_ms: int | None = None
+) -> ShardState:
     return ShardState(
         shard_id=shard_id,
         parents=parents,
@@ -35,8 +39,12 @@ def state(shard_id: str, *parents: str, ended: bool = False, verified_until_ms: 
 
 
 def drained(shard_id: str) -> ShardState:
-    waiting = UnresolvedRecord(first=SequenceNumber(5), last=SequenceNumber(5), attempts=1, due_ms=0)
-    return msgspec.structs.replace(state(shard_id, ended=True), lifecycle=Lifecycle.DRAINED, unresolved=(waiting,))
+    waiting = UnresolvedRecord(
+        first=SequenceNumber(5), last=SequenceNumber(5), attempts=1, due_ms=0
+    )
+    return msgspec.structs.replace(
+        state(shard_id, ended=True), lifecycle=Lifecycle.DRAINED, unresolved=(waiting,)
+    )
 
 
 def lineage(listing: list[ShardInfo], *states: ShardState) -> ShardLineage:

@@ -13,30 +13,42 @@ if TYPE_CHECKING:
     from tests.support.simulated_job import SimulatedJob
 
 
-def run(job: SimulatedJob, coordinator: Coordinator, plan_id: str, *, only: int | None = None) -> list[int]:
+def run(
+    job: SimulatedJob, coordinator: Coordinator, plan_id: str, *, only: int | None = None
+) -> list[int]:
     """What executors do with a plan; the sequence numbers of the rows."""
     return [int(row["sequenceNumber"]) for row in rows_of(job, coordinator, plan_id, only=only)]
 
 
-def rows_of(job: SimulatedJob, coordinator: Coordinator, plan_id: str, *, only: int | None = None) -> list[Row]:
+def rows_of(
+    job: SimulatedJob, coordinator: Coordinator, plan_id: str, *, only: int | None = None
+) -> list[Row]:
     services = job.executor()
     found: list[Row] = []
     for task, plan in coordinator.tasks(plan_id).items():
         if only in (None, task):
-            for batch in read_task(plan_id, task, plan, services=services, settings=services.settings):
+            for batch in read_task(
+                plan_id, task, plan, services=services, settings=services.settings
+            ):
                 found += batch.to_pylist()
     return found
 
 
-def run_tracked(job: SimulatedJob, coordinator: Coordinator, plan_id: str, outcomes: PlayedOutcomes) -> list[Row]:
+def run_tracked(
+    job: SimulatedJob, coordinator: Coordinator, plan_id: str, outcomes: PlayedOutcomes
+) -> list[Row]:
     """What executors and a tracked batch do with a plan; the rows that came, processed or not."""
     rows = rows_of(job, coordinator, plan_id)
     outcomes.play(rows)
     return rows
 
 
-def track_all(job: SimulatedJob, coordinator: Coordinator, outcomes: PlayedOutcomes, start: str = "") -> tuple[str, list[Row]]:
-    """Tracked batches until there is nothing new, each followed by the next at once; the last plan and all rows."""
+def track_all(
+    job: SimulatedJob, coordinator: Coordinator, outcomes: PlayedOutcomes, start: str = ""
+) -> tuple[str, list[Row]]:
+    """Tracked batches until there is nothing new, each followed by the next at once; the last plan
+    and all rows.
+    """
     found: list[Row] = []
     for _ in range(100):
         plan = next_plan(coordinator, start)
@@ -69,7 +81,9 @@ def pointer(job: SimulatedJob) -> PlanPointer:
     return found
 
 
-def one_batch(job: SimulatedJob, coordinator: Coordinator, start: str, plan: str = "") -> tuple[str, list[int]]:
+def one_batch(
+    job: SimulatedJob, coordinator: Coordinator, start: str, plan: str = ""
+) -> tuple[str, list[int]]:
     plan = plan or next_plan(coordinator, start)
     assert plan != start
     return plan, run(job, coordinator, plan)

@@ -1,6 +1,8 @@
-"""A stream on FakeKinesis and state in memory, in simulated time: for tests of single modules of `spark_job`.
+"""A stream on FakeKinesis and state in memory, in simulated time: for tests of single modules of
+`spark_job`.
 
-The clock moves when somebody sleeps, so an idle hour takes no time and what is asked within it can be counted.
+The clock moves when somebody sleeps, so an idle hour takes no time and what is asked within it can
+be counted.
 """
 
 from __future__ import annotations
@@ -14,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings, ManualClock, slow
+from kinesis_spout.testing import (
+    FakeKinesis,
+    FakeKinesisServer,
+    FakeKinesisSettings,
+    ManualClock,
+    slow,
+)
 from kinesis_spout.testing.stream.hash_keys import hash_key
 from scheme.record import KPL_MAGIC
 from spark_job.driver.coordinator import Coordinator
@@ -38,7 +46,9 @@ AGGREGATE = KPL_MAGIC + _MESSAGE + hashlib.md5(_MESSAGE, usedforsecurity=False).
 
 @dataclass
 class SimulatedJob:
-    """What a job talks to. `put` goes around the service's limits; shards are `shard(0)`, `shard(1)`, and so on."""
+    """What a job talks to. `put` goes around the service's limits; shards are `shard(0)`,
+    `shard(1)`, and so on.
+    """
 
     fake: FakeKinesis
     clock: ManualClock
@@ -67,11 +77,15 @@ class SimulatedJob:
         """Another process's store of the same state."""
         return MemoryStateStore(self.backend, application=APPLICATION, stream=STREAM)
 
-    def services(self, settings: SourceSettings | None = None, store: StateStore | None = None) -> WorkerServices:
+    def services(
+        self, settings: SourceSettings | None = None, store: StateStore | None = None
+    ) -> WorkerServices:
         settings = settings or self.settings()
         client = KinesisClient(settings.aws, settings.stream, clock=self.clock)
         self.opened.append(client)
-        return WorkerServices(client=client, store=store or self.store(), clock=self.clock, settings=settings)
+        return WorkerServices(
+            client=client, store=store or self.store(), clock=self.clock, settings=settings
+        )
 
     def executor(self) -> WorkerServices:
         """What an executor's process keeps between its tasks, with the default settings."""
@@ -89,10 +103,22 @@ class SimulatedJob:
     def states(self) -> dict[str, ShardState]:
         return {shard: stored.state for shard, stored in self.store().load_states().items()}
 
-    def put(self, records: int, *, key: str = "key", data: bytes | None = None, arrival_ms: int | None = None) -> list[int]:
+    def put(
+        self,
+        records: int,
+        *,
+        key: str = "key",
+        data: bytes | None = None,
+        arrival_ms: int | None = None,
+    ) -> list[int]:
         """The new records' sequence numbers."""
         answers = [
-            self.fake.put(STREAM, key, f"record {number}".encode() if data is None else data, arrival_ms=arrival_ms)
+            self.fake.put(
+                STREAM,
+                key,
+                f"record {number}".encode() if data is None else data,
+                arrival_ms=arrival_ms,
+            )
             for number in range(records)
         ]
         return [int(answer.partition(":")[2]) for answer in answers]
@@ -100,7 +126,9 @@ class SimulatedJob:
     def key_of(self, index: int) -> str:
         """A partition key whose records go to that shard."""
         hash_keys = self.fake.stream(STREAM).shard(shard(index)).hash_keys
-        return next(key for key in map(str, count()) if hash_keys.start <= hash_key(key) <= hash_keys.end)
+        return next(
+            key for key in map(str, count()) if hash_keys.start <= hash_key(key) <= hash_keys.end
+        )
 
     def count_calls(self) -> None:
         """From here on, `calls` tells how often an operation was asked for."""

@@ -11,7 +11,14 @@ from kinesis_spout.clock import SystemClock
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import WorkerServices
 from state.zookeeper.store import ZookeeperStateStore
-from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, create_stream, kinesis_client, serve
+from tests.support.kinesis import (
+    ACCESS_KEY,
+    REGION,
+    SECRET_KEY,
+    create_stream,
+    kinesis_client,
+    serve,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +50,9 @@ class ShiftedClock(SystemClock):
 
 @dataclass
 class StreamUnderTest:
-    """A stream of four shards that tests put records on and reshard. `put` remembers what it put, by shard, in order."""
+    """A stream of four shards that tests put records on and reshard. `put` remembers what it put,
+    by shard, in order.
+    """
 
     client: Any
     endpoint_url: str
@@ -56,7 +65,11 @@ class StreamUnderTest:
         while count > 0:
             chunk = min(count, 500)
             entries = [
-                {"Data": f"record {self.count + n}".encode(), "PartitionKey": f"key {self.count + n}"} for n in range(chunk)
+                {
+                    "Data": f"record {self.count + n}".encode(),
+                    "PartitionKey": f"key {self.count + n}",
+                }
+                for n in range(chunk)
             ]
             for answer in self.client.put_records(StreamName=STREAM, Records=entries)["Records"]:
                 self.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
@@ -65,23 +78,40 @@ class StreamUnderTest:
 
     def open_shards(self) -> list[dict[str, Any]]:
         shards = self.client.list_shards(StreamName=STREAM)["Shards"]
-        return [shard for shard in shards if "EndingSequenceNumber" not in shard["SequenceNumberRange"]]
+        return [
+            shard for shard in shards if "EndingSequenceNumber" not in shard["SequenceNumberRange"]
+        ]
 
     def split(self, index: int = 0) -> str:
         """Split an open shard in the middle; its id."""
         shard = self.open_shards()[index]
-        low, high = int(shard["HashKeyRange"]["StartingHashKey"]), int(shard["HashKeyRange"]["EndingHashKey"])
-        self.client.split_shard(StreamName=STREAM, ShardToSplit=shard["ShardId"], NewStartingHashKey=str((low + high) // 2))
+        low, high = (
+            int(shard["HashKeyRange"]["StartingHashKey"]),
+            int(shard["HashKeyRange"]["EndingHashKey"]),
+        )
+        self.client.split_shard(
+            StreamName=STREAM,
+            ShardToSplit=shard["ShardId"],
+            NewStartingHashKey=str((low + high) // 2),
+        )
         return str(shard["ShardId"])
 
     def merge(self) -> tuple[str, str]:
         """Merge the two open shards with the lowest hash keys; their ids."""
-        first, second = sorted(self.open_shards(), key=lambda shard: int(shard["HashKeyRange"]["StartingHashKey"]))[:2]
-        self.client.merge_shards(StreamName=STREAM, ShardToMerge=first["ShardId"], AdjacentShardToMerge=second["ShardId"])
+        first, second = sorted(
+            self.open_shards(), key=lambda shard: int(shard["HashKeyRange"]["StartingHashKey"])
+        )[:2]
+        self.client.merge_shards(
+            StreamName=STREAM, ShardToMerge=first["ShardId"], AdjacentShardToMerge=second["ShardId"]
+        )
         return str(first["ShardId"]), str(second["ShardId"])
 
     def ids(self) -> set[str]:
-        return {f"{shard}:{sequence}" for shard, sequences in self.records.items() for sequence in sequences}
+        return {
+            f"{shard}:{sequence}"
+            for shard, sequences in self.records.items()
+            for sequence in sequences
+        }
 
     def settings(self, **changes: Any) -> SourceSettings:
         return self.source(**changes).settings()
@@ -109,7 +139,9 @@ class StreamUnderTest:
         return defaults | changes
 
     def states(self, application: str = APPLICATION) -> dict[str, ShardState]:
-        store = ZookeeperStateStore(self.zookeeper, root="kinesis-spout", application=application, stream=STREAM)
+        store = ZookeeperStateStore(
+            self.zookeeper, root="kinesis-spout", application=application, stream=STREAM
+        )
         try:
             return {shard: stored.state for shard, stored in store.load_states().items()}
         finally:
@@ -117,7 +149,11 @@ class StreamUnderTest:
 
     def checkpoints(self) -> dict[str, str]:
         """Checkpoints of shards that have given a record."""
-        return {shard: str(state.checkpoint) for shard, state in self.states().items() if state.checkpoint is not None}
+        return {
+            shard: str(state.checkpoint)
+            for shard, state in self.states().items()
+            if state.checkpoint is not None
+        }
 
     def tips(self) -> dict[str, str]:
         return {shard: sequences[-1] for shard, sequences in self.records.items()}

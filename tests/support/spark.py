@@ -1,8 +1,9 @@
-"""A local Spark session, one per test run: two threads, no UI, UTC, nothing written outside the temporary folder.
+"""A local Spark session, one per test run: two threads, no UI, UTC, nothing written outside the
+temporary folder.
 
-It interprets expressions: to generate code for a plan and to compile that costs more than half of a test of a few rows. The
-commands, drills and demos, whose Spark is their own, generate code as Spark does by default, and so do tests with
-`generated_code`.
+It interprets expressions: to generate code for a plan and to compile that costs more than half of a
+test of a few rows. The commands, drills and demos, whose Spark is their own, generate code as Spark
+does by default, and so do tests with `generated_code`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
 
 
 QUICK_JVM = quick_jvm()
-_CONF = ("spark.ui.enabled=false", "spark.driver.host=127.0.0.1", f"spark.driver.extraJavaOptions={QUICK_JVM}")
+_CONF = (
+    "spark.ui.enabled=false",
+    "spark.driver.host=127.0.0.1",
+    f"spark.driver.extraJavaOptions={QUICK_JVM}",
+)
 COMMAND_OPTIONS = ("--master", "local[2]", *(word for conf in _CONF for word in ("--conf", conf)))
 """For commands of ours that start a Spark of their own."""
 
@@ -32,12 +37,16 @@ COMMAND_OPTIONS = ("--master", "local[2]", *(word for conf in _CONF for word in 
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Shared by all tests of a run: a test that needs another setting sets it and puts it back."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # pyspark warns of the versions of pandas and Python that it finds, which is not ours
+        warnings.simplefilter(
+            "ignore"
+        )  # pyspark warns of the versions of pandas and Python that it finds, which is not ours
         from pyspark.sql import SparkSession  # noqa: PLC0415  # seconds of import, which tests without Spark must not pay
 
     home = tmp_path_factory.mktemp("spark")
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark's default is the python3 of the PATH, which knows nothing of ours
+    os.environ["PYSPARK_PYTHON"] = (
+        sys.executable
+    )  # Spark's default is the python3 of the PATH, which knows nothing of ours
     session = (
         SparkSession.builder.master("local[2]")
         .appName("kinesis-spout tests")
@@ -54,7 +63,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.local.dir", str(home / "local"))
         .config("spark.log.level", "ERROR")
-        .config("spark.sql.maxPlanStringLength", "20000")  # the listeners keep plans, which are large in some tests
+        .config(
+            "spark.sql.maxPlanStringLength", "20000"
+        )  # the listeners keep plans, which are large in some tests
         .config("spark.sql.ui.retainedExecutions", "5")
         .config("spark.ui.retainedJobs", "20")
         .config("spark.ui.retainedStages", "20")

@@ -1,8 +1,10 @@
-"""Spark's Java classes as a JVM has loaded them once, in a file that other JVMs map: they start in half the time.
+"""Spark's Java classes as a JVM has loaded them once, in a file that other JVMs map: they start in
+half the time.
 
     python -m tests.support.spark_classes        makes the file, which takes some 20 s, unless it is there and fits
 
-Java calls it a dynamic archive of class data (JEP 350). A JVM of another version, or with other jars, does without it.
+Java calls it a dynamic archive of class data (JEP 350). A JVM of another version, or with other
+jars, does without it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 ARCHIVE = ROOT / ".tools" / "spark-classes.jsa"
 MADE_OF = ARCHIVE.with_suffix(".txt")
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live for seconds: the second compiler and parallel collectors cost more than they gain."""
+"""For JVMs that live for seconds: the second compiler and parallel collectors cost more than they
+gain.
+"""
 _QUIET = "-Xlog:disable"  # a JVM that does without would say so on its stdout
 _LOAD = """
 import sys
@@ -45,15 +49,24 @@ spark.stop()
 
 def quick_jvm() -> str:
     """Options for a JVM that lives for seconds; with the archive, where it was made."""
-    return f"{QUICK_JVM} -XX:SharedArchiveFile={ARCHIVE} {_QUIET}" if ARCHIVE.exists() else QUICK_JVM
+    return (
+        f"{QUICK_JVM} -XX:SharedArchiveFile={ARCHIVE} {_QUIET}" if ARCHIVE.exists() else QUICK_JVM
+    )
 
 
 def sources() -> str:
-    """The Java and the jars of which an archive is made, and without which it is not used: by name, size and time."""
+    """The Java and the jars of which an archive is made, and without which it is not used: by name,
+    size and time.
+    """
     spec = find_spec("pyspark")
     jars = sorted(Path(str(spec and spec.origin)).parent.glob("jars/*.jar"))
     stats = ((jar, jar.stat()) for jar in jars)
-    return "\n".join([os.environ.get("JAVA_HOME", ""), *(f"{jar} {stat.st_size} {stat.st_mtime_ns}" for jar, stat in stats)])
+    return "\n".join(
+        [
+            os.environ.get("JAVA_HOME", ""),
+            *(f"{jar} {stat.st_size} {stat.st_mtime_ns}" for jar, stat in stats),
+        ]
+    )
 
 
 def make_archive() -> None:
@@ -75,9 +88,14 @@ def make_archive() -> None:
             directory,
         ]
         environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        ran = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=300, check=False)
+        ran = subprocess.run(
+            program, capture_output=True, text=True, env=environment, timeout=300, check=False
+        )
         if ran.returncode or not made.exists():
-            sys.stderr.write(f"Spark's classes could not be kept, so the tests take longer: {ran.stderr[-500:]}\n")
+            sys.stderr.write(
+                "Spark's classes could not be kept, so the tests take longer: "
+                f"{ran.stderr[-500:]}\n"
+            )
             return
         made.replace(ARCHIVE)
         MADE_OF.write_text(made_of)

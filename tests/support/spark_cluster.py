@@ -1,4 +1,6 @@
-"""A Spark on separate executors that stays up for all tests that want one: starting it takes longer than most of them."""
+"""A Spark on separate executors that stays up for all tests that want one: starting it takes longer
+than most of them.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class SparkCluster:
         try:
             answer = json.loads(self.answers.get(timeout=limit_s))
         except Empty:
-            raise AssertionError(f"no answer within {limit_s} s; the log ends with:\n{self.tail()}") from None
+            raise AssertionError(
+                f"no answer within {limit_s} s; the log ends with:\n{self.tail()}"
+            ) from None
         if "error" in answer:
             raise QueryFailedError(answer["error"])
 
@@ -63,9 +67,15 @@ class SparkCluster:
 
 @pytest.fixture(scope="session")
 def spark_cluster(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """Two executors in processes of their own, with the package from the wheel, as users ship it."""
+    """Two executors in processes of their own, with the package from the wheel, as
+    users ship it.
+    """
     log = tmp_path_factory.mktemp("cluster") / "driver.log"
-    env = os.environ | {"PYTHONPATH": str(wheel), "PYSPARK_PYTHON": sys.executable, "JAVA_TOOL_OPTIONS": QUICK_JVM}
+    env = os.environ | {
+        "PYTHONPATH": str(wheel),
+        "PYSPARK_PYTHON": sys.executable,
+        "JAVA_TOOL_OPTIONS": QUICK_JVM,
+    }
     with (
         log.open("wb") as errors,
         _ended_with_family(
@@ -111,10 +121,16 @@ def _lines_of(stream: IO[str] | None) -> SimpleQueue[str]:
 
 
 def rows_in(out: Path) -> list[dict[str, Any]]:
-    """All rows of the batches that a query has finished writing, in their order; `batch` is the number of a row's."""
+    """All rows of the batches that a query has finished writing, in their order; `batch` is the
+    number of a row's.
+    """
     files = [
         (int(done.parent.name.partition("=")[2]), file)
         for done in sorted(out.glob("batch=*/_SUCCESS"))
         for file in sorted(done.parent.glob("*.parquet"))
     ]
-    return [row | {"batch": batch} for batch, file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    return [
+        row | {"batch": batch}
+        for batch, file in files
+        for row in pq.ParquetFile(file).read().to_pylist()
+    ]

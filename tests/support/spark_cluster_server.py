@@ -1,11 +1,13 @@
-"""A Spark with executors in processes of their own that runs one query after the other, as it is told: a line of JSON each.
+"""A Spark with executors in processes of their own that runs one query after the other, as it is
+told: a line of JSON each.
 
     PYTHONPATH=<wheel> python tests/support/spark_cluster_server.py <wheel>
 
-In: `{"source": {...}, "out": dir, "checkpoint": dir, "stop": file, "batches": n or null}` runs a query until it is caught up
-(AvailableNow), or stops it after n batches, or when the file `stop` is there; with `"trigger": "1 second"` it goes on until then.
-Out: `{"ok": true}`, or `{"error": text}`. Each batch is a directory of its own, so one that is repeated overwrites what it
-has written.
+In: `{"source": {...}, "out": dir, "checkpoint": dir, "stop": file, "batches": n or null}` runs a
+query until it is caught up (AvailableNow), or stops it after n batches, or when the file `stop` is
+there; with `"trigger": "1 second"` it goes on until then. Out: `{"ok": true}`, or `{"error":
+text}`. Each batch is a directory of its own, so one that is repeated overwrites what it has
+written.
 """
 
 from __future__ import annotations
@@ -45,13 +47,19 @@ def run(spark: SparkSession, job: dict[str, Any]) -> None:
         query.stop()
 
 
-def writer(spark: SparkSession, job: dict[str, Any], write: Callable[[DataFrame, int], None]) -> DataStreamWriter:
+def writer(
+    spark: SparkSession, job: dict[str, Any], write: Callable[[DataFrame, int], None]
+) -> DataStreamWriter:
     frame = KinesisSource(**job["source"]).read_stream(spark)
     return frame.writeStream.foreachBatch(write).option("checkpointLocation", job["checkpoint"])
 
 
 def triggered(stream: DataStreamWriter, interval: str | None) -> DataStreamWriter:
-    return stream.trigger(availableNow=True) if interval is None else stream.trigger(processingTime=interval)
+    return (
+        stream.trigger(availableNow=True)
+        if interval is None
+        else stream.trigger(processingTime=interval)
+    )
 
 
 def tell(answer: dict[str, Any]) -> None:

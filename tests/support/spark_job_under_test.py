@@ -2,10 +2,11 @@
 
     python tests/support/spark_job_under_test.py '<json>'
 
-Reads a stream until it is caught up (AvailableNow). By default it writes each batch as parquet into a directory of its own. With
-`tracked` it tracks its records one by one: each says what is to become of it, `{"n": 7, "kind": "good"}`. `always` fails in
-every attempt, `twice` in the first two; during an outage (until the file `outageEnds` is there) everything fails; what does not
-decode is malformed. That output is appended, so that what is processed twice stands there twice.
+Reads a stream until it is caught up (AvailableNow). By default it writes each batch as parquet into
+a directory of its own. With `tracked` it tracks its records one by one: each says what is to become
+of it, `{"n": 7, "kind": "good"}`. `always` fails in every attempt, `twice` in the first two; during
+an outage (until the file `outageEnds` is there) everything fails; what does not decode is
+malformed. That output is appended, so that what is processed twice stands there twice.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ WANTED = JsonScheme("n BIGINT NOT NULL, kind STRING NOT NULL")
 
 
 def session(master: str, conf: dict[str, str]) -> SparkSession:
-    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2")
+    builder = (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+    )
     for key, value in conf.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -1,4 +1,6 @@
-"""A naive spout: every record of every shard stays in one list with its status, and every question is answered by walking it."""
+"""A naive spout: every record of every shard stays in one list with its status, and every question
+is answered by walking it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ FIRST_DELAY_MS = 100
 
 @dataclass
 class Entry:
-    """One record. `status`: unread, pending, queued, exhausted or acked. `held`: its payload is in memory."""
+    """One record. `status`: unread, pending, queued, exhausted or acked. `held`: its payload is in
+    memory.
+    """
 
     number: int
     status: str = "unread"
@@ -27,7 +31,11 @@ class Entry:
     @property
     def deliveries(self) -> int:
         """Attempts for which an ack still counts."""
-        return {"pending": self.attempts + 1, "queued": self.attempts, "exhausted": self.attempts}.get(self.status, 0)
+        return {
+            "pending": self.attempts + 1,
+            "queued": self.attempts,
+            "exhausted": self.attempts,
+        }.get(self.status, 0)
 
     def fail(self, now_ms: int, *, retry: bool) -> str:
         self.attempts += 1
@@ -39,7 +47,9 @@ class Entry:
 
 @dataclass
 class ShardOracle:
-    """`closed`: its last page was put. `in_a_row`: retries since the last new record; `unbroken`: without an idle turn."""
+    """`closed`: its last page was put. `in_a_row`: retries since the last new record; `unbroken`:
+    without an idle turn.
+    """
 
     entries: list[Entry] = field(default_factory=list)
     closed: bool = False

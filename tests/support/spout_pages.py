@@ -1,4 +1,6 @@
-"""Pages of a shard and a source of them, made short: for tests of what a spout keeps of one shard, and of all."""
+"""Pages of a shard and a source of them, made short: for tests of what a spout keeps of one shard,
+and of all.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,16 @@ def payload(number: int) -> bytes:
 
 
 def page_of(
-    numbers: Sequence[int], *, shard_id: str = SHARD, at_tip: bool = False, ended: bool = False, time_ms: int | None = None
+    numbers: Sequence[int],
+    *,
+    shard_id: str = SHARD,
+    at_tip: bool = False,
+    ended: bool = False,
+    time_ms: int | None = None,
 ) -> Page:
-    """A page whose records have these numbers; each arrived as many ms after 1970 as its number says."""
+    """A page whose records have these numbers; each arrived as many ms after 1970 as its number
+    says.
+    """
     columns = RecordColumns(
         list(map(str, numbers)),
         [f"key {number}" for number in numbers],
@@ -58,7 +67,9 @@ def run_of(*numbers: int) -> RecordRun:
 
 
 class FakePages:
-    """A `page_source.PageSource`: tests append to `pages`. As in the real one, a page without records may vanish."""
+    """A `page_source.PageSource`: tests append to `pages`. As in the real one, a page without
+    records may vanish.
+    """
 
     def __init__(self, *pages: Page) -> None:
         self.pages = deque(pages)
@@ -78,12 +89,16 @@ class FakePages:
             self.dropped += 1
 
 
-def tracked(*pages: Page, state: ShardState | None = None, policy: RetryPolicy = POLICY) -> TrackedShard:
+def tracked(
+    *pages: Page, state: ShardState | None = None, policy: RetryPolicy = POLICY
+) -> TrackedShard:
     """A shard whose pages are there; nothing was handed over."""
     return tracked_from(FakePages(*pages), state=state, policy=policy)
 
 
-def tracked_from(pages: FakePages | None, *, state: ShardState | None = None, policy: RetryPolicy = POLICY) -> TrackedShard:
+def tracked_from(
+    pages: FakePages | None, *, state: ShardState | None = None, policy: RetryPolicy = POLICY
+) -> TrackedShard:
     begun = state or ShardState(shard_id=SHARD, read_position=TRIM_HORIZON)
     shard = TrackedShard(begun, retry_policy=policy, random=seeded(), pages=pages)
     shard.refill()

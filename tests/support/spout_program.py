@@ -1,4 +1,5 @@
-"""A consumer as a user would write it, for tests that kill it: acks what is even, fails what is odd at first, tells what it saw.
+"""A consumer as a user would write it, for tests that kill it: acks what is even, fails what is odd
+at first, tells what it saw.
 
 python spout_program.py ENDPOINT ZOOKEEPER APPLICATION LOG TASK_INDEX TOTAL_TASKS
 """
@@ -23,7 +24,10 @@ def main() -> None:
         application=application,
         zookeeper=zookeeper,
         aws=AwsConfig(
-            region="us-east-1", endpoint_url=endpoint_url, access_key_id="test", secret_access_key="test"
+            region="us-east-1",
+            endpoint_url=endpoint_url,
+            access_key_id="test",
+            secret_access_key="test",
         ),  # the test's own
         starting_position="TRIM_HORIZON",
         rate=ReadRate(reads_per_second=100, bytes_per_second=1e9),
@@ -43,7 +47,10 @@ def main() -> None:
                 emission.fail("odd")
             else:
                 emission.ack()
-            told.write(f"{number} {emission.attempt} {verdict} {emission.sequence_number} {emission.shard_id}\n")
+            told.write(
+                f"{number} {emission.attempt} {verdict} {emission.sequence_number} "
+                f"{emission.shard_id}\n"
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""A standalone spout on a FakeKinesis in this process and a store in memory, whose threads are steps that a test takes."""
+"""A standalone spout on a FakeKinesis in this process and a store in memory, whose threads are
+steps that a test takes.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class PassingClock(SystemClock):
 
 @dataclass
 class StepLoop:
-    """A `background.Loop` whose steps are taken when a test says so. An error ends it, as it ends a thread."""
+    """A `background.Loop` whose steps are taken when a test says so. An error ends it, as it ends a
+    thread.
+    """
 
     step: Step
     on_error: Callable[[Exception], None]
@@ -124,11 +128,17 @@ class SpoutUnderTest:
             "start_loop": self.loops,
             "clock": self.clock,
         } | given
-        return SpoutServices(client=client, random=random, rate=ReadRate(reads_per_second=1000), **chosen)
+        return SpoutServices(
+            client=client, random=random, rate=ReadRate(reads_per_second=1000), **chosen
+        )
 
     def fresh(self, **options: Any) -> KinesisSpout:
         """Not opened yet."""
-        services = {name: options.pop(name) for name in ("store", "new_pool", "start_loop", "clock") if name in options}
+        services = {
+            name: options.pop(name)
+            for name in ("store", "new_pool", "start_loop", "clock")
+            if name in options
+        }
         return KinesisSpout(spout_config(**options), services=self.services(**services))
 
     def states(self) -> dict[str, ShardState]:

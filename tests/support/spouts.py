@@ -13,10 +13,17 @@ if TYPE_CHECKING:
 
 
 def spout_on(fake: ServedFake, **settings: Any) -> KinesisSpout:
-    """Not open yet. It reads stream `orders` from TRIM_HORIZON, as fast as it can, unless `settings` say otherwise."""
+    """Not open yet. It reads stream `orders` from TRIM_HORIZON, as fast as it can, unless
+    `settings` say otherwise.
+    """
     given: dict[str, Any] = {
         "stream": "orders",
-        "aws": AwsConfig(region=REGION, endpoint_url=fake.endpoint_url, access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY),
+        "aws": AwsConfig(
+            region=REGION,
+            endpoint_url=fake.endpoint_url,
+            access_key_id=ACCESS_KEY,
+            secret_access_key=SECRET_KEY,
+        ),
         "starting_position": "TRIM_HORIZON",
         "rate": ReadRate(reads_per_second=1_000, bytes_per_second=1e9),
         "commit_interval_s": 0.05,

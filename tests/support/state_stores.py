@@ -1,4 +1,6 @@
-"""The state store's implementations behind one face, so that one suite holds both to the contract."""
+"""The state store's implementations behind one face, so that one suite holds both to
+the contract.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from kazoo.client import KazooClient
 
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.plan import Plan, ShardEnd, ShardSlice, TaskEnd, TaskPlan, make_plan_id
+from state.plan import Plan, ShardReadResult, ShardSlice, TaskPlan, TaskResult, make_plan_id
 from state.position import TRIM_HORIZON, Position
 from state.report import PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 ROOT, STREAM = "root", "flights"
 OWNER = OwnerInfo(host="host-a", pid=4242, since_ms=1_357_000_000_000)
 OTHER = OwnerInfo(host="host-b", pid=4343, since_ms=1_357_000_000_000)
-IDENTITY = StreamIdentity(arn="arn:aws:kinesis:eu-west-1:1:stream/flights", name="flights", created_ms=1_000)
+IDENTITY = StreamIdentity(
+    arn="arn:aws:kinesis:eu-west-1:1:stream/flights", name="flights", created_ms=1_000
+)
 
 
 class StoreWorld(Protocol):
@@ -67,7 +71,9 @@ class MemoryWorld:
         self._application = "app"
 
     def open(self) -> MemoryStateStore:
-        return MemoryStateStore(self._backend, application=self._application, stream=STREAM, root=ROOT)
+        return MemoryStateStore(
+            self._backend, application=self._application, stream=STREAM, root=ROOT
+        )
 
     def put(self, path: str, data: bytes) -> None:
         self._backend.put(f"/{ROOT}/{self._application}/{STREAM}/{path}", data)
@@ -83,7 +89,9 @@ class MemoryWorld:
         self._backend.commit([Delete(f"/{ROOT}/{self._application}/{STREAM}/{path}")], 0)
 
     def children(self, path: str) -> list[str]:
-        return sorted(self._backend.children([f"/{ROOT}/{self._application}/{STREAM}/{path}"])[0] or ())
+        return sorted(
+            self._backend.children([f"/{ROOT}/{self._application}/{STREAM}/{path}"])[0] or ()
+        )
 
     def lose_session(self, store: ZnodeStateStore) -> None:
         assert isinstance(store, MemoryStateStore)
@@ -107,7 +115,13 @@ class ZookeeperWorld:
         self._other_program.start()
 
     def open(self) -> ZookeeperStateStore:
-        store = ZookeeperStateStore(self._address, application=self._application, stream=STREAM, root=ROOT, session_timeout_s=4.0)
+        store = ZookeeperStateStore(
+            self._address,
+            application=self._application,
+            stream=STREAM,
+            root=ROOT,
+            session_timeout_s=4.0,
+        )
         self._stores.append(store)
         return store
 
@@ -159,12 +173,18 @@ def sequence(number: int) -> SequenceNumber:
 
 
 def state_at(number: int, shard_id: str = "shardId-000000000000") -> ShardState:
-    return ShardState(shard_id=shard_id, checkpoint=sequence(number), read_position=Position.after(sequence(number)))
+    return ShardState(
+        shard_id=shard_id,
+        checkpoint=sequence(number),
+        read_position=Position.after(sequence(number)),
+    )
 
 
 def plan(number: int, nonce: str = "aa", tasks: int = 2) -> Plan:
     task = TaskPlan(
-        shards=(ShardSlice(shard_id="shardId-000000000000", position=TRIM_HORIZON, max_records=10),),
+        shards=(
+            ShardSlice(shard_id="shardId-000000000000", position=TRIM_HORIZON, max_records=10),
+        ),
         max_bytes=1,
         fetch_time_ms=2,
         fetch_cap_ms=3,
@@ -172,9 +192,14 @@ def plan(number: int, nonce: str = "aa", tasks: int = 2) -> Plan:
     return Plan(plan_id=make_plan_id(number, nonce), created_ms=5, tasks=(task,) * tasks)
 
 
-def end(token: str, count: int = 3) -> TaskEnd:
-    return TaskEnd(
-        token=token, shards=(ShardEnd(shard_id="shardId-000000000000", first=sequence(1), last=sequence(9), count=count),)
+def end(token: str, count: int = 3) -> TaskResult:
+    return TaskResult(
+        token=token,
+        shards=(
+            ShardReadResult(
+                shard_id="shardId-000000000000", first=sequence(1), last=sequence(9), count=count
+            ),
+        ),
     )
 
 
@@ -204,7 +229,9 @@ def failures(count: int, shards: int = 1, reason: str = "no rates for order") ->
         )
         for shard in range(shards)
     )
-    return PlanReport(shards=outcomes, failed=count * shards, retried=count * shards, done_ms=1_700_000_000_001)
+    return PlanReport(
+        shards=outcomes, failed=count * shards, retried=count * shards, done_ms=1_700_000_000_001
+    )
 
 
 def task_of(world: StoreWorld, index: int, total: int, owner: OwnerInfo = OWNER) -> ZnodeStateStore:

@@ -7,7 +7,16 @@ from typing import TypeVar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from state.plan import ChildShard, Plan, PlannedRetry, ShardEnd, ShardSlice, TaskEnd, TaskPlan, make_plan_id
+from state.plan import (
+    ChildShard,
+    Plan,
+    PlannedRetry,
+    ShardReadResult,
+    ShardSlice,
+    TaskPlan,
+    TaskResult,
+    make_plan_id,
+)
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.report import OnFailure, OutcomePolicy, PlanReport, ShardOutcome
 from state.retry_policy import RetryPolicy
@@ -19,10 +28,18 @@ T = TypeVar("T")
 
 
 def sample(strategy: st.SearchStrategy[T], count: int) -> list[T]:
-    """The same values every time. For tests with live connections, whose threads draw random numbers: Hypothesis forbids that."""
+    """The same values every time. For tests with live connections, whose threads draw random
+    numbers: Hypothesis forbids that.
+    """
     values: list[T] = []
 
-    @settings(max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(strategy)
     def collect(value: T) -> None:
         values.append(value)
@@ -108,19 +125,22 @@ plans = st.builds(
     created_ms=times_ms,
     tasks=st.lists(task_plans, max_size=3).map(tuple),
     until_ms=st.none() | times_ms,
-    storms=counts,
+    outages=counts,
 )
 shard_ends = st.builds(
-    ShardEnd,
+    ShardReadResult,
     shard_id=shard_ids,
     first=st.none() | sequence_numbers,
     last=st.none() | sequence_numbers,
     count=counts,
     at_tip=st.booleans(),
     tip_ms=st.none() | times_ms,
-    shard_end=st.booleans(),
+    at_shard_end=st.booleans(),
     children=st.lists(
-        st.builds(ChildShard, shard_id=shard_ids, parents=st.lists(shard_ids, max_size=2).map(tuple)), max_size=2
+        st.builds(
+            ChildShard, shard_id=shard_ids, parents=st.lists(shard_ids, max_size=2).map(tuple)
+        ),
+        max_size=2,
     ).map(tuple),
     last_arrival_ms=st.none() | times_ms,
     millis_behind_latest=counts,
@@ -130,7 +150,7 @@ shard_ends = st.builds(
     retry_rows=counts,
     retries_gone=st.lists(sequence_numbers, max_size=2).map(tuple),
 )
-task_ends = st.builds(TaskEnd, token=texts, shards=st.lists(shard_ends, max_size=3).map(tuple))
+task_ends = st.builds(TaskResult, token=texts, shards=st.lists(shard_ends, max_size=3).map(tuple))
 stream_identities = st.builds(StreamIdentity, arn=texts, name=texts, created_ms=times_ms)
 start_pins = st.builds(
     StartPin,
@@ -140,7 +160,9 @@ start_pins = st.builds(
     shards=st.lists(shard_ids, max_size=3).map(tuple),
     shard_positions=st.dictionaries(shard_ids, positions, max_size=3),
 )
-owner_infos = st.builds(OwnerInfo, host=texts, pid=counts, since_ms=times_ms, host_identity=texts, process_start=texts)
+owner_infos = st.builds(
+    OwnerInfo, host=texts, pid=counts, since_ms=times_ms, host_identity=texts, process_start=texts
+)
 retry_policies = st.builds(
     RetryPolicy,
     retry_limit=st.integers(0, 1000),
@@ -150,12 +172,20 @@ retry_policies = st.builds(
     jitter=st.floats(0, 1),
     max_age_ms=st.none() | st.integers(1, 10**12),
 )
-outcome_policies = st.builds(OutcomePolicy, retry=retry_policies, on_failure=st.sampled_from(OnFailure))
-shard_outcomes = st.builds(ShardOutcome, shard_id=shard_ids, unresolved=st.lists(unresolved_records(), max_size=4).map(tuple))
+outcome_policies = st.builds(
+    OutcomePolicy, retry=retry_policies, on_failure=st.sampled_from(OnFailure)
+)
+shard_outcomes = st.builds(
+    ShardOutcome,
+    shard_id=shard_ids,
+    unresolved=st.lists(unresolved_records(), max_size=4).map(tuple),
+)
 plan_reports = st.builds(
     PlanReport,
-    shards=st.lists(shard_outcomes, max_size=3, unique_by=lambda outcome: outcome.shard_id).map(tuple),
-    storm=st.booleans(),
+    shards=st.lists(shard_outcomes, max_size=3, unique_by=lambda outcome: outcome.shard_id).map(
+        tuple
+    ),
+    outage=st.booleans(),
     failed=counts,
     retried=counts,
     exhausted=counts,

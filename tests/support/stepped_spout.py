@@ -1,4 +1,6 @@
-"""A spout whose background steps are done when a test says so, on a stream of FakeKinesis in simulated time."""
+"""A spout whose background steps are done when a test says so, on a stream of FakeKinesis in
+simulated time.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,13 @@ class _HeldLoop:
 
 
 class SteppedSpout:
-    """`spout` is open. `letters` are the dead letters that were taken; `refuse_letters` makes that fail."""
+    """`spout` is open. `letters` are the dead letters that were taken; `refuse_letters` makes that
+    fail.
+    """
 
-    def __init__(self, job: SimulatedJob, *, store: StateStore | None = None, **changes: Any) -> None:
+    def __init__(
+        self, job: SimulatedJob, *, store: StateStore | None = None, **changes: Any
+    ) -> None:
         self.job = job
         self.letters: list[Any] = []
         self.refuse_letters = False
@@ -55,7 +61,9 @@ class SteppedSpout:
         self.spout.open()
 
     def step(self, name: str, times: int = 1) -> None:
-        """Do a background step; an error that it raises stops the spout, as it would in its thread."""
+        """Do a background step; an error that it raises stops the spout, as it would in
+        its thread.
+        """
         step, on_error = self._steps[name]
         for _ in range(times):
             try:
@@ -115,7 +123,12 @@ def spout_settings(job: SimulatedJob) -> dict[str, Any]:
         "stream": STREAM,
         "application": APPLICATION,
         "zookeeper": "in-memory:2181",
-        "aws": AwsConfig(region=REGION, endpoint_url=job.endpoint_url, access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY),
+        "aws": AwsConfig(
+            region=REGION,
+            endpoint_url=job.endpoint_url,
+            access_key_id=ACCESS_KEY,
+            secret_access_key=SECRET_KEY,
+        ),
         "starting_position": "TRIM_HORIZON",
         "rate": ReadRate(reads_per_second=1000, bytes_per_second=1e9),
         "retry": EXACT,

@@ -1,6 +1,8 @@
-"""A stub of the Kinesis endpoint that answers what a test has put into its queue: errors, broken bodies, dropped connections.
+"""A stub of the Kinesis endpoint that answers what a test has put into its queue: errors, broken
+bodies, dropped connections.
 
-Emulators accept all credentials and never fail; this one fails as told and remembers what it was asked.
+Emulators accept all credentials and never fail; this one fails as told and remembers what it was
+asked.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ DATE_MS = 1_767_225_607_000
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer. `cut_bytes` of the body are withheld before the connection is closed; `drop` closes it without any answer."""
+    """One answer. `cut_bytes` of the body are withheld before the connection is closed; `drop`
+    closes it without any answer.
+    """
 
     status: int = 200
     body: bytes = b"{}"
@@ -48,9 +52,15 @@ def error(code: str, message: str = "as the test says", status: int = 400) -> An
 
 
 def page(*datas: bytes, first: int = 1, **rest: Any) -> Answer:
-    """A GetRecords answer with the records `first`, `first` + 1, ...; `NextShardIterator` is `next` unless given."""
+    """A GetRecords answer with the records `first`, `first` + 1, ...; `NextShardIterator` is `next`
+    unless given.
+    """
     records = [
-        {"SequenceNumber": str(first + i), "Data": base64.b64encode(data).decode(), "PartitionKey": "k"}
+        {
+            "SequenceNumber": str(first + i),
+            "Data": base64.b64encode(data).decode(),
+            "PartitionKey": "k",
+        }
         for i, data in enumerate(datas)
     ]
     return ok(**({"Records": records, "NextShardIterator": "next", "MillisBehindLatest": 0} | rest))
@@ -64,7 +74,9 @@ class Request:
 
 
 class StubKinesis:
-    """Answers each operation from its own queue, the last answer for ever; what has no answer is a 400 that fails the test."""
+    """Answers each operation from its own queue, the last answer for ever; what has no answer is a
+    400 that fails the test.
+    """
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -128,7 +140,9 @@ def serve(stub: StubKinesis) -> Iterator[StubKinesis]:
     """Serve on a free loopback port until the end of the block."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(stub))
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     stub.url = f"http://127.0.0.1:{server.server_address[1]}"
     try:
@@ -147,8 +161,12 @@ def stub_kinesis() -> Iterator[StubKinesis]:
 
 
 @pytest.fixture
-def no_aws_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], None]:
-    """No credentials, profile or region from the machine the test runs on; returns a setter for what a test wants there."""
+def no_aws_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, str], None]:
+    """No credentials, profile or region from the machine the test runs on; returns a setter for
+    what a test wants there.
+    """
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     nowhere = tmp_path_factory.mktemp("aws")
@@ -185,7 +203,15 @@ def seeded(seed: int | str) -> Random:
 
 def config_of(url: str, **rest: Any) -> AwsConfig:
     return AwsConfig(
-        **({"region": "eu-central-1", "endpoint_url": url, "access_key_id": "AK", "secret_access_key": SECRET} | rest)
+        **(
+            {
+                "region": "eu-central-1",
+                "endpoint_url": url,
+                "access_key_id": "AK",
+                "secret_access_key": SECRET,
+            }
+            | rest
+        )
     )
 
 
@@ -199,7 +225,12 @@ def stubbed_client(
     stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
 ) -> Iterator[KinesisClient]:
     with closing(
-        KinesisClient(config_of(stub_kinesis.url), StreamRef("flights"), clock=waitless_clock, random=seeded(1))
+        KinesisClient(
+            config_of(stub_kinesis.url),
+            StreamRef("flights"),
+            clock=waitless_clock,
+            random=seeded(1),
+        )
     ) as client:
         yield client
 
@@ -219,6 +250,9 @@ def summary() -> dict[str, Any]:
 def shard(number: int, **rest: Any) -> dict[str, Any]:
     return {
         "ShardId": f"shardId-{number:012}",
-        "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "340282366920938463463374607431768211455"},
+        "HashKeyRange": {
+            "StartingHashKey": "0",
+            "EndingHashKey": "340282366920938463463374607431768211455",
+        },
         "SequenceNumberRange": {"StartingSequenceNumber": str(number)},
     } | rest

@@ -1,4 +1,6 @@
-"""Tracked queries over what is on a stream, and what is left of them: reports, states and dead letters."""
+"""Tracked queries over what is on a stream, and what is left of them: reports, states and dead
+letters.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ FAST: dict[str, Any] = {"retry_first_delay": "10ms", "retry_max_delay": "20ms"}
 
 @dataclass
 class TrackedQuery:
-    """A tracked application over a stream; each `run` is a query that reads what is there, retries included, and ends."""
+    """A tracked application over a stream; each `run` is a query that reads what is there, retries
+    included, and ends.
+    """
 
     spark: SparkSession
     stream: StreamUnderTest
@@ -37,7 +41,13 @@ class TrackedQuery:
     def frame(self, **options: Any) -> DataFrame:
         return self.stream.source(**options).read_stream(self.spark)
 
-    def run(self, process: Callable[[TrackedBatch], object], *, source: dict[str, Any] | None = None, **tracking: Any) -> None:
+    def run(
+        self,
+        process: Callable[[TrackedBatch], object],
+        *,
+        source: dict[str, Any] | None = None,
+        **tracking: Any,
+    ) -> None:
         """Raises what the query raises."""
         src = self.stream.source(**(source or {}))
         if tracking.get("on_exhausted", "dead_letter") == "dead_letter":
@@ -52,7 +62,9 @@ class TrackedQuery:
         )
         assert query.awaitTermination(120)
 
-    def put_texts(self, texts: Sequence[str], *, keys: Callable[[int], str] = "key {}".format) -> None:
+    def put_texts(
+        self, texts: Sequence[str], *, keys: Callable[[int], str] = "key {}".format
+    ) -> None:
         """Put payloads of one's own on the stream, at most 500."""
         entries = [{"Data": text.encode(), "PartitionKey": keys(n)} for n, text in enumerate(texts)]
         for answer in self.stream.client.put_records(StreamName=STREAM, Records=entries)["Records"]:
@@ -64,7 +76,10 @@ class TrackedQuery:
 
     def unresolved(self) -> dict[str, int]:
         """Unresolved records by shard, where there are any."""
-        counts = {shard: sum(one.count for one in state.unresolved) for shard, state in self.stream.states().items()}
+        counts = {
+            shard: sum(one.count for one in state.unresolved)
+            for shard, state in self.stream.states().items()
+        }
         return {shard: count for shard, count in counts.items() if count}
 
 
@@ -76,7 +91,9 @@ def tracked_query(spark: SparkSession, stream: StreamUnderTest, tmp_path: Path) 
 @pytest.fixture
 def store(stream: StreamUnderTest) -> Iterator[ZookeeperStateStore]:
     """Another process's view of the application's state."""
-    store = ZookeeperStateStore(stream.zookeeper, root="kinesis-spout", application=APPLICATION, stream=STREAM)
+    store = ZookeeperStateStore(
+        stream.zookeeper, root="kinesis-spout", application=APPLICATION, stream=STREAM
+    )
     yield store
     store.close()
 

@@ -1,4 +1,6 @@
-"""Random histories of an application that tracks its records, some of which fail once, some often, some always."""
+"""Random histories of an application that tracks its records, some of which fail once, some often,
+some always.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +55,18 @@ class TrackedHistory(History):
 
     def check_sink(self, found: set[str]) -> None:
         assert found | self.letters() == self.stream.ids()
-        assert not found & self.letters(), "records were processed that had been dead-lettered, or the other way round"
-        assert {attempts for _, attempts, _ in self.outcomes.letters} <= {self.outcomes.policy.retry.retry_limit + 1}
+        assert not found & self.letters(), (
+            "records were processed that had been dead-lettered, or the other way round"
+        )
+        assert {attempts for _, attempts, _ in self.outcomes.letters} <= {
+            self.outcomes.policy.retry.retry_limit + 1
+        }
         if self.outcomes.policy.on_failure is OnFailure.BLOCK_SHARD:
             processed: dict[str, list[int]] = {}
             for _, rows in sorted(self.engine.sink.items()):
                 for row in rows:
                     processed.setdefault(row["shardId"], []).append(int(row["sequenceNumber"]))
             for shard, numbers in processed.items():
-                assert numbers == sorted(numbers), f"the records of {shard} were not processed in their order"
+                assert numbers == sorted(numbers), (
+                    f"the records of {shard} were not processed in their order"
+                )

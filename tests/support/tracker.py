@@ -1,4 +1,6 @@
-"""Short words for tests of the tracker: numbers instead of sequence numbers, and a look at its nodes."""
+"""Short words for tests of the tracker: numbers instead of sequence numbers, and a look at its
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def fresh_state() -> ShardState:
     return ShardState(shard_id=SHARD, read_position=TRIM_HORIZON)
 
 
-def make_tracker(*emitted: int, state: ShardState | None = None, policy: RetryPolicy = POLICY) -> InflightRecordTracker:
+def make_tracker(
+    *emitted: int, state: ShardState | None = None, policy: RetryPolicy = POLICY
+) -> InflightRecordTracker:
     """A tracker that has emitted these numbers, each for the first time."""
     tracker = InflightRecordTracker(state or fresh_state(), retry_policy=policy, random=seeded())
     for number in emitted:
@@ -52,7 +56,9 @@ def nodes(tracker: InflightRecordTracker) -> list[tuple[int, NodeState]]:
 
 
 def check_structure(tracker: InflightRecordTracker) -> None:
-    """List and map hold the same nodes in ascending order, no two neighbours are acked, and the first is not."""
+    """List and map hold the same nodes in ascending order, no two neighbours are acked, and the
+    first is not.
+    """
     listed = list(tracker._nodes)
     assert {node.first: node for node in listed} == tracker._nodes._by_first
     assert len(listed) == tracker.node_count
@@ -63,4 +69,6 @@ def check_structure(tracker: InflightRecordTracker) -> None:
     for state in (NodeState.PENDING, NodeState.QUEUED, NodeState.EXHAUSTED):
         assert tracker.count(state) == sum(node.count for node in listed if node.state is state)
     assert len(tracker._retries) == sum(node.state is NodeState.QUEUED for node in listed)
-    assert set(tracker._exhausted) == {node.first for node in listed if node.state is NodeState.EXHAUSTED}
+    assert set(tracker._exhausted) == {
+        node.first for node in listed if node.state is NodeState.EXHAUSTED
+    }

@@ -1,4 +1,6 @@
-"""A naive tracker: every record that was ever read stays in one list, and every question is answered by walking over it."""
+"""A naive tracker: every record that was ever read stays in one list, and every question is
+answered by walking over it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ UNRESOLVED = ("pending", "queued", "exhausted")
 
 @dataclass
 class Entry:
-    """Records that share an outcome: one, or those of a span. `known`: which of their numbers the tracker was told."""
+    """Records that share an outcome: one, or those of a span. `known`: which of their numbers the
+    tracker was told.
+    """
 
     numbers: list[int]
     status: str = "pending"
@@ -52,7 +56,14 @@ class Entry:
         return self.status == "pending" and not self.has_failed and not self.found_alone
 
     def stored(self) -> tuple[int, int, int, int, int, int | None]:
-        return self.numbers[0], self.numbers[-1], len(self.numbers), self.attempts, self.due_ms, self.first_failure_ms
+        return (
+            self.numbers[0],
+            self.numbers[-1],
+            len(self.numbers),
+            self.attempts,
+            self.due_ms,
+            self.first_failure_ms,
+        )
 
 
 class Oracle:
@@ -65,7 +76,9 @@ class Oracle:
         self.exhausted: list[int] = []
 
     def find(self, first: int) -> Entry | None:
-        return next((entry for entry in self.entries if entry.numbers and entry.first == first), None)
+        return next(
+            (entry for entry in self.entries if entry.numbers and entry.first == first), None
+        )
 
     def in_status(self, *statuses: str) -> list[Entry]:
         return [entry for entry in self.entries if entry.status in statuses]
@@ -76,7 +89,9 @@ class Oracle:
         for entry in self.entries:
             if entry.unresolved:
                 break
-            checkpoint = max([*entry.known, *([] if checkpoint is None else [checkpoint])], default=None)
+            checkpoint = max(
+                [*entry.known, *([] if checkpoint is None else [checkpoint])], default=None
+            )
         return checkpoint
 
     def unread_tail(self) -> list[Entry]:
@@ -90,7 +105,9 @@ class Oracle:
 
     def to_deliver_again(self) -> set[int]:
         """The numbers that a restart must bring: neither fewer nor more."""
-        return {number for entry in self.entries if entry.unresolved for number in entry.numbers} | set(self.shard[self.read :])
+        return {
+            number for entry in self.entries if entry.unresolved for number in entry.numbers
+        } | set(self.shard[self.read :])
 
     def take_unread(self, count: int, step: int) -> list[int]:
         while len(self.shard) < self.read + count:
@@ -100,7 +117,9 @@ class Oracle:
         return numbers
 
     def emit(self, numbers: list[int], deadline_ms: int | None = None) -> None:
-        self.entries.append(Entry(numbers, deadline_ms=deadline_ms, known=[numbers[0], numbers[-1]]))
+        self.entries.append(
+            Entry(numbers, deadline_ms=deadline_ms, known=[numbers[0], numbers[-1]])
+        )
 
     def ack(self, first: int, attempt: int) -> Effect:
         entry = self.find(first)
@@ -114,7 +133,14 @@ class Oracle:
         self.exhausted = [first for first in self.exhausted if first != entry.first]
 
     def fail(
-        self, first: int, attempt: int, now_ms: int, *, retry: bool = True, counts: bool = True, due_ms: int | None = None
+        self,
+        first: int,
+        attempt: int,
+        now_ms: int,
+        *,
+        retry: bool = True,
+        counts: bool = True,
+        due_ms: int | None = None,
     ) -> Effect:
         entry = self.find(first)
         if entry is None or not 1 <= attempt <= entry.deliveries:
@@ -124,8 +150,12 @@ class Oracle:
         entry.has_failed, entry.uncounted, entry.rejected = True, not counts, not retry
         if counts:
             entry.attempts += 1
-            entry.first_failure_ms = now_ms if entry.first_failure_ms is None else entry.first_failure_ms
-        entry.due_ms = now_ms + FIRST_DELAY_MS * 2 ** max(entry.attempts - 1, 0) if due_ms is None else due_ms
+            entry.first_failure_ms = (
+                now_ms if entry.first_failure_ms is None else entry.first_failure_ms
+            )
+        entry.due_ms = (
+            now_ms + FIRST_DELAY_MS * 2 ** max(entry.attempts - 1, 0) if due_ms is None else due_ms
+        )
         old = entry.first_failure_ms is not None and now_ms - entry.first_failure_ms > MAX_AGE_MS
         if retry and not (counts and (entry.attempts > LIMIT or old)):
             entry.status = "queued"
@@ -138,7 +168,9 @@ class Oracle:
         self.exhausted.append(entry.first)
 
     def split(self, first: int, out: list[int]) -> None:
-        """Put a span's records in its place: those that are split out, and one acked entry for each that is not."""
+        """Put a span's records in its place: those that are split out, and one acked entry for each
+        that is not.
+        """
         span = self.find(first)
         assert span is not None
         place = self.entries.index(span)
@@ -150,16 +182,30 @@ class Oracle:
         ]
 
     def queue_again(self, span: Entry, runs: list[list[int]], attempts: int, due_ms: int) -> None:
-        """Put in a span's place those that wait, as they are given, and one acked entry for each that does not."""
+        """Put in a span's place those that wait, as they are given, and one acked entry for each
+        that does not.
+        """
         place = self.entries.index(span)
         entries = []
         for number in span.numbers:
             run = next((run for run in runs if number in run), None)
             if run is None:
-                entries.append(Entry([number], "acked", known=[number] if number in span.known else []))
+                entries.append(
+                    Entry([number], "acked", known=[number] if number in span.known else [])
+                )
             elif number == run[0]:
                 ends = [run[0], run[-1]]
-                entries.append(Entry(run, "queued", attempts, due_ms, known=ends, found_alone=True, has_failed=True))
+                entries.append(
+                    Entry(
+                        run,
+                        "queued",
+                        attempts,
+                        due_ms,
+                        known=ends,
+                        found_alone=True,
+                        has_failed=True,
+                    )
+                )
         self.entries[place : place + 1] = entries
 
     def extend(self, first: int, attempt: int, deadline_ms: int | None) -> bool:
@@ -171,10 +217,14 @@ class Oracle:
 
     def take_retry(self, now_ms: int) -> tuple[int, int] | None:
         """First number and attempt of what comes next."""
-        for entry in sorted(self.in_status("queued"), key=lambda entry: (entry.due_ms, entry.first)):
+        for entry in sorted(
+            self.in_status("queued"), key=lambda entry: (entry.due_ms, entry.first)
+        ):
             if entry.due_ms > now_ms:
                 return None
-            old = entry.first_failure_ms is not None and now_ms - entry.first_failure_ms > MAX_AGE_MS
+            old = (
+                entry.first_failure_ms is not None and now_ms - entry.first_failure_ms > MAX_AGE_MS
+            )
             if old or entry.attempts > LIMIT:
                 self.exhaust(entry)
             else:
@@ -199,11 +249,17 @@ class Oracle:
         return expired
 
     def restart(self, state: ShardState) -> None:
-        """Forget what is not stored: the end of the list is unread again, and only stored numbers are known."""
+        """Forget what is not stored: the end of the list is unread again, and only stored numbers
+        are known.
+        """
         for entry in self.unread_tail():
             self.entries.remove(entry)
             self.read -= len(entry.numbers)
-        kept = {number.sequence for number in (state.checkpoint, state.read_position.sequence) if number is not None}
+        kept = {
+            number.sequence
+            for number in (state.checkpoint, state.read_position.sequence)
+            if number is not None
+        }
         self.exhausted = []
         for entry in self.entries:
             entry.deadline_ms = None

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.tuple_tree.acker import Acker
-from kinesis_spout.tuple_tree.xor_ledger import AckerCore
+from kinesis_spout.tuple_tree.xor_ledger import XorLedger
 
 if TYPE_CHECKING:
     from kinesis_spout.tuple_tree.tracked_tuple import TupleTree
@@ -16,7 +16,9 @@ TIMED_OUT = "its tuple tree was not complete by the deadline"
 
 
 class Told:
-    """Writes down what it is told, in order. Does not return while the acker's lock is held: who tells with it gets stuck."""
+    """Writes down what it is told, in order. Does not return while the acker's lock is held: who
+    tells with it gets stuck.
+    """
 
     def __init__(self, acker: Acker[TupleTree]) -> None:
         self.acker = acker
@@ -35,8 +37,10 @@ class Told:
             self.outcomes.append((message_id, outcome))
 
 
-class GuardedCore(AckerCore[Any]):
-    """Fails whoever touches it without the lock. For one thread: that somebody else holds it would do."""
+class GuardedCore(XorLedger[Any]):
+    """Fails whoever touches it without the lock. For one thread: that somebody else holds it would
+    do.
+    """
 
     def __init__(self, lock: Lock) -> None:
         self.lock = lock

@@ -15,11 +15,17 @@ if TYPE_CHECKING:
 
 
 def separate_executors(wheel: Path) -> dict[str, Any]:
-    """The part of a job that runs it on executors in processes of their own, with the package from the wheel."""
+    """The part of a job that runs it on executors in processes of their own, with the package from
+    the wheel.
+    """
     return {
         "master": "local-cluster[2,1,1024]",
         "pyFiles": [str(wheel)],
-        "conf": {"spark.executor.memory": "1g", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"},
+        "conf": {
+            "spark.executor.memory": "1g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        },
     }
 
 

@@ -39,9 +39,13 @@ def zookeeper_chroot(zookeeper: str) -> str:
 
 @pytest.fixture(params=["memory", "zookeeper"])
 def store_world(request: pytest.FixtureRequest) -> Iterator[StoreWorld]:
-    """Each test that asks for it runs twice: against the store in memory, and against a real ZooKeeper."""
+    """Each test that asks for it runs twice: against the store in memory, and against a real
+    ZooKeeper.
+    """
     in_memory = request.param == "memory"
-    world: StoreWorld = MemoryWorld() if in_memory else ZookeeperWorld(request.getfixturevalue("zookeeper_chroot"))
+    world: StoreWorld = (
+        MemoryWorld() if in_memory else ZookeeperWorld(request.getfixturevalue("zookeeper_chroot"))
+    )
     try:
         yield world
     finally:
@@ -66,7 +70,9 @@ def running_in(directory: Path) -> Running:
 
 
 def kill_server(directory: Path) -> None:
-    """SIGKILL; a server that has just been started again is waited for, until its supervisor knows it."""
+    """SIGKILL; a server that has just been started again is waited for, until its supervisor knows
+    it.
+    """
 
     def is_known() -> bool:
         running = running_in(directory)

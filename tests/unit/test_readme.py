@@ -1,4 +1,6 @@
-"""The README says what is so: its options are the source's, its code compiles, its commands exist."""
+"""The README says what is so: its options are the source's, its code compiles, its
+commands exist.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,15 @@ def blocks(language: str) -> list[str]:
 
 
 def commands() -> Iterator[list[str]]:
-    """The words of each command in the README's shell blocks, and of `make ...` and `kinesis-spout ...` in its sentences."""
+    """The words of each command in the README's shell blocks, and of `make ...` and `kinesis-spout
+    ...` in its sentences.
+    """
     for block in blocks("sh"):
-        yield from (shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines() if line.strip())
+        yield from (
+            shlex.split(line, comments=True)
+            for line in block.replace("\\\n", " ").splitlines()
+            if line.strip()
+        )
     for quoted in re.findall(r"`((?:make|kinesis-spout) [a-z][^`]*)`", FENCE.sub("", TEXT)):
         yield shlex.split(quoted)
 
@@ -48,7 +56,9 @@ def make_targets() -> set[str]:
 
 
 def command_line(name: str) -> typer.Typer:
-    """A command of the console script, as pyproject.toml names it: the checkout need not be installed."""
+    """A command of the console script, as pyproject.toml names it: the checkout need not be
+    installed.
+    """
     project = tomllib.loads((README.parent / "pyproject.toml").read_text("utf-8"))["project"]
     points = project["entry-points"]["kinesis_spout.commands"]
     if name not in points:
@@ -64,7 +74,11 @@ def options_of(name: str) -> set[str]:
     command: Any = typer.main.get_command(command_line(name))
     found = getattr(command, "commands", {name: command}).get(name)
     assert found is not None, f"kinesis-spout has no command {name}"
-    return {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    return {
+        option
+        for parameter in found.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
 
 
 def test_the_options_table_is_the_one_of_the_source() -> None:
@@ -100,7 +114,9 @@ def test_python_blocks_give_the_source_fields_that_it_has() -> None:
     ]
     assert calls
     for call in calls:
-        KinesisSource(**{str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords})
+        KinesisSource(
+            **{str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        )
 
 
 def test_python_blocks_give_reader_options_that_exist() -> None:
@@ -145,7 +161,9 @@ def test_every_command_exists_with_its_options() -> None:
 
 def test_the_run_command_takes_its_arguments_as_written() -> None:
     """They are read and converted, and nothing is started."""
-    (run,) = [words for words in commands() if words[:2] == ["kinesis-spout", "run"] and len(words) > 2]
+    (run,) = [
+        words for words in commands() if words[:2] == ["kinesis-spout", "run"] and len(words) > 2
+    ]
     with typer.main.get_command(command_line("run")).make_context("run", run[2:]) as context:
         assert context.params["stream"] == "orders"
         assert context.params["available_now"] is True

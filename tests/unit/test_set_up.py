@@ -1,4 +1,6 @@
-"""The set-up scripts: what they find on a machine, what they say when they can't go on, when they do nothing."""
+"""The set-up scripts: what they find on a machine, what they say when they can't go on, when they
+do nothing.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ def test_the_java_of_java_home_goes_before_the_one_in_path(tmp_path: Path) -> No
 
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     """Java 8 in JAVA_HOME and 11 in PATH do not hide the 17 that Debian has installed."""
-    old, older, jvms = java(tmp_path / "old", "11"), java(tmp_path / "older", "1.8"), tmp_path / "jvm"
+    old, older, jvms = (
+        java(tmp_path / "old", "11"),
+        java(tmp_path / "older", "1.8"),
+        tmp_path / "jvm",
+    )
     good = java(jvms / "java-17", "17")
     environ = {"JAVA_HOME": str(older), "PATH": f"{old / 'bin'}:{os.defpath}"}
     assert find_java(environ, jvms) == Java(good, 17)
@@ -57,10 +63,15 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
 def test_a_java_home_without_java_is_no_java(tmp_path: Path) -> None:
     """Nor is a java that can't be run or says nothing."""
     broken = program(tmp_path / "broken" / "bin" / "java", "hello")
-    assert find_java({"JAVA_HOME": str(tmp_path / "nothing"), "PATH": str(broken.parent)}, NO_JVMS) is None
+    assert (
+        find_java({"JAVA_HOME": str(tmp_path / "nothing"), "PATH": str(broken.parent)}, NO_JVMS)
+        is None
+    )
 
 
-@pytest.mark.parametrize(("said", "found"), [("v18.0.0", 18), ("v22.11.0", 22), ("v16.20.2", None), ("18", None)])
+@pytest.mark.parametrize(
+    ("said", "found"), [("v18.0.0", 18), ("v22.11.0", 22), ("v16.20.2", None), ("18", None)]
+)
 def test_node_is_taken_from_18_on(tmp_path: Path, said: str, found: int | None) -> None:
     """And only together with npm."""
     program(tmp_path / "node", said)
@@ -75,23 +86,33 @@ def test_a_user_who_may_not_install_is_told_all_that_is_missing_in_one_sentence(
     """One command brings everything, not one per attempt."""
     sentence = sentence_for([JAVA, NODE])
     assert sentence.startswith(
-        "this machine has no Java 17 or newer, no Node 18 or newer with npm, and this user may not install"
+        "this machine has no Java 17 or newer, no Node 18 or newer with npm, and this user may not "
+        "install"
     )
     assert "\n" not in sentence
-    assert "no such thing" in sentence_for([Need(what="such thing", alternatives=(("a-package-that-nobody-has",),))])
+    assert "no such thing" in sentence_for(
+        [Need(what="such thing", alternatives=(("a-package-that-nobody-has",),))]
+    )
 
 
 def test_a_step_that_fails_says_why_in_one_sentence_and_where_the_rest_is(tmp_path: Path) -> None:
-    """The line that calls itself an error, not the last one; output of earlier steps does not count."""
+    """The line that calls itself an error, not the last one; output of earlier steps does not
+    count.
+    """
     log = tmp_path / "set-up.log"
     run_logged(["sh", "-c", "echo ERROR: of an earlier step"], what="an earlier step", log=log)
     with pytest.raises(SetUpError) as raised:
         run_logged(["sh", "-c", "echo ERROR: no disk; echo bye; exit 3"], what="copying", log=log)
-    assert str(raised.value) == "copying failed: ERROR: no disk (all of its output is in set-up.log)"
+    assert (
+        str(raised.value) == "copying failed: ERROR: no disk (all of its output is in set-up.log)"
+    )
     assert "ERROR: of an earlier step" in log.read_text()
 
 
-@pytest.mark.parametrize(("output", "reason"), [("", "it said nothing"), ("one\ntwo\n\n", "two"), ("E: no\nnotice\n", "E: no")])
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [("", "it said nothing"), ("one\ntwo\n\n", "two"), ("E: no\nnotice\n", "E: no")],
+)
 def test_the_reason_is_never_empty(output: str, reason: str) -> None:
     """Whatever the program has printed."""
     assert reason_in(output) == reason
@@ -105,13 +126,17 @@ def test_a_network_that_is_down_is_named() -> None:
 
 
 def test_an_environment_is_ready_only_for_what_it_was_made_from(tmp_path: Path) -> None:
-    """Another lock means new packages, another pyproject.toml a new installation of the project, a half-made one is not ready."""
+    """Another lock means new packages, another pyproject.toml a new installation of the project, a
+    half-made one is not ready.
+    """
     requirements = tmp_path / "requirements"
     requirements.mkdir()
     lock = requirements / "lock.txt"
     for path in (lock, requirements / "build.txt", tmp_path / "pyproject.toml"):
         path.write_text("one")
-    environment = Environment(root=tmp_path, folder=tmp_path / ".venv", lock=lock, log=tmp_path / "set-up.log")
+    environment = Environment(
+        root=tmp_path, folder=tmp_path / ".venv", lock=lock, log=tmp_path / "set-up.log"
+    )
     assert not environment.is_ready()
     assert environment.needs_new_packages()
     environment.folder.mkdir()
@@ -125,10 +150,16 @@ def test_an_environment_is_ready_only_for_what_it_was_made_from(tmp_path: Path) 
 
 
 def test_a_tools_environment_is_not_made_anew_for_the_project(tmp_path: Path) -> None:
-    """LocalStack's holds its lock's packages and nothing of the project, so pyproject.toml is none of its business."""
+    """LocalStack's holds its lock's packages and nothing of the project, so pyproject.toml is none
+    of its business.
+    """
     requirements = tmp_path / "requirements"
     requirements.mkdir()
-    for path in (requirements / "localstack.txt", requirements / "build.txt", tmp_path / "pyproject.toml"):
+    for path in (
+        requirements / "localstack.txt",
+        requirements / "build.txt",
+        tmp_path / "pyproject.toml",
+    ):
         path.write_text("one")
     environment = localstack_environment(tmp_path)
     assert environment.folder == tmp_path / ".tools" / "localstack" / "venv"
@@ -140,13 +171,23 @@ def test_a_tools_environment_is_not_made_anew_for_the_project(tmp_path: Path) ->
     assert environment.needs_new_packages()
 
 
-def test_a_security_update_of_python_leaves_the_environment_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Debian's keep the version and change the build; the environment links to the interpreter, so it has the update."""
+def test_a_security_update_of_python_leaves_the_environment_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian's keep the version and change the build; the environment links to the interpreter, so
+    it has the update.
+    """
     requirements = tmp_path / "requirements"
     requirements.mkdir()
-    for path in (requirements / "lock.txt", requirements / "build.txt", tmp_path / "pyproject.toml"):
+    for path in (
+        requirements / "lock.txt",
+        requirements / "build.txt",
+        tmp_path / "pyproject.toml",
+    ):
         path.write_text("one")
-    environment = Environment(root=tmp_path, folder=tmp_path, lock=requirements / "lock.txt", log=tmp_path / "set-up.log")
+    environment = Environment(
+        root=tmp_path, folder=tmp_path, lock=requirements / "lock.txt", log=tmp_path / "set-up.log"
+    )
     environment.write_stamp(environment.wanted())
     monkeypatch.setattr(sys, "version", f"{sys.version} of another day")
     assert environment.is_ready()
@@ -154,6 +195,8 @@ def test_a_security_update_of_python_leaves_the_environment_as_it_is(tmp_path: P
 
 def test_the_version_of_pip_is_read(tmp_path: Path) -> None:
     """An old pip can't install into another environment, so it is as good as none."""
-    assert pip_version([str(program(tmp_path / "pip", "pip 22.0.2 from /usr/lib (python 3.10)"))]) == (22, 0)
+    assert pip_version(
+        [str(program(tmp_path / "pip", "pip 22.0.2 from /usr/lib (python 3.10)"))]
+    ) == (22, 0)
     assert pip_version([str(tmp_path / "nothing")]) is None
     assert pip_version([sys.executable, "-c", "print('hello')"]) is None

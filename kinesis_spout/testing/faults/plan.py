@@ -1,4 +1,5 @@
-"""A plan of faults: which requests are to go wrong, how, and how often. Deterministic, so that a test can be repeated.
+"""A plan of faults: which requests are to go wrong, how, and how often. Deterministic, so that a
+test can be repeated.
 
 fake.faults.add(throttle(), operation="GetRecords", shard_id="shardId-000000000000", times=3)
 fake.faults.add(drop(processed=True), operation="PutRecords")     # done, but nobody was told
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class FaultKind(StrEnum):
-    """`ERROR`: an error answer. `SLOW`: the answer comes late. `DROP`: no answer, not done. `DROP_ANSWER`: done, no answer.
-    `ALTER`: done, and the answer is not what it ought to be.
+    """`ERROR`: an error answer. `SLOW`: the answer comes late. `DROP`: no answer, not done.
+    `DROP_ANSWER`: done, no answer. `ALTER`: done, and the answer is not what it ought to be.
     """
 
     ERROR = "error"
@@ -55,12 +56,20 @@ def throttle() -> Fault:
 
 def internal_failure() -> Fault:
     """An HTTP 500."""
-    return error("InternalFailure", "The request processing has failed because of an unknown error.", status=500)
+    return error(
+        "InternalFailure",
+        "The request processing has failed because of an unknown error.",
+        status=500,
+    )
 
 
 def service_unavailable() -> Fault:
     """An HTTP 503."""
-    return error("ServiceUnavailable", "The request has failed due to a temporary failure of the server.", status=503)
+    return error(
+        "ServiceUnavailable",
+        "The request has failed due to a temporary failure of the server.",
+        status=503,
+    )
 
 
 def expired_iterator() -> Fault:
@@ -83,17 +92,22 @@ def slow(delay_s: float) -> Fault:
 
 
 def drop(*, processed: bool = False, delay_s: float = 0.0) -> Fault:
-    """The connection breaks after `delay_s` seconds: before the request was processed, or after. A long delay makes a timeout."""
+    """The connection breaks after `delay_s` seconds: before the request was processed, or after. A
+    long delay makes a timeout.
+    """
     return Fault(kind=FaultKind.DROP_ANSWER if processed else FaultKind.DROP, delay_s=delay_s)
 
 
 def timeout(delay_s: float, *, processed: bool = False) -> Fault:
-    """No answer for `delay_s` seconds, which should be more than the caller waits, and then the connection breaks."""
+    """No answer for `delay_s` seconds, which should be more than the caller waits, and then the
+    connection breaks.
+    """
     return drop(processed=processed, delay_s=delay_s)
 
 
 def alter(change: Callable[[Any], object]) -> Fault:
-    """The answer is what `change` makes of it (it gets, and usually returns, one of `kinesis_spout.testing.service.answers`).
+    """The answer is what `change` makes of it (it gets, and usually returns, one of
+    `kinesis_spout.testing.service.answers`).
 
     Of a subscription, it gets the events one by one.
     """
@@ -123,7 +137,8 @@ class _Rule:
 class FaultPlan:
     """Rules, oldest first; the first that matches a request strikes. Safe to use from many threads.
 
-    `struck` lists what has been injected, as (operation, fault): a test can see that its fault did happen.
+    `struck` lists what has been injected, as (operation, fault): a test can see that its fault did
+    happen.
     """
 
     struck: list[tuple[str, Fault]] = field(default_factory=list)
@@ -131,11 +146,21 @@ class FaultPlan:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(
-        self, fault: Fault, *, operation: str | None = None, shard_id: str | None = None, skip: int = 0, times: int | None = 1
+        self,
+        fault: Fault,
+        *,
+        operation: str | None = None,
+        shard_id: str | None = None,
+        skip: int = 0,
+        times: int | None = 1,
     ) -> None:
-        """Let `fault` strike `times` requests (None: all) of the operation and shard (None: any), after the first `skip`."""
+        """Let `fault` strike `times` requests (None: all) of the operation and shard (None: any),
+        after the first `skip`.
+        """
         with self._lock:
-            self._rules.append(_Rule(fault=fault, operation=operation, shard_id=shard_id, skip=skip, times=times))
+            self._rules.append(
+                _Rule(fault=fault, operation=operation, shard_id=shard_id, skip=skip, times=times)
+            )
 
     def clear(self) -> None:
         """Let nothing more go wrong."""
@@ -143,7 +168,9 @@ class FaultPlan:
             self._rules.clear()
 
     def take(self, operation: str, shard_id: str | None) -> Fault | None:
-        """The fault that is to strike this request, if any. Of a request for one shard, `shard_id` names it."""
+        """The fault that is to strike this request, if any. Of a request for one shard, `shard_id`
+        names it.
+        """
         if not self._rules:
             return None
         with self._lock:

@@ -1,9 +1,11 @@
-"""The framing of what a subscription pushes: vnd.amazon.eventstream (Smithy specification, "Amazon Event Stream").
+"""The framing of what a subscription pushes: vnd.amazon.eventstream (Smithy specification, "Amazon
+Event Stream").
 
-A message: its whole length and that of its headers (4 bytes each), the CRC-32 of these eight bytes, the headers, the payload, and
-the CRC-32 of all before it. A header: the length of its name (1 byte), the name, its type (1 byte; 7 is a string), the length of
-its value (2 bytes), the value. All numbers are big-endian. The first message is of the type `initial-response`: in the JSON
-protocol it carries the operation's answer, which clients wait for.
+A message: its whole length and that of its headers (4 bytes each), the CRC-32 of these eight bytes,
+the headers, the payload, and the CRC-32 of all before it. A header: the length of its name (1
+byte), the name, its type (1 byte; 7 is a string), the length of its value (2 bytes), the value. All
+numbers are big-endian. The first message is of the type `initial-response`: in the JSON protocol it
+carries the operation's answer, which clients wait for.
 """
 
 from __future__ import annotations
@@ -27,11 +29,21 @@ _PAYLOAD_TYPE = "application/x-amz-json-1.1"
 
 
 def initial_response() -> bytes:
-    return _message({":message-type": "event", ":event-type": "initial-response", ":content-type": _PAYLOAD_TYPE}, b"{}")
+    return _message(
+        {
+            ":message-type": "event",
+            ":event-type": "initial-response",
+            ":content-type": _PAYLOAD_TYPE,
+        },
+        b"{}",
+    )
 
 
-def next_message(subscription: Subscription, alter: Callable[[Any], object] | None = None) -> bytes | None:
-    """What the subscription has to push now: an event, or the error that it ends with; None when there is nothing.
+def next_message(
+    subscription: Subscription, alter: Callable[[Any], object] | None = None
+) -> bytes | None:
+    """What the subscription has to push now: an event, or the error that it ends with; None when
+    there is nothing.
 
     `alter`: what a fault makes of an event.
     """
@@ -41,12 +53,20 @@ def next_message(subscription: Subscription, alter: Callable[[Any], object] | No
         return _exception(exc)
     if event is None:
         return None
-    headers = {":message-type": "event", ":event-type": "SubscribeToShardEvent", ":content-type": _PAYLOAD_TYPE}
+    headers = {
+        ":message-type": "event",
+        ":event-type": "SubscribeToShardEvent",
+        ":content-type": _PAYLOAD_TYPE,
+    }
     return _message(headers, msgspec.json.encode(event if alter is None else alter(event)))
 
 
 def _exception(error: ServiceError) -> bytes:
-    headers = {":message-type": "exception", ":exception-type": error.code, ":content-type": _PAYLOAD_TYPE}
+    headers = {
+        ":message-type": "exception",
+        ":exception-type": error.code,
+        ":content-type": _PAYLOAD_TYPE,
+    }
     return _message(headers, msgspec.json.encode({"message": error.message}))
 
 
@@ -58,4 +78,9 @@ def _message(headers: dict[str, str], payload: bytes) -> bytes:
 
 
 def _header(name: str, value: str) -> bytes:
-    return struct.pack(">B", len(name)) + name.encode() + struct.pack(">BH", _STRING, len(value)) + value.encode()
+    return (
+        struct.pack(">B", len(name))
+        + name.encode()
+        + struct.pack(">BH", _STRING, len(value))
+        + value.encode()
+    )

@@ -1,7 +1,9 @@
-"""The service's JSON protocol without its transport: a target and a body in, a status and a body out.
+"""The service's JSON protocol without its transport: a target and a body in, a status and a body
+out.
 
-AWS JSON 1.1: `X-Amz-Target: Kinesis_20131202.<Operation>`, times as seconds since 1970, blobs in base64; an error is
-`{"__type": code, "message": text}`. Of the `Authorization` header only the access key is looked at, never the signature.
+AWS JSON 1.1: `X-Amz-Target: Kinesis_20131202.<Operation>`, times as seconds since 1970, blobs in
+base64; an error is `{"__type": code, "message": text}`. Of the `Authorization` header only the
+access key is looked at, never the signature.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _SIGNATURE = "AWS4-HMAC-SHA256 "
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP status and the body that goes with it; or, of SubscribeToShard, the subscription whose events are the body.
+    """An HTTP status and the body that goes with it; or, of SubscribeToShard, the subscription
+    whose events are the body.
 
     `alter`: what a fault makes of each of its events.
     """
@@ -42,9 +45,13 @@ class Answer:
 
 
 class FakeKinesisProtocol:
-    """Checks credentials, decodes, applies the fault plan, calls the model under its lock, encodes. Any thread may use it."""
+    """Checks credentials, decodes, applies the fault plan, calls the model under its lock, encodes.
+    Any thread may use it.
+    """
 
-    def __init__(self, fake: FakeKinesis, *, wait_s: Callable[[float], object] | None = None) -> None:
+    def __init__(
+        self, fake: FakeKinesis, *, wait_s: Callable[[float], object] | None = None
+    ) -> None:
         """`wait_s` lets a fault's delay pass; by default the fake's clock does."""
         self._fake = fake
         self._wait_s = fake.clock.sleep if wait_s is None else wait_s
@@ -53,12 +60,16 @@ class FakeKinesisProtocol:
         }
 
     def answer(self, target: str, body: bytes, *, authorization: str | None) -> Answer:
-        """The answer to a request. Blocks while a fault delays it; raises `TransportFaultError` if there is to be no answer."""
+        """The answer to a request. Blocks while a fault delays it; raises `TransportFaultError` if
+        there is to be no answer.
+        """
         try:
             self._check_credentials(authorization)
             return self._serve(target, body)
         except ServiceError as exc:
-            return Answer(exc.status, msgspec.json.encode({"__type": exc.code, "message": exc.message}))
+            return Answer(
+                exc.status, msgspec.json.encode({"__type": exc.code, "message": exc.message})
+            )
 
     def _serve(self, target: str, body: bytes) -> Answer:
         operation = target.removeprefix(_TARGET)
@@ -97,15 +108,25 @@ class FakeKinesisProtocol:
         if known is None:
             return
         if authorization is None:
-            raise ServiceError("MissingAuthenticationTokenException", "Missing Authentication Token")
+            raise ServiceError(
+                "MissingAuthenticationTokenException", "Missing Authentication Token"
+            )
         match = _CREDENTIAL.search(authorization)
         if match is None or not authorization.startswith(_SIGNATURE):
-            raise ServiceError("IncompleteSignatureException", "Authorization header requires 'Credential' parameter.")
+            raise ServiceError(
+                "IncompleteSignatureException",
+                "Authorization header requires 'Credential' parameter.",
+            )
         if match[1] not in known:
-            raise ServiceError("UnrecognizedClientException", "The security token included in the request is invalid.")
+            raise ServiceError(
+                "UnrecognizedClientException",
+                "The security token included in the request is invalid.",
+            )
 
 
-def _operations(fake: FakeKinesis) -> list[tuple[str, type[msgspec.Struct], Callable[[Any], object]]]:
+def _operations(
+    fake: FakeKinesis,
+) -> list[tuple[str, type[msgspec.Struct], Callable[[Any], object]]]:
     return [
         ("CreateStream", requests.CreateStream, fake.create_stream),
         ("DeleteStream", requests.DeleteStream, fake.delete_stream),
@@ -116,8 +137,16 @@ def _operations(fake: FakeKinesis) -> list[tuple[str, type[msgspec.Struct], Call
         ("SplitShard", requests.SplitShard, fake.split_shard),
         ("MergeShards", requests.MergeShards, fake.merge_shards),
         ("UpdateShardCount", requests.UpdateShardCount, fake.update_shard_count),
-        ("IncreaseStreamRetentionPeriod", requests.ChangeRetention, fake.increase_stream_retention_period),
-        ("DecreaseStreamRetentionPeriod", requests.ChangeRetention, fake.decrease_stream_retention_period),
+        (
+            "IncreaseStreamRetentionPeriod",
+            requests.ChangeRetention,
+            fake.increase_stream_retention_period,
+        ),
+        (
+            "DecreaseStreamRetentionPeriod",
+            requests.ChangeRetention,
+            fake.decrease_stream_retention_period,
+        ),
         ("DescribeLimits", requests.DescribeLimits, fake.describe_limits),
         ("RegisterStreamConsumer", requests.RegisterStreamConsumer, fake.register_stream_consumer),
         ("DescribeStreamConsumer", requests.StreamConsumer, fake.describe_stream_consumer),

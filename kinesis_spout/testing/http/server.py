@@ -1,4 +1,6 @@
-"""FakeKinesis over HTTP, for boto3, for Spark executors and for users' own tests: the standard library's threaded server."""
+"""FakeKinesis over HTTP, for boto3, for Spark executors and for users' own tests: the standard
+library's threaded server.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,19 @@ if TYPE_CHECKING:
     from kinesis_spout.testing.service.subscription import Subscription
 
 _CONTENT_TYPE = "application/x-amz-json-1.1"
-_PUSH_INTERVAL_S = 0.02  # how often a subscription is asked for an event; the service takes some 70 ms to push one
+_PUSH_INTERVAL_S = (
+    0.02  # how often a subscription is asked for an event; the service takes some 70 ms to push one
+)
 
 
 class FakeKinesisServer:
-    """Serves one FakeKinesis on a port of its own (0: a free one), HTTP/1.1 with keep-alive, a thread per connection.
+    """Serves one FakeKinesis on a port of its own (0: a free one), HTTP/1.1 with keep-alive, a
+    thread per connection.
 
-    A context manager: entering binds the port and starts the threads, leaving closes every connection and waits for the
-    threads to end. The `Date` header is the injected clock's; a fault's delay takes real seconds. Whoever can reach the port
-    can use it, so it is bound to loopback unless told otherwise.
+    A context manager: entering binds the port and starts the threads, leaving closes every
+    connection and waits for the threads to end. The `Date` header is the injected clock's; a
+    fault's delay takes real seconds. Whoever can reach the port can use it, so it is bound to
+    loopback unless told otherwise.
     """
 
     def __init__(self, fake: FakeKinesis, *, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -47,12 +53,17 @@ class FakeKinesisServer:
         return f"http://{self._address[0]}:{self._http.server_port}"
 
     def start(self) -> None:
-        """Bind the port and serve, unless that is done already; raises OSError when the address cannot be had."""
+        """Bind the port and serve, unless that is done already; raises OSError when the address
+        cannot be had.
+        """
         if self._http is not None:
             return
         self._http = _HttpServer(self._address, self.fake)
         self._thread = threading.Thread(
-            target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, name="fake-kinesis", daemon=True
+            target=self._http.serve_forever,
+            kwargs={"poll_interval": 0.05},
+            name="fake-kinesis",
+            daemon=True,
         )
         self._thread.start()
 
@@ -60,7 +71,12 @@ class FakeKinesisServer:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._http is None or self._thread is None:
             return
         self._http.shutdown()
@@ -86,9 +102,14 @@ class _HttpServer(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Without asking the name service what this host is called, which may take long."""
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.server_name, self.server_port = (
+            str(self.server_address[0]),
+            int(self.server_address[1]),
+        )
 
-    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+    def process_request(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
         if isinstance(request, socket.socket):
             with self._connections_lock:
                 self._connections.add(request)
@@ -101,7 +122,9 @@ class _HttpServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is no news, and neither is a connection that a fault plan or the end has cut."""
+        """A client that went away is no news, and neither is a connection that a fault plan or the
+        end has cut.
+        """
 
     def close_connections(self) -> None:
         with self._connections_lock:
@@ -119,7 +142,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         try:
             answer = self.server.protocol.answer(
-                self.headers.get("X-Amz-Target", ""), body, authorization=self.headers.get("Authorization")
+                self.headers.get("X-Amz-Target", ""),
+                body,
+                authorization=self.headers.get("Authorization"),
             )
         except TransportFaultError:
             self.close_connection = True
@@ -139,7 +164,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _push(self, subscription: Subscription, alter: Callable[[Any], object] | None) -> None:
-        """Deliver a subscription's events as they come, until it ends, the client is gone, or the server ends."""
+        """Deliver a subscription's events as they come, until it ends, the client is gone, or the
+        server ends.
+        """
         self._send_headers(200, event_stream.CONTENT_TYPE, ("Transfer-Encoding", "chunked"))
         message: bytes | None = event_stream.initial_response()
         while message is not None or not subscription.ended:

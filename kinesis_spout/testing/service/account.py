@@ -20,9 +20,13 @@ _ARN = re.compile(r"arn:aws[^:]*:kinesis:[^:]*:[0-9]{12}:stream/([a-zA-Z0-9_.-]{
 
 
 class Account:
-    """What all operations share. `lock` keeps them apart: each is one step to the others, as in the service."""
+    """What all operations share. `lock` keeps them apart: each is one step to the others, as in the
+    service.
+    """
 
-    def __init__(self, *, settings: FakeKinesisSettings | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, *, settings: FakeKinesisSettings | None = None, clock: Clock | None = None
+    ) -> None:
         self.settings = settings or FakeKinesisSettings()
         self.clock: Clock = clock or SystemClock()
         self.lock = threading.RLock()
@@ -31,7 +35,8 @@ class Account:
         self._control_limits = ControlLimits(self.settings.account_id)
 
     def count_call(self, operation: str, request: object) -> None:
-        """Hold a call against the limits of its operation, if these are set; raises LimitExceededException.
+        """Hold a call against the limits of its operation, if these are set; raises
+        LimitExceededException.
 
         For those who bring requests from outside. The short forms of `FakeKinesis` do not count.
         """
@@ -39,7 +44,9 @@ class Account:
             self._control_limits.count(operation, _stream_named(request), self.clock.now_ms())
 
     def stream(self, stream_name: str) -> Stream:
-        """The stream of that name, brought up to the clock's time; raises ResourceNotFoundException."""
+        """The stream of that name, brought up to the clock's time; raises
+        ResourceNotFoundException.
+        """
         now_ms = self.clock.now_ms()
         self._forget_deleted(now_ms)
         try:
@@ -58,7 +65,8 @@ class Account:
         match = _ARN.fullmatch(request.stream_arn)
         if match is None or request.stream_name not in (None, match[1]):
             raise invalid_argument(
-                f"StreamARN {request.stream_arn} is malformed or does not go with StreamName {request.stream_name}."
+                f"StreamARN {request.stream_arn} is malformed or does not go with StreamName "
+                f"{request.stream_name}."
             )
         stream = self.stream(match[1])
         if stream.arn != request.stream_arn:
@@ -73,18 +81,25 @@ class Account:
         return stream
 
     def _creation_ms(self, now_ms: int) -> int:
-        """The creation time of a new stream: later than all before, since it tells a stream from an earlier one of its name."""
+        """The creation time of a new stream: later than all before, since it tells a stream from an
+        earlier one of its name.
+        """
         self._newest_stream_ms = max(now_ms, self._newest_stream_ms + 1)
         return self._newest_stream_ms
 
     def _forget_deleted(self, now_ms: int) -> None:
         for stream in list(self._streams.values()):
-            if stream.deleted_ms is not None and stream.deleted_ms + self.settings.delete_ms <= now_ms:
+            if (
+                stream.deleted_ms is not None
+                and stream.deleted_ms + self.settings.delete_ms <= now_ms
+            ):
                 del self._streams[stream.name]
 
 
 def _stream_named(request: object) -> str | None:
-    """The name of the stream that a request is about, as far as it says so; nothing is looked up or checked."""
+    """The name of the stream that a request is about, as far as it says so; nothing is looked up or
+    checked.
+    """
     arn = getattr(request, "stream_arn", None) or getattr(request, "consumer_arn", None)
     if arn is not None:
         return str(arn).partition(":stream/")[2].partition("/")[0]

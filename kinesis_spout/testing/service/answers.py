@@ -1,6 +1,8 @@
-"""The answers of the service, as its JSON protocol writes them (API reference, "Response Syntax" and "Data Types").
+"""The answers of the service, as its JSON protocol writes them (API reference, "Response Syntax"
+and "Data Types").
 
-Members without a value are left out. Times are in seconds since 1970, with milliseconds after the point.
+Members without a value are left out. Times are in seconds since 1970, with milliseconds after the
+point.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class RecordAnswer(msgspec.Struct, frozen=True, rename="pascal"):
     partition_key: str
 
 
-class GetRecordsAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
+class GetRecordsAnswer(
+    msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True
+):
     """Without `next_shard_iterator`, the shard has ended and `child_shards` go on."""
 
     records: list[RecordAnswer]
@@ -57,7 +61,9 @@ class PutRecordAnswer(msgspec.Struct, frozen=True, rename="pascal"):
     sequence_number: str
 
 
-class PutRecordsEntryAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
+class PutRecordsEntryAnswer(
+    msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True
+):
     """Either where the record is, or why it was not taken."""
 
     sequence_number: str | None = None
@@ -71,7 +77,9 @@ class PutRecordsAnswer(msgspec.Struct, frozen=True, rename="pascal"):
     records: list[PutRecordsEntryAnswer]
 
 
-class ListShardsAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
+class ListShardsAnswer(
+    msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True
+):
     shards: list[ShardAnswer]
     next_token: str | None = None
 
@@ -134,7 +142,9 @@ class DescribeLimitsAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pa
     on_demand_stream_count_limit: int
 
 
-class ConsumerAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
+class ConsumerAnswer(
+    msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True
+):
     """A consumer; which stream it is of is told by DescribeStreamConsumer only."""
 
     consumer_name: str
@@ -152,13 +162,19 @@ class DescribeStreamConsumerAnswer(msgspec.Struct, frozen=True, rename="pascal")
     consumer_description: ConsumerAnswer
 
 
-class ListStreamConsumersAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
+class ListStreamConsumersAnswer(
+    msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True
+):
     consumers: list[ConsumerAnswer]
     next_token: str | None = None
 
 
-class SubscribeToShardEvent(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
-    """One push of a subscription. At the shard's end `child_shards` go on and there is no `continuation_sequence_number`."""
+class SubscribeToShardEvent(
+    msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True
+):
+    """One push of a subscription. At the shard's end `child_shards` go on and there is no
+    `continuation_sequence_number`.
+    """
 
     records: list[RecordAnswer]
     millis_behind_latest: int

@@ -1,4 +1,6 @@
-"""The bounds that the API reference states for the members of requests. What breaks one is a ValidationException."""
+"""The bounds that the API reference states for the members of requests. What breaks one is a
+ValidationException.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ def name(field: str, value: str | None) -> str:
 def hash_key_text(field: str, value: str | None) -> int:
     number = int(_matching(_HASH_KEY, field, value))
     if number >= 2**128:
-        raise invalid_argument(f"Invalid {field}. {field} must be in the range: [0, 2^128-1]. Specified value was {number}")
+        raise invalid_argument(
+            f"Invalid {field}. {field} must be in the range: [0, 2^128-1]. Specified value was "
+            f"{number}"
+        )
     return number
 
 
@@ -61,11 +66,15 @@ def partition_key(value: str | None) -> str:
 
 
 def unknown_stream(stream_name: str, account_id: str) -> ServiceError:
-    return ServiceError("ResourceNotFoundException", f"Stream {stream_name} under account {account_id} not found.")
+    return ServiceError(
+        "ResourceNotFoundException", f"Stream {stream_name} under account {account_id} not found."
+    )
 
 
 def _matching(pattern: re.Pattern[str], field: str, value: str | None) -> str:
     text = needed(field, value)
     if not pattern.fullmatch(text):
-        raise validation(field, text, f"Member must satisfy regular expression pattern: {pattern.pattern}")
+        raise validation(
+            field, text, f"Member must satisfy regular expression pattern: {pattern.pattern}"
+        )
     return text

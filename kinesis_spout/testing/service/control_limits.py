@@ -1,8 +1,10 @@
-"""How often the operations on streams may be called (API reference, each operation; Developer Guide, "Quotas and limits").
+"""How often the operations on streams may be called (API reference, each operation; Developer
+Guide, "Quotas and limits").
 
-Too many calls are LimitExceededException. What the service's windows look like exactly is not documented; these slide over one
-second. Some quotas are of the account, some of each stream. How often a stream may be scaled a day, and how many streams may be
-changing at a time, is told by what has been done, not by calls: the control plane looks after these.
+Too many calls are LimitExceededException. What the service's windows look like exactly is not
+documented; these slide over one second. Some quotas are of the account, some of each stream. How
+often a stream may be scaled a day, and how many streams may be changing at a time, is told by what
+has been done, not by calls: the control plane looks after these.
 """
 
 from __future__ import annotations
@@ -46,18 +48,24 @@ QUOTAS = {
 
 
 class ControlLimits:
-    """The calls of the last second. Calls that are refused for another reason count too; those refused here do not."""
+    """The calls of the last second. Calls that are refused for another reason count too; those
+    refused here do not.
+    """
 
     def __init__(self, account_id: str) -> None:
         self._account_id = account_id
         self._calls_ms: dict[tuple[str, str | None], deque[int]] = {}
 
     def count(self, operation: str, stream_name: str | None, now_ms: int) -> None:
-        """Count a call of `operation` for a stream (None: for none); raises LimitExceededException when it is one too many."""
+        """Count a call of `operation` for a stream (None: for none); raises LimitExceededException
+        when it is one too many.
+        """
         quota = QUOTAS.get(operation)
         if quota is None:
             return
-        calls_ms = self._calls_ms.setdefault((operation, stream_name if quota.of_each_stream else None), deque())
+        calls_ms = self._calls_ms.setdefault(
+            (operation, stream_name if quota.of_each_stream else None), deque()
+        )
         while calls_ms and calls_ms[0] <= now_ms - WINDOW_MS:
             calls_ms.popleft()
         if len(calls_ms) >= quota.calls:
@@ -66,4 +74,7 @@ class ControlLimits:
 
     def _too_many(self, operation: str, stream_name: str | None, quota: Quota) -> ServiceError:
         of = f"stream {stream_name} under account" if quota.of_each_stream else "account"
-        return limit_exceeded(f"Rate exceeded for {operation} of {of} {self._account_id}: {quota.calls} calls a second.")
+        return limit_exceeded(
+            f"Rate exceeded for {operation} of {of} {self._account_id}: {quota.calls} calls a "
+            "second."
+        )

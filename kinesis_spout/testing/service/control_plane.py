@@ -1,4 +1,6 @@
-"""Streams made, described, changed and deleted (API reference, the operations of the same names)."""
+"""Streams made, described, changed and deleted (API reference, the operations of the
+same names).
+"""
 
 from __future__ import annotations
 
@@ -50,16 +52,21 @@ class ControlPlane(Account):
             created_ms=self._creation_ms(now_ms),
             opened_ms=now_ms,
             ready_ms=now_ms + self.settings.create_ms,
-            max_record_bytes=self.settings.default_max_record_bytes if size_kib is None else size_kib * 1024,
+            max_record_bytes=self.settings.default_max_record_bytes
+            if size_kib is None
+            else size_kib * 1024,
         )
 
     def delete_stream(self, request: requests.DeleteStream) -> None:
-        """Together with its consumers, if `EnforceConsumerDeletion` says so; otherwise it may have none."""
+        """Together with its consumers, if `EnforceConsumerDeletion` says so; otherwise it may have
+        none.
+        """
         stream = self._stream_of(request)
         now_ms = self.clock.now_ms()
         if stream.consumers and not request.enforce_consumer_deletion:
             raise in_use(
-                f"Stream {stream.name} under account {self.settings.account_id} has {len(stream.consumers)} registered "
+                f"Stream {stream.name} under account {self.settings.account_id} has "
+                f"{len(stream.consumers)} registered "
                 "consumers; deregister them, or delete with EnforceConsumerDeletion."
             )
         if stream.deleted_ms is None:
@@ -68,17 +75,27 @@ class ControlPlane(Account):
         self._forget_deleted(now_ms)
 
     def list_streams(self, request: requests.ListStreams) -> ListStreamsAnswer:
-        limit = constraints.number("limit", 100 if request.limit is None else request.limit, low=1, high=10_000)
+        limit = constraints.number(
+            "limit", 100 if request.limit is None else request.limit, low=1, high=10_000
+        )
         self._forget_deleted(self.clock.now_ms())
-        names = sorted(name for name in self._streams if name > (request.exclusive_start_stream_name or ""))
+        names = sorted(
+            name for name in self._streams if name > (request.exclusive_start_stream_name or "")
+        )
         return ListStreamsAnswer(names[:limit], len(names) > limit)
 
     def describe_stream(self, request: requests.DescribeStream) -> DescribeStreamAnswer:
         stream = self._stream_of(request)
-        limit = constraints.number("limit", 100 if request.limit is None else request.limit, low=1, high=10_000)
+        limit = constraints.number(
+            "limit", 100 if request.limit is None else request.limit, low=1, high=10_000
+        )
         status = stream.status(self.clock.now_ms())
         after = request.exclusive_start_shard_id or ""
-        shards = [] if status == "CREATING" else [shard for shard in stream.shards.values() if shard.shard_id > after]
+        shards = (
+            []
+            if status == "CREATING"
+            else [shard for shard in stream.shards.values() if shard.shard_id > after]
+        )
         return DescribeStreamAnswer(
             StreamDescription(
                 stream_name=stream.name,
@@ -93,7 +110,9 @@ class ControlPlane(Account):
             )
         )
 
-    def describe_stream_summary(self, request: requests.DescribeStreamSummary) -> DescribeStreamSummaryAnswer:
+    def describe_stream_summary(
+        self, request: requests.DescribeStreamSummary
+    ) -> DescribeStreamSummaryAnswer:
         stream = self._stream_of(request)
         return DescribeStreamSummaryAnswer(
             StreamDescriptionSummary(
@@ -146,7 +165,10 @@ class ControlPlane(Account):
         stream.scale(target, now_ms=now_ms, due_ms=now_ms + self.settings.reshard_ms)
         stream.scaled_ms.append(now_ms)
         return UpdateShardCountAnswer(
-            stream_name=stream.name, current_shard_count=current, target_shard_count=target, stream_arn=stream.arn
+            stream_name=stream.name,
+            current_shard_count=current,
+            target_shard_count=target,
+            stream_arn=stream.arn,
         )
 
     def increase_stream_retention_period(self, request: requests.ChangeRetention) -> None:
@@ -154,8 +176,10 @@ class ControlPlane(Account):
         stream, hours = self._retention_change(request)
         if hours < stream.retention_hours:
             raise invalid_argument(
-                f"Requested retention period ({hours} hours) for stream {stream.name} can not be shorter than "
-                f"existing retention period ({stream.retention_hours} hours). Use DecreaseRetentionPeriod API."
+                f"Requested retention period ({hours} hours) for stream {stream.name} can not be "
+                "shorter than "
+                f"existing retention period ({stream.retention_hours} hours). Use "
+                "DecreaseRetentionPeriod API."
             )
         stream.retention_hours = hours
 
@@ -164,30 +188,39 @@ class ControlPlane(Account):
         stream, hours = self._retention_change(request)
         if hours > stream.retention_hours:
             raise invalid_argument(
-                f"Requested retention period ({hours} hours) for stream {stream.name} can not be longer than "
-                f"existing retention period ({stream.retention_hours} hours). Use IncreaseRetentionPeriod API."
+                f"Requested retention period ({hours} hours) for stream {stream.name} can not be "
+                "longer than "
+                f"existing retention period ({stream.retention_hours} hours). Use "
+                "IncreaseRetentionPeriod API."
             )
         stream.retention_hours = hours
 
     def _retention_change(self, request: requests.ChangeRetention) -> tuple[Stream, int]:
         hours = constraints.needed("retentionPeriodHours", request.retention_period_hours)
         if not 24 <= hours <= 8_760:
-            raise invalid_argument(f"Retention period must be between 24 and 8760 hours, not {hours}.")
+            raise invalid_argument(
+                f"Retention period must be between 24 and 8760 hours, not {hours}."
+            )
         return self._active_stream(request), hours
 
     def _active_stream(self, request: requests.Request) -> Stream:
         stream = self._stream_of(request)
         status = stream.status(self.clock.now_ms())
         if status != "ACTIVE":
-            raise in_use(f"Stream {stream.name} under account {self.settings.account_id} not ACTIVE, instead in state {status}")
+            raise in_use(
+                f"Stream {stream.name} under account {self.settings.account_id} not ACTIVE, "
+                f"instead in state {status}"
+            )
         return stream
 
     def _check_shard_limit(self, more: int) -> None:
         opened = self._open_shard_count()
         if opened + more > self.settings.shard_limit:
             raise limit_exceeded(
-                f"This request would exceed the shard limit for the account {self.settings.account_id} in "
-                f"{self.settings.region}. Current shard count for the account: {opened}. Limit: {self.settings.shard_limit}. "
+                "This request would exceed the shard limit for the account "
+                f"{self.settings.account_id} in "
+                f"{self.settings.region}. Current shard count for the account: {opened}. Limit: "
+                f"{self.settings.shard_limit}. "
                 f"Number of additional shards that would have resulted from this request: {more}."
             )
 
@@ -195,13 +228,18 @@ class ControlPlane(Account):
         return sum(len(stream.open_shards()) for stream in self._streams.values())
 
     def _check_changes(self, now_ms: int) -> None:
-        """The API reference tells how many streams may be CREATING, and of the other changes only that there may be too many."""
+        """The API reference tells how many streams may be CREATING, and of the other changes only
+        that there may be too many.
+        """
         for stream in self._streams.values():
             stream.settle(now_ms)
-        changing = [stream.name for stream in self._streams.values() if stream.status(now_ms) != "ACTIVE"]
+        changing = [
+            stream.name for stream in self._streams.values() if stream.status(now_ms) != "ACTIVE"
+        ]
         if self.settings.control_limits and len(changing) >= CHANGES_UNDER_WAY:
             raise limit_exceeded(
-                f"Account {self.settings.account_id} has {len(changing)} streams with a change under way, "
+                f"Account {self.settings.account_id} has {len(changing)} streams with a change "
+                "under way, "
                 f"which is as many as it may have at a time: {', '.join(changing)}."
             )
 
@@ -209,6 +247,7 @@ class ControlPlane(Account):
         stream.scaled_ms = [at_ms for at_ms in stream.scaled_ms if at_ms > now_ms - DAY_MS]
         if self.settings.control_limits and len(stream.scaled_ms) >= SCALINGS_PER_DAY:
             raise limit_exceeded(
-                f"Stream {stream.name} under account {self.settings.account_id} was scaled {SCALINGS_PER_DAY} times within "
+                f"Stream {stream.name} under account {self.settings.account_id} was scaled "
+                f"{SCALINGS_PER_DAY} times within "
                 "24 hours, which is as often as UpdateShardCount allows."
             )

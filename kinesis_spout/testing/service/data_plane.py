@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.testing.errors import ServiceError, invalid_argument, throughput_exceeded, validation
+from kinesis_spout.testing.errors import (
+    ServiceError,
+    invalid_argument,
+    throughput_exceeded,
+    validation,
+)
 from kinesis_spout.testing.service import constraints
 from kinesis_spout.testing.service.account import Account
 from kinesis_spout.testing.service.answers import (
@@ -14,7 +19,12 @@ from kinesis_spout.testing.service.answers import (
     PutRecordsAnswer,
     PutRecordsEntryAnswer,
 )
-from kinesis_spout.testing.service.handed_over import behind_ms, child_answers, is_at_end, record_answers
+from kinesis_spout.testing.service.handed_over import (
+    behind_ms,
+    child_answers,
+    is_at_end,
+    record_answers,
+)
 from kinesis_spout.testing.service.positions import POSITION_TYPES, Start, position_of
 from kinesis_spout.testing.service.tokens import LIFETIME_MS, ShardIterator, decode, encode
 from kinesis_spout.testing.stream.hash_keys import hash_key
@@ -41,11 +51,15 @@ class DataPlane(Account):
         return PutRecordAnswer(answer.shard_id or "", answer.sequence_number or "")
 
     def put_records(self, request: requests.PutRecords) -> PutRecordsAnswer:
-        """Takes all entries that the shards' limits allow; an entry outside the API's bounds refuses the whole request."""
+        """Takes all entries that the shards' limits allow; an entry outside the API's bounds
+        refuses the whole request.
+        """
         stream = self._data_stream(request)
         entries = constraints.needed("records", request.records)
         if not 1 <= len(entries) <= _REQUEST_RECORDS:
-            raise validation("records", len(entries), f"Member must have length between 1 and {_REQUEST_RECORDS}")
+            raise validation(
+                "records", len(entries), f"Member must have length between 1 and {_REQUEST_RECORDS}"
+            )
         checked = [self._checked(stream, entry) for entry in entries]
         if sum(entry.size_bytes for entry in checked) > _REQUEST_BYTES:
             raise invalid_argument("Records size exceeds 10 MB limit")
@@ -65,7 +79,12 @@ class DataPlane(Account):
         return GetShardIteratorAnswer(_iterator(stream, shard, position, now_ms))
 
     def get_records(self, request: requests.GetRecords) -> GetRecordsAnswer:
-        limit = constraints.number("limit", _PAGE_RECORDS if request.limit is None else request.limit, low=1, high=_PAGE_RECORDS)
+        limit = constraints.number(
+            "limit",
+            _PAGE_RECORDS if request.limit is None else request.limit,
+            low=1,
+            high=_PAGE_RECORDS,
+        )
         token = self._valid_iterator(request)
         stream = self.stream(token.stream)
         if token.created_ms != stream.created_ms:
@@ -76,7 +95,9 @@ class DataPlane(Account):
             raise self._rate_exceeded(stream, shard)
         return self._page(stream, shard, token, limit)
 
-    def _page(self, stream: Stream, shard: Shard, token: ShardIterator, limit: int) -> GetRecordsAnswer:
+    def _page(
+        self, stream: Stream, shard: Shard, token: ShardIterator, limit: int
+    ) -> GetRecordsAnswer:
         now_ms = self.clock.now_ms()
         position = int(token.sequence)
         run = _empty_run(shard, token)
@@ -84,12 +105,16 @@ class DataPlane(Account):
             following = shard.first_from(position)
             late_ms = max(1, behind_ms([], following, now_ms))
             again = _iterator(stream, shard, position, now_ms, empty_pages=token.empty_pages + 1)
-            return GetRecordsAnswer(records=[], millis_behind_latest=late_ms, next_shard_iterator=again)
+            return GetRecordsAnswer(
+                records=[], millis_behind_latest=late_ms, next_shard_iterator=again
+            )
         records = shard.page(position, before=run, max_records=limit, max_bytes=_PAGE_BYTES)
         shard.reads.page_was_read(now_ms, sum(record.size_bytes for record in records))
         after = records[-1].sequence + 1 if records else run or position
         rest = shard.first_from(after)
-        ended = is_at_end(shard, records, rest, end_with_last_records=self.settings.end_with_last_records)
+        ended = is_at_end(
+            shard, records, rest, end_with_last_records=self.settings.end_with_last_records
+        )
         return GetRecordsAnswer(
             records=record_answers(records),
             millis_behind_latest=behind_ms(records, rest, now_ms),
@@ -105,19 +130,31 @@ class DataPlane(Account):
         if token.expired(now_ms):
             raise ServiceError(
                 "ExpiredIteratorException",
-                f"Iterator expired. The iterator was created at time {token.issued_ms} while right now it is {now_ms} "
-                f"which is further in the future than the tolerated delay of {LIFETIME_MS} milliseconds.",
+                f"Iterator expired. The iterator was created at time {token.issued_ms} while right "
+                f"now it is {now_ms} "
+                f"which is further in the future than the tolerated delay of {LIFETIME_MS} "
+                "milliseconds.",
             )
         return token
 
-    def _checked(self, stream: Stream, entry: requests.PutRecord | requests.PutRecordsEntry) -> _Entry:
+    def _checked(
+        self, stream: Stream, entry: requests.PutRecord | requests.PutRecordsEntry
+    ) -> _Entry:
         data = constraints.needed("data", entry.data)
         key = constraints.partition_key(entry.partition_key)
         size_bytes = len(data) + len(key.encode())
         if size_bytes > stream.max_record_bytes:
-            raise validation("data", f"{size_bytes} bytes", f"Data and partition key may have {stream.max_record_bytes} bytes")
+            raise validation(
+                "data",
+                f"{size_bytes} bytes",
+                f"Data and partition key may have {stream.max_record_bytes} bytes",
+            )
         explicit = entry.explicit_hash_key
-        hashed = hash_key(key) if explicit is None else constraints.hash_key_text("ExplicitHashKey", explicit)
+        hashed = (
+            hash_key(key)
+            if explicit is None
+            else constraints.hash_key_text("ExplicitHashKey", explicit)
+        )
         return _Entry(hashed, key, data, size_bytes)
 
     def _put(self, stream: Stream, entry: _Entry) -> PutRecordsEntryAnswer:
@@ -127,13 +164,18 @@ class DataPlane(Account):
             refused = self._rate_exceeded(stream, shard)
             return PutRecordsEntryAnswer(error_code=refused.code, error_message=refused.message)
         record = shard.append(
-            counter=stream.next_counter(), arrival_ms=now_ms, put_ms=now_ms, partition_key=entry.partition_key, data=entry.data
+            counter=stream.next_counter(),
+            arrival_ms=now_ms,
+            put_ms=now_ms,
+            partition_key=entry.partition_key,
+            data=entry.data,
         )
         return PutRecordsEntryAnswer(sequence_number=str(record.sequence), shard_id=shard.shard_id)
 
     def _rate_exceeded(self, stream: Stream, shard: Shard) -> ServiceError:
         return throughput_exceeded(
-            f"Rate exceeded for shard {shard.shard_id} in stream {stream.name} under account {self.settings.account_id}."
+            f"Rate exceeded for shard {shard.shard_id} in stream {stream.name} under account "
+            f"{self.settings.account_id}."
         )
 
 
@@ -145,7 +187,9 @@ class _Entry(NamedTuple):
 
 
 def _empty_run(shard: Shard, token: ShardIterator) -> int | None:
-    """Where the next run of empty pages is that this reader has not had yet; a run at the tip waits for what follows it."""
+    """Where the next run of empty pages is that this reader has not had yet; a run at the tip waits
+    for what follows it.
+    """
     position = int(token.sequence)
     for boundary, pages in sorted(shard.empty_runs.items()):
         done = boundary < position or (boundary == position and token.empty_pages >= pages)
@@ -154,5 +198,11 @@ def _empty_run(shard: Shard, token: ShardIterator) -> int | None:
     return None
 
 
-def _iterator(stream: Stream, shard: Shard, position: int, now_ms: int, *, empty_pages: int = 0) -> str:
-    return encode(ShardIterator(stream.name, stream.created_ms, shard.shard_id, str(position), now_ms, empty_pages))
+def _iterator(
+    stream: Stream, shard: Shard, position: int, now_ms: int, *, empty_pages: int = 0
+) -> str:
+    return encode(
+        ShardIterator(
+            stream.name, stream.created_ms, shard.shard_id, str(position), now_ms, empty_pages
+        )
+    )

@@ -1,4 +1,6 @@
-"""What pages of GetRecords and events of subscriptions both tell: records, how far behind they are, who goes on at the end."""
+"""What pages of GetRecords and events of subscriptions both tell: records, how far behind they are,
+who goes on at the end.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,39 @@ if TYPE_CHECKING:
 
 
 def record_answers(records: list[StoredRecord]) -> list[RecordAnswer]:
-    return [RecordAnswer(str(record.sequence), record.arrival_ms / 1000, record.data, record.partition_key) for record in records]
+    return [
+        RecordAnswer(
+            str(record.sequence), record.arrival_ms / 1000, record.data, record.partition_key
+        )
+        for record in records
+    ]
 
 
 def behind_ms(records: list[StoredRecord], rest: StoredRecord | None, now_ms: int) -> int:
-    """0 at the tip; else how long ago the last of the records arrived, or without records the next one (`rest`)."""
+    """0 at the tip; else how long ago the last of the records arrived, or without records the next
+    one (`rest`).
+    """
     if rest is None:
         return 0
     return max(1, now_ms - (records[-1] if records else rest).arrival_ms)
 
 
-def is_at_end(shard: Shard, records: list[StoredRecord], rest: StoredRecord | None, *, end_with_last_records: bool) -> bool:
-    """Whether the shard ends with these records, the last it has; or, as set, with the answer that comes after them."""
+def is_at_end(
+    shard: Shard,
+    records: list[StoredRecord],
+    rest: StoredRecord | None,
+    *,
+    end_with_last_records: bool,
+) -> bool:
+    """Whether the shard ends with these records, the last it has; or, as set, with the answer that
+    comes after them.
+    """
     return not shard.is_open and rest is None and (end_with_last_records or not records)
 
 
 def child_answers(stream: Stream, shard: Shard) -> list[ChildShardAnswer]:
     children = (stream.shards[child] for child in shard.children if child in stream.shards)
-    return [ChildShardAnswer(child.shard_id, list(child.parents), range_answer(child.hash_keys)) for child in children]
+    return [
+        ChildShardAnswer(child.shard_id, list(child.parents), range_answer(child.hash_keys))
+        for child in children
+    ]

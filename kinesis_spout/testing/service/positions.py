@@ -1,4 +1,6 @@
-"""Where a reader starts: the types of starting positions, for iterators and subscriptions alike (API reference, both)."""
+"""Where a reader starts: the types of starting positions, for iterators and subscriptions alike
+(API reference, both).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ if TYPE_CHECKING:
     from kinesis_spout.testing.stream.shard import Shard
     from kinesis_spout.testing.stream.stream import Stream
 
-POSITION_TYPES = ("TRIM_HORIZON", "LATEST", "AT_TIMESTAMP", "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER")
+POSITION_TYPES = (
+    "TRIM_HORIZON",
+    "LATEST",
+    "AT_TIMESTAMP",
+    "AT_SEQUENCE_NUMBER",
+    "AFTER_SEQUENCE_NUMBER",
+)
 
 
 class Start(NamedTuple):
@@ -24,7 +32,9 @@ class Start(NamedTuple):
 
 
 def position_of(start: Start, stream: Stream, shard: Shard, now_ms: int) -> int:
-    """The sequence number that reading begins with: the first record with that number or a higher one comes first."""
+    """The sequence number that reading begins with: the first record with that number or a higher
+    one comes first.
+    """
     if start.type == "TRIM_HORIZON":
         return shard.starting_sequence
     if start.type == "LATEST":
@@ -33,7 +43,8 @@ def position_of(start: Start, stream: Stream, shard: Shard, now_ms: int) -> int:
         return _position_of_time(start.timestamp_s, shard, now_ms)
     if start.sequence_number is None:
         raise invalid_argument(
-            f"Must either specify timestampInMillis or startingSequenceNumber with iterator type {start.type}."
+            "Must either specify timestampInMillis or startingSequenceNumber with iterator type "
+            f"{start.type}."
         )
     sequence = constraints.sequence_number_text("startingSequenceNumber", start.sequence_number)
     _check_sequence(sequence, stream, shard)
@@ -43,7 +54,8 @@ def position_of(start: Start, stream: Stream, shard: Shard, now_ms: int) -> int:
 def _position_of_time(timestamp_s: float | None, shard: Shard, now_ms: int) -> int:
     if timestamp_s is None:
         raise invalid_argument(
-            "Must specify timestampInMillis parameter for iterator of type AT_TIMESTAMP. Current request has no timestamp."
+            "Must specify timestampInMillis parameter for iterator of type AT_TIMESTAMP. Current "
+            "request has no timestamp."
         )
     timestamp_ms = round(timestamp_s * 1000)
     if timestamp_ms > now_ms:
@@ -55,7 +67,9 @@ def _position_of_time(timestamp_s: float | None, shard: Shard, now_ms: int) -> i
 
 
 def _check_sequence(sequence: int, stream: Stream, shard: Shard) -> None:
-    """A number is good if it is of this shard; whether there is, or ever was, such a record, does not matter."""
+    """A number is good if it is of this shard; whether there is, or ever was, such a record, does
+    not matter.
+    """
     parts = SequenceParts.of(sequence)
     used = f"StartingSequenceNumber {sequence} used in GetShardIterator on shard {shard.shard_id} in stream {stream.name}"
     if parts is None or parts.shard_created_s < stream.created_ms // 1000:

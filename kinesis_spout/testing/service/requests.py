@@ -1,7 +1,8 @@
-"""The requests of the service, as its JSON protocol carries them (API reference, "Request Syntax" of each operation).
+"""The requests of the service, as its JSON protocol carries them (API reference, "Request Syntax"
+of each operation).
 
-Only types are stated here; which members are needed and what they may hold is the model's business. Members that the
-fake does not know are ignored, as the service ignores them.
+Only types are stated here; which members are needed and what they may hold is the model's business.
+Members that the fake does not know are ignored, as the service ignores them.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class ListShards(Request, frozen=True, kw_only=True, rename="pascal"):
     next_token: str | None = None
     exclusive_start_shard_id: str | None = None
     max_results: int | None = None
-    stream_creation_timestamp_s: float | None = msgspec.field(default=None, name="StreamCreationTimestamp")
+    stream_creation_timestamp_s: float | None = msgspec.field(
+        default=None, name="StreamCreationTimestamp"
+    )
     shard_filter: ShardFilter | None = None
 
 
@@ -107,7 +110,9 @@ class GetRecords(Request, frozen=True, kw_only=True, rename="pascal"):
 
 
 class StreamConsumer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """DescribeStreamConsumer and DeregisterStreamConsumer: a consumer by its ARN, or by the stream's ARN and its name."""
+    """DescribeStreamConsumer and DeregisterStreamConsumer: a consumer by its ARN, or by the
+    stream's ARN and its name.
+    """
 
     stream_arn: str | None = msgspec.field(default=None, name="StreamARN")
     consumer_name: str | None = None
@@ -121,7 +126,9 @@ class RegisterStreamConsumer(Request, frozen=True, kw_only=True, rename="pascal"
 class ListStreamConsumers(Request, frozen=True, kw_only=True, rename="pascal"):
     next_token: str | None = None
     max_results: int | None = None
-    stream_creation_timestamp_s: float | None = msgspec.field(default=None, name="StreamCreationTimestamp")
+    stream_creation_timestamp_s: float | None = msgspec.field(
+        default=None, name="StreamCreationTimestamp"
+    )
 
 
 class StartingPosition(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):

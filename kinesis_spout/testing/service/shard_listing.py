@@ -1,4 +1,6 @@
-"""ListShards: which shards a filter shows, page by page (API reference, `ListShards` and `ShardFilter`)."""
+"""ListShards: which shards a filter shows, page by page (API reference, `ListShards` and
+`ShardFilter`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ import msgspec
 from kinesis_spout.testing.errors import ServiceError, in_use, invalid_argument
 from kinesis_spout.testing.service import constraints
 from kinesis_spout.testing.service.account import Account
-from kinesis_spout.testing.service.answers import HashKeyRangeAnswer, ListShardsAnswer, SequenceNumberRangeAnswer, ShardAnswer
+from kinesis_spout.testing.service.answers import (
+    HashKeyRangeAnswer,
+    ListShardsAnswer,
+    SequenceNumberRangeAnswer,
+    ShardAnswer,
+)
 from kinesis_spout.testing.service.tokens import ListToken, decode, encode
 
 if TYPE_CHECKING:
@@ -19,24 +26,47 @@ if TYPE_CHECKING:
     from kinesis_spout.testing.stream.stream import Stream
 
 _PAGE_LIMIT = 1_000
-_FILTERS = ("AFTER_SHARD_ID", "AT_TRIM_HORIZON", "FROM_TRIM_HORIZON", "AT_LATEST", "AT_TIMESTAMP", "FROM_TIMESTAMP")
+_FILTERS = (
+    "AFTER_SHARD_ID",
+    "AT_TRIM_HORIZON",
+    "FROM_TRIM_HORIZON",
+    "AT_LATEST",
+    "AT_TIMESTAMP",
+    "FROM_TIMESTAMP",
+)
 
 
 class ShardListing(Account):
-    """Each page goes on from the shard where the one before ended, so shards that are opened meanwhile are listed too."""
+    """Each page goes on from the shard where the one before ended, so shards that are opened
+    meanwhile are listed too.
+    """
 
     def list_shards(self, request: requests.ListShards) -> ListShardsAnswer:
         now_ms = self.clock.now_ms()
-        cursor = self._first_page(request, now_ms) if request.next_token is None else self._next_page(request, now_ms)
+        cursor = (
+            self._first_page(request, now_ms)
+            if request.next_token is None
+            else self._next_page(request, now_ms)
+        )
         stream = self.stream(cursor.stream)
         if cursor.created_ms != stream.created_ms:
-            raise invalid_argument(f"NextToken or StreamCreationTimestamp is of another stream of the name {stream.name}.")
+            raise invalid_argument(
+                "NextToken or StreamCreationTimestamp is of another stream of the name "
+                f"{stream.name}."
+            )
         status = stream.status(now_ms)
         if status == "CREATING":
-            raise in_use(f"Stream {stream.name} under account {self.settings.account_id} not ACTIVE, instead in state CREATING")
+            raise in_use(
+                f"Stream {stream.name} under account {self.settings.account_id} not ACTIVE, "
+                "instead in state CREATING"
+            )
         newest_ms = now_ms - self.settings.listing_delay_ms
         after = cursor.after_shard_id
-        shards = [shard for shard in stream.shards.values() if shard.shard_id > after and shard.opened_ms <= newest_ms]
+        shards = [
+            shard
+            for shard in stream.shards.values()
+            if shard.shard_id > after and shard.opened_ms <= newest_ms
+        ]
         shown = [shard for shard in shards if _is_shown(shard, cursor, stream.horizon_ms(now_ms))]
         page = shown[: cursor.max_results]
         token = None
@@ -47,7 +77,9 @@ class ShardListing(Account):
     def _first_page(self, request: requests.ListShards, now_ms: int) -> ListToken:
         stream = self._stream_of(request)
         created_ms = stream.created_ms
-        if request.stream_creation_timestamp_s is not None and created_ms // 1000 != int(request.stream_creation_timestamp_s):
+        if request.stream_creation_timestamp_s is not None and created_ms // 1000 != int(
+            request.stream_creation_timestamp_s
+        ):
             created_ms = -1
         wanted = request.shard_filter
         filter_type, filter_shard_id, timestamp_ms = "FROM_TRIM_HORIZON", None, None
@@ -69,7 +101,12 @@ class ShardListing(Account):
         )
 
     def _next_page(self, request: requests.ListShards, now_ms: int) -> ListToken:
-        beside = (request.stream_name, request.stream_arn, request.exclusive_start_shard_id, request.stream_creation_timestamp_s)
+        beside = (
+            request.stream_name,
+            request.stream_arn,
+            request.exclusive_start_shard_id,
+            request.stream_creation_timestamp_s,
+        )
         if any(member is not None for member in beside):
             raise invalid_argument("NextToken and StreamName cannot be provided together.")
         token = decode(constraints.needed("nextToken", request.next_token), ListToken)
@@ -77,7 +114,8 @@ class ShardListing(Account):
             raise invalid_argument("NextToken is invalid.")
         if token.expired(now_ms):
             raise ServiceError(
-                "ExpiredNextTokenException", "The NextToken has expired: it was given out more than 300 seconds ago."
+                "ExpiredNextTokenException",
+                "The NextToken has expired: it was given out more than 300 seconds ago.",
             )
         return token if request.max_results is None else _resized(token, _page_size(request))
 
@@ -89,7 +127,9 @@ def shard_answer(shard: Shard) -> ShardAnswer:
     return ShardAnswer(
         shard_id=shard.shard_id,
         hash_key_range=range_answer(shard.hash_keys),
-        sequence_number_range=SequenceNumberRangeAnswer(str(shard.starting_sequence), None if ending is None else str(ending)),
+        sequence_number_range=SequenceNumberRangeAnswer(
+            str(shard.starting_sequence), None if ending is None else str(ending)
+        ),
         parent_shard_id=parents[0],
         adjacent_parent_shard_id=parents[1],
     )
@@ -100,7 +140,11 @@ def range_answer(hash_keys: HashKeyRange) -> HashKeyRangeAnswer:
 
 
 def _is_shown(shard: Shard, cursor: ListToken, horizon_ms: int) -> bool:
-    at_ms = horizon_ms if cursor.filter_timestamp_ms is None else max(cursor.filter_timestamp_ms, horizon_ms)
+    at_ms = (
+        horizon_ms
+        if cursor.filter_timestamp_ms is None
+        else max(cursor.filter_timestamp_ms, horizon_ms)
+    )
     closed_later = shard.closed_ms is None or shard.closed_ms >= at_ms
     match cursor.filter_type:
         case "AFTER_SHARD_ID":
@@ -116,7 +160,9 @@ def _is_shown(shard: Shard, cursor: ListToken, horizon_ms: int) -> bool:
 def _filter_time(wanted: requests.ShardFilter, stream: Stream, now_ms: int) -> int:
     timestamp_ms = round(constraints.needed("shardFilter.timestamp", wanted.timestamp_s) * 1000)
     if timestamp_ms > now_ms:
-        raise invalid_argument(f"The Timestamp of ShardFilter lies in the future of stream {stream.name}.")
+        raise invalid_argument(
+            f"The Timestamp of ShardFilter lies in the future of stream {stream.name}."
+        )
     return timestamp_ms
 
 

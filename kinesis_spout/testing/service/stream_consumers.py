@@ -1,11 +1,19 @@
-"""Consumers registered, described and deregistered (API reference, the operations of the same names)."""
+"""Consumers registered, described and deregistered (API reference, the operations of the same
+names).
+"""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from kinesis_spout.testing.errors import ServiceError, in_use, invalid_argument, limit_exceeded, not_found
+from kinesis_spout.testing.errors import (
+    ServiceError,
+    in_use,
+    invalid_argument,
+    limit_exceeded,
+    not_found,
+)
 from kinesis_spout.testing.service import constraints, requests
 from kinesis_spout.testing.service.account import Account
 from kinesis_spout.testing.service.answers import (
@@ -24,32 +32,49 @@ CONSUMERS_PER_STREAM = 20
 CONSUMERS_CREATING = 5
 _PAGE_LIMIT = 100
 _CONSUMER_ARN = re.compile(
-    r"(arn:aws[^:]*:kinesis:[^:]*:[0-9]{12}:stream/[^/]+)/consumer/([a-zA-Z0-9_.-]{1,128}):[0-9]+", re.ASCII
+    r"(arn:aws[^:]*:kinesis:[^:]*:[0-9]{12}:stream/[^/]+)/consumer/([a-zA-Z0-9_.-]{1,128}):[0-9]+",
+    re.ASCII,
 )
 
 
 class StreamConsumers(Account):
     """Each method takes the operation's request and gives its answer; errors are `ServiceError`."""
 
-    def register_stream_consumer(self, request: requests.RegisterStreamConsumer) -> RegisterStreamConsumerAnswer:
-        """The answer says CREATING, as the service's does, also where the consumer is ACTIVE at once."""
+    def register_stream_consumer(
+        self, request: requests.RegisterStreamConsumer
+    ) -> RegisterStreamConsumerAnswer:
+        """The answer says CREATING, as the service's does, also where the consumer is ACTIVE at
+        once.
+        """
         name = constraints.name("consumerName", request.consumer_name)
         stream = self._stream_of_arn(request.stream_arn)
         now_ms = self.clock.now_ms()
         status = stream.status(now_ms)
         if status in ("CREATING", "DELETING"):
-            raise in_use(f"Stream {stream.name} under account {self.settings.account_id} not ACTIVE, instead in state {status}")
+            raise in_use(
+                f"Stream {stream.name} under account {self.settings.account_id} not ACTIVE, "
+                f"instead in state {status}"
+            )
         if name in stream.consumers:
-            raise in_use(f"Consumer {name} of stream {stream.name} under account {self.settings.account_id} already exists.")
+            raise in_use(
+                f"Consumer {name} of stream {stream.name} under account {self.settings.account_id} "
+                "already exists."
+            )
         self._check_consumer_limits(stream, now_ms)
-        consumer = Consumer(name=name, stream_arn=stream.arn, created_ms=now_ms, phase_ms=self.settings.consumer_ms)
+        consumer = Consumer(
+            name=name, stream_arn=stream.arn, created_ms=now_ms, phase_ms=self.settings.consumer_ms
+        )
         stream.consumers[name] = consumer
         return RegisterStreamConsumerAnswer(_answer(consumer, "CREATING"))
 
-    def describe_stream_consumer(self, request: requests.StreamConsumer) -> DescribeStreamConsumerAnswer:
+    def describe_stream_consumer(
+        self, request: requests.StreamConsumer
+    ) -> DescribeStreamConsumerAnswer:
         _, consumer = self._consumer_of(request)
         status = consumer.status(self.clock.now_ms())
-        return DescribeStreamConsumerAnswer(_answer(consumer, status, stream_arn=consumer.stream_arn))
+        return DescribeStreamConsumerAnswer(
+            _answer(consumer, status, stream_arn=consumer.stream_arn)
+        )
 
     def deregister_stream_consumer(self, request: requests.StreamConsumer) -> None:
         """Its subscriptions end with an error."""
@@ -58,12 +83,16 @@ class StreamConsumers(Account):
         consumer.deregister(now_ms)
         stream.settle(now_ms)
 
-    def list_stream_consumers(self, request: requests.ListStreamConsumers) -> ListStreamConsumersAnswer:
+    def list_stream_consumers(
+        self, request: requests.ListStreamConsumers
+    ) -> ListStreamConsumersAnswer:
         """In order of their names. The stream's ARN is needed with a page token, too."""
         stream = self._stream_of_arn(request.stream_arn)
         created_s = request.stream_creation_timestamp_s
         if created_s is not None and stream.created_ms // 1000 != int(created_s):
-            raise invalid_argument(f"StreamCreationTimestamp is of another stream of the name {stream.name}.")
+            raise invalid_argument(
+                f"StreamCreationTimestamp is of another stream of the name {stream.name}."
+            )
         wanted = _PAGE_LIMIT if request.max_results is None else request.max_results
         limit = constraints.number("maxResults", wanted, low=1, high=10_000)
         now_ms = self.clock.now_ms()
@@ -74,7 +103,8 @@ class StreamConsumers(Account):
         if len(rest) > len(page):
             token = encode(ConsumerListToken(stream.name, stream.created_ms, page[-1].name, now_ms))
         return ListStreamConsumersAnswer(
-            consumers=[_answer(consumer, consumer.status(now_ms)) for consumer in page], next_token=token
+            consumers=[_answer(consumer, consumer.status(now_ms)) for consumer in page],
+            next_token=token,
         )
 
     def _consumer_of(self, request: requests.StreamConsumer) -> tuple[Stream, Consumer]:
@@ -82,7 +112,9 @@ class StreamConsumers(Account):
         if request.consumer_arn is not None:
             return self._consumer_of_arn(request.consumer_arn)
         if request.stream_arn is None or request.consumer_name is None:
-            raise invalid_argument("Either ConsumerARN or both StreamARN and ConsumerName must be specified.")
+            raise invalid_argument(
+                "Either ConsumerARN or both StreamARN and ConsumerName must be specified."
+            )
         stream = self._stream_of_arn(request.stream_arn)
         consumer = stream.consumers.get(constraints.name("consumerName", request.consumer_name))
         if consumer is None:
@@ -104,12 +136,18 @@ class StreamConsumers(Account):
         return self._stream_of(requests.Request(stream_arn=constraints.needed("streamARN", arn)))
 
     def _check_consumer_limits(self, stream: Stream, now_ms: int) -> None:
-        """How many there may be is part of what the operation means, so this holds whatever the settings."""
-        creating = sum(consumer.status(now_ms) == "CREATING" for consumer in stream.consumers.values())
+        """How many there may be is part of what the operation means, so this holds whatever the
+        settings.
+        """
+        creating = sum(
+            consumer.status(now_ms) == "CREATING" for consumer in stream.consumers.values()
+        )
         if len(stream.consumers) >= CONSUMERS_PER_STREAM or creating >= CONSUMERS_CREATING:
             raise limit_exceeded(
-                f"Stream {stream.name} under account {self.settings.account_id} has {len(stream.consumers)} consumers "
-                f"(at most {CONSUMERS_PER_STREAM}), of which {creating} are CREATING (at most {CONSUMERS_CREATING})."
+                f"Stream {stream.name} under account {self.settings.account_id} has "
+                f"{len(stream.consumers)} consumers "
+                f"(at most {CONSUMERS_PER_STREAM}), of which {creating} are CREATING (at most "
+                f"{CONSUMERS_CREATING})."
             )
 
 
@@ -128,7 +166,10 @@ def _after(text: str, stream: Stream, now_ms: int) -> str:
     if token is None or (token.stream, token.created_ms) != (stream.name, stream.created_ms):
         raise invalid_argument("NextToken is invalid.")
     if token.expired(now_ms):
-        raise ServiceError("ExpiredNextTokenException", "The NextToken has expired: it was given out more than 300 seconds ago.")
+        raise ServiceError(
+            "ExpiredNextTokenException",
+            "The NextToken has expired: it was given out more than 300 seconds ago.",
+        )
     return token.after_name
 
 

@@ -1,7 +1,9 @@
-"""A subscription of a consumer to a shard: what it is pushed, and when it ends (API reference, `SubscribeToShard`).
+"""A subscription of a consumer to a shard: what it is pushed, and when it ends (API reference,
+`SubscribeToShard`).
 
-It lives for five minutes, or to the shard's end; the next one for the same consumer and shard takes its place. Events come when
-there are records, and every five seconds when there are none, so that the reader knows how far it has got.
+It lives for five minutes, or to the shard's end; the next one for the same consumer and shard takes
+its place. Events come when there are records, and every five seconds when there are none, so that
+the reader knows how far it has got.
 """
 
 from __future__ import annotations
@@ -10,7 +12,12 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.testing.errors import ServiceError, in_use, not_found
 from kinesis_spout.testing.service.answers import SubscribeToShardEvent
-from kinesis_spout.testing.service.handed_over import behind_ms, child_answers, is_at_end, record_answers
+from kinesis_spout.testing.service.handed_over import (
+    behind_ms,
+    child_answers,
+    is_at_end,
+    record_answers,
+)
 from kinesis_spout.testing.stream.limits import READ_BYTES_PER_S
 
 if TYPE_CHECKING:
@@ -26,9 +33,13 @@ _EVENT_BYTES = 1024 * 1024  # so that pacing to 2 MiB a second comes in steps of
 
 
 class Subscription:
-    """Asked for its events one by one, by whoever delivers them; any thread may ask. Nothing is pushed by itself."""
+    """Asked for its events one by one, by whoever delivers them; any thread may ask. Nothing is
+    pushed by itself.
+    """
 
-    def __init__(self, account: Account, stream: Stream, consumer: Consumer, *, shard_id: str, position: int) -> None:
+    def __init__(
+        self, account: Account, stream: Stream, consumer: Consumer, *, shard_id: str, position: int
+    ) -> None:
         self._account = account
         self._stream_name = stream.name
         self._created_ms = stream.created_ms
@@ -53,7 +64,8 @@ class Subscription:
     def next_event(self) -> SubscribeToShardEvent | None:
         """The event that is to be delivered now; None when there is none yet, or no more.
 
-        Raises `ServiceError`, once, when it ends because it was taken over, or because its stream, shard or consumer is gone.
+        Raises `ServiceError`, once, when it ends because it was taken over, or because its stream,
+        shard or consumer is gone.
         """
         with self._account.lock:
             if self._ended:
@@ -71,26 +83,37 @@ class Subscription:
 
     def _still_there(self, now_ms: int) -> tuple[Stream, Shard]:
         if self._taken_over:
-            raise in_use(f"Another active subscription exists for this consumer: {self._consumer.arn} on shard {self._shard_id}.")
+            raise in_use(
+                f"Another active subscription exists for this consumer: {self._consumer.arn} on "
+                f"shard {self._shard_id}."
+            )
         stream = self._account.stream(self._stream_name)
         if stream.created_ms != self._created_ms or stream.status(now_ms) == "DELETING":
-            raise not_found(f"Stream {self._stream_name} of consumer {self._consumer.arn} not found.")
+            raise not_found(
+                f"Stream {self._stream_name} of consumer {self._consumer.arn} not found."
+            )
         if self._consumer.status(now_ms) == "DELETING":
             raise not_found(f"Consumer {self._consumer.arn} not found.")
         return stream, stream.shard(self._shard_id)
 
     def _event(self, stream: Stream, shard: Shard, now_ms: int) -> SubscribeToShardEvent | None:
         settings = self._account.settings
-        records = shard.page(self._position, before=None, max_records=_EVENT_RECORDS, max_bytes=_EVENT_BYTES)
+        records = shard.page(
+            self._position, before=None, max_records=_EVENT_RECORDS, max_bytes=_EVENT_BYTES
+        )
         after = records[-1].sequence + 1 if records else self._position
         rest = shard.first_from(after)
-        self._ended = is_at_end(shard, records, rest, end_with_last_records=settings.end_with_last_records)
+        self._ended = is_at_end(
+            shard, records, rest, end_with_last_records=settings.end_with_last_records
+        )
         if not records and not self._ended and now_ms < self._quiet_until_ms:
             return None
         self._position = after
         self._quiet_until_ms = now_ms + QUIET_MS
         if settings.limits:
-            self._next_at_ms = now_ms + sum(record.size_bytes for record in records) * 1_000 // READ_BYTES_PER_S
+            self._next_at_ms = (
+                now_ms + sum(record.size_bytes for record in records) * 1_000 // READ_BYTES_PER_S
+            )
         return SubscribeToShardEvent(
             records=record_answers(records),
             millis_behind_latest=behind_ms(records, rest, now_ms),

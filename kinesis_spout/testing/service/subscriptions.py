@@ -1,4 +1,6 @@
-"""SubscribeToShard: how a consumer comes to its subscription (API reference, `SubscribeToShard`)."""
+"""SubscribeToShard: how a consumer comes to its subscription (API reference,
+`SubscribeToShard`).
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,13 @@ RESUBSCRIBE_MS = 5_000
 
 
 class Subscriptions(StreamConsumers):
-    """A consumer has one subscription a shard. A new one is refused within 5 s of the one before, and takes over after that."""
+    """A consumer has one subscription a shard. A new one is refused within 5 s of the one before,
+    and takes over after that.
+    """
 
-    def __init__(self, *, settings: FakeKinesisSettings | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, *, settings: FakeKinesisSettings | None = None, clock: Clock | None = None
+    ) -> None:
         super().__init__(settings=settings, clock=clock)
         self._subscriptions: dict[tuple[Consumer, str], Subscription] = {}
 
@@ -40,9 +46,12 @@ class Subscriptions(StreamConsumers):
         before = self._subscriptions.get((consumer, shard_id))
         if before is not None and now_ms - before.started_ms < RESUBSCRIBE_MS:
             raise in_use(
-                f"Consumer {consumer.arn} subscribed to shard {shard_id} less than {RESUBSCRIBE_MS // 1000} seconds ago."
+                f"Consumer {consumer.arn} subscribed to shard {shard_id} less than "
+                f"{RESUBSCRIBE_MS // 1000} seconds ago."
             )
-        position = position_of(Start(kind, starting.sequence_number, starting.timestamp_s), stream, shard, now_ms)
+        position = position_of(
+            Start(kind, starting.sequence_number, starting.timestamp_s), stream, shard, now_ms
+        )
         if before is not None:
             before.take_over()
         subscription = Subscription(self, stream, consumer, shard_id=shard_id, position=position)

@@ -1,7 +1,8 @@
-"""Shard iterators and page tokens: opaque texts that carry all the service needs to know, and lapse after five minutes.
+"""Shard iterators and page tokens: opaque texts that carry all the service needs to know, and lapse
+after five minutes.
 
-API reference: an iterator and a page token live for 300 s from the answer that they came with; an iterator has at most 512
-characters.
+API reference: an iterator and a page token live for 300 s from the answer that they came with; an
+iterator has at most 512 characters.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ LIFETIME_MS = 300_000
 
 
 class ShardIterator(msgspec.Struct, frozen=True, array_like=True):
-    """A place in a shard: before the first record whose number is `sequence` or above; `empty_pages` of a run there are done."""
+    """A place in a shard: before the first record whose number is `sequence` or above;
+    `empty_pages` of a run there are done.
+    """
 
     stream: str
     created_ms: int

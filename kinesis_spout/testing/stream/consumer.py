@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 class Consumer:
-    """A consumer with enhanced fan-out. Its ARN ends in the second of its registration. Times in ms since 1970."""
+    """A consumer with enhanced fan-out. Its ARN ends in the second of its registration. Times in ms
+    since 1970.
+    """
 
     def __init__(self, *, name: str, stream_arn: str, created_ms: int, phase_ms: int) -> None:
         self.name = name
@@ -24,4 +26,6 @@ class Consumer:
             self._deregistered_ms = now_ms
 
     def is_gone(self, now_ms: int) -> bool:
-        return self._deregistered_ms is not None and self._deregistered_ms + self._phase_ms <= now_ms
+        return (
+            self._deregistered_ms is not None and self._deregistered_ms + self._phase_ms <= now_ms
+        )

@@ -1,7 +1,7 @@
 """Hash keys: 128-bit numbers that decide which shard a record goes to.
 
-The service maps a partition key by MD5 of its UTF-8 bytes, read as a big-endian number (API reference, `PutRecord`), unless
-the record brings an explicit hash key.
+The service maps a partition key by MD5 of its UTF-8 bytes, read as a big-endian number (API
+reference, `PutRecord`), unless the record brings an explicit hash key.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ def hash_key(partition_key: str) -> int:
 
 
 def even_ranges(count: int) -> list[HashKeyRange]:
-    """`count` ranges that cover all hash keys and are of one size, but for rounding; the last takes the rest."""
+    """`count` ranges that cover all hash keys and are of one size, but for rounding; the last takes
+    the rest.
+    """
     starts = [index * (HASH_KEY_END // count) for index in range(count)]
-    return [HashKeyRange(start, end - 1) for start, end in zip(starts, [*starts[1:], HASH_KEY_END], strict=True)]
+    return [
+        HashKeyRange(start, end - 1)
+        for start, end in zip(starts, [*starts[1:], HASH_KEY_END], strict=True)
+    ]

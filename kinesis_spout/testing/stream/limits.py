@@ -1,8 +1,9 @@
 """A shard's read and write limits (Developer Guide, "Quotas and limits").
 
-Reading: 5 GetRecords calls and 2 MiB a second; a call that returns 10 MiB makes the calls of the next 5 s fail. Both come out of
-one rule: a page counts for as many seconds as it holds 2 MiB, at least for one. Writing: 1,000 records and 1 MiB a second.
-GetShardIterator: 5 calls a second. What the service's windows look like exactly is not documented; these slide.
+Reading: 5 GetRecords calls and 2 MiB a second; a call that returns 10 MiB makes the calls of the
+next 5 s fail. Both come out of one rule: a page counts for as many seconds as it holds 2 MiB, at
+least for one. Writing: 1,000 records and 1 MiB a second. GetShardIterator: 5 calls a second. What
+the service's windows look like exactly is not documented; these slide.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ class WriteLimits:
         """Whether a record of that size may be put now; if so, it is counted."""
         while self._puts and self._puts[0][0] <= now_ms - 1_000:
             self._sum_bytes -= self._puts.popleft()[1]
-        full = len(self._puts) >= WRITE_RECORDS_PER_S or self._sum_bytes + size_bytes > WRITE_BYTES_PER_S
+        full = (
+            len(self._puts) >= WRITE_RECORDS_PER_S
+            or self._sum_bytes + size_bytes > WRITE_BYTES_PER_S
+        )
         if full and self._puts:
             return False
         self._puts.append((now_ms, size_bytes))

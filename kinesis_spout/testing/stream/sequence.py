@@ -1,10 +1,12 @@
 """Sequence numbers of the form that the service's have: 56 decimal digits, growing within a shard.
 
-What is promised (API reference, `PutRecord`): numbers grow over time for a partition key; nothing else is. The layout is
-no promise; it was found out by people who wrote emulators (kinesalite, kinesis-mock) from numbers they had seen. From the top,
-in hexadecimal digits: version 2 (1), second in which the shard was created (9), low digit of the shard's index (1), counter (16),
-unknown (2), second of the put (9), index of the shard (8), version again (1). Two things follow that consumers see:
-a child's numbers lie above all of its parents', and numbers of one shard do not follow each other without gaps.
+What is promised (API reference, `PutRecord`): numbers grow over time for a partition key; nothing
+else is. The layout is no promise; it was found out by people who wrote emulators (kinesalite,
+kinesis-mock) from numbers they had seen. From the top, in hexadecimal digits: version 2 (1), second
+in which the shard was created (9), low digit of the shard's index (1), counter (16), unknown (2),
+second of the put (9), index of the shard (8), version again (1). Two things follow that consumers
+see: a child's numbers lie above all of its parents', and numbers of one shard do not follow each
+other without gaps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""One shard: its records in order of sequence number, when it was opened and closed, and where it comes from."""
+"""One shard: its records in order of sequence number, when it was opened and closed, and where it
+comes from.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,19 @@ class StoredRecord(NamedTuple):
 
 
 class Shard:
-    """A shard of a stream. `created_s` is what its sequence numbers begin with, so a child's must be above its parents'."""
+    """A shard of a stream. `created_s` is what its sequence numbers begin with, so a child's must
+    be above its parents'.
+    """
 
-    def __init__(self, *, index: int, hash_keys: HashKeyRange, parents: tuple[str, ...], created_s: int, opened_ms: int) -> None:
+    def __init__(
+        self,
+        *,
+        index: int,
+        hash_keys: HashKeyRange,
+        parents: tuple[str, ...],
+        created_s: int,
+        opened_ms: int,
+    ) -> None:
         self.shard_id = f"shardId-{index:012d}"
         self.index = index
         self.hash_keys = hash_keys
@@ -51,10 +63,14 @@ class Shard:
 
     @property
     def ending_sequence(self) -> int | None:
-        """The upper bound of a closed shard: above each of its records, and no record's own (as the service's is)."""
+        """The upper bound of a closed shard: above each of its records, and no record's own (as the
+        service's is).
+        """
         if self.closed_ms is None:
             return None
-        return SequenceParts(self.created_s, self.index, COUNTER_END, self.closed_ms // 1000).number()
+        return SequenceParts(
+            self.created_s, self.index, COUNTER_END, self.closed_ms // 1000
+        ).number()
 
     @property
     def is_open(self) -> bool:
@@ -62,7 +78,9 @@ class Shard:
 
     @property
     def tip(self) -> int:
-        """The position after the newest record: below the sequence number of every record that is still to come."""
+        """The position after the newest record: below the sequence number of every record that is
+        still to come.
+        """
         return self._last_sequence + 1
 
     @property
@@ -70,13 +88,17 @@ class Shard:
         """All records that retention has left, oldest first."""
         return tuple(self._records)
 
-    def append(self, *, counter: int, arrival_ms: int, put_ms: int, partition_key: str, data: bytes) -> StoredRecord:
+    def append(
+        self, *, counter: int, arrival_ms: int, put_ms: int, partition_key: str, data: bytes
+    ) -> StoredRecord:
         sequence = SequenceParts(self.created_s, self.index, counter, put_ms // 1000).number()
         record = StoredRecord(sequence, arrival_ms, partition_key, data)
         self._records.append(record)
         self._sequences.append(sequence)
         self._last_sequence = sequence
-        self._in_order_of_arrival = self._in_order_of_arrival and arrival_ms >= self._newest_arrival_ms
+        self._in_order_of_arrival = (
+            self._in_order_of_arrival and arrival_ms >= self._newest_arrival_ms
+        )
         self._newest_arrival_ms = max(self._newest_arrival_ms, arrival_ms)
         return record
 
@@ -90,11 +112,15 @@ class Shard:
             del self._sequences[:gone]
 
     def position_of_time(self, timestamp_ms: int) -> int:
-        """The sequence number of the first record that arrived at that time or later; the tip if there is none."""
+        """The sequence number of the first record that arrived at that time or later; the tip if
+        there is none.
+        """
         if self._in_order_of_arrival:
             at = bisect_left(self._records, timestamp_ms, key=lambda record: record.arrival_ms)
         else:
-            later = (at for at, record in enumerate(self._records) if record.arrival_ms >= timestamp_ms)
+            later = (
+                at for at, record in enumerate(self._records) if record.arrival_ms >= timestamp_ms
+            )
             at = next(later, len(self._records))
         return self._sequences[at] if at < len(self._records) else self.tip
 
@@ -104,14 +130,20 @@ class Shard:
         return self._records[at] if at < len(self._records) else None
 
     def last_before(self, position: int) -> int:
-        """The greatest number below `position` that reading can go on after: a record's, or the one that the shard began with."""
+        """The greatest number below `position` that reading can go on after: a record's, or the one
+        that the shard began with.
+        """
         if position > self._last_sequence:
             return self._last_sequence
         at = bisect_left(self._sequences, position)
         return self._sequences[at - 1] if at else self.starting_sequence
 
-    def page(self, position: int, *, before: int | None, max_records: int, max_bytes: int) -> list[StoredRecord]:
-        """Records from `position` on (and below `before`), within the limits, yet always one if there is one."""
+    def page(
+        self, position: int, *, before: int | None, max_records: int, max_bytes: int
+    ) -> list[StoredRecord]:
+        """Records from `position` on (and below `before`), within the limits, yet always one if
+        there is one.
+        """
         start = bisect_left(self._sequences, position)
         end = len(self._sequences) if before is None else bisect_left(self._sequences, before)
         page = self._records[start : min(end, start + max_records)]

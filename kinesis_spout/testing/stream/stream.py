@@ -1,7 +1,8 @@
 """One stream: its shards, and the changes that are under way.
 
-A change (CREATING, UPDATING, DELETING) is a queue of steps with due times; the steps that are due are done before each request,
-so that time is only ever the injected clock's. While a reshard is under way the parents still take records, as the service's do.
+A change (CREATING, UPDATING, DELETING) is a queue of steps with due times; the steps that are due
+are done before each request, so that time is only ever the injected clock's. While a reshard is
+under way the parents still take records, as the service's do.
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ class Stream:
     """A stream of an account. Times in ms since 1970."""
 
     def __init__(
-        self, *, name: str, arn: str, shard_count: int, created_ms: int, opened_ms: int, ready_ms: int, max_record_bytes: int
+        self,
+        *,
+        name: str,
+        arn: str,
+        shard_count: int,
+        created_ms: int,
+        opened_ms: int,
+        ready_ms: int,
+        max_record_bytes: int,
     ) -> None:
         self.name = name
         self.arn = arn
@@ -58,7 +67,11 @@ class Stream:
         while self._steps and self._steps[0][0] <= now_ms:
             due_ms, step = self._steps.popleft()
             step(due_ms)
-        self.consumers = {name: consumer for name, consumer in self.consumers.items() if not consumer.is_gone(now_ms)}
+        self.consumers = {
+            name: consumer
+            for name, consumer in self.consumers.items()
+            if not consumer.is_gone(now_ms)
+        }
         horizon_ms = self.horizon_ms(now_ms)
         for shard in list(self.shards.values()):
             shard.trim(horizon_ms)
@@ -69,7 +82,9 @@ class Stream:
         return max(self.created_ms, now_ms - self.retention_hours * _HOUR_MS)
 
     def open_shards(self) -> list[Shard]:
-        """The open shards in order of their hash keys. Kept until the next change: every put asks."""
+        """The open shards in order of their hash keys. Kept until the next change:
+        every put asks.
+        """
         if self._routes is None:
             opened = (shard for shard in self.shards.values() if shard.is_open)
             self._routes = sorted(opened, key=lambda shard: shard.hash_keys.start)
@@ -80,7 +95,9 @@ class Stream:
             return self.shards[shard_id]
         except KeyError:
             account = self.arn.split(":")[4]
-            raise not_found(f"Shard {shard_id} in stream {self.name} under account {account} does not exist") from None
+            raise not_found(
+                f"Shard {shard_id} in stream {self.name} under account {account} does not exist"
+            ) from None
 
     def shard_for(self, hash_key: int) -> Shard:
         shards = self.open_shards()
@@ -94,27 +111,36 @@ class Stream:
         shard = self._open_shard(shard_id)
         if not shard.hash_keys.start < new_start <= shard.hash_keys.end:
             raise invalid_argument(
-                f"NewStartingHashKey {new_start} used in SplitShard() on shard {shard_id} in stream {self.name} is not both "
-                f"greater than one plus the shard's StartingHashKey {shard.hash_keys.start} and less than the shard's "
+                f"NewStartingHashKey {new_start} used in SplitShard() on shard {shard_id} in "
+                f"stream {self.name} is not both "
+                f"greater than one plus the shard's StartingHashKey {shard.hash_keys.start} and "
+                "less than the shard's "
                 f"EndingHashKey {shard.hash_keys.end}."
             )
         self._schedule(lambda at_ms: self._split(shard, new_start, at_ms), due_ms, now_ms)
 
     def merge(self, shard_id: str, adjacent_id: str, *, now_ms: int, due_ms: int) -> None:
         shard, adjacent = self._open_shard(shard_id), self._open_shard(adjacent_id)
-        if shard.hash_keys.end + 1 != adjacent.hash_keys.start and adjacent.hash_keys.end + 1 != shard.hash_keys.start:
+        if (
+            shard.hash_keys.end + 1 != adjacent.hash_keys.start
+            and adjacent.hash_keys.end + 1 != shard.hash_keys.start
+        ):
             raise invalid_argument(
-                f"Shards {shard_id} and {adjacent_id} in stream {self.name} are not an adjacent pair of shards "
+                f"Shards {shard_id} and {adjacent_id} in stream {self.name} are not an adjacent "
+                "pair of shards "
                 "eligible for merging"
             )
         self._schedule(lambda at_ms: self._merge(shard, adjacent, at_ms), due_ms, now_ms)
 
     def scale(self, target: int, *, now_ms: int, due_ms: int) -> None:
-        """Split and merge until the open shards are `target` even ones; shards in between live for a moment only."""
+        """Split and merge until the open shards are `target` even ones; shards in between live for
+        a moment only.
+        """
         count = len(self.open_shards())
         if target > 2 * count or 2 * target < count:
             raise limit_exceeded(
-                f"UpdateShardCount cannot scale stream {self.name} from {count} to {target} shards: "
+                f"UpdateShardCount cannot scale stream {self.name} from {count} to {target} "
+                "shards: "
                 "at most double, at least half of them"
             )
         borders = {hash_keys.start for hash_keys in even_ranges(target)}
@@ -130,7 +156,9 @@ class Stream:
         if missing:
             self._split(self.shard_for(missing[0]), missing[0], at_ms)
             return
-        left, right = next(pair for pair in pairwise(shards) if pair[1].hash_keys.start not in borders)
+        left, right = next(
+            pair for pair in pairwise(shards) if pair[1].hash_keys.start not in borders
+        )
         self._merge(left, right, at_ms)
 
     def _schedule(self, step: Callable[[int], None], due_ms: int, now_ms: int) -> None:
@@ -146,7 +174,9 @@ class Stream:
 
     def _merge(self, shard: Shard, adjacent: Shard, at_ms: int) -> None:
         shard.closed_ms = adjacent.closed_ms = at_ms
-        low, high = sorted((shard.hash_keys, adjacent.hash_keys), key=lambda hash_keys: hash_keys.start)
+        low, high = sorted(
+            (shard.hash_keys, adjacent.hash_keys), key=lambda hash_keys: hash_keys.start
+        )
         self._open(HashKeyRange(low.start, high.end), (shard, adjacent), at_ms)
 
     def _open(self, hash_keys: HashKeyRange, parents: tuple[Shard, ...], at_ms: int) -> None:

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, nearest_name, parse_bool, parse_duration_ms, parse_size_bytes
+from kinesis_spout.config import (
+    AwsConfig,
+    ReadRate,
+    StreamRef,
+    nearest_name,
+    parse_bool,
+    parse_duration_ms,
+    parse_size_bytes,
+)
 from kinesis_spout.errors import ConfigError
 
 ARN = "arn:aws-cn:kinesis:cn-north-1:123456789012:stream/my.stream_1-x"
@@ -23,13 +31,19 @@ ROLE = "arn:aws:iam::123456789012:role/path/reader"
         ({"access_key_id": "a"}, "secret_access_key: is missing"),
         ({"secret_access_key": "hush"}, "access_key_id: is missing"),
         ({"session_token": "hush"}, "session_token: is given without"),
-        ({"access_key_id": "a", "secret_access_key": "hush", "profile": "p"}, "profile: 'p' is given beside"),
+        (
+            {"access_key_id": "a", "secret_access_key": "hush", "profile": "p"},
+            "profile: 'p' is given beside",
+        ),
         ({"role_external_id": "hush"}, "role_external_id: is given without role_arn"),
         ({"role_arn": "reader"}, "role_arn: 'reader' is not the ARN"),
         ({"role_arn": ROLE, "role_session_name": "a b"}, "role_session_name: 'a b'"),
         ({"region": "Frankfurt"}, "region: 'Frankfurt' is not a region"),
         ({"region": ""}, "region: is empty"),
-        ({"secret_access_key": "hush ", "access_key_id": "a"}, "secret_access_key: is empty, not text, or has blanks"),
+        (
+            {"secret_access_key": "hush ", "access_key_id": "a"},
+            "secret_access_key: is empty, not text, or has blanks",
+        ),
         ({"endpoint_url": "localhost:4566"}, "endpoint_url: 'localhost:4566' is not an endpoint"),
         ({"endpoint_url": "http://"}, "is not an endpoint"),
         ({"endpoint_url": "http://h:99999"}, "is not an endpoint"),
@@ -37,7 +51,9 @@ ROLE = "arn:aws:iam::123456789012:role/path/reader"
         ({"endpoint_url": "http://me:hush@host"}, "endpoint_url: must not hold a user name"),
     ],
 )
-def test_what_cannot_work_is_refused_with_option_and_rule(values: dict[str, Any], says: str) -> None:
+def test_what_cannot_work_is_refused_with_option_and_rule(
+    values: dict[str, Any], says: str
+) -> None:
     """Before any connection; the value is shown unless it is a secret."""
     with pytest.raises(ConfigError) as caught:
         AwsConfig(**values)
@@ -45,7 +61,10 @@ def test_what_cannot_work_is_refused_with_option_and_rule(values: dict[str, Any]
     assert "hush" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:4566", "https://kinesis.eu-central-1.amazonaws.com", "http://[::1]:80/"])
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:4566", "https://kinesis.eu-central-1.amazonaws.com", "http://[::1]:80/"],
+)
 def test_endpoints_are_taken(url: str) -> None:
     """Plain and TLS, names and addresses."""
     assert AwsConfig(endpoint_url=url).endpoint_url == url
@@ -92,7 +111,9 @@ def test_a_stream_is_named_by_its_name_or_its_arn() -> None:
         (None, "arn:aws:kinesis:eu-west-1:12345:stream/x"),
     ],
 )
-def test_anything_else_than_exactly_one_good_name_is_refused(name: str | None, arn: str | None) -> None:
+def test_anything_else_than_exactly_one_good_name_is_refused(
+    name: str | None, arn: str | None
+) -> None:
     """Neither, both, or one that Kinesis could not know."""
     with pytest.raises(ConfigError):
         StreamRef.parse(name=name, arn=arn)
@@ -100,7 +121,15 @@ def test_anything_else_than_exactly_one_good_name_is_refused(name: str | None, a
 
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
-    [("500ms", 500), ("5s", 5000), ("2m", 120_000), ("1h", 3_600_000), ("3", 3000), ("0.5", 500), (" 1.25 s ", 1250)],
+    [
+        ("500ms", 500),
+        ("5s", 5000),
+        ("2m", 120_000),
+        ("1h", 3_600_000),
+        ("3", 3000),
+        ("0.5", 500),
+        (" 1.25 s ", 1250),
+    ],
 )
 def test_durations_are_read(text: str, milliseconds: int) -> None:
     """A bare number is seconds."""
@@ -108,14 +137,24 @@ def test_durations_are_read(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("64MiB", 64 * 2**20), ("10MB", 10**7), ("4096", 4096), ("1gib", 2**30), ("0.1kb", 100), ("7B", 7)]
+    ("text", "size"),
+    [
+        ("64MiB", 64 * 2**20),
+        ("10MB", 10**7),
+        ("4096", 4096),
+        ("1gib", 2**30),
+        ("0.1kb", 100),
+        ("7B", 7),
+    ],
 )
 def test_sizes_are_read(text: str, size: int) -> None:
     """A bare number is bytes; MB and MiB differ."""
     assert parse_size_bytes(text, option="maxBytes") == size
 
 
-@pytest.mark.parametrize("text", ["", "s", "5 parsecs", "-1s", "1e3s", "5s5", "9" * 15 + "h", "٣s", "nan", "inf"])
+@pytest.mark.parametrize(
+    "text", ["", "s", "5 parsecs", "-1s", "1e3s", "5s5", "9" * 15 + "h", "٣s", "nan", "inf"]
+)
 def test_what_is_no_duration_is_refused_by_the_options_name(text: str) -> None:
     """The message has what was typed."""
     with pytest.raises(ConfigError, match="option maxFetchTime: ") as caught:
@@ -148,7 +187,13 @@ def test_the_nearest_name_is_found_whatever_its_case() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"reads_per_second": 0}, {"reads_per_second": 1001}, {"bytes_per_second": 0}, {"bytes_per_second": float("inf")}]
+    "values",
+    [
+        {"reads_per_second": 0},
+        {"reads_per_second": 1001},
+        {"bytes_per_second": 0},
+        {"bytes_per_second": float("inf")},
+    ],
 )
 def test_a_rate_of_nothing_or_without_bounds_is_refused(values: dict[str, float]) -> None:
     """Above the five calls of the service a rate is for emulators only, yet it stays a rate."""

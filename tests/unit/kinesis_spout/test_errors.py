@@ -5,19 +5,33 @@ from __future__ import annotations
 import pickle
 
 from kinesis_spout import errors
-from kinesis_spout.errors import ConfigError, KinesisError, ServiceUnavailableError, StillThrottledError, ThrottledError
+from kinesis_spout.errors import (
+    ConfigError,
+    KinesisError,
+    ServiceUnavailableError,
+    StillThrottledError,
+    ThrottledError,
+)
 
 
 def test_only_transient_faults_are_retryable() -> None:
     """Retry loops go by the class alone."""
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, KinesisError)]
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, KinesisError)
+    ]
     assert {kind for kind in kinds if kind.retryable} == {ThrottledError, ServiceUnavailableError}
     assert issubclass(StillThrottledError, ThrottledError)
 
 
 def test_every_error_is_in_the_docstrings_tree() -> None:
     """The tree is the documentation; a class that is not in it is not found."""
-    kinds = [name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, KinesisError)]
+    kinds = [
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, KinesisError)
+    ]
     assert errors.__doc__ is not None
     assert [name for name in kinds if name not in errors.__doc__] == []
 

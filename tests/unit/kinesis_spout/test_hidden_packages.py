@@ -21,7 +21,16 @@ def test_a_module_that_hides_ours_is_named(name: str, as_package: bool, tmp_path
     script = tmp_path / "job.py"
     script.write_text("import kinesis_spout\n")
     done = subprocess.run(
-        [sys.executable, str(script)], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, str(script)],
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.returncode != 0
-    assert done.stderr.strip().splitlines()[-1].startswith(f"ImportError: another module named {name} ({file})")
+    assert (
+        done.stderr.strip()
+        .splitlines()[-1]
+        .startswith(f"ImportError: another module named {name} ({file})")
+    )

@@ -1,4 +1,6 @@
-"""The local AWS: what LocalStack is told, what it may reach, which versions are meant, what is seeded."""
+"""The local AWS: what LocalStack is told, what it may reach, which versions are meant, what is
+seeded.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,22 @@ ROOT = runtime.HERE.parent
 
 
 def compose() -> dict[str, Any]:
-    services: dict[str, Any] = yaml.safe_load((runtime.HERE / "compose.yaml").read_text())["services"]
+    services: dict[str, Any] = yaml.safe_load((runtime.HERE / "compose.yaml").read_text())[
+        "services"
+    ]
     return services
 
 
 def test_a_users_own_variables_do_not_reach_localstack(tmp_path: Path) -> None:
-    """KINESIS_ERROR_PROBABILITY in a shell, a proxy or credentials would change what the tests see."""
-    shell = {"PATH": "/bin", "HOME": "/home/user", "KINESIS_ERROR_PROBABILITY": "0.5", "AWS_SECRET_ACCESS_KEY": "secret"}
+    """KINESIS_ERROR_PROBABILITY in a shell, a proxy or credentials would change what
+    the tests see.
+    """
+    shell = {
+        "PATH": "/bin",
+        "HOME": "/home/user",
+        "KINESIS_ERROR_PROBABILITY": "0.5",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }
     told = runtime.environment(shell, root=tmp_path, port=4566, change_ms=20)
     assert told["PATH"] == "/bin"
     assert told["HOME"] == str(tmp_path)
@@ -44,7 +55,9 @@ def test_the_emulator_lies_where_localstack_looks_for_the_pinned_version(tmp_pat
     runtime.place_emulator(tmp_path / "root", package)
     version = runtime.environment({}, root=tmp_path, port=1, change_ms=1)["KINESIS_MOCK_VERSION"]
     libraries = tmp_path / "root" / "var" / "lib" / "localstack" / "lib"
-    assert (libraries / "kinesis-local" / version / "node_modules" / "kinesis-local" / "main.js").exists()
+    assert (
+        libraries / "kinesis-local" / version / "node_modules" / "kinesis-local" / "main.js"
+    ).exists()
 
 
 def test_a_runtime_that_is_not_set_up_is_an_error_that_says_what_to_run(tmp_path: Path) -> None:
@@ -102,7 +115,9 @@ def test_what_would_leave_the_machine_is_refused(
         ("open", ("192.0.2.1", "r", 0)),
     ],
 )
-def test_what_stays_on_the_machine_is_let_through(event: str, arguments: tuple[object, ...]) -> None:
+def test_what_stays_on_the_machine_is_let_through(
+    event: str, arguments: tuple[object, ...]
+) -> None:
     """Loopback, Unix sockets, and all that is no connection."""
     refuse_other_hosts(event, arguments)
 
@@ -114,7 +129,9 @@ def test_docker_and_pip_run_the_same_versions() -> None:
     (version,) = re.findall(r"^localstack-core==(\S+)", lock, re.MULTILINE)
     assert localstack["image"] == f"localstack/localstack:{version}"
     assert localstack["environment"]["KINESIS_MOCK_VERSION"] == runtime.emulator_version()
-    installed = json.loads((runtime.HERE / "package-lock.json").read_text())["packages"]["node_modules/kinesis-local"]["version"]
+    installed = json.loads((runtime.HERE / "package-lock.json").read_text())["packages"][
+        "node_modules/kinesis-local"
+    ]["version"]
     assert installed == runtime.emulator_version()
 
 
@@ -129,15 +146,21 @@ def test_the_containers_are_pinned_published_on_loopback_and_watched() -> None:
     """And the ensemble is of three servers that name each other."""
     services = compose()
     assert all(re.search(r":\d+\.\d+\.\d+$", service["image"]) for service in services.values())
-    assert all(port.startswith("127.0.0.1:") for service in services.values() for port in service["ports"])
+    assert all(
+        port.startswith("127.0.0.1:") for service in services.values() for port in service["ports"]
+    )
     assert all(service["healthcheck"]["test"] for service in services.values())
-    ensemble = [service["environment"] for name, service in services.items() if name.startswith("zookeeper")]
+    ensemble = [
+        service["environment"] for name, service in services.items() if name.startswith("zookeeper")
+    ]
     assert [server["ZOO_MY_ID"] for server in ensemble] == ["1", "2", "3"]
     assert {len(server["ZOO_SERVERS"].split()) for server in ensemble} == {3}
 
 
 @pytest.mark.parametrize(
-    ("codes", "answer"), [([0, 0], [True]), ([1, 0], [False]), ([0, 1], [False])], ids=["both", "no engine", "no compose"]
+    ("codes", "answer"),
+    [([0, 0], [True]), ([1, 0], [False]), ([0, 1], [False])],
+    ids=["both", "no engine", "no compose"],
 )
 def test_docker_is_taken_only_with_an_engine_and_compose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: list[int], answer: list[bool]
@@ -160,5 +183,7 @@ def test_seeded_records_come_in_pieces_that_the_service_takes() -> None:
     """500 entries at the most, each record once, the same ones every time."""
     pieces = list(seed.entries(0, 1_001))
     assert [len(piece) for piece in pieces] == [500, 500, 1]
-    assert [json.loads(entry["Data"])["n"] for piece in pieces for entry in piece] == list(range(1_001))
+    assert [json.loads(entry["Data"])["n"] for piece in pieces for entry in piece] == list(
+        range(1_001)
+    )
     assert pieces == list(seed.entries(0, 1_001))

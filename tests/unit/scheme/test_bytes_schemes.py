@@ -7,7 +7,15 @@ import pickle
 
 import pytest
 
-from scheme import KPL_MAGIC, JsonScheme, MalformedRecordError, RawScheme, RecordScheme, SchemeError, TextScheme
+from scheme import (
+    KPL_MAGIC,
+    JsonScheme,
+    MalformedRecordError,
+    RawScheme,
+    RecordScheme,
+    SchemeError,
+    TextScheme,
+)
 from tests.support.scheme_agreement import decoded, record_of
 
 AGGREGATE = KPL_MAGIC + b"message" + hashlib.md5(b"message", usedforsecurity=False).digest()

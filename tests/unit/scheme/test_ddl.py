@@ -13,15 +13,26 @@ from scheme import JsonScheme, SchemeDefinitionError
         ("id BIGINT", "`id` BIGINT"),
         (" id:long ,\n s : string NOT NULL", "`id` BIGINT, `s` STRING"),
         ("a byte, b short, c integer, d real", "`a` TINYINT, `b` SMALLINT, `c` INT, `d` FLOAT"),
-        ("n DECIMAL, m dec(12), k numeric(38, 10)", "`n` DECIMAL(10,0), `m` DECIMAL(12,0), `k` DECIMAL(38,10)"),
+        (
+            "n DECIMAL, m dec(12), k numeric(38, 10)",
+            "`n` DECIMAL(10,0), `m` DECIMAL(12,0), `k` DECIMAL(38,10)",
+        ),
         ("o STRUCT<total: DOUBLE, u STRING>", "`o` STRUCT<`total`: DOUBLE, `u`: STRING>"),
-        ("a ARRAY<ARRAY<INT>>, m MAP<STRING, STRUCT<x: DATE>>", "`a` ARRAY<ARRAY<INT>>, `m` MAP<STRING, STRUCT<`x`: DATE>>"),
-        ("`a.b c` INT, `tick``ed` INT, `not` BOOLEAN", "`a.b c` INT, `tick``ed` INT, `not` BOOLEAN"),
+        (
+            "a ARRAY<ARRAY<INT>>, m MAP<STRING, STRUCT<x: DATE>>",
+            "`a` ARRAY<ARRAY<INT>>, `m` MAP<STRING, STRUCT<`x`: DATE>>",
+        ),
+        (
+            "`a.b c` INT, `tick``ed` INT, `not` BOOLEAN",
+            "`a.b c` INT, `tick``ed` INT, `not` BOOLEAN",
+        ),
         ("date DATE, string STRING, not BOOLEAN", "`date` DATE, `string` STRING, `not` BOOLEAN"),
     ],
 )
 def test_a_schema_is_read_as_spark_would(written: str, read: str) -> None:
-    """Synonyms, both ways to write a field, nested types and quoted names; NOT NULL is a rule, not a part of the type."""
+    """Synonyms, both ways to write a field, nested types and quoted names; NOT NULL is a rule, not
+    a part of the type.
+    """
     assert JsonScheme(written).schema_ddl == read
 
 
@@ -46,7 +57,9 @@ def test_a_schema_is_read_as_spark_would(written: str, read: str) -> None:
         ("1a INT", "found '1' where a field name is expected"),
     ],
 )
-def test_what_is_outside_the_subset_is_refused_in_one_sentence(written: str, complaint: str) -> None:
+def test_what_is_outside_the_subset_is_refused_in_one_sentence(
+    written: str, complaint: str
+) -> None:
     """The error names the schema, the place and what is expected there."""
     with pytest.raises(SchemeDefinitionError) as caught:
         JsonScheme(written)

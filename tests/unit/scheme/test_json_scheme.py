@@ -1,4 +1,6 @@
-"""The rules of JsonScheme, record by record. That Spark follows them too is shown in the integration and property tests."""
+"""The rules of JsonScheme, record by record. That Spark follows them too is shown in the
+integration and property tests.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ def outcome(ddl: str, text: str) -> Any:
         ("v STRING", '"\\ud83d\\ude00\\u0000"', "\N{GRINNING FACE}\x00"),
         ("v BINARY", '"AAE="', b"\x00\x01"),
         ("v DATE", '"2020-02-29"', date(2020, 2, 29)),
-        ("v TIMESTAMP", '"2020-01-01 01:00:00.5+02:00"', datetime(2019, 12, 31, 23, 0, 0, 500_000, tzinfo=UTC)),
+        (
+            "v TIMESTAMP",
+            '"2020-01-01 01:00:00.5+02:00"',
+            datetime(2019, 12, 31, 23, 0, 0, 500_000, tzinfo=UTC),
+        ),
         ("v TIMESTAMP_NTZ", '"2020-01-01T01:00:00"', datetime(2020, 1, 1, 1)),  # noqa: DTZ001  # a wall-clock time has no zone
         ("v ARRAY<INT>", "[1,null]", [1, None]),
         ("v MAP<STRING, INT>", '{"b":1,"a":null}', {"a": None, "b": 1}),
@@ -42,7 +48,9 @@ def outcome(ddl: str, text: str) -> Any:
     ],
 )
 def test_a_value_is_taken_in_its_own_json_type(ddl: str, text: str, value: Any) -> None:
-    """Each type takes what can be held without loss, or by rounding to the nearest where it is a floating one."""
+    """Each type takes what can be held without loss, or by rounding to the nearest where it is a
+    floating one.
+    """
     got = outcome(ddl, f'{{"v":{text}}}')
     assert got == value
     assert type(got) is type(value)
@@ -59,8 +67,19 @@ def test_a_value_is_taken_in_its_own_json_type(ddl: str, text: str, value: Any) 
         *(("v STRING", text) for text in ("5", "true", "{}", "[]")),
         *(("v BINARY", text) for text in ('"AAE"', '"zz!"', '"A==="')),
         *(("v DATE", text) for text in ('"2020-02-30"', '"2020-1-1"', "18000", '"0000-01-01"')),
-        *(("v TIMESTAMP", text) for text in ('"2020-01-01T00:00:00"', '"2020-01-01"', "0", '"0001-01-01T00:00:00+01:00"')),
-        *(("v TIMESTAMP_NTZ", text) for text in ('"2020-01-01T00:00:00Z"', '"2020-01-01T24:00:00"')),
+        *(
+            ("v TIMESTAMP", text)
+            for text in (
+                '"2020-01-01T00:00:00"',
+                '"2020-01-01"',
+                "0",
+                '"0001-01-01T00:00:00+01:00"',
+            )
+        ),
+        *(
+            ("v TIMESTAMP_NTZ", text)
+            for text in ('"2020-01-01T00:00:00Z"', '"2020-01-01T24:00:00"')
+        ),
         *(("v BOOLEAN", text) for text in ("1", '"true"')),
         *(("v STRUCT<x: INT>", text) for text in ("[]", "1")),
         *(("v ARRAY<INT>", text) for text in ("{}", '"x"')),
@@ -68,7 +87,9 @@ def test_a_value_is_taken_in_its_own_json_type(ddl: str, text: str, value: Any) 
     ],
 )
 def test_nothing_is_converted_rounded_or_wrapped_round(ddl: str, text: str) -> None:
-    """What Spark's own from_json turns into a null, another number or a text is malformed, with the field's name."""
+    """What Spark's own from_json turns into a null, another number or a text is malformed, with the
+    field's name.
+    """
     assert str(outcome(ddl, f'{{"v":{text}}}')).startswith("field 'v' is not a")
 
 
@@ -85,12 +106,25 @@ def test_nothing_is_converted_rounded_or_wrapped_round(ddl: str, text: str) -> N
 )
 def test_the_reason_names_the_first_field_that_does_not_fit(text: str, reason: str) -> None:
     """Paths come from the schema: neither keys of a map nor values of the payload are in them."""
-    scheme = JsonScheme("o STRUCT<t: DOUBLE>, a ARRAY<STRUCT<n: INT NOT NULL>>, m MAP<STRING, BIGINT>")
+    scheme = JsonScheme(
+        "o STRUCT<t: DOUBLE>, a ARRAY<STRUCT<n: INT NOT NULL>>, m MAP<STRING, BIGINT>"
+    )
     assert decoded(scheme, text.encode()) == (None, reason)
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", '{"v":1} x', '{"v":1}{"v":2}', "{'v':1}", '{"v":1,"v":2}', "\ufeff{}", '{"u":NaN}', '{"u":"\\ud800"}']
+    "text",
+    [
+        "",
+        " ",
+        '{"v":1} x',
+        '{"v":1}{"v":2}',
+        "{'v':1}",
+        '{"v":1,"v":2}',
+        "\ufeff{}",
+        '{"u":NaN}',
+        '{"u":"\\ud800"}',
+    ],
 )
 def test_text_that_is_not_one_strict_json_value_is_malformed(text: str) -> None:
     """Also where the fields of the schema could be read from it."""

@@ -13,12 +13,17 @@ from tests.support.scheme_agreement import record_of
 
 
 def test_the_message_id_names_shard_sequence_and_attempt() -> None:
-    """The id's grammar is `shardId:sequence[.sub]:attempt`, without the sub-sequence number where there is none."""
+    """The id's grammar is `shardId:sequence[.sub]:attempt`, without the sub-sequence number where
+    there is none.
+    """
     record = record_of(b"")
     sequence = record.sequence_number
     assert record.message_id == f"shardId-000000000000:{sequence}:1"
     assert dataclasses.replace(record, attempt=3).message_id == f"shardId-000000000000:{sequence}:3"
-    assert dataclasses.replace(record, sub_sequence_number=7).message_id == f"shardId-000000000000:{sequence}.7:1"
+    assert (
+        dataclasses.replace(record, sub_sequence_number=7).message_id
+        == f"shardId-000000000000:{sequence}.7:1"
+    )
 
 
 def test_a_record_is_immutable_and_survives_pickling() -> None:

@@ -36,7 +36,9 @@ def test_an_ensemble_serves_every_master_and_an_unknown_master_is_not_guessed_at
     refuse_embedded_on_cluster("embedded:/var/zk", None)
 
 
-def test_a_stream_that_cannot_be_described_stops_it_before_zookeeper_is_asked(job: SimulatedJob) -> None:
+def test_a_stream_that_cannot_be_described_stops_it_before_zookeeper_is_asked(
+    job: SimulatedJob,
+) -> None:
     """No ZooKeeper answers at that address: asking it would fail otherwise, and later."""
     job.fake.faults.add(error("AccessDeniedException"), operation="DescribeStreamSummary")
     with pytest.raises(AccessDeniedError):
@@ -44,14 +46,18 @@ def test_a_stream_that_cannot_be_described_stops_it_before_zookeeper_is_asked(jo
 
 
 def test_a_refusal_comes_before_anything_is_connected() -> None:
-    settings = KinesisSource(stream="orders", application="etl", zookeeper="embedded:/no/such/place").settings()
+    settings = KinesisSource(
+        stream="orders", application="etl", zookeeper="embedded:/no/such/place"
+    ).settings()
     with pytest.raises(ConfigError, match="Spark master"):
         preflight(settings, master="yarn")
 
 
 def test_more_reads_than_the_service_allows_are_worth_a_warning(job: SimulatedJob) -> None:
     """Only of the service itself: emulators have limits of their own."""
-    fast = KinesisSource(stream="orders", application="etl", zookeeper="127.0.0.1:1", reads_per_second=10).settings()
+    fast = KinesisSource(
+        stream="orders", application="etl", zookeeper="127.0.0.1:1", reads_per_second=10
+    ).settings()
     (warning,) = too_fast(fast)
     assert "readsPerSecond is 10" in warning
     assert list(too_fast(replace(fast, rate=ReadRate()))) == []

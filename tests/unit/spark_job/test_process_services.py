@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from spark_job.settings import SourceSettings
 
 
-def settings(application: str = "etl", zookeeper: str = "127.0.0.1:1/chroot", **options: str) -> SourceSettings:
-    return KinesisSource(stream="orders", application=application, zookeeper=zookeeper, region="eu-west-1", **options).settings()
+def settings(
+    application: str = "etl", zookeeper: str = "127.0.0.1:1/chroot", **options: str
+) -> SourceSettings:
+    return KinesisSource(
+        stream="orders", application=application, zookeeper=zookeeper, region="eu-west-1", **options
+    ).settings()
 
 
 @pytest.fixture(autouse=True)
@@ -62,8 +66,15 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_forked_process_makes_its_own() -> None:
-    """A connection that two processes write to would mix their answers up. Forked from a process without threads."""
-    assert subprocess.run([sys.executable, "-c", FORKING], check=False, timeout=60, cwd=ROOT).returncode == 0
+    """A connection that two processes write to would mix their answers up. Forked from a process
+    without threads.
+    """
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", FORKING], check=False, timeout=60, cwd=ROOT
+        ).returncode
+        == 0
+    )
 
 
 def test_a_shard_is_paced_over_all_tasks_of_the_process() -> None:
@@ -85,7 +96,9 @@ def test_nothing_is_connected_before_it_is_used() -> None:
 
 def test_a_store_is_bound_to_the_application_the_stream_and_the_root() -> None:
     store = open_store(settings(zookeeper_root="elsewhere"))
-    assert store._paths.base == "/chroot/elsewhere/etl/orders"  # no public name says where it writes
+    assert (
+        store._paths.base == "/chroot/elsewhere/etl/orders"
+    )  # no public name says where it writes
 
 
 @pytest.mark.parametrize("application", ["a/b", "..", "a\x00b"])

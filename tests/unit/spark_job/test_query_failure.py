@@ -26,23 +26,31 @@ Logical Plan:
             "kinesis_spout.errors.StreamNotFoundError: stream orders is not there; create it\n",
             "stream orders is not there; create it",
         ),
-        ("state.errors.StaleOwnerError: a newer owner has taken over\n", "a newer owner has taken over"),
+        (
+            "state.errors.StaleOwnerError: a newer owner has taken over\n",
+            "a newer owner has taken over",
+        ),
         ("ZeroDivisionError\n", "ZeroDivisionError"),
         (
-            "pyspark.errors.exceptions.captured.AnalysisException: [A.B] `nope` is not there. SQLSTATE: 42703;\nProject\n",
+            (
+                "pyspark.errors.exceptions.captured.AnalysisException: [A.B] `nope` is not there. "
+                "SQLSTATE: 42703;\nProject\n"
+            ),
             "AnalysisException: `nope` is not there.",
         ),
     ],
 )
-def test_the_python_error_at_the_end_of_the_traceback_is_the_cause(raised: str, sentence: str) -> None:
+def test_the_python_error_at_the_end_of_the_traceback_is_the_cause(
+    raised: str, sentence: str
+) -> None:
     assert failure_sentence(PROXY.format(raised=raised)) == sentence
 
 
 def test_of_chained_tracebacks_the_last_counts() -> None:
-    first = PROXY.format(raised="OSError: refused\n\nThe above exception was the direct cause of the following exception:\n")
-    second = (
-        'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\nkinesis_spout.errors.KinesisError: no answer\n'
+    first = PROXY.format(
+        raised="OSError: refused\n\nThe above exception was the direct cause of the following exception:\n"
     )
+    second = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\nkinesis_spout.errors.KinesisError: no answer\n'
     assert failure_sentence(first + second + "\tat org.apache.spark.api.python.X\n") == "no answer"
 
 
@@ -59,8 +67,10 @@ def test_without_python_sparks_own_first_line_is_the_cause() -> None:
 
 def test_an_error_of_java_without_its_stack_is_the_cause() -> None:
     text = (
-        "An error occurred while calling o60.start.\n: java.io.IOException: mkdir of file:/no/out failed\n"
-        "\tat org.apache.hadoop.fs.FileSystem.primitiveMkdir(FileSystem.java:1414)\n\tat org.apache.hadoop.fs.X(Y.java:1)\n"
+        "An error occurred while calling o60.start.\n: java.io.IOException: mkdir of file:/no/out "
+        "failed\n"
+        "\tat org.apache.hadoop.fs.FileSystem.primitiveMkdir(FileSystem.java:1414)\n\tat "
+        "org.apache.hadoop.fs.X(Y.java:1)\n"
     )
     assert failure_sentence(text) == "IOException: mkdir of file:/no/out failed"
 
@@ -76,4 +86,9 @@ def test_what_a_task_failed_of_is_the_cause_and_not_which_task_it_was() -> None:
     sentence = "IOException: Mkdirs failed to create file:/x/plan=1-a"
     failed = f"Job aborted due to stage failure: {task}: {java}\n\tat a.b(C.java:1)\n"
     assert failure_sentence(failed) == sentence
-    assert failure_sentence(f"An error occurred while calling o1.save.\n: org.apache.spark.SparkException: {failed}") == sentence
+    assert (
+        failure_sentence(
+            f"An error occurred while calling o1.save.\n: org.apache.spark.SparkException: {failed}"
+        )
+        == sentence
+    )

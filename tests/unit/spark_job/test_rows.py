@@ -19,7 +19,12 @@ ARRIVAL = datetime(2013, 1, 1, 5, 17, 0, 123_000, tzinfo=UTC)
 
 def page(*payloads: bytes) -> pa.RecordBatch:
     rows = [
-        {"sequenceNumber": f"495{n}", "partitionKey": f"k{n}", "data": data, "approximateArrivalTimestamp": ARRIVAL}
+        {
+            "sequenceNumber": f"495{n}",
+            "partitionKey": f"k{n}",
+            "data": data,
+            "approximateArrivalTimestamp": ARRIVAL,
+        }
         for n, data in enumerate(payloads)
     ]
     return pa.RecordBatch.from_pylist(rows, schema=PAGE_SCHEMA)
@@ -42,7 +47,9 @@ def test_a_record_becomes_a_row_with_the_documented_columns() -> None:
 
 
 def test_the_columns_are_those_that_spark_is_told() -> None:
-    """Spark takes the batches as they are, so names, order and types must be those of the schema."""
+    """Spark takes the batches as they are, so names, order and types must be those of
+    the schema.
+    """
     arrow_types = {
         "STRING": pa.string(),
         "BIGINT": pa.int64(),
@@ -52,7 +59,9 @@ def test_the_columns_are_those_that_spark_is_told() -> None:
     }
     told = [column.split() for column in SCHEMA_DDL.split(", ")]
     rows = to_rows(page(b"a"), stream="orders", shard_id=SHARD)
-    assert [(name, arrow_types[kind]) for name, kind in told] == [(field.name, field.type) for field in rows.schema]
+    assert [(name, arrow_types[kind]) for name, kind in told] == [
+        (field.name, field.type) for field in rows.schema
+    ]
 
 
 def test_message_ids_are_those_of_records_in_python() -> None:
@@ -75,14 +84,30 @@ def test_rows_keep_the_order_of_their_records_and_an_empty_page_gives_none() -> 
 
 
 def test_the_first_aggregate_is_refused_with_its_sequence_number_its_shard_and_what_to_do() -> None:
-    with pytest.raises(AggregatedRecordError, match=rf"4951 of shard {SHARD}.*aggregatedRecords to raw"):
+    with pytest.raises(
+        AggregatedRecordError, match=rf"4951 of shard {SHARD}.*aggregatedRecords to raw"
+    ):
         refuse_aggregates(page(b"plain", AGGREGATE, AGGREGATE), SHARD)
 
 
 @pytest.mark.parametrize(
     "payload",
-    [b"", KPL_MAGIC, KPL_MAGIC[:3], KPL_MAGIC + b"a payload of one's own", AGGREGATE[:-1] + b"\x00", b"x" + AGGREGATE],
-    ids=["empty", "magic-only", "part-of-the-magic", "no-checksum", "wrong-checksum", "not-at-the-start"],
+    [
+        b"",
+        KPL_MAGIC,
+        KPL_MAGIC[:3],
+        KPL_MAGIC + b"a payload of one's own",
+        AGGREGATE[:-1] + b"\x00",
+        b"x" + AGGREGATE,
+    ],
+    ids=[
+        "empty",
+        "magic-only",
+        "part-of-the-magic",
+        "no-checksum",
+        "wrong-checksum",
+        "not-at-the-start",
+    ],
 )
 def test_data_that_is_no_aggregate_passes(payload: bytes) -> None:
     """Beginning with the magic number does not make one: the checksum must be right too."""

@@ -11,7 +11,12 @@ from spark_job.kinesis_source import KinesisSource
 from spark_job.options import OPTIONS
 from spark_job.settings import SourceSettings
 
-BASE = {"streamName": "orders", "applicationName": "etl", "zookeeper": "zk:2181", "region": "eu-west-1"}
+BASE = {
+    "streamName": "orders",
+    "applicationName": "etl",
+    "zookeeper": "zk:2181",
+    "region": "eu-west-1",
+}
 
 
 def settings(**options: str) -> SourceSettings:
@@ -22,7 +27,11 @@ def test_defaults_are_the_documented_ones() -> None:
     plain = settings()
     assert plain.starting_position.text == "LATEST"
     assert plain.fail_on_data_loss is True
-    assert (plain.max_records_per_shard, plain.max_bytes_per_task, plain.max_fetch_time_ms) == (100_000, 64 * 1024 * 1024, 5_000)
+    assert (plain.max_records_per_shard, plain.max_bytes_per_task, plain.max_fetch_time_ms) == (
+        100_000,
+        64 * 1024 * 1024,
+        5_000,
+    )
 
 
 def test_option_keys_are_read_in_any_case() -> None:
@@ -87,9 +96,13 @@ def test_a_missing_option_is_named(missing: str) -> None:
 
 
 def test_starts_can_be_given_for_single_shards() -> None:
-    start = settings(startingPosition='{"default": "TRIM_HORIZON", "shardId-000000000001": "AFTER:42"}').starting_position
+    start = settings(
+        startingPosition='{"default": "TRIM_HORIZON", "shardId-000000000001": "AFTER:42"}'
+    ).starting_position
     assert start.default.text == "TRIM_HORIZON"
-    assert [(shard, wish.text) for shard, wish in start.shards] == [("shardId-000000000001", "AFTER:42")]
+    assert [(shard, wish.text) for shard, wish in start.shards] == [
+        ("shardId-000000000001", "AFTER:42")
+    ]
 
 
 def test_settings_travel_to_executors_and_serve_as_a_key() -> None:
@@ -116,14 +129,27 @@ def test_source_and_reader_options_say_the_same() -> None:
 
 def test_a_source_refuses_a_bad_value_when_it_is_made() -> None:
     with pytest.raises(ConfigError, match="maxRecordsPerShard"):
-        KinesisSource(stream="orders", application="etl", zookeeper="zk:2181", max_records_per_shard=0)
+        KinesisSource(
+            stream="orders", application="etl", zookeeper="zk:2181", max_records_per_shard=0
+        )
 
 
 def test_a_whole_number_may_be_written_as_a_float() -> None:
-    source = KinesisSource(stream="orders", application="etl", zookeeper="zk:2181", max_records_per_shard=1e5, max_fetch_time=1.5)
-    assert (source.settings().max_records_per_shard, source.settings().max_fetch_time_ms) == (100_000, 1_500)
+    source = KinesisSource(
+        stream="orders",
+        application="etl",
+        zookeeper="zk:2181",
+        max_records_per_shard=1e5,
+        max_fetch_time=1.5,
+    )
+    assert (source.settings().max_records_per_shard, source.settings().max_fetch_time_ms) == (
+        100_000,
+        1_500,
+    )
     with pytest.raises(ConfigError, match=r"maxRecordsPerShard.*'0\.5'"):
-        KinesisSource(stream="orders", application="etl", zookeeper="zk:2181", max_records_per_shard=0.5)
+        KinesisSource(
+            stream="orders", application="etl", zookeeper="zk:2181", max_records_per_shard=0.5
+        )
 
 
 def test_a_start_that_is_no_json_says_so() -> None:

@@ -1,4 +1,6 @@
-"""What only the memory store can show: answers that are lost on purpose, and a store that is away on purpose."""
+"""What only the memory store can show: answers that are lost on purpose, and a store that is away
+on purpose.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,12 @@ def store(backend: MemoryBackend) -> MemoryStateStore:
     return store
 
 
-def test_a_save_whose_answer_was_lost_is_seen_to_have_landed(backend: MemoryBackend, store: MemoryStateStore) -> None:
-    """The second attempt is refused by the first one's version, and what stands there is this very write."""
+def test_a_save_whose_answer_was_lost_is_seen_to_have_landed(
+    backend: MemoryBackend, store: MemoryStateStore
+) -> None:
+    """The second attempt is refused by the first one's version, and what stands there is this very
+    write.
+    """
     backend.lose_next_answers(1)
     known = store.save_states([StateChange(None, state_at(1))])[0]
     backend.lose_next_answers(1)
@@ -33,7 +39,9 @@ def test_a_save_whose_answer_was_lost_is_seen_to_have_landed(backend: MemoryBack
     assert known.version == 1
 
 
-def test_a_lost_answer_does_not_hide_a_conflict(backend: MemoryBackend, store: MemoryStateStore) -> None:
+def test_a_lost_answer_does_not_hide_a_conflict(
+    backend: MemoryBackend, store: MemoryStateStore
+) -> None:
     """Somebody else's write in the same version is not taken for one's own."""
     known = store.save_states([StateChange(None, state_at(1))])[0]
     backend.put("/kinesis-spout/app/stream/shardId-000000000000/state", b'{"checkpoint":"5"}')
@@ -60,7 +68,9 @@ def test_plans_survive_lost_answers(backend: MemoryBackend, store: MemoryStateSt
     assert store.read_shard_list() == ShardList(("a",), 0)
 
 
-def test_an_end_whose_answer_was_lost_is_known_by_its_token(backend: MemoryBackend, store: MemoryStateStore) -> None:
+def test_an_end_whose_answer_was_lost_is_known_by_its_token(
+    backend: MemoryBackend, store: MemoryStateStore
+) -> None:
     """The task gets its own end back, and another attempt gets it too."""
     store.create_plan(plan(1))
     backend.lose_next_answers(1)
@@ -80,7 +90,9 @@ def test_an_acquisition_whose_answer_was_lost_is_held(backend: MemoryBackend) ->
     assert MemoryStateStore(backend).acquire(OTHER, timeout_s=0) == 2
 
 
-def test_a_regained_session_whose_answer_was_lost_is_regained_once(backend: MemoryBackend, store: MemoryStateStore) -> None:
+def test_a_regained_session_whose_answer_was_lost_is_regained_once(
+    backend: MemoryBackend, store: MemoryStateStore
+) -> None:
     """The write that needed it goes through."""
     store.lose_session()
     backend.lose_next_answers(2)
@@ -88,7 +100,9 @@ def test_a_regained_session_whose_answer_was_lost_is_regained_once(backend: Memo
     assert store.read_owner() == OWNER
 
 
-def test_a_store_that_is_away_is_an_error_and_never_empty(backend: MemoryBackend, store: MemoryStateStore) -> None:
+def test_a_store_that_is_away_is_an_error_and_never_empty(
+    backend: MemoryBackend, store: MemoryStateStore
+) -> None:
     """Every read and every write says so; afterwards all is as before."""
     known = store.save_states([StateChange(None, state_at(1))])[0]
     backend.set_unavailable(True)
@@ -108,12 +122,18 @@ def test_a_store_that_is_away_is_an_error_and_never_empty(backend: MemoryBackend
     assert store.load_states() == {known.state.shard_id: known}
 
 
-def test_a_refused_transaction_leaves_no_trace(backend: MemoryBackend, store: MemoryStateStore) -> None:
+def test_a_refused_transaction_leaves_no_trace(
+    backend: MemoryBackend, store: MemoryStateStore
+) -> None:
     """All or nothing, also in memory."""
     first = store.save_states([StateChange(None, state_at(1))])[0]
     gone = StoredState(state_at(1, "c"), 4)
     with pytest.raises(ConflictError, match="c/state was removed"):
         store.save_states(
-            [StateChange(first, state_at(2)), StateChange(None, state_at(1, "b")), StateChange(gone, state_at(2, "c"))]
+            [
+                StateChange(first, state_at(2)),
+                StateChange(None, state_at(1, "b")),
+                StateChange(gone, state_at(2, "c")),
+            ]
         )
     assert store.load_states() == {first.state.shard_id: first}

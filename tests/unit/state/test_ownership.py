@@ -10,12 +10,17 @@ import pytest
 from state.ownership import describe, host_identity, is_provably_dead, process_start, this_process
 from state.state_store import OwnerInfo
 
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells enough about processes")
+linux_only = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells enough about processes"
+)
 
 
 def test_an_owner_is_described_for_people() -> None:
     """Which process, where, since when."""
-    assert describe(OwnerInfo(host="h", pid=5, since_ms=1_000)) == "process 5 on h, since 1970-01-01T00:00:01Z"
+    assert (
+        describe(OwnerInfo(host="h", pid=5, since_ms=1_000))
+        == "process 5 on h, since 1970-01-01T00:00:01Z"
+    )
 
 
 @linux_only
@@ -29,7 +34,9 @@ def test_this_process_lives() -> None:
 def test_a_process_that_ended_is_dead_before_and_after_it_was_waited_for() -> None:
     """A zombie holds nothing any more."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        owner = msgspec.structs.replace(this_process(0), pid=process.pid, process_start=process_start(process.pid) or "")
+        owner = msgspec.structs.replace(
+            this_process(0), pid=process.pid, process_start=process_start(process.pid) or ""
+        )
         assert owner.process_start
         assert not is_provably_dead(owner)
         process.kill()

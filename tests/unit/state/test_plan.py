@@ -13,7 +13,22 @@ def test_a_plan_id_gives_its_number_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "7", "7-", "-ab", "x-ab", "7-AB", "7-a b", "7-ab\n", "7-a-b", "-7-ab", "7-" + "a" * 33, "1" * 19 + "-a", "٣-ab"]
+    "text",
+    [
+        "",
+        "7",
+        "7-",
+        "-ab",
+        "x-ab",
+        "7-AB",
+        "7-a b",
+        "7-ab\n",
+        "7-a-b",
+        "-7-ab",
+        "7-" + "a" * 33,
+        "1" * 19 + "-a",
+        "٣-ab",
+    ],
 )
 def test_a_text_that_is_no_plan_id_is_refused(text: str) -> None:
     """It would become the name of a znode."""

@@ -12,7 +12,10 @@ from state.sequence_number import SequenceNumber
 NOW_MS = 1_769_860_800_000  # 2026-01-31T12:00:00Z
 
 
-@pytest.mark.parametrize("text", ["TRIM_HORIZON", "SHARD_END", "AT:5", "AFTER:5", "AFTER:5.2", "2013-01-01T05:17:00.123Z"])
+@pytest.mark.parametrize(
+    "text",
+    ["TRIM_HORIZON", "SHARD_END", "AT:5", "AFTER:5", "AFTER:5.2", "2013-01-01T05:17:00.123Z"],
+)
 def test_a_text_of_the_grammar_comes_back_as_it_was(text: str) -> None:
     """What is stored is what is read."""
     assert str(Position.parse(text)) == text
@@ -30,12 +33,27 @@ def test_a_text_of_the_grammar_comes_back_as_it_was(text: str) -> None:
     ],
 )
 def test_an_iso_time_is_milliseconds_since_1970_utc(text: str, timestamp_ms: int) -> None:
-    """Without a zone it is UTC, whatever the machine's zone is; what is finer than a millisecond is cut off."""
+    """Without a zone it is UTC, whatever the machine's zone is; what is finer than a millisecond is
+    cut off.
+    """
     assert Position.parse(text).timestamp_ms == timestamp_ms
 
 
 @pytest.mark.parametrize(
-    "text", ["LATEST", "-2h", "", "trim_horizon", " TRIM_HORIZON", "AT:", "AT:x", "AT:05", "BEFORE:5", "5", "soon"]
+    "text",
+    [
+        "LATEST",
+        "-2h",
+        "",
+        "trim_horizon",
+        " TRIM_HORIZON",
+        "AT:",
+        "AT:x",
+        "AT:05",
+        "BEFORE:5",
+        "5",
+        "soon",
+    ],
 )
 def test_a_text_outside_the_grammar_is_refused(text: str) -> None:
     """Wishes included: they are never stored."""
@@ -66,7 +84,16 @@ def test_a_kind_takes_exactly_its_own_value() -> None:
 def test_positions_are_equal_when_their_texts_are() -> None:
     """And are no texts themselves."""
     assert Position.parse("AFTER:5") == Position.after(SequenceNumber(5))
-    assert len({Position.at(SequenceNumber(5)), Position.after(SequenceNumber(5)), Position.parse("AT:5")}) == 2
+    assert (
+        len(
+            {
+                Position.at(SequenceNumber(5)),
+                Position.after(SequenceNumber(5)),
+                Position.parse("AT:5"),
+            }
+        )
+        == 2
+    )
     assert Position.parse("TRIM_HORIZON") != "TRIM_HORIZON"
     assert (SHARD_END.is_end, TRIM_HORIZON.is_end) == (True, False)
 
@@ -110,7 +137,9 @@ def test_a_wish_is_pinned_to_a_position(typed: str, pinned: str) -> None:
 @pytest.mark.parametrize("typed", ["latest", "-2w", "2h", "-h", "-1.5h", "", "AT:x"])
 def test_a_wish_outside_the_grammar_is_refused_with_what_is_allowed(typed: str) -> None:
     """Before anything is read."""
-    with pytest.raises(InvalidPositionError, match="is not a starting position; use LATEST, -2h, TRIM_HORIZON"):
+    with pytest.raises(
+        InvalidPositionError, match="is not a starting position; use LATEST, -2h, TRIM_HORIZON"
+    ):
         StartingPosition.parse(typed)
 
 

@@ -4,16 +4,20 @@ import pytest
 from msgspec.structs import replace
 
 from state.errors import IllegalTrackerEventError
-from state.plan import ChildShard, ShardEnd
+from state.plan import ChildShard, ShardReadResult
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.settle import child_states, settle_shard
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from tests.support.tracker import SHARD, fresh_state, seq
 
-END = ShardEnd(shard_id=SHARD, first=seq(10), last=seq(99), count=50, last_arrival_ms=7_000)
-EMPTY = ShardEnd(shard_id=SHARD, at_tip=True, tip_ms=9_000)
+END = ShardReadResult(shard_id=SHARD, first=seq(10), last=seq(99), count=50, last_arrival_ms=7_000)
+EMPTY = ShardReadResult(shard_id=SHARD, at_tip=True, tip_ms=9_000)
 READ = ShardState(
-    shard_id=SHARD, checkpoint=seq(99), read_position=Position.after(seq(99)), settled_plan="4-a", verified_until_ms=7_000
+    shard_id=SHARD,
+    checkpoint=seq(99),
+    read_position=Position.after(seq(99)),
+    settled_plan="4-a",
+    verified_until_ms=7_000,
 )
 QUEUED = UnresolvedRecord(first=seq(50), last=seq(50), attempts=9, due_ms=7)
 
@@ -24,7 +28,9 @@ def test_a_finished_batch_acks_all_of_its_records() -> None:
 
 
 def test_settling_again_changes_nothing() -> None:
-    """Nor does settling an earlier plan late; a plan of the same number and another nonce is another plan."""
+    """Nor does settling an earlier plan late; a plan of the same number and another nonce is
+    another plan.
+    """
     assert settle_shard(READ, END, "4-a") is READ
     assert settle_shard(READ, END, "3-b") is READ
     assert settle_shard(READ, EMPTY, "4-b").settled_plan == "4-b"
@@ -37,59 +43,80 @@ def test_an_empty_read_leaves_the_position_and_verifies_up_to_its_tip() -> None:
     assert settle_shard(fresh_state(), EMPTY, "4-a") == replace(
         fresh_state(), settled_plan="4-a", verified_until_ms=9_000, at_tip=True
     )
-    assert settle_shard(READ, EMPTY, "5-a") == replace(READ, settled_plan="5-a", verified_until_ms=9_000, at_tip=True)
+    assert settle_shard(READ, EMPTY, "5-a") == replace(
+        READ, settled_plan="5-a", verified_until_ms=9_000, at_tip=True
+    )
 
 
 def test_what_is_verified_never_moves_back() -> None:
     """Arrival times are not in order; and a read that knows no time changes nothing."""
-    assert settle_shard(replace(fresh_state(), verified_until_ms=8_000), END, "4-a").verified_until_ms == 8_000
+    assert (
+        settle_shard(replace(fresh_state(), verified_until_ms=8_000), END, "4-a").verified_until_ms
+        == 8_000
+    )
     assert settle_shard(fresh_state(), replace(EMPTY, tip_ms=None), "4-a").verified_until_ms is None
     assert settle_shard(fresh_state(), replace(END, tip_ms=9_500), "4-a").verified_until_ms == 9_500
 
 
 def test_a_shard_that_was_read_to_its_end_is_finished() -> None:
     """With its last records, or without any."""
-    with_records = settle_shard(fresh_state(), replace(END, shard_end=True), "4-a")
+    with_records = settle_shard(fresh_state(), replace(END, at_shard_end=True), "4-a")
     assert (with_records.lifecycle, with_records.read_position, with_records.checkpoint) == (
         Lifecycle.FINISHED,
         SHARD_END,
         seq(99),
     )
-    without = settle_shard(READ, replace(EMPTY, shard_end=True), "5-a")
-    assert (without.lifecycle, without.read_position, without.checkpoint) == (Lifecycle.FINISHED, SHARD_END, seq(99))
-    never_any = settle_shard(fresh_state(), replace(EMPTY, shard_end=True), "5-a")
-    assert (never_any.lifecycle, never_any.checkpoint, never_any.checkpoint_text) == (Lifecycle.FINISHED, None, "SHARD_END")
+    without = settle_shard(READ, replace(EMPTY, at_shard_end=True), "5-a")
+    assert (without.lifecycle, without.read_position, without.checkpoint) == (
+        Lifecycle.FINISHED,
+        SHARD_END,
+        seq(99),
+    )
+    never_any = settle_shard(fresh_state(), replace(EMPTY, at_shard_end=True), "5-a")
+    assert (never_any.lifecycle, never_any.checkpoint, never_any.checkpoint_text) == (
+        Lifecycle.FINISHED,
+        None,
+        "SHARD_END",
+    )
 
 
 def test_a_finished_shard_stays_finished() -> None:
     """Another empty end tells nothing new."""
-    finished = settle_shard(fresh_state(), replace(END, shard_end=True), "4-a")
-    again = settle_shard(finished, replace(EMPTY, shard_end=True), "5-a")
+    finished = settle_shard(fresh_state(), replace(END, at_shard_end=True), "4-a")
+    again = settle_shard(finished, replace(EMPTY, at_shard_end=True), "5-a")
     assert (again.lifecycle, again.checkpoint) == (Lifecycle.FINISHED, seq(99))
 
 
 def test_unresolved_records_hold_the_checkpoint_and_keep_their_attempts() -> None:
     """The end that was read makes the shard drained, not finished."""
     state = replace(READ, checkpoint=seq(40), unresolved=(QUEUED,))
-    behind = replace(END, first=seq(100), last=seq(200), shard_end=True)
+    behind = replace(END, first=seq(100), last=seq(200), at_shard_end=True)
     settled = settle_shard(state, behind, "5-a")
     assert (settled.checkpoint, settled.unresolved) == (seq(40), (QUEUED,))
     assert (settled.lifecycle, settled.read_position) == (Lifecycle.DRAINED, SHARD_END)
 
 
-@pytest.mark.parametrize("position", [Position.after(seq(10)), Position.at(seq(11)), SHARD_END], ids=str)
+@pytest.mark.parametrize(
+    "position", [Position.after(seq(10)), Position.at(seq(11)), SHARD_END], ids=str
+)
 def test_an_end_before_the_read_position_is_refused(position: Position) -> None:
     """It would move the checkpoint back, or ack what was never read."""
-    with pytest.raises(IllegalTrackerEventError, match=f"shard {SHARD}: emission of 10 is not allowed"):
+    with pytest.raises(
+        IllegalTrackerEventError, match=f"shard {SHARD}: emission of 10 is not allowed"
+    ):
         settle_shard(replace(fresh_state(), read_position=position), END, "4-a")
 
 
 @pytest.mark.parametrize(
-    "position", [Position.after(seq(9)), Position.at(seq(10)), Position.at_timestamp(5), TRIM_HORIZON], ids=str
+    "position",
+    [Position.after(seq(9)), Position.at(seq(10)), Position.at_timestamp(5), TRIM_HORIZON],
+    ids=str,
 )
 def test_an_end_at_the_read_position_is_settled(position: Position) -> None:
     """AT includes its record, AFTER does not."""
-    assert settle_shard(replace(fresh_state(), read_position=position), END, "4-a").checkpoint == seq(99)
+    assert settle_shard(
+        replace(fresh_state(), read_position=position), END, "4-a"
+    ).checkpoint == seq(99)
 
 
 def test_an_end_that_is_not_behind_the_checkpoint_is_refused() -> None:
@@ -109,7 +136,9 @@ def test_an_end_that_is_not_behind_the_checkpoint_is_refused() -> None:
         replace(EMPTY, count=1),
     ],
 )
-def test_an_end_of_another_shard_or_that_contradicts_itself_is_refused(end: ShardEnd) -> None:
+def test_an_end_of_another_shard_or_that_contradicts_itself_is_refused(
+    end: ShardReadResult,
+) -> None:
     """The error names the shard."""
     with pytest.raises(ValueError, match=f"shard {end.shard_id} "):
         settle_shard(fresh_state(), end, "4-a")
@@ -118,8 +147,13 @@ def test_an_end_of_another_shard_or_that_contradicts_itself_is_refused(end: Shar
 @pytest.mark.parametrize(("first", "last", "count"), [(99, 10, 50), (10, 10, 2), (10, 99, 1)])
 def test_an_end_whose_numbers_do_not_fit_is_refused(first: int, last: int, count: int) -> None:
     """Backwards, or more or fewer records than numbers."""
-    with pytest.raises(IllegalTrackerEventError, match=f"shard {SHARD}: {first} to {last} cannot be a span of {count}"):
-        settle_shard(fresh_state(), replace(END, first=seq(first), last=seq(last), count=count), "4-a")
+    with pytest.raises(
+        IllegalTrackerEventError,
+        match=f"shard {SHARD}: {first} to {last} cannot be a span of {count}",
+    ):
+        settle_shard(
+            fresh_state(), replace(END, first=seq(first), last=seq(last), count=count), "4-a"
+        )
 
 
 def test_a_plan_id_that_is_none_is_refused() -> None:
@@ -129,13 +163,17 @@ def test_a_plan_id_that_is_none_is_refused() -> None:
 
 
 def test_children_start_at_their_oldest_record_with_their_parents_kept() -> None:
-    """Whatever the application's own start was; a known one keeps its state, one that is named twice gets one."""
+    """Whatever the application's own start was; a known one keeps its state, one that is named
+    twice gets one.
+    """
     left, right = (
         ChildShard(shard_id="shardId-1", parents=(SHARD,)),
         ChildShard(shard_id="shardId-2", parents=(SHARD, "shardId-9")),
     )
-    end = replace(END, shard_end=True, children=(left, right, right))
-    expected_right = ShardState(shard_id="shardId-2", read_position=TRIM_HORIZON, parents=(SHARD, "shardId-9"))
+    end = replace(END, at_shard_end=True, children=(left, right, right))
+    expected_right = ShardState(
+        shard_id="shardId-2", read_position=TRIM_HORIZON, parents=(SHARD, "shardId-9")
+    )
     assert child_states(end, {"shardId-1"}) == [expected_right]
     assert [state.shard_id for state in child_states(end, [])] == ["shardId-1", "shardId-2"]
     assert child_states(END, []) == []

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from state.errors import IllegalTrackerEventError, StoredDataError
-from state.plan import PlannedRetry, ShardEnd, ShardSlice
+from state.plan import PlannedRetry, ShardReadResult, ShardSlice
 from state.position import SHARD_END, Position
 from state.report import ShardOutcome
 from state.settle import settle_shard, settle_tracked
@@ -16,9 +16,16 @@ from tests.support.tracker import SHARD, seq
 PLAN = "4-a"
 
 
-def waiting(first: int, last: int | None = None, *, count: int = 1, attempts: int = 1, **fields: Any) -> UnresolvedRecord:
+def waiting(
+    first: int, last: int | None = None, *, count: int = 1, attempts: int = 1, **fields: Any
+) -> UnresolvedRecord:
     return UnresolvedRecord(
-        first=seq(first), last=seq(first if last is None else last), count=count, attempts=attempts, due_ms=7, **fields
+        first=seq(first),
+        last=seq(first if last is None else last),
+        count=count,
+        attempts=attempts,
+        due_ms=7,
+        **fields,
     )
 
 
@@ -30,16 +37,35 @@ def planned(record: UnresolvedRecord) -> PlannedRetry:
 # Acked up to 9, read up to 40; 10, 20 and the range from 30 to 39 wait.
 ALONE, OTHER, RANGE = waiting(10), waiting(20, attempts=3), waiting(30, 39, count=4)
 STATE = ShardState(
-    shard_id=SHARD, checkpoint=seq(9), read_position=Position.after(seq(40)), unresolved=(ALONE, OTHER, RANGE), settled_plan="3-a"
+    shard_id=SHARD,
+    checkpoint=seq(9),
+    read_position=Position.after(seq(40)),
+    unresolved=(ALONE, OTHER, RANGE),
+    settled_plan="3-a",
 )
 SLICE = ShardSlice(
-    shard_id=SHARD, position=STATE.read_position, max_records=100, retries=(planned(ALONE), planned(OTHER), planned(RANGE))
+    shard_id=SHARD,
+    position=STATE.read_position,
+    max_records=100,
+    retries=(planned(ALONE), planned(OTHER), planned(RANGE)),
 )
-END = ShardEnd(shard_id=SHARD, first=seq(50), last=seq(99), count=20, retries_done=3, retry_rows=6, last_arrival_ms=7_000)
+END = ShardReadResult(
+    shard_id=SHARD,
+    first=seq(50),
+    last=seq(99),
+    count=20,
+    retries_done=3,
+    retry_rows=6,
+    last_arrival_ms=7_000,
+)
 
 
-def settled(*unresolved: UnresolvedRecord, end: ShardEnd = END, state: ShardState = STATE) -> ShardState:
-    return settle_tracked(state, SLICE, end, ShardOutcome(shard_id=SHARD, unresolved=unresolved), PLAN)
+def settled(
+    *unresolved: UnresolvedRecord, end: ShardReadResult = END, state: ShardState = STATE
+) -> ShardState:
+    return settle_tracked(
+        state, SLICE, end, ShardOutcome(shard_id=SHARD, unresolved=unresolved), PLAN
+    )
 
 
 def test_what_was_read_and_is_not_named_is_acked() -> None:
@@ -58,7 +84,9 @@ def test_what_was_read_and_is_not_named_is_acked() -> None:
 
 
 def test_what_is_named_is_queued_exactly_as_it_is_given() -> None:
-    """New ones, retries, records and ranges of a range, with keys, and blocked; in the order of the shard."""
+    """New ones, retries, records and ranges of a range, with keys, and blocked; in the order of the
+    shard.
+    """
     left = (
         waiting(20, attempts=4, reason="again", first_failure_ms=1, last_failure_ms=2),
         waiting(31, attempts=2),
@@ -74,7 +102,12 @@ def test_what_is_named_is_queued_exactly_as_it_is_given() -> None:
 
 def test_all_that_was_read_may_stay() -> None:
     """Then the checkpoint stays too."""
-    left = (waiting(10, attempts=2), waiting(20, attempts=4), waiting(30, 39, count=4, attempts=2), waiting(50, 99, count=20))
+    left = (
+        waiting(10, attempts=2),
+        waiting(20, attempts=4),
+        waiting(30, 39, count=4, attempts=2),
+        waiting(50, 99, count=20),
+    )
     after = settled(*left)
     assert (after.unresolved, after.checkpoint) == (left, seq(9))
 
@@ -83,18 +116,27 @@ def test_retries_that_were_not_done_stay_as_they_were() -> None:
     """The task ran out of time, or was to read no new records: they are planned again."""
     end = replace(END, retries_done=1, retry_rows=1)
     assert settled(end=end).unresolved == (OTHER, RANGE)
-    assert settled(waiting(10, attempts=2), end=end).unresolved == (waiting(10, attempts=2), OTHER, RANGE)
-    assert settle_shard(STATE, replace(END, retries_done=0), PLAN, SLICE).unresolved == STATE.unresolved
+    assert settled(waiting(10, attempts=2), end=end).unresolved == (
+        waiting(10, attempts=2),
+        OTHER,
+        RANGE,
+    )
+    assert (
+        settle_shard(STATE, replace(END, retries_done=0), PLAN, SLICE).unresolved
+        == STATE.unresolved
+    )
     assert settle_shard(STATE, replace(END, retries_done=0), PLAN).unresolved == STATE.unresolved
 
 
 def test_a_plan_of_retries_only_moves_nothing_but_them() -> None:
     """There is no new range, and nothing is known of the tip that was not known before."""
     slice_ = replace(SLICE, max_records=0)
-    end = ShardEnd(shard_id=SHARD, retries_done=3, retry_rows=6)
+    end = ShardReadResult(shard_id=SHARD, retries_done=3, retry_rows=6)
     outcome = ShardOutcome(shard_id=SHARD, unresolved=(waiting(20, attempts=4),))
     after = settle_tracked(replace(STATE, at_tip=True), slice_, end, outcome, PLAN)
-    assert after == replace(STATE, checkpoint=seq(10), unresolved=outcome.unresolved, settled_plan=PLAN, at_tip=True)
+    assert after == replace(
+        STATE, checkpoint=seq(10), unresolved=outcome.unresolved, settled_plan=PLAN, at_tip=True
+    )
 
 
 def test_a_retry_that_is_gone_is_resolved_with_the_others() -> None:
@@ -114,14 +156,22 @@ def test_a_drained_shard_is_finished_with_its_last_retry() -> None:
     """Its end was read before; not while one is left."""
     drained = replace(STATE, read_position=SHARD_END, lifecycle=Lifecycle.DRAINED)
     slice_ = replace(SLICE, position=SHARD_END, max_records=0)
-    end = ShardEnd(shard_id=SHARD, retries_done=3, retry_rows=6)
+    end = ShardReadResult(shard_id=SHARD, retries_done=3, retry_rows=6)
     left = ShardOutcome(shard_id=SHARD, unresolved=(waiting(35),))
     still = settle_tracked(drained, slice_, end, left, PLAN)
-    assert (still.lifecycle, still.checkpoint, still.read_position) == (Lifecycle.DRAINED, seq(30), SHARD_END)
+    assert (still.lifecycle, still.checkpoint, still.read_position) == (
+        Lifecycle.DRAINED,
+        seq(30),
+        SHARD_END,
+    )
     last = replace(slice_, retries=(planned(waiting(35)),))
     finished = settle_tracked(still, last, replace(end, retries_done=1, retry_rows=1), None, "5-a")
-    assert (finished.lifecycle, finished.checkpoint, finished.unresolved) == (Lifecycle.FINISHED, seq(35), ())
-    with_end = settled(waiting(99), end=replace(END, shard_end=True))
+    assert (finished.lifecycle, finished.checkpoint, finished.unresolved) == (
+        Lifecycle.FINISHED,
+        seq(35),
+        (),
+    )
+    with_end = settled(waiting(99), end=replace(END, at_shard_end=True))
     assert (with_end.lifecycle, with_end.read_position) == (Lifecycle.DRAINED, SHARD_END)
 
 
@@ -129,7 +179,10 @@ def test_a_retry_that_was_resolved_by_hand_meanwhile_is_nothing_to_ack() -> None
     """But one that failed again is not dropped for it."""
     by_hand = replace(STATE, unresolved=(OTHER, RANGE))
     assert settled(state=by_hand).unresolved == ()
-    with pytest.raises(StoredDataError, match=r"the report of plan 4-a does not fit .*: .*retry of 10 is not allowed"):
+    with pytest.raises(
+        StoredDataError,
+        match=r"the report of plan 4-a does not fit .*: .*retry of 10 is not allowed",
+    ):
         settled(waiting(10, attempts=2), state=by_hand)
 
 
@@ -160,9 +213,14 @@ def test_a_rejected_record_is_settled_as_any_other() -> None:
         ([waiting(10, count=2)], "cannot be split out"),
     ],
 )
-def test_an_outcome_that_does_not_fit_what_was_read_is_refused(left: list[UnresolvedRecord], what: str) -> None:
+def test_an_outcome_that_does_not_fit_what_was_read_is_refused(
+    left: list[UnresolvedRecord], what: str
+) -> None:
     """In one sentence that names plan and shard, and says what to do."""
-    with pytest.raises(StoredDataError, match=f"report of plan 4-a .* shard {SHARD}: .*{what}.*; nothing was settled") as refused:
+    with pytest.raises(
+        StoredDataError,
+        match=f"report of plan 4-a .* shard {SHARD}: .*{what}.*; nothing was settled",
+    ) as refused:
         settled(*left)
     assert "\n" not in str(refused.value)
 
@@ -191,7 +249,12 @@ def test_more_retries_than_were_planned_are_refused(done: int) -> None:
 
 def test_what_is_of_another_shard_is_refused() -> None:
     """Slice and outcome."""
-    with pytest.raises(ValueError, match=f"outcome of shard other cannot be settled into the state of shard {SHARD}"):
+    with pytest.raises(
+        ValueError,
+        match=f"outcome of shard other cannot be settled into the state of shard {SHARD}",
+    ):
         settle_tracked(STATE, SLICE, END, ShardOutcome(shard_id="other"), PLAN)
-    with pytest.raises(ValueError, match=f"slice of shard other cannot be settled into the state of shard {SHARD}"):
+    with pytest.raises(
+        ValueError, match=f"slice of shard other cannot be settled into the state of shard {SHARD}"
+    ):
         settle_tracked(STATE, replace(SLICE, shard_id="other"), END, None, PLAN)

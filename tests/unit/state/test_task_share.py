@@ -29,7 +29,9 @@ def test_a_share_that_cannot_be_is_refused_with_the_rule(index: int, total: int,
         TaskShare(index, total)
 
 
-@pytest.mark.parametrize("text", ["", "1", "1-of-", "-1-of-3", "01-of-3", "1-of-3 ", "1-of-03", "lister"])
+@pytest.mark.parametrize(
+    "text", ["", "1", "1-of-", "-1-of-3", "01-of-3", "1-of-3 ", "1-of-03", "lister"]
+)
 def test_another_text_is_no_share(text: str) -> None:
     """There is one way to write a share."""
     with pytest.raises(InvalidStoreSettingError, match="use the form 1-of-3"):

@@ -1,4 +1,6 @@
-"""`kinesis-spout consume` and `produce`: what is wrong with their options is said in one sentence, before anything is read."""
+"""`kinesis-spout consume` and `produce`: what is wrong with their options is said in one sentence,
+before anything is read.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def called(*arguments: str) -> Result:
         (("produce", "orders", "--json", "--key", "a"), "--json"),
     ],
 )
-def test_wrong_usage_is_exit_code_2(orders: ServedFake, arguments: tuple[str, ...], named: str) -> None:
+def test_wrong_usage_is_exit_code_2(
+    orders: ServedFake, arguments: tuple[str, ...], named: str
+) -> None:
     ended = called(*arguments)
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert named in ended.stderr
@@ -52,14 +56,22 @@ def test_wrong_usage_is_exit_code_2(orders: ServedFake, arguments: tuple[str, ..
     [
         (("--from", "yesterday"), "option --from: 'yesterday' is not a starting position"),
         (("--until", "soon"), "option --until: 'soon' is not a time"),
-        (("--shard", "shardId-000000000009"), "option --shard: 'shardId-000000000009' is no shard of stream orders"),
+        (
+            ("--shard", "shardId-000000000009"),
+            "option --shard: 'shardId-000000000009' is no shard of stream orders",
+        ),
         (("--message-timeout", "long"), "option --message-timeout: 'long' is not a duration"),
-        (("--dead-letter", "/no/such/folder/dead"), "option --dead-letter: '/no/such/folder/dead' cannot be written"),
+        (
+            ("--dead-letter", "/no/such/folder/dead"),
+            "option --dead-letter: '/no/such/folder/dead' cannot be written",
+        ),
         (("--exec", ""), "option --exec: '' is empty"),
         (("--exec", "python 'quote"), 'option --exec: "python \'quote" cannot be split'),
     ],
 )
-def test_a_bad_value_is_one_sentence(orders: ServedFake, arguments: tuple[str, ...], sentence: str) -> None:
+def test_a_bad_value_is_one_sentence(
+    orders: ServedFake, arguments: tuple[str, ...], sentence: str
+) -> None:
     ended = called("consume", "orders", *arguments)
     assert (ended.exit_code, ended.stdout) == (1, "")
     assert ended.stderr.startswith(f"error: {sentence}")

@@ -22,13 +22,19 @@ if TYPE_CHECKING:
 def ended_with(error: BaseException, *, log_file: Path | None = None) -> tuple[int, str]:
     """The exit code and what was shown when a command raises `error`."""
     shown = io.StringIO()
-    with pytest.raises(typer.Exit) as caught, one_sentence(Console(file=shown, width=60), log_file=log_file):
+    with (
+        pytest.raises(typer.Exit) as caught,
+        one_sentence(Console(file=shown, width=60), log_file=log_file),
+    ):
         raise error
     return caught.value.exit_code, shown.getvalue()
 
 
 def test_our_errors_are_shown_as_they_are() -> None:
-    assert ended_with(CliError("the file [a] is missing; make it")) == (1, "error: the file [a] is missing; make it\n")
+    assert ended_with(CliError("the file [a] is missing; make it")) == (
+        1,
+        "error: the file [a] is missing; make it\n",
+    )
     assert sentence_of(StoreUnavailableError("no answer")) == "no answer"
 
 
@@ -45,11 +51,19 @@ def test_the_traceback_goes_to_the_log_file_which_is_named(tmp_path: Path) -> No
 
 
 def test_a_log_file_that_cannot_be_written_does_not_hide_the_error(tmp_path: Path) -> None:
-    assert ended_with(CliError("it broke"), log_file=tmp_path / "no" / "a.log") == (1, "error: it broke\n")
+    assert ended_with(CliError("it broke"), log_file=tmp_path / "no" / "a.log") == (
+        1,
+        "error: it broke\n",
+    )
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(Interrupted(signal.SIGINT), 130), (Interrupted(signal.SIGTERM), 143), (KeyboardInterrupt(), 130)]
+    ("error", "code"),
+    [
+        (Interrupted(signal.SIGINT), 130),
+        (Interrupted(signal.SIGTERM), 143),
+        (KeyboardInterrupt(), 130),
+    ],
 )
 def test_a_signal_is_no_error_and_has_its_exit_code(error: BaseException, code: int) -> None:
     assert ended_with(error) == (code, "")
@@ -74,7 +88,9 @@ def test_a_signal_interrupts_once(stop_signals: StopSignals) -> None:
     assert stop_signals.stopping
 
 
-def test_a_deferred_signal_wakes_the_waiter_and_is_raised_at_the_end(stop_signals: StopSignals) -> None:
+def test_a_deferred_signal_wakes_the_waiter_and_is_raised_at_the_end(
+    stop_signals: StopSignals,
+) -> None:
     woken = []
 
     def follow() -> None:

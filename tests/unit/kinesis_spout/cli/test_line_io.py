@@ -60,7 +60,8 @@ def drained(pipe: Pipe) -> Iterator[list[bytes]]:
     thread.join(10)
 
 
-# writing ------------------------------------------------------------------------------------------------------
+# writing
+# ------------------------------------------------------------------------------------------------------
 def test_all_of_it_is_written_to_a_reader_that_reads(pipe: Pipe) -> None:
     data = os.urandom(MEGABYTE)
     with drained(pipe) as got:
@@ -92,7 +93,8 @@ def test_a_file_has_no_reader_that_could_go(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == b"line\n"
 
 
-# reading ------------------------------------------------------------------------------------------------------
+# reading
+# ------------------------------------------------------------------------------------------------------
 def test_what_is_there_is_given_before_more_comes(pipe: Pipe) -> None:
     """Also the whole lines before one that is not."""
     reader = LineReader(pipe.read_end, never, max_lines=500, max_bytes=MEGABYTE)
@@ -108,7 +110,12 @@ def test_what_is_there_is_given_before_more_comes(pipe: Pipe) -> None:
 def test_a_batch_has_an_end_where_lines_go_on_coming(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"line\n" * MEGABYTE)
     with (tmp_path / "in").open("rb") as lines:
-        sizes = [len(batch) for batch in LineReader(lines.fileno(), never, max_lines=500, max_bytes=MEGABYTE).batches()]
+        sizes = [
+            len(batch)
+            for batch in LineReader(
+                lines.fileno(), never, max_lines=500, max_bytes=MEGABYTE
+            ).batches()
+        ]
     assert sum(sizes) == MEGABYTE
     assert len(sizes) == 5
 

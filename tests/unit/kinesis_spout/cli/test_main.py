@@ -86,7 +86,9 @@ def test_reset_needs_to_be_told_what(tmp_path: Path, missing: str) -> None:
 
 def hide(module: str, folder: Path) -> None:
     """A module that stands before the installed one and is missing as if there were none."""
-    (folder / f"{module}.py").write_text(f"raise ModuleNotFoundError(\"No module named '{module}'\", name='{module}')\n")
+    (folder / f"{module}.py").write_text(
+        f"raise ModuleNotFoundError(\"No module named '{module}'\", name='{module}')\n"
+    )
 
 
 def path_with(folder: Path) -> str:

@@ -49,7 +49,13 @@ def test_a_letter_says_all_that_is_known() -> None:
 
 
 def test_a_letter_of_records_that_are_gone_has_no_payload() -> None:
-    gone = letter(data=None, partition_key=None, approximate_arrival_ms=None, count=3, last_sequence_number="9")
+    gone = letter(
+        data=None,
+        partition_key=None,
+        approximate_arrival_ms=None,
+        count=3,
+        last_sequence_number="9",
+    )
     line = json.loads(letter_line(gone))
     assert (line["count"], line["lastSequence"]) == (3, "9")
     assert {"key", "data", "dataBase64", "arrival"}.isdisjoint(line)
@@ -62,18 +68,24 @@ def test_a_letter_is_a_record_again() -> None:
     assert (back.partition_key, back.data) == ("k", b"\xff")
 
 
-@pytest.mark.parametrize("line", [b"", b"[]", b'"text"', b'{"data": 7}', b"\xff", b'{"data": "a", "dataBase64": "YQ=="}'])
+@pytest.mark.parametrize(
+    "line", [b"", b"[]", b'"text"', b'{"data": 7}', b"\xff", b'{"data": "a", "dataBase64": "YQ=="}']
+)
 def test_a_line_that_is_no_record_is_refused_without_being_shown(line: bytes) -> None:
     with pytest.raises(LineError):
         outgoing_of_json(line, str)
 
 
-@pytest.mark.parametrize(("line", "key"), [(b'{"id": "a"}', "a"), (b'{"id": 7}', "7"), (b'{"id": 1.5}', "1.5")])
+@pytest.mark.parametrize(
+    ("line", "key"), [(b'{"id": "a"}', "a"), (b'{"id": 7}', "7"), (b'{"id": 1.5}', "1.5")]
+)
 def test_a_key_is_a_text_or_a_number(line: bytes, key: str) -> None:
     assert key_of_json(line, "id") == key
 
 
-@pytest.mark.parametrize("line", [b"", b"7", b"{}", b'{"id": null}', b'{"id": true}', b'{"id": []}', b"\xff"])
+@pytest.mark.parametrize(
+    "line", [b"", b"7", b"{}", b'{"id": null}', b'{"id": true}', b'{"id": []}', b"\xff"]
+)
 def test_another_key_is_refused(line: bytes) -> None:
     with pytest.raises(LineError, match="id"):
         key_of_json(line, "id")

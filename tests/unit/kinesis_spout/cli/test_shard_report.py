@@ -18,13 +18,27 @@ NAMES = [
 ]
 
 
-def told(lineage: ShardLineage, *, has_application: bool = True, is_active: bool = True, **measured_ms: int) -> list[ShardLine]:
-    return shard_lines(lineage, has_application=has_application, is_active=is_active, now_ms=10_000, measured_ms=measured_ms)
+def told(
+    lineage: ShardLineage,
+    *,
+    has_application: bool = True,
+    is_active: bool = True,
+    **measured_ms: int,
+) -> list[ShardLine]:
+    return shard_lines(
+        lineage,
+        has_application=has_application,
+        is_active=is_active,
+        now_ms=10_000,
+        measured_ms=measured_ms,
+    )
 
 
 def test_an_application_is_told_where_it_is_with_each_shard() -> None:
     reading = msgspec.structs.replace(
-        state("a", verified_until_ms=4_000), read_position=Position.after(SequenceNumber(7)), checkpoint=SequenceNumber(5)
+        state("a", verified_until_ms=4_000),
+        read_position=Position.after(SequenceNumber(7)),
+        checkpoint=SequenceNumber(5),
     )
     seen = lineage(
         [shard("a", closed=True, keys=LEFT), shard("b", keys=RIGHT), shard("c", "a", keys=LEFT)],
@@ -33,7 +47,13 @@ def test_an_application_is_told_where_it_is_with_each_shard() -> None:
         state("c"),
     )
     a, b, c = told(seen)
-    assert (a.state, a.read_position, a.checkpoint, a.unresolved, a.lag_ms) == ("draining", "AFTER:7", "5", 0, 6_000)
+    assert (a.state, a.read_position, a.checkpoint, a.unresolved, a.lag_ms) == (
+        "draining",
+        "AFTER:7",
+        "5",
+        0,
+        6_000,
+    )
     assert (b.state, b.read_position, b.unresolved, b.lag_ms) == ("drained", "SHARD_END", 1, None)
     assert (c.state, c.waits_for, c.checkpoint, c.lag_ms) == ("waiting", ("a",), None, None)
     assert [line.hash_percent for line in (a, b, c)] == [50, 50, 50]
@@ -43,14 +63,22 @@ def test_what_the_service_has_said_of_the_lag_goes_before_the_estimate() -> None
     seen = lineage([shard("a")], state("a", verified_until_ms=4_000))
     assert [(line.lag_ms, line.lag_measured) for line in told(seen, a=250)] == [(250, True)]
     assert [(line.lag_ms, line.lag_measured) for line in told(seen)] == [(6_000, False)]
-    assert [line.lag_ms for line in told(lineage([shard("a")], state("a", verified_until_ms=10_999)))] == [0]
+    assert [
+        line.lag_ms for line in told(lineage([shard("a")], state("a", verified_until_ms=10_999)))
+    ] == [0]
 
 
 def test_without_an_application_only_the_stream_is_told() -> None:
     seen = lineage([shard("b", "a", closed=True), shard("c", "b")])
     lines = told(seen, has_application=False)
-    assert [(line.shard_id, line.state) for line in lines] == [("a", "past"), ("b", "closed"), ("c", "open")]
-    assert {(line.read_position, line.unresolved, line.lag_ms) for line in lines} == {(None, None, None)}
+    assert [(line.shard_id, line.state) for line in lines] == [
+        ("a", "past"),
+        ("b", "closed"),
+        ("c", "open"),
+    ]
+    assert {(line.read_position, line.unresolved, line.lag_ms) for line in lines} == {
+        (None, None, None)
+    }
 
 
 def test_holes_of_an_active_stream_come_last() -> None:

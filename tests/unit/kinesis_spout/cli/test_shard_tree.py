@@ -43,12 +43,23 @@ def test_position_checkpoint_queue_and_lag_are_shown_and_long_numbers_by_their_e
         lag_ms=1_500,
         lag_measured=True,
     )
-    assert drawn(line)[1] == ("└── a  readable  read AFTER:..000000000042  checkpoint ..000000000041  3 unresolved  lag 1.5 s")
+    assert drawn(line)[1] == (
+        "└── a  readable  read AFTER:..000000000042  checkpoint ..000000000041  3 unresolved  lag "
+        "1.5 s"
+    )
 
 
 def test_a_lag_that_was_not_measured_is_an_upper_bound() -> None:
     def lag(lag_ms: int | None) -> str:
-        return drawn(ShardLine(shard_id="a", state="readable", read_position="SHARD_END", unresolved=0, lag_ms=lag_ms))[1]
+        return drawn(
+            ShardLine(
+                shard_id="a",
+                state="readable",
+                read_position="SHARD_END",
+                unresolved=0,
+                lag_ms=lag_ms,
+            )
+        )[1]
 
     assert [lag(ms).partition("lag ")[2] for ms in (None, 119_000, 600_000, 9_000_000)] == [
         "-",

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 def looked(job: SimulatedJob, *, application: bool = True, lag: bool = False) -> ShardsOfStream:
     settings = job.settings()
-    with closing(KinesisClient(settings.aws, settings.stream, clock=job.clock)) as client, closing(job.store()) as store:
+    with (
+        closing(KinesisClient(settings.aws, settings.stream, clock=job.clock)) as client,
+        closing(job.store()) as store,
+    ):
         return look(client, store if application else None, now_ms=job.clock.now_ms(), lag=lag)
 
 
@@ -41,8 +44,15 @@ def store_states(job: SimulatedJob, *states: ShardState) -> None:
 
 def test_the_shards_of_a_split_are_told_with_what_waits(job: SimulatedJob) -> None:
     job.fake.split(STREAM, shard(0))
-    children = [ShardState(shard_id=shard(index), read_position=TRIM_HORIZON, parents=(shard(0),)) for index in (2, 3)]
-    store_states(job, *(ShardState(shard_id=shard(index), read_position=TRIM_HORIZON) for index in (0, 1)), *children)
+    children = [
+        ShardState(shard_id=shard(index), read_position=TRIM_HORIZON, parents=(shard(0),))
+        for index in (2, 3)
+    ]
+    store_states(
+        job,
+        *(ShardState(shard_id=shard(index), read_position=TRIM_HORIZON) for index in (0, 1)),
+        *children,
+    )
     found = looked(job)
     assert [(line.shard_id, line.state, line.waits_for) for line in found.lines] == [
         (shard(0), "draining", ()),
@@ -65,7 +75,9 @@ def test_without_an_application_the_streams_shards_are_told(job: SimulatedJob) -
 
 
 def test_the_service_is_asked_for_the_lag_of_what_is_read_now_only(one: SimulatedJob) -> None:
-    """One call for an iterator and one for a record, the last of its shard; nothing for shards that wait or are done."""
+    """One call for an iterator and one for a record, the last of its shard; nothing for shards that
+    wait or are done.
+    """
     first, _ = one.put(2)
     one.clock.advance(9)
     one.fake.split(STREAM, shard(0))
@@ -78,7 +90,11 @@ def test_the_service_is_asked_for_the_lag_of_what_is_read_now_only(one: Simulate
     )
     one.count_calls()
     lines = looked(one, lag=True).lines
-    assert [(line.lag_ms, line.lag_measured) for line in lines] == [(9_000, True), (None, False), (None, False)]
+    assert [(line.lag_ms, line.lag_measured) for line in lines] == [
+        (9_000, True),
+        (None, False),
+        (None, False),
+    ]
     assert (one.calls("GetShardIterator"), one.calls("GetRecords")) == (1, 1)
     assert one.calls("ListShards") == one.calls("DescribeStreamSummary") == 1
 
@@ -115,19 +131,34 @@ def test_the_tree_is_headed_by_the_stream_its_status_and_the_application(job: Si
     assert [line.split()[1:3] for line in lines[1:]] == [[shard(0), "new"], [shard(1), "new"]]
 
 
-# the command --------------------------------------------------------------------------------------------------
+# the command
+# --------------------------------------------------------------------------------------------------
 def test_an_embedded_zookeeper_that_never_ran_is_not_made(tmp_path: Path) -> None:
-    arguments = ("--stream", "s", "--region", "eu-west-1", "--application", "a", "--zookeeper", "embedded:zk")
+    arguments = (
+        "--stream",
+        "s",
+        "--region",
+        "eu-west-1",
+        "--application",
+        "a",
+        "--zookeeper",
+        "embedded:zk",
+    )
     ended = run_cli("shards", *arguments, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == (
-        "error: --zookeeper embedded:zk: no ZooKeeper has run in that directory, so there is no state to show\n"
+        "error: --zookeeper embedded:zk: no ZooKeeper has run in that directory, so there is no "
+        "state to show\n"
     )
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [("--application", "a"), ("--zookeeper", "127.0.0.1:1"), ("--lag",)])
-def test_options_that_need_one_another_are_wrong_usage_alone(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [("--application", "a"), ("--zookeeper", "127.0.0.1:1"), ("--lag",)]
+)
+def test_options_that_need_one_another_are_wrong_usage_alone(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     ended = run_cli("shards", "--stream", "s", *arguments, cwd=tmp_path)
     assert ended.returncode == 2
     assert "--application" in ended.stderr

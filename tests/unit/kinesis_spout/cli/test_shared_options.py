@@ -21,7 +21,9 @@ def test_the_options_are_those_of_the_spark_source() -> None:
 
 def test_pairs_win_over_the_commands_own_options_in_any_case() -> None:
     named = {"region": "eu-west-1", "endpoint_url": None}
-    assert connection_of(named, ["REGION=eu-central-1", "profile=work"]) == AwsConfig(region="eu-central-1", profile="work")
+    assert connection_of(named, ["REGION=eu-central-1", "profile=work"]) == AwsConfig(
+        region="eu-central-1", profile="work"
+    )
 
 
 def test_an_unknown_option_is_refused_with_the_nearest() -> None:

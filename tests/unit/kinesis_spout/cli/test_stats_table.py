@@ -15,7 +15,9 @@ def metrics(shards: int = 1, *, lag_ms: int | None = None, **counts: int) -> Spo
     for name, count in counts.items():
         setattr(counted, name, count)
     one = ShardMetrics(counts=counted, pending=2, queued=3, lag_ms=lag_ms)
-    return SpoutMetrics(total=one, shards={f"shardId-{number:012}": one for number in range(shards)})
+    return SpoutMetrics(
+        total=one, shards={f"shardId-{number:012}": one for number in range(shards)}
+    )
 
 
 def rows(shown: SpoutMetrics) -> list[str]:
@@ -27,12 +29,31 @@ def rows(shown: SpoutMetrics) -> list[str]:
 
 def test_a_row_for_all_and_one_for_each_shard() -> None:
     """Every count in its column."""
-    header, total, shard = rows(metrics(emitted=1_200, acked=6, failed=5, retried=4, timed_out=1, dead_lettered=9, lag_ms=65_000))
+    header, total, shard = rows(
+        metrics(
+            emitted=1_200, acked=6, failed=5, retried=4, timed_out=1, dead_lettered=9, lag_ms=65_000
+        )
+    )
     assert header.split() == [
         *("orders", "emitted", "acked", "failed", "retried", "timed", "out"),
         *("dead-lettered", "pending", "queued", "lag", "p50", "p99"),
     ]
-    assert total.split() == ["all", "shards", "1,200", "6", "5", "4", "1", "9", "2", "3", "65.0", "s", "-", "-"]
+    assert total.split() == [
+        "all",
+        "shards",
+        "1,200",
+        "6",
+        "5",
+        "4",
+        "1",
+        "9",
+        "2",
+        "3",
+        "65.0",
+        "s",
+        "-",
+        "-",
+    ]
     assert shard.split()[:2] == ["shardId-000000000000", "1,200"]
 
 
@@ -49,7 +70,15 @@ def test_the_sentence_leaves_out_what_is_nought() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ms", "text"), [(None, "-"), (0, "0 ms"), (999, "999 ms"), (3_210, "3.2 s"), (300_000, "5 m"), (10_800_000, "3 h")]
+    ("ms", "text"),
+    [
+        (None, "-"),
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (3_210, "3.2 s"),
+        (300_000, "5 m"),
+        (10_800_000, "3 h"),
+    ],
 )
 def test_a_duration_is_short(ms: int | None, text: str) -> None:
     assert duration(ms) == text

@@ -66,11 +66,16 @@ def test_a_slower_rate_than_one_call_a_second_is_kept() -> None:
     assert pacer.ready_at_s(0.0) == pytest.approx(2.0)
 
 
-@given(st.lists(st.tuples(st.floats(0, 0.5), st.floats(0, 1), st.integers(0, 3 * MIB)), max_size=60), st.floats(0.3, 5))
+@given(
+    st.lists(st.tuples(st.floats(0, 0.5), st.floats(0, 1), st.integers(0, 3 * MIB)), max_size=60),
+    st.floats(0.3, 5),
+)
 def test_whatever_the_networks_delays_the_service_sees_no_more_than_the_limit(
     calls: list[tuple[float, float, int]], reads_per_second: float
 ) -> None:
-    """Calls take some time, and the service counts each somewhere within it: never six in less than a second, say."""
+    """Calls take some time, and the service counts each somewhere within it: never six in less than
+    a second, say.
+    """
     pacer, now_s, seen_s = Pacer(ReadRate(reads_per_second=reads_per_second)), 0.0, []
     for took_s, fraction, payload_bytes in calls:
         now_s = pacer.ready_at_s(now_s)

@@ -1,4 +1,6 @@
-"""Retries are found by their numbers, wherever they lie, with as few calls as that takes; and what is gone is told."""
+"""Retries are found by their numbers, wherever they lie, with as few calls as that takes; and what
+is gone is told.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.errors import RequestRefusedError
+from kinesis_spout.reading.retry_byte_budget import BOUNDLESS, RetryByteBudget
 from kinesis_spout.reading.retry_reader import RetryReader
-from kinesis_spout.reading.retry_room import BOUNDLESS, RetryRoom
 from kinesis_spout.testing import expired_iterator, internal_failure, throttle
 from state.plan import PlannedRetry
 from state.sequence_number import SequenceNumber
@@ -28,7 +30,9 @@ def single(sequence: int, attempts: int = 1) -> PlannedRetry:
 
 
 def stretch(first: int, last: int, count: int = 2, attempts: int = 0) -> PlannedRetry:
-    return PlannedRetry(first=SequenceNumber(first), last=SequenceNumber(last), count=count, attempts=attempts)
+    return PlannedRetry(
+        first=SequenceNumber(first), last=SequenceNumber(last), count=count, attempts=attempts
+    )
 
 
 class Found:
@@ -49,18 +53,26 @@ class Found:
         services = services or job.services(job.settings(**options))
         reader = RetryReader(shard(0), retries, services)
         until_s = None if time_s is None else services.clock.monotonic_s() + time_s
-        parts = list(reader.read(RetryRoom(max_bytes), until_s=until_s, at_least_one=at_least_one))
+        parts = list(
+            reader.read(RetryByteBudget(max_bytes), until_s=until_s, at_least_one=at_least_one)
+        )
         self.rows = [
             (int(number), attempt)
             for part in parts
-            for number, attempt in zip(part.records.column("sequenceNumber").to_pylist(), part.attempts.to_pylist(), strict=True)
+            for number, attempt in zip(
+                part.records.column("sequenceNumber").to_pylist(),
+                part.attempts.to_pylist(),
+                strict=True,
+            )
         ]
         self.numbers = [number for number, _ in self.rows]
         self.done, self.gone = reader.done, [one.sequence for one in reader.gone]
         assert reader.rows == len(self.rows)
 
 
-def test_single_records_come_in_order_each_with_the_number_of_its_delivery(one: SimulatedJob) -> None:
+def test_single_records_come_in_order_each_with_the_number_of_its_delivery(
+    one: SimulatedJob,
+) -> None:
     put = one.put(50)
     found = Found(one, [single(put[3], 1), single(put[4], 2), single(put[40], 7)])
     assert found.rows == [(put[3], 2), (put[4], 3), (put[40], 8)]
@@ -74,7 +86,9 @@ def test_neighbours_are_found_in_one_call(one: SimulatedJob) -> None:
     assert (one.calls("GetRecords"), one.calls("GetShardIterator")) == (1, 1)
 
 
-def test_records_far_apart_cost_one_page_each_and_the_last_one_a_single_record(one: SimulatedJob) -> None:
+def test_records_far_apart_cost_one_page_each_and_the_last_one_a_single_record(
+    one: SimulatedJob,
+) -> None:
     put = one.put(10_000, data=b"")
     found = Found(one, [single(put[0]), single(put[5_000]), single(put[9_999])])
     assert found.numbers == [put[0], put[5_000], put[9_999]]
@@ -89,10 +103,21 @@ def test_as_long_as_pages_bring_something_they_are_read_on_and_grow(one: Simulat
     assert one.calls("GetRecords") <= 4
 
 
-def test_a_range_brings_all_that_is_between_its_ends_in_the_middle_of_single_records(one: SimulatedJob) -> None:
+def test_a_range_brings_all_that_is_between_its_ends_in_the_middle_of_single_records(
+    one: SimulatedJob,
+) -> None:
     put = one.put(60)
-    found = Found(one, [single(put[1]), stretch(put[5], put[9], 2), single(put[20]), stretch(put[30], put[31])])
-    assert found.rows == [(put[1], 2), *((number, 1) for number in put[5:10]), (put[20], 2), (put[30], 1), (put[31], 1)]
+    found = Found(
+        one,
+        [single(put[1]), stretch(put[5], put[9], 2), single(put[20]), stretch(put[30], put[31])],
+    )
+    assert found.rows == [
+        (put[1], 2),
+        *((number, 1) for number in put[5:10]),
+        (put[20], 2),
+        (put[30], 1),
+        (put[31], 1),
+    ]
     assert found.done == 4
 
 
@@ -103,8 +128,12 @@ def test_a_range_over_many_pages_is_one(one: SimulatedJob) -> None:
     assert found.done == 1
 
 
-def test_a_run_of_empty_pages_that_is_longer_than_the_time_is_passed_by_one_reader_after_the_other(one: SimulatedJob) -> None:
-    """Each began anew, and so none ever came to its end: the retry stayed in its queue for ever, and what waits for it."""
+def test_a_run_of_empty_pages_that_is_longer_than_the_time_is_passed_by_one_reader_after_the_other(
+    one: SimulatedJob,
+) -> None:
+    """Each began anew, and so none ever came to its end: the retry stayed in its queue for ever,
+    and what waits for it.
+    """
     gone = one.put(1)[0]
     one.clock.advance(13 * HOUR_S)
     one.fake.insert_empty_pages(STREAM, shard(0), 12)
@@ -119,11 +148,15 @@ def test_a_run_of_empty_pages_that_is_longer_than_the_time_is_passed_by_one_read
     assert not services.searches
 
 
-def test_a_retry_that_had_no_room_is_looked_for_from_its_number_on_by_the_next_reader(one: SimulatedJob) -> None:
+def test_a_retry_that_had_no_room_is_looked_for_from_its_number_on_by_the_next_reader(
+    one: SimulatedJob,
+) -> None:
     """The page that brought it was passed: to go on behind it would take it for gone."""
     put = one.put(2, data=b"0123456789")
     services = one.services()
-    assert Found(one, [single(put[0])], max_bytes=1, at_least_one=False, services=services).done == 0
+    assert (
+        Found(one, [single(put[0])], max_bytes=1, at_least_one=False, services=services).done == 0
+    )
     assert Found(one, [single(put[0])], services=services).numbers == put[:1]
 
 
@@ -135,7 +168,9 @@ def test_empty_pages_in_between_are_passed_over(one: SimulatedJob) -> None:
 
 
 def test_numbers_that_were_passed_and_not_found_are_gone(one: SimulatedJob) -> None:
-    """Older than the oldest record, in front of one that is there; also a range of which nothing is left."""
+    """Older than the oldest record, in front of one that is there; also a range of which nothing is
+    left.
+    """
     old = one.put(4)
     one.clock.advance(25 * HOUR_S)
     new = one.put(4)
@@ -170,7 +205,9 @@ def test_a_range_that_is_left_in_part_gives_what_is_left(one: SimulatedJob) -> N
     assert (found.numbers, found.gone, found.done) == (put[3:5], [], 1)
 
 
-def test_at_the_end_of_a_closed_shard_and_in_a_forgotten_one_what_was_not_found_is_gone(one: SimulatedJob) -> None:
+def test_at_the_end_of_a_closed_shard_and_in_a_forgotten_one_what_was_not_found_is_gone(
+    one: SimulatedJob,
+) -> None:
     put = one.put(3)
     one.fake.split(STREAM, shard(0))
     assert Found(one, [single(put[2]), single(put[2] + 1)]).gone == [put[2] + 1]
@@ -179,11 +216,22 @@ def test_at_the_end_of_a_closed_shard_and_in_a_forgotten_one_what_was_not_found_
     assert (found.numbers, found.gone, found.done) == ([], [put[0], put[1]], 2)
 
 
-# room and time ------------------------------------------------------------------------------------------------
-def test_what_does_not_fit_is_not_looked_for_and_what_lies_before_it_is_done(one: SimulatedJob) -> None:
+# room and time
+# ------------------------------------------------------------------------------------------------
+def test_what_does_not_fit_is_not_looked_for_and_what_lies_before_it_is_done(
+    one: SimulatedJob,
+) -> None:
     put = one.put(10, data=b"x" * 100)
-    found = Found(one, [single(put[0]), single(put[0] + 1), single(put[2]), single(put[3] + 1), single(put[5])], max_bytes=250)
-    assert (found.numbers, found.gone, found.done) == ([put[0], put[2]], [put[0] + 1, put[3] + 1], 4)
+    found = Found(
+        one,
+        [single(put[0]), single(put[0] + 1), single(put[2]), single(put[3] + 1), single(put[5])],
+        max_bytes=250,
+    )
+    assert (found.numbers, found.gone, found.done) == (
+        [put[0], put[2]],
+        [put[0] + 1, put[3] + 1],
+        4,
+    )
 
 
 def test_one_record_is_always_held_where_that_is_asked_for(one: SimulatedJob) -> None:
@@ -212,18 +260,27 @@ def test_the_time_ends_the_search_but_not_before_the_first_was_found(one: Simula
     assert found.numbers == wanted[:3]
 
 
-def test_a_range_that_was_begun_first_is_read_to_its_end_whatever_the_time(one: SimulatedJob) -> None:
+def test_a_range_that_was_begun_first_is_read_to_its_end_whatever_the_time(
+    one: SimulatedJob,
+) -> None:
     put = one.put(5_000, data=b"")
     assert Found(one, [stretch(put[0], put[4_500], 2)], time_s=0.0, reads_per_second=1).done == 1
 
 
-# the service --------------------------------------------------------------------------------------------------
-def test_two_of_five_calls_a_second_are_for_retries_and_count_as_the_shards(one: SimulatedJob) -> None:
+# the service
+# --------------------------------------------------------------------------------------------------
+def test_two_of_five_calls_a_second_are_for_retries_and_count_as_the_shards(
+    one: SimulatedJob,
+) -> None:
     put = one.put(40_000, data=b"")
     settings = one.settings(reads_per_second=5)
     services = one.services(settings)
     begun_s = one.clock.monotonic_s()
-    list(RetryReader(shard(0), [single(number) for number in put[::4_000]], services).read(RetryRoom()))
+    list(
+        RetryReader(shard(0), [single(number) for number in put[::4_000]], services).read(
+            RetryByteBudget()
+        )
+    )
     assert one.clock.monotonic_s() - begun_s >= 4 - 0.1  # ten pages, two a second
     services.retry_pacer(shard(0)).on_throttled(one.clock.monotonic_s(), Random(0))  # noqa: S311  # of a test
     assert services.pacer(shard(0)).ready_at_s(one.clock.monotonic_s()) > one.clock.monotonic_s()
@@ -238,7 +295,9 @@ def test_what_passes_by_itself_is_waited_out(fault: object, one: SimulatedJob) -
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_mixture_is_found_exactly(seed: int, one: SimulatedJob) -> None:
-    """Compared with the records themselves: singles, ranges, numbers that never were, pages of all sizes."""
+    """Compared with the records themselves: singles, ranges, numbers that never were, pages of all
+    sizes.
+    """
     chance = Random(seed)  # noqa: S311  # of a test
     put: list[int] = []
     for _ in range(chance.randrange(1, 6)):
@@ -250,6 +309,10 @@ def test_any_mixture_is_found_exactly(seed: int, one: SimulatedJob) -> None:
         end = min(place + chance.choice((0, 0, 0, 1, 20, 900)), len(put) - 1)
         retries.append(single(put[place]) if end == place else stretch(put[place], put[end], 2))
         place = end + 1 + chance.choice((0, 0, 3, 50, 700))
-    wanted = [number for number in put if any(r.first.sequence <= number <= (r.last or r.first).sequence for r in retries)]
+    wanted = [
+        number
+        for number in put
+        if any(r.first.sequence <= number <= (r.last or r.first).sequence for r in retries)
+    ]
     found = Found(one, retries)
     assert (found.numbers, found.gone, found.done) == (wanted, [], len(retries))

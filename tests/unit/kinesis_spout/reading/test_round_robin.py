@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.errors import AccessDeniedError, KinesisError, StillThrottledError, ThrottledError
+from kinesis_spout.errors import (
+    AccessDeniedError,
+    KinesisError,
+    StillThrottledError,
+    ThrottledError,
+)
 from kinesis_spout.reading.buffered_getter import RESERVED_PAGE_BYTES, BufferedGetter, ByteBudget
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.round_robin import RoundRobinReader
@@ -38,7 +43,10 @@ class SimulatedClock:
 
 
 def page_of(shard_id: str, count: int = 1, *, ended: bool = False, at_tip: bool = False) -> Page:
-    records = [{"SequenceNumber": str(number), "Data": "YWFhYWFhYWFhYWFh", "PartitionKey": "k"} for number in range(count)]
+    records = [
+        {"SequenceNumber": str(number), "Data": "YWFhYWFhYWFhYWFh", "PartitionKey": "k"}
+        for number in range(count)
+    ]
     decoded = decode_get_records(json.dumps({"Records": records}).encode())
     return Page(
         shard_id=shard_id,
@@ -58,9 +66,16 @@ def page_of(shard_id: str, count: int = 1, *, ended: bool = False, at_tip: bool 
 
 
 class ToldGetter:
-    """Fetches what `script` holds, the last for ever: a number of records, an error to raise, a page, or an event to wait for."""
+    """Fetches what `script` holds, the last for ever: a number of records, an error to raise, a
+    page, or an event to wait for.
+    """
 
-    def __init__(self, shard_id: str, *script: int | Page | KinesisError | threading.Event, log: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        shard_id: str,
+        *script: int | Page | KinesisError | threading.Event,
+        log: list[str] | None = None,
+    ) -> None:
         self.shard_id = shard_id
         self.script = deque(script or (1,))
         self.log = log if log is not None else []
@@ -87,7 +102,9 @@ class ToldGetter:
         return told if isinstance(told, Page) else page_of(self.shard_id, min(told, limit))
 
 
-def buffered(getter: ToldGetter, *, max_records: int = 100, budget: ByteBudget | None = None) -> BufferedGetter:
+def buffered(
+    getter: ToldGetter, *, max_records: int = 100, budget: ByteBudget | None = None
+) -> BufferedGetter:
     return BufferedGetter(getter, max_records=max_records, budget=budget or ByteBudget(ROOMY))
 
 
@@ -121,7 +138,9 @@ def test_a_budget_smaller_than_a_page_allows_one_at_a_time_until_it_is_spent() -
     assert budget.try_reserve()
 
 
-@pytest.mark.parametrize("make", [lambda: ByteBudget(0), lambda: buffered(ToldGetter("a"), max_records=0)])
+@pytest.mark.parametrize(
+    "make", [lambda: ByteBudget(0), lambda: buffered(ToldGetter("a"), max_records=0)]
+)
 def test_bounds_of_nothing_are_refused(make: Callable[[], object]) -> None:
     """They would read nothing for ever."""
     with pytest.raises(ValueError, match="holds nothing"):
@@ -163,7 +182,12 @@ def test_of_a_run_of_empty_pages_the_newest_is_kept() -> None:
     for _ in range(4):
         assert getter.try_reserve()
         getter.fetch()
-    assert (getter.ended, getter.at_tip, getter.last_page, getter.wants_fetch) == (True, True, end, False)
+    assert (getter.ended, getter.at_tip, getter.last_page, getter.wants_fetch) == (
+        True,
+        True,
+        end,
+        False,
+    )
     first, second = getter.take(), getter.take()
     assert first is not None
     assert (first.count, second, getter.take()) == (2, end, None)
@@ -215,7 +239,10 @@ def test_a_shard_that_must_wait_is_passed_over_and_delays_nobody() -> None:
     clock = SimulatedClock()
     slow = ToldGetter("slow", log=log)
     slow.due_s = 7.0
-    getters = [buffered(slow, max_records=1), *(buffered(ToldGetter(name, log=log), max_records=2) for name in "ab")]
+    getters = [
+        buffered(slow, max_records=1),
+        *(buffered(ToldGetter(name, log=log), max_records=2) for name in "ab"),
+    ]
     with RoundRobinReader(getters, max_concurrent=1, clock=clock) as reader:
         for _ in range(4):
             reader.step(LIMIT_S)
@@ -230,7 +257,10 @@ def test_a_throttled_shard_holds_no_thread_and_comes_again_later() -> None:
     """With a single thread the other shard is read meanwhile."""
     log: list[str] = []
     throttled = ToldGetter("t", ThrottledError("wait"), 1, log=log)
-    getters = [buffered(throttled, max_records=1), buffered(ToldGetter("b", log=log), max_records=2)]
+    getters = [
+        buffered(throttled, max_records=1),
+        buffered(ToldGetter("b", log=log), max_records=2),
+    ]
     with RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader:
         done: list[str] = []
         while not reader.idle:
@@ -241,7 +271,10 @@ def test_a_throttled_shard_holds_no_thread_and_comes_again_later() -> None:
 def test_a_slow_shard_does_not_keep_the_others_results_back() -> None:
     """What completes is returned; what is under way stays so, and `step` returns in its time."""
     release = threading.Event()
-    getters = [buffered(ToldGetter("slow", release), max_records=1), buffered(ToldGetter("b"), max_records=1)]
+    getters = [
+        buffered(ToldGetter("slow", release), max_records=1),
+        buffered(ToldGetter("b"), max_records=1),
+    ]
     with RoundRobinReader(getters, max_concurrent=2, clock=SimulatedClock()) as reader:
         assert shards_of(reader.step(LIMIT_S)) == ["b"]
         assert reader.step(0.02) == []
@@ -290,7 +323,10 @@ def test_the_first_error_is_raised_after_the_other_fetches_have_completed() -> N
 def test_throttling_that_does_not_end_is_an_error() -> None:
     """The getter says when it has waited for long enough."""
     getters = [buffered(ToldGetter("a", StillThrottledError("for ever")))]
-    with RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader, pytest.raises(StillThrottledError):
+    with (
+        RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader,
+        pytest.raises(StillThrottledError),
+    ):
         reader.step(LIMIT_S)
 
 
@@ -314,4 +350,6 @@ def test_nothing_to_read_is_idle_at_once() -> None:
 def test_a_reader_that_is_not_open_says_so() -> None:
     """Threads are started by the with statement, not by the constructor."""
     with pytest.raises(RuntimeError, match="with statement"):
-        RoundRobinReader([buffered(ToldGetter("a"))], max_concurrent=1, clock=SimulatedClock()).step(0)
+        RoundRobinReader(
+            [buffered(ToldGetter("a"))], max_concurrent=1, clock=SimulatedClock()
+        ).step(0)

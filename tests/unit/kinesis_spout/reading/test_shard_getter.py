@@ -1,4 +1,6 @@
-"""The iterator's life, the tip and the end of one shard, against a scripted service on a simulated clock."""
+"""The iterator's life, the tip and the end of one shard, against a scripted service on a simulated
+clock.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class SimulatedClock:
 
 
 class ScriptedClient(KinesisClient):
-    """Answers fetches from a script, and iterators by numbers that name the position they were made for."""
+    """Answers fetches from a script, and iterators by numbers that name the position they were made
+    for.
+    """
 
     def __init__(self, *script: FetchedPage | KinesisError) -> None:
         super().__init__(AwsConfig(), StreamRef("flights"))
@@ -60,7 +64,9 @@ class ScriptedClient(KinesisClient):
         self.iterators_for.append(position)
         return f"fresh-{len(self.iterators_for)}"
 
-    def get_records(self, iterator: str, limit: int, *, retry_throttled: bool = True) -> FetchedPage:
+    def get_records(
+        self, iterator: str, limit: int, *, retry_throttled: bool = True
+    ) -> FetchedPage:
         self.fetches.append((iterator, limit))
         answer = self.script.popleft() if len(self.script) > 1 else self.script[0]
         if isinstance(answer, KinesisError):
@@ -68,16 +74,28 @@ class ScriptedClient(KinesisClient):
         return answer
 
 
-def fetched(sequences: Sequence[int] = (), *, after: str | None = "next", behind_ms: int | None = 0, **rest: Any) -> FetchedPage:
-    records = [{"SequenceNumber": str(number), "Data": "YQ==", "PartitionKey": "k"} for number in sequences]
+def fetched(
+    sequences: Sequence[int] = (),
+    *,
+    after: str | None = "next",
+    behind_ms: int | None = 0,
+    **rest: Any,
+) -> FetchedPage:
+    records = [
+        {"SequenceNumber": str(number), "Data": "YQ==", "PartitionKey": "k"} for number in sequences
+    ]
     body = {"Records": records, "NextShardIterator": after, "MillisBehindLatest": behind_ms} | rest
     return FetchedPage(decode_get_records(json.dumps(body).encode()), 7000)
 
 
-def getter_of(client: ScriptedClient, position: Position = TRIM_HORIZON, **rest: Any) -> KinesisShardGetter:
+def getter_of(
+    client: ScriptedClient, position: Position = TRIM_HORIZON, **rest: Any
+) -> KinesisShardGetter:
     clock = rest.pop("clock", None) or SimulatedClock()
     random = Random(3)  # noqa: S311  # the same in every run
-    return KinesisShardGetter(client, SHARD, position, pacer=Pacer(ReadRate()), clock=clock, random=random, **rest)
+    return KinesisShardGetter(
+        client, SHARD, position, pacer=Pacer(ReadRate()), clock=clock, random=random, **rest
+    )
 
 
 def after(sequence: int) -> Position:
@@ -86,7 +104,9 @@ def after(sequence: int) -> Position:
 
 def test_the_position_follows_the_records_that_were_handed_out() -> None:
     """Exact after each page, unchanged by an empty one; the iterator is passed on."""
-    client = ScriptedClient(fetched([3, 8], after="b"), fetched([], after="c"), fetched([9], after="d"))
+    client = ScriptedClient(
+        fetched([3, 8], after="b"), fetched([], after="c"), fetched([9], after="d")
+    )
     getter = getter_of(client)
     assert (getter.position, getter.iterator) == (TRIM_HORIZON, None)
     assert getter.fetch(100).last == SequenceNumber(8)
@@ -134,7 +154,9 @@ def test_iterators_that_expire_again_and_again_end_in_the_error() -> None:
 
 
 def test_a_hint_that_leads_nowhere_is_replaced_but_a_fresh_iterator_is_believed() -> None:
-    """A hint may be of a stream that was made anew; what the service says of its own iterator is so."""
+    """A hint may be of a stream that was made anew; what the service says of its own iterator is
+    so.
+    """
     client = ScriptedClient(ShardNotFoundError("?"), fetched([1]))
     assert getter_of(client, iterator="hint").fetch(10).count == 1
     client = ScriptedClient(ShardNotFoundError("gone"))
@@ -154,10 +176,21 @@ def test_the_limit_is_capped_at_what_the_service_takes() -> None:
 
 @pytest.mark.parametrize(
     ("sequences", "behind_ms", "at_tip"),
-    [([1], 0, True), ([], 0, True), ([1, 2], 0, False), ([1], 5, False), ([], 5, False), ([1], None, False)],
+    [
+        ([1], 0, True),
+        ([], 0, True),
+        ([1, 2], 0, False),
+        ([1], 5, False),
+        ([], 5, False),
+        ([1], None, False),
+    ],
 )
-def test_the_tip_is_no_lag_and_a_page_that_is_not_full(sequences: list[int], behind_ms: int | None, *, at_tip: bool) -> None:
-    """An emulator says no lag although more records are left; an empty page with a lag is the middle of the shard."""
+def test_the_tip_is_no_lag_and_a_page_that_is_not_full(
+    sequences: list[int], behind_ms: int | None, *, at_tip: bool
+) -> None:
+    """An emulator says no lag although more records are left; an empty page with a lag is the
+    middle of the shard.
+    """
     page = getter_of(ScriptedClient(fetched(sequences, behind_ms=behind_ms))).fetch(2)
     assert page.at_tip is at_tip
     assert page.millis_behind_latest == (behind_ms or 0)
@@ -170,15 +203,25 @@ def test_the_end_may_come_with_records_and_tells_the_children() -> None:
     client = ScriptedClient(fetched([4, 5], after=None, ChildShards=[child]))
     getter = getter_of(client)
     page = getter.fetch(10)
-    assert (page.ended, page.count, [entry.shard_id for entry in page.child_shards]) == (True, 2, ["c"])
+    assert (page.ended, page.count, [entry.shard_id for entry in page.child_shards]) == (
+        True,
+        2,
+        ["c"],
+    )
     assert (getter.position, getter.iterator) == (SHARD_END, None)
     again = getter.fetch(10)
     assert (again.ended, again.count, len(client.fetches)) == (True, 0, 1)
 
 
-@pytest.mark.parametrize(("ending", "ended"), [(5, True), (4, True), (6, False), (2**63 - 1, False), (None, False)])
-def test_having_read_up_to_the_listed_end_is_the_end_too(ending: int | None, *, ended: bool) -> None:
-    """One double never ends a closed shard; another lists an end that no record reaches: the number only ever adds an end."""
+@pytest.mark.parametrize(
+    ("ending", "ended"), [(5, True), (4, True), (6, False), (2**63 - 1, False), (None, False)]
+)
+def test_having_read_up_to_the_listed_end_is_the_end_too(
+    ending: int | None, *, ended: bool
+) -> None:
+    """One double never ends a closed shard; another lists an end that no record reaches: the number
+    only ever adds an end.
+    """
     listed = None if ending is None else SequenceNumber(ending)
     getter = getter_of(ScriptedClient(fetched([4, 5])), ending_sequence=listed)
     assert getter.fetch(10).ended is ended
@@ -214,7 +257,9 @@ def test_a_caller_that_holds_no_thread_for_it_is_told_when_to_come_again() -> No
 def test_two_throttled_calls_far_apart_are_not_throttling_without_end() -> None:
     """The caller had no room for a page meanwhile, or its machine slept."""
     clock = SimulatedClock()
-    getter = getter_of(ScriptedClient(ThrottledError("t"), ThrottledError("t"), fetched([1])), clock=clock)
+    getter = getter_of(
+        ScriptedClient(ThrottledError("t"), ThrottledError("t"), fetched([1])), clock=clock
+    )
     for _ in range(2):
         with pytest.raises(ThrottledError):
             getter.fetch_unless_throttled(10)
@@ -226,7 +271,9 @@ def test_throttling_without_end_becomes_a_clear_error() -> None:
     """It names the shard and what to do, after the time allowed."""
     clock = SimulatedClock()
     getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, throttled_for_s=60.0)
-    with pytest.raises(StillThrottledError, match=f"{SHARD} of stream flights .* lower the read rate"):
+    with pytest.raises(
+        StillThrottledError, match=f"{SHARD} of stream flights .* lower the read rate"
+    ):
         getter.fetch(10)
     assert 1060 <= clock.seconds < 1080
 

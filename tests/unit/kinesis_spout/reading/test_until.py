@@ -52,7 +52,12 @@ def test_what_is_left_says_what_it_holds() -> None:
     """And that more follows: it is neither the tip nor the end."""
     cut = cut_page(page_of(1_000, 2_000, 2_001), 2_000)
     assert cut is not None
-    assert (cut.count, cut.records.num_rows, cut.payload_bytes, cut.last_arrival_ms) == (2, 2, 3, 2_000)
+    assert (cut.count, cut.records.num_rows, cut.payload_bytes, cut.last_arrival_ms) == (
+        2,
+        2,
+        3,
+        2_000,
+    )
     assert (cut.first, cut.last) == (SequenceNumber(1), SequenceNumber(2))
     assert (cut.ended, cut.at_tip) == (False, False)
 
@@ -67,4 +72,10 @@ def test_what_follows_a_late_record_is_not_taken_even_if_it_arrived_earlier() ->
 def test_nothing_may_be_left() -> None:
     cut = cut_page(page_of(2_001), 2_000)
     assert cut is not None
-    assert (cut.count, cut.first, cut.last, cut.last_arrival_ms, cut.payload_bytes) == (0, None, None, None, 0)
+    assert (cut.count, cut.first, cut.last, cut.last_arrival_ms, cut.payload_bytes) == (
+        0,
+        None,
+        None,
+        None,
+        0,
+    )

@@ -20,22 +20,39 @@ def body_of(*records: dict[str, Any], **rest: Any) -> bytes:
 
 
 def record_of(sequence: str = "1", data: bytes = b"x", **rest: Any) -> dict[str, Any]:
-    return {"SequenceNumber": sequence, "Data": base64.b64encode(data).decode(), "PartitionKey": "k"} | rest
+    return {
+        "SequenceNumber": sequence,
+        "Data": base64.b64encode(data).decode(),
+        "PartitionKey": "k",
+    } | rest
 
 
 def test_first_and_last_are_those_of_the_page_and_the_arrival_is_the_last_ones() -> None:
     """Positions and data-loss checks are made from these three."""
     page = decode_get_records(
-        body_of(record_of("5", ApproximateArrivalTimestamp=1.5), record_of("12", ApproximateArrivalTimestamp=2.25))
+        body_of(
+            record_of("5", ApproximateArrivalTimestamp=1.5),
+            record_of("12", ApproximateArrivalTimestamp=2.25),
+        )
     )
-    assert (page.first, page.last, page.last_arrival_ms) == (SequenceNumber(5), SequenceNumber(12), 2250)
+    assert (page.first, page.last, page.last_arrival_ms) == (
+        SequenceNumber(5),
+        SequenceNumber(12),
+        2250,
+    )
 
 
 def test_a_page_without_records_has_the_columns_all_the_same() -> None:
     """Empty pages come in the middle of a shard."""
     page = decode_get_records(body_of(NextShardIterator="n", MillisBehindLatest=7))
     assert page.records.schema.equals(PAGE_SCHEMA)
-    assert (page.count, page.first, page.last, page.last_arrival_ms, page.payload_bytes) == (0, None, None, None, 0)
+    assert (page.count, page.first, page.last, page.last_arrival_ms, page.payload_bytes) == (
+        0,
+        None,
+        None,
+        None,
+        0,
+    )
     assert (page.next_iterator, page.millis_behind_latest) == ("n", 7)
 
 
@@ -49,12 +66,18 @@ def test_a_missing_and_a_null_next_iterator_both_mean_the_end(rest: dict[str, An
 
 def test_child_shards_name_their_parents() -> None:
     """They come with the last page of a shard that was split or merged."""
-    child = {"ShardId": "c", "ParentShards": ["a", "b"], "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"}}
+    child = {
+        "ShardId": "c",
+        "ParentShards": ["a", "b"],
+        "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"},
+    }
     page = decode_get_records(body_of(ChildShards=[child]))
     assert page.child_shards == (ChildShard(shard_id="c", parents=("a", "b")),)
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00\xff", bytes(range(256)), b"ab", b"abc", b"x" * 10 * 1024 * 1024])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x00\xff", bytes(range(256)), b"ab", b"abc", b"x" * 10 * 1024 * 1024]
+)
 def test_data_of_any_bytes_and_length_comes_through(data: bytes) -> None:
     """From nothing to the largest record that the service takes."""
     page = decode_get_records(body_of(record_of(data=data)))
@@ -79,7 +102,9 @@ def test_an_arrival_time_may_be_written_as_text(written: str, milliseconds: int)
 
 def test_an_exponent_in_the_arrival_time_is_a_number() -> None:
     """Some services write times as 1.7E9."""
-    page = decode_get_records(b'{"Records":[{"SequenceNumber":"1","Data":"","ApproximateArrivalTimestamp":1.5E9}]}')
+    page = decode_get_records(
+        b'{"Records":[{"SequenceNumber":"1","Data":"","ApproximateArrivalTimestamp":1.5E9}]}'
+    )
     assert page.last_arrival_ms == 1_500_000_000_000
 
 
@@ -112,6 +137,8 @@ def test_a_body_outside_the_contract_is_refused_as_a_whole(body: bytes) -> None:
 def test_the_error_of_a_malformed_body_holds_none_of_its_data() -> None:
     """Records may be secret; errors are logged."""
     with pytest.raises(MalformedResponseError) as caught:
-        decode_get_records(b'{"Records":[{"SequenceNumber":"1","Data":"dG9wLXNlY3JldA","PartitionKey":"hidden-key"}]}')
+        decode_get_records(
+            b'{"Records":[{"SequenceNumber":"1","Data":"dG9wLXNlY3JldA","PartitionKey":"hidden-key"}]}'
+        )
     assert "hidden-key" not in str(caught.value)
     assert "dG9w" not in str(caught.value)

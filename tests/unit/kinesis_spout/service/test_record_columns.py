@@ -5,7 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kinesis_spout.service.record_columns import ARRIVAL_TYPE, NO_RECORDS, PAGE_SCHEMA, RecordColumns, RecordLists
+from kinesis_spout.service.record_columns import (
+    ARRIVAL_TYPE,
+    NO_RECORDS,
+    PAGE_SCHEMA,
+    RecordColumns,
+    RecordLists,
+)
 
 NUMBERS, KEYS, DATA = ["1", "2", "3"], ["a", "é", ""], [b"x", b"", b"\xf3\x89\x9a\xc2 rest"]
 LISTS = RecordLists(NUMBERS, KEYS, DATA, [1_000, 2_000, 2_999])
@@ -55,7 +61,9 @@ def test_a_payload_is_found_by_how_it_begins(either: RecordColumns) -> None:
 
 def test_what_the_service_left_out_is_no_arrival_at_all() -> None:
     """The spout takes times; a missing one must not keep a record from being acked."""
-    made = RecordColumns(["1", "2"], [None, "k"], [None, b"x"], pa.array([None, 5_000], ARRIVAL_TYPE))
+    made = RecordColumns(
+        ["1", "2"], [None, "k"], [None, b"x"], pa.array([None, 5_000], ARRIVAL_TYPE)
+    )
     assert made.lists() == RecordLists(["1", "2"], [None, "k"], [None, b"x"], [0, 5])
     assert made.payload_bytes == 1
     assert made.to_arrow().to_pylist()[0] == {

@@ -5,9 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_spout.service.record_putter import REQUEST_BYTES, REQUEST_RECORDS, OutgoingRecord, in_requests
+from kinesis_spout.service.record_putter import (
+    REQUEST_BYTES,
+    REQUEST_RECORDS,
+    OutgoingRecord,
+    in_requests,
+)
 
-SIZES = st.lists(st.sampled_from([0, 1, 100, 1_048_576, REQUEST_BYTES - 1, REQUEST_BYTES]), max_size=40)
+SIZES = st.lists(
+    st.sampled_from([0, 1, 100, 1_048_576, REQUEST_BYTES - 1, REQUEST_BYTES]), max_size=40
+)
 
 
 def record(size: int) -> OutgoingRecord:
@@ -25,7 +32,11 @@ def test_no_request_is_too_large_unless_one_record_is(sizes: list[int]) -> None:
 
 
 def test_a_request_has_at_most_500_records() -> None:
-    assert [len(request) for request in in_requests(record(1) for _ in range(1001))] == [REQUEST_RECORDS, REQUEST_RECORDS, 1]
+    assert [len(request) for request in in_requests(record(1) for _ in range(1001))] == [
+        REQUEST_RECORDS,
+        REQUEST_RECORDS,
+        1,
+    ]
 
 
 def test_a_key_counts_by_its_bytes() -> None:

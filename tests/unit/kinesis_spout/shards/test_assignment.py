@@ -12,7 +12,9 @@ SHARDS = st.lists(st.integers(0, 500).map("shardId-{:012}".format), unique=True)
 
 
 @given(SHARDS, st.integers(1, 40))
-def test_every_shard_is_in_one_group_and_the_groups_are_balanced(shards: list[str], tasks: int) -> None:
+def test_every_shard_is_in_one_group_and_the_groups_are_balanced(
+    shards: list[str], tasks: int
+) -> None:
     """None lost, none twice, no empty group, sizes at most one apart, order kept within a group."""
     groups = assign(shards, tasks)
     assert sorted(shard for group in groups for shard in group) == sorted(shards)
@@ -23,7 +25,9 @@ def test_every_shard_is_in_one_group_and_the_groups_are_balanced(shards: list[st
 
 
 @given(SHARDS, st.integers(1, 40))
-def test_the_groups_do_not_depend_on_the_order_of_the_listing(shards: list[str], tasks: int) -> None:
+def test_the_groups_do_not_depend_on_the_order_of_the_listing(
+    shards: list[str], tasks: int
+) -> None:
     """Two listings of one stream give one plan."""
     assert assign(shards, tasks) == assign(shards[::-1], tasks)
 

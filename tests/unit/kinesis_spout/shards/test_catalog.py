@@ -1,4 +1,6 @@
-"""The driver's view of the shards: when it lists them, what it stores of new ones, and when one is given up."""
+"""The driver's view of the shards: when it lists them, what it stores of new ones, and when one is
+given up.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import pytest
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import alter
 from spark_job.driver.prober import Answer
-from state.plan import ShardEnd
+from state.plan import ShardReadResult
 from state.position import SHARD_END, TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
@@ -42,10 +44,14 @@ def listed(world: World) -> list[str]:
     return [] if stored is None else list(stored.shard_ids)
 
 
-# listing ------------------------------------------------------------------------------------------------------
+# listing
+# ------------------------------------------------------------------------------------------------------
 def test_listed_shards_get_a_state_at_once_at_their_start(world: World) -> None:
     world.refresh()
-    assert [state.read_position for state in world.job.states().values()] == [PIN.position, PIN.position]
+    assert [state.read_position for state in world.job.states().values()] == [
+        PIN.position,
+        PIN.position,
+    ]
     assert listed(world) == [shard(0), shard(1)]
     world.job.fake.split(STREAM, shard(0))
     world.refresh(after_s=10)
@@ -67,7 +73,10 @@ def test_the_list_is_asked_for_at_intervals_and_when_a_shard_has_ended(world: Wo
 
 
 def test_a_listing_that_names_a_shard_twice_is_read_as_once(world: World) -> None:
-    world.job.fake.faults.add(alter(lambda page: msgspec.structs.replace(page, shards=page.shards * 2)), operation="ListShards")
+    world.job.fake.faults.add(
+        alter(lambda page: msgspec.structs.replace(page, shards=page.shards * 2)),
+        operation="ListShards",
+    )
     world.refresh()
     assert world.catalog.readable() == [shard(0), shard(1)]
 
@@ -79,9 +88,13 @@ def test_closed_shards_tell_where_they_end(world: World) -> None:
 
 
 def test_an_end_below_the_start_of_its_shard_closes_it_but_is_no_place(world: World) -> None:
-    """An emulator ends every shard at 2**63 - 1, far below its records: the first page would be taken for the last."""
+    """An emulator ends every shard at 2**63 - 1, far below its records: the first page would be
+    taken for the last.
+    """
     world.job.fake.split(STREAM, shard(0))
-    world.job.fake.faults.add(alter(lambda page: _ended_at(page, str(2**63 - 1))), operation="ListShards")
+    world.job.fake.faults.add(
+        alter(lambda page: _ended_at(page, str(2**63 - 1))), operation="ListShards"
+    )
     world.refresh()
     assert world.catalog.endings() == {}
     assert [world.catalog.is_closed(shard(index)) for index in (0, 1, 2)] == [True, False, False]
@@ -93,7 +106,8 @@ def _ended_at(page: Any, number: str) -> Any:
         if numbers.ending_sequence_number is None:
             return listed
         return msgspec.structs.replace(
-            listed, sequence_number_range=msgspec.structs.replace(numbers, ending_sequence_number=number)
+            listed,
+            sequence_number_range=msgspec.structs.replace(numbers, ending_sequence_number=number),
         )
 
     return msgspec.structs.replace(page, shards=[ended(listed) for listed in page.shards])
@@ -104,11 +118,14 @@ def test_the_services_time_is_this_machines_plus_what_the_service_is_ahead(world
     assert world.catalog.service_now_ms() == world.job.clock.now_ms()
 
 
-# shards that are gone -----------------------------------------------------------------------------------------
+# shards that are gone
+# -----------------------------------------------------------------------------------------
 def test_an_unread_shard_that_two_listings_do_not_name_stops_the_query(world: World) -> None:
     world.store(GONE)
     world.refresh()
-    with pytest.raises(DataLossError, match=r"shardId-000000000099 \(read up to AFTER:7\).*failOnDataLoss"):
+    with pytest.raises(
+        DataLossError, match=r"shardId-000000000099 \(read up to AFTER:7\).*failOnDataLoss"
+    ):
         world.refresh(after_s=10)
     assert not world.job.states()[GONE.shard_id].end_was_read
 
@@ -124,7 +141,11 @@ def test_with_fail_on_data_loss_off_it_is_given_up_with_a_word_and_its_children_
         lenient.refresh(after_s=10)
     assert lenient.catalog.readable() == [shard(0), shard(1)]
     state = lenient.job.states()[GONE.shard_id]
-    assert (state.read_position, state.lifecycle, state.checkpoint) == (SHARD_END, Lifecycle.FINISHED, SequenceNumber(7))
+    assert (state.read_position, state.lifecycle, state.checkpoint) == (
+        SHARD_END,
+        Lifecycle.FINISHED,
+        SequenceNumber(7),
+    )
     assert GONE.shard_id in caplog.text
 
 
@@ -149,7 +170,10 @@ def test_a_shard_that_is_not_to_be_read_is_not_missed(job: SimulatedJob) -> None
 
 
 def test_a_shard_that_comes_back_in_the_second_listing_was_never_gone(world: World) -> None:
-    world.job.fake.faults.add(alter(lambda page: msgspec.structs.replace(page, shards=page.shards[1:])), operation="ListShards")
+    world.job.fake.faults.add(
+        alter(lambda page: msgspec.structs.replace(page, shards=page.shards[1:])),
+        operation="ListShards",
+    )
     world.refresh()
     world.catalog.expire()
     for _ in range(3):
@@ -168,7 +192,9 @@ def test_listings_of_a_stream_that_is_changing_do_not_count() -> None:
 
 
 def test_two_listings_right_after_one_another_are_not_two_chances(world: World) -> None:
-    """Two shards that end within a second have the list read twice; what the list shows late is missing in both."""
+    """Two shards that end within a second have the list read twice; what the list shows late is
+    missing in both.
+    """
     world.store(GONE)
     world.refresh()
     world.catalog.expire()
@@ -179,13 +205,18 @@ def test_two_listings_right_after_one_another_are_not_two_chances(world: World) 
 
 
 def test_a_shard_that_was_read_to_its_end_may_go(world: World) -> None:
-    world.store(msgspec.structs.replace(GONE, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED))
+    world.store(
+        msgspec.structs.replace(GONE, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
+    )
     for _ in range(3):
         world.refresh(after_s=10)
 
 
-# retention and lag --------------------------------------------------------------------------------------------
-def test_a_shard_is_verified_by_the_later_of_what_is_stored_and_what_a_probe_has_seen(world: World) -> None:
+# retention and lag
+# --------------------------------------------------------------------------------------------
+def test_a_shard_is_verified_by_the_later_of_what_is_stored_and_what_a_probe_has_seen(
+    world: World,
+) -> None:
     world.refresh()
     world.job.clock.advance(25 * 3_600)
     world.refresh()
@@ -213,7 +244,10 @@ def test_tips_seen_by_probes_are_stored_once_they_are_an_hour_newer(world: World
     for minutes, saved in ((59, False), (2, True)):
         world.job.clock.advance(minutes * 60)
         now_ms = world.job.clock.now_ms()
-        world.watch.on_answer(Answer(shard(0), has_work=False, iterator=None, tip_ms=now_ms), world.job.clock.monotonic_s())
+        world.watch.on_answer(
+            Answer(shard(0), has_work=False, iterator=None, tip_ms=now_ms),
+            world.job.clock.monotonic_s(),
+        )
         world.catalog.save_verified()
         assert (world.job.states()[shard(0)].verified_until_ms == now_ms) is saved
 
@@ -222,9 +256,9 @@ def test_the_lag_is_that_of_the_farthest_shard_that_is_not_at_its_tip(world: Wor
     world.refresh()
     world.job.clock.advance(30)
     assert world.catalog.lag_ms() == 30_000
-    world.watch.on_end(ShardEnd(shard_id=shard(0), at_tip=True), 0)
+    world.watch.on_end(ShardReadResult(shard_id=shard(0), at_tip=True), 0)
     assert world.catalog.lag_ms() == 30_000
-    world.watch.on_end(ShardEnd(shard_id=shard(1), at_tip=True), 0)
+    world.watch.on_end(ShardReadResult(shard_id=shard(1), at_tip=True), 0)
     assert world.catalog.lag_ms() == 0
 
 
@@ -232,7 +266,10 @@ def test_a_shard_that_is_finished_has_no_lag(world: World) -> None:
     world.refresh()
     finished = {
         one: msgspec.structs.replace(
-            stored, state=msgspec.structs.replace(stored.state, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
+            stored,
+            state=msgspec.structs.replace(
+                stored.state, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED
+            ),
         )
         for one, stored in world.catalog.states.items()
     }

@@ -1,4 +1,6 @@
-"""What the catalog learns from several listings: which finished shards are over, and which holes stay."""
+"""What the catalog learns from several listings: which finished shards are over, and which holes
+stay.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,16 @@ def world(job: SimulatedJob) -> Iterator[World]:
         yield made
 
 
-# finished shards that the service has forgotten ---------------------------------------------------------------
+# finished shards that the service has forgotten
+# ---------------------------------------------------------------
 def test_the_state_of_a_finished_shard_goes_when_the_service_has_forgotten_it(world: World) -> None:
     """Not before its retention is over, whatever a listing says."""
-    done = msgspec.structs.replace(GONE, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED, verified_until_ms=START_MS)
-    world.store(done, ShardState(shard_id=shard(0), read_position=TRIM_HORIZON, parents=(GONE.shard_id,)))
+    done = msgspec.structs.replace(
+        GONE, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED, verified_until_ms=START_MS
+    )
+    world.store(
+        done, ShardState(shard_id=shard(0), read_position=TRIM_HORIZON, parents=(GONE.shard_id,))
+    )
     world.refresh(after_s=24 * 3_600)
     assert GONE.shard_id in world.job.states()
     world.refresh(after_s=10)
@@ -42,17 +49,26 @@ def test_the_state_of_a_finished_shard_goes_when_the_service_has_forgotten_it(wo
 def test_a_drained_shard_stays_for_its_retries(world: World) -> None:
     record = UnresolvedRecord(first=SequenceNumber(8), last=SequenceNumber(8), attempts=1, due_ms=0)
     drained = msgspec.structs.replace(
-        GONE, read_position=SHARD_END, lifecycle=Lifecycle.DRAINED, unresolved=(record,), verified_until_ms=START_MS
+        GONE,
+        read_position=SHARD_END,
+        lifecycle=Lifecycle.DRAINED,
+        unresolved=(record,),
+        verified_until_ms=START_MS,
     )
-    world.store(drained, ShardState(shard_id=shard(0), read_position=TRIM_HORIZON, parents=(GONE.shard_id,)))
+    world.store(
+        drained, ShardState(shard_id=shard(0), read_position=TRIM_HORIZON, parents=(GONE.shard_id,))
+    )
     world.refresh(after_s=25 * 3_600)
     assert GONE.shard_id in world.job.states()
 
 
-# holes --------------------------------------------------------------------------------------------------------
+# holes
+# --------------------------------------------------------------------------------------------------------
 def without_the_first(world: World, *, times: int | None) -> None:
     world.job.fake.faults.add(
-        alter(lambda page: msgspec.structs.replace(page, shards=page.shards[1:])), operation="ListShards", times=times
+        alter(lambda page: msgspec.structs.replace(page, shards=page.shards[1:])),
+        operation="ListShards",
+        times=times,
     )
 
 
@@ -68,7 +84,9 @@ def test_a_hole_that_stays_is_reported_once(world: World, caplog: pytest.LogCapt
     assert f"no open shard for the hash keys 0 to {2**127 - 1}" in record.getMessage()
 
 
-def test_a_hole_that_comes_again_is_reported_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hole_that_comes_again_is_reported_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, "kinesis_spout"):
         for _ in range(2):
             without_the_first(world, times=2)

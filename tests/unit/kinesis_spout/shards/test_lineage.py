@@ -1,4 +1,6 @@
-"""What each shard is to its reader, from the shard list and the shard states: a test for every line of the module's table."""
+"""What each shard is to its reader, from the shard list and the shard states: a test for every line
+of the module's table.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,17 @@ from state.shard_state import Lifecycle
 from tests.support.shards import LEFT, RIGHT, WHOLE, drained, lineage, shard, state
 
 
-# phases -------------------------------------------------------------------------------------------------------
+# phases
+# -------------------------------------------------------------------------------------------------------
 def test_every_shard_has_its_phase() -> None:
     seen = lineage(
-        [shard("new"), shard("open"), shard("closed", closed=True), shard("child", "closed"), shard("old", "older")],
+        [
+            shard("new"),
+            shard("open"),
+            shard("closed", closed=True),
+            shard("child", "closed"),
+            shard("old", "older"),
+        ],
         *(state("open"), state("closed"), state("child", "closed"), state("old")),
         *(state("done", ended=True), drained("failed"), state("lost")),
     )
@@ -36,11 +45,14 @@ def test_every_shard_has_its_phase() -> None:
 
 
 def test_a_finished_shard_is_finished_also_while_it_is_listed() -> None:
-    seen = lineage([shard("p", closed=True), shard("q", closed=True)], state("p", ended=True), drained("q"))
+    seen = lineage(
+        [shard("p", closed=True), shard("q", closed=True)], state("p", ended=True), drained("q")
+    )
     assert [seen.phase(one) for one in ("p", "q")] == [ShardPhase.FINISHED, ShardPhase.DRAINED]
 
 
-# parents ------------------------------------------------------------------------------------------------------
+# parents
+# ------------------------------------------------------------------------------------------------------
 def test_a_child_waits_until_its_parent_was_read_to_its_end() -> None:
     listing = [shard("p"), shard("c", "p")]
     waiting = lineage(listing, state("p"), state("c", "p"))
@@ -55,17 +67,23 @@ def test_a_merged_child_waits_for_both_parents() -> None:
     assert both.waits_for("c") == ("p", "q")
     one = lineage(listing, state("p", ended=True), state("q"), state("c", "p", "q"))
     assert (one.readable(), one.waits_for("c")) == (["q"], ("q",))
-    assert lineage(listing, state("p", ended=True), state("q", ended=True), state("c", "p", "q")).readable() == ["c"]
+    assert lineage(
+        listing, state("p", ended=True), state("q", ended=True), state("c", "p", "q")
+    ).readable() == ["c"]
 
 
 def test_a_parent_is_known_from_the_listing_or_from_the_state_alone() -> None:
-    """A child that GetRecords has named has its parents in its state; one taken over from the ancestor in the listing only."""
+    """A child that GetRecords has named has its parents in its state; one taken over from the
+    ancestor in the listing only.
+    """
     assert lineage([shard("p"), shard("c")], state("p"), state("c", "p")).waits_for("c") == ("p",)
     assert lineage([shard("p"), shard("c", "p")], state("p"), state("c")).waits_for("c") == ("p",)
 
 
 def test_queued_retries_of_a_drained_parent_do_not_hold_its_children() -> None:
-    assert lineage([shard("p", closed=True), shard("c", "p")], drained("p"), state("c", "p")).readable() == ["c"]
+    assert lineage(
+        [shard("p", closed=True), shard("c", "p")], drained("p"), state("c", "p")
+    ).readable() == ["c"]
 
 
 def test_a_child_that_shows_up_while_its_parent_still_looks_open_waits() -> None:
@@ -89,13 +107,24 @@ def test_a_parent_that_vanished_unread_holds_its_child_until_somebody_gives_it_u
 
 
 def test_each_of_several_generations_waits_for_the_one_before() -> None:
-    """UpdateShardCount makes shards that live for seconds: closed, maybe empty, and in the way of their children all the same."""
-    listing = [shard("a", closed=True), shard("b", "a", closed=True), shard("c", "b", closed=True), shard("d", "c")]
-    states = {one.shard_id: one for one in (state("a"), state("b", "a"), state("c", "b"), state("d", "c"))}
+    """UpdateShardCount makes shards that live for seconds: closed, maybe empty, and in the way of
+    their children all the same.
+    """
+    listing = [
+        shard("a", closed=True),
+        shard("b", "a", closed=True),
+        shard("c", "b", closed=True),
+        shard("d", "c"),
+    ]
+    states = {
+        one.shard_id: one for one in (state("a"), state("b", "a"), state("c", "b"), state("d", "c"))
+    }
     for readable in "abcd":
         seen = ShardLineage.of(listing, states)
         assert seen.readable() == [readable]
-        states[readable] = msgspec.structs.replace(states[readable], read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
+        states[readable] = msgspec.structs.replace(
+            states[readable], read_position=SHARD_END, lifecycle=Lifecycle.FINISHED
+        )
     assert ShardLineage.of(listing, states).readable() == []
 
 
@@ -104,7 +133,8 @@ def test_a_shard_that_is_no_longer_listed_is_not_read_but_reported() -> None:
     assert (seen.readable(), seen.vanished()) == ([], ["a"])
 
 
-# listings that are odd ----------------------------------------------------------------------------------------
+# listings that are odd
+# ----------------------------------------------------------------------------------------
 def test_a_shard_listed_twice_is_one_and_closed_if_it_is_so_once() -> None:
     for listing in permutations([shard("p"), shard("p", closed=True), shard("c", "p")]):
         seen = lineage(list(listing), state("p"), state("c", "p"))
@@ -119,13 +149,18 @@ def test_the_order_is_oldest_first_and_by_id_among_equals() -> None:
 
 
 def test_a_circle_of_parents_hides_no_shard() -> None:
-    """No service makes one; a listing that has one must not make the reader hang or forget a shard."""
-    seen = lineage([shard("a", "b"), shard("b", "a"), shard("c")], state("a"), state("b"), state("c"))
+    """No service makes one; a listing that has one must not make the reader hang or
+    forget a shard.
+    """
+    seen = lineage(
+        [shard("a", "b"), shard("b", "a"), shard("c")], state("a"), state("b"), state("c")
+    )
     assert seen.oldest_first() == ["c", "a", "b"]
     assert seen.readable() == ["c"]
 
 
-# states that nobody needs -------------------------------------------------------------------------------------
+# states that nobody needs
+# -------------------------------------------------------------------------------------
 def test_a_finished_shards_state_goes_with_its_retention_once_its_children_have_theirs() -> None:
     finished, child = state("p", ended=True, verified_until_ms=9), state("c", "p")
     assert lineage([shard("c", "p")], finished, child).removable(10) == ["p"]
@@ -143,17 +178,26 @@ def test_a_state_that_somebody_needs_or_nobody_can_judge_stays() -> None:
         state("p", verified_until_ms=9),
     ):
         assert lineage([shard("c", "p")], kept, child).removable(10) == []
-    assert lineage([shard("c")], state("p", ended=True, verified_until_ms=9), state("c")).removable(10) == []
+    assert (
+        lineage([shard("c")], state("p", ended=True, verified_until_ms=9), state("c")).removable(10)
+        == []
+    )
 
 
 def test_whole_generations_go_oldest_first() -> None:
     """So that a removal that stops half-way leaves no state whose children are forgotten."""
-    old = [state("z", ended=True, verified_until_ms=1), state("a", "z", ended=True, verified_until_ms=2), state("c", "a")]
+    old = [
+        state("z", ended=True, verified_until_ms=1),
+        state("a", "z", ended=True, verified_until_ms=2),
+        state("c", "a"),
+    ]
     assert lineage([shard("c", "a")], *old).removable(10) == ["z", "a"]
 
 
 def test_no_state_goes_before_its_parents() -> None:
-    """The parent still has retries queued: without its child it would look as if nobody had ever seen it continued."""
+    """The parent still has retries queued: without its child it would look as if nobody had ever
+    seen it continued.
+    """
     parent = msgspec.structs.replace(drained("p"), verified_until_ms=1)
     child, grandchild = state("c", "p", ended=True, verified_until_ms=2), state("g", "c")
     assert lineage([shard("g", "c")], parent, child, grandchild).removable(10) == []
@@ -161,7 +205,8 @@ def test_no_state_goes_before_its_parents() -> None:
     assert lineage([shard("g", "c")], finished, child, grandchild).removable(10) == ["p", "c"]
 
 
-# children that nobody has told of -----------------------------------------------------------------------------
+# children that nobody has told of
+# -----------------------------------------------------------------------------
 def test_a_shard_that_was_read_to_its_end_is_followed_by_shards_of_all_its_hash_keys() -> None:
     parent = shard("p", closed=True)
     ended = state("p", ended=True)
@@ -175,7 +220,10 @@ def test_a_shard_that_was_read_to_its_end_is_followed_by_shards_of_all_its_hash_
 
 def test_a_child_that_only_the_parents_end_has_named_follows_it() -> None:
     """Such an end names all of them, before the list shows any."""
-    assert lineage([shard("p", closed=True)], state("p", ended=True), state("c", "p")).unfollowed() == []
+    assert (
+        lineage([shard("p", closed=True)], state("p", ended=True), state("c", "p")).unfollowed()
+        == []
+    )
 
 
 def test_a_shard_whose_retention_is_over_and_that_nobody_saw_continued_is_out_of_sight() -> None:
@@ -186,13 +234,20 @@ def test_a_shard_whose_retention_is_over_and_that_nobody_saw_continued_is_out_of
     assert lineage([shard("c", "p")], ended).out_of_sight(10) == []
     assert lineage([], ended, state("c", "p")).out_of_sight(10) == []
     assert lineage([shard("p")], ended).out_of_sight(10) == []
-    assert lineage([], msgspec.structs.replace(drained("p"), verified_until_ms=9)).out_of_sight(10) == []
+    assert (
+        lineage([], msgspec.structs.replace(drained("p"), verified_until_ms=9)).out_of_sight(10)
+        == []
+    )
 
 
-# holes --------------------------------------------------------------------------------------------------------
+# holes
+# --------------------------------------------------------------------------------------------------------
 def test_open_shards_that_take_all_hash_keys_leave_no_hole() -> None:
     assert open_range_holes([shard("b", keys=RIGHT), shard("a", keys=LEFT)]) == []
-    assert open_range_holes([shard("p"), shard("c", "p", keys=RIGHT), shard("b", "p", keys=LEFT)]) == []
+    assert (
+        open_range_holes([shard("p"), shard("c", "p", keys=RIGHT), shard("b", "p", keys=LEFT)])
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,17 +260,24 @@ def test_open_shards_that_take_all_hash_keys_leave_no_hole() -> None:
         ([(1, HASH_KEYS - 2)], [(0, 0), (HASH_KEYS - 1, HASH_KEYS - 1)]),
     ],
 )
-def test_hash_keys_that_no_open_shard_takes_are_holes(open_ranges: list[tuple[int, int]], holes: list[tuple[int, int]]) -> None:
+def test_hash_keys_that_no_open_shard_takes_are_holes(
+    open_ranges: list[tuple[int, int]], holes: list[tuple[int, int]]
+) -> None:
     """A closed shard takes none, also one that the listing still shows as open beside."""
     listing = [shard(f"s{index}", keys=keys) for index, keys in enumerate(open_ranges)]
     assert open_range_holes([*listing, shard("t", closed=True), shard("t")]) == holes
 
 
-# some of them -------------------------------------------------------------------------------------------------
+# some of them
+# -------------------------------------------------------------------------------------------------
 def test_among_some_shards_the_others_hold_nobody() -> None:
     """They are neither read nor missed; among none means all."""
     seen = lineage(
-        [shard("p", closed=True), shard("c", "p"), shard("d", "c")], state("p"), state("c", "p"), state("d", "c"), state("x")
+        [shard("p", closed=True), shard("c", "p"), shard("d", "c")],
+        state("p"),
+        state("c", "p"),
+        state("d", "c"),
+        state("x"),
     )
     assert seen.among(frozenset({"c", "d"})).readable() == ["c"]
     assert seen.among(frozenset({"c", "d"})).waits_for("d") == ("c",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.shards.start_position import LATEST_MARGIN_MS, StartWish, pin_start, pinned
+from kinesis_spout.shards.start_position import LATEST_MARGIN_MS, RequestedStart, pin_start, pinned
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.position import TRIM_HORIZON, Position, StartingPosition
 from state.sequence_number import SequenceNumber
@@ -13,8 +13,8 @@ from state.sequence_number import SequenceNumber
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
-def wish(text: str, **shards: str) -> StartWish:
-    return StartWish(
+def wish(text: str, **shards: str) -> RequestedStart:
+    return RequestedStart(
         default=StartingPosition.parse(text),
         shards=tuple((shard, StartingPosition.parse(each)) for shard, each in shards.items()),
     )
@@ -33,13 +33,19 @@ def wish(text: str, **shards: str) -> StartWish:
     ],
 )
 def test_each_wish_means_a_position_at_the_time_it_is_pinned(text: str, position: Position) -> None:
-    """LATEST means a little before now: the service's time is known to the second only, and no record may be skipped."""
+    """LATEST means a little before now: the service's time is known to the second only, and no
+    record may be skipped.
+    """
     assert pinned(StartingPosition.parse(text), NOW_MS) == position
 
 
 def test_a_pin_says_when_it_was_made_what_was_wished_and_which_shards_were_there() -> None:
     pin = pin_start(MemoryStateStore(), wish("LATEST", a="AFTER:7"), NOW_MS, ["a", "b"])
-    assert (pin.time_ms, pin.shards, pin.position) == (NOW_MS, ("a", "b"), Position.at_timestamp(NOW_MS - LATEST_MARGIN_MS))
+    assert (pin.time_ms, pin.shards, pin.position) == (
+        NOW_MS,
+        ("a", "b"),
+        Position.at_timestamp(NOW_MS - LATEST_MARGIN_MS),
+    )
     assert pin.shard_positions == {"a": Position.after(SequenceNumber(7))}
     assert pin.wish == '{"default": "LATEST", "a": "AFTER:7"}'
 
@@ -47,8 +53,15 @@ def test_a_pin_says_when_it_was_made_what_was_wished_and_which_shards_were_there
 def test_a_wish_for_a_shard_that_is_not_listed_is_refused_and_nothing_is_pinned() -> None:
     """A misspelt shard would start at the default without a word."""
     backend = MemoryBackend()
-    with pytest.raises(ConfigError, match=r"startingPosition names shard 'shard-O1'.*did you mean shard-01\?"):
-        pin_start(MemoryStateStore(backend), wish("LATEST", **{"shard-O1": "TRIM_HORIZON"}), NOW_MS, ["shard-01", "shard-02"])
+    with pytest.raises(
+        ConfigError, match=r"startingPosition names shard 'shard-O1'.*did you mean shard-01\?"
+    ):
+        pin_start(
+            MemoryStateStore(backend),
+            wish("LATEST", **{"shard-O1": "TRIM_HORIZON"}),
+            NOW_MS,
+            ["shard-01", "shard-02"],
+        )
     assert MemoryStateStore(backend).read_start() is None
 
 

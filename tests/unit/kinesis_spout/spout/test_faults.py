@@ -1,4 +1,6 @@
-"""What goes wrong around a spout, and what it makes of it: steps of its threads are taken one by one."""
+"""What goes wrong around a spout, and what it makes of it: steps of its threads are taken one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +63,12 @@ def test_a_shard_is_laid_down_although_the_answer_to_its_last_commit_was_lost() 
 
 
 @pytest.mark.parametrize("answered", range(6))
-def test_a_store_that_is_gone_again_when_a_conflict_is_looked_at_does_not_stop_the_spout(answered: int) -> None:
-    """A commit had landed without an answer, so the next one is a conflict; and the states cannot be loaded yet."""
+def test_a_store_that_is_gone_again_when_a_conflict_is_looked_at_does_not_stop_the_spout(
+    answered: int,
+) -> None:
+    """A commit had landed without an answer, so the next one is a conflict; and the states cannot
+    be loaded yet.
+    """
     under_test = SpoutUnderTest()
     under_test.put(2)
     outage = StoreOutage()
@@ -78,11 +84,15 @@ def test_a_store_that_is_gone_again_when_a_conflict_is_looked_at_does_not_stop_t
         under_test.loops.take("keep", "keep")
         assert spout.next_tuple() is None
         outage.left = 0
-    assert [state.checkpoint_text for state in under_test.states().values()] == [second.sequence_number]
+    assert [state.checkpoint_text for state in under_test.states().values()] == [
+        second.sequence_number
+    ]
 
 
 def test_a_shard_without_news_is_not_written_at_every_commit() -> None:
-    """That it is still at its tip is worth a write now and then only: with many shards, these would be most of all writes."""
+    """That it is still at its tip is worth a write now and then only: with many shards, these would
+    be most of all writes.
+    """
     under_test = SpoutUnderTest(shards=3)
     under_test.put(3)
     store, tree = breaking_store(under_test.backend, application=APPLICATION, stream=STREAM)
@@ -120,7 +130,9 @@ def test_what_is_read_again_after_a_restart_is_bounded_by_the_room_for_retries()
             for _ in range(3):
                 under_test.loops.take("fetch", "reread")
                 under_test.clock.advance(2)
-            held = [seat.shard.held.held_bytes for seat in spout._open_session().core.seats.values()]
+            held = [
+                seat.shard.held.held_bytes for seat in spout._open_session().core.seats.values()
+            ]
             assert sum(held) <= 30
             while (emission := spout.next_tuple()) is not None:
                 came.append((emission.sequence_number, emission.attempt))
@@ -146,7 +158,9 @@ class SetClock(ManualClock):
 
 
 @pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
-def test_retries_that_are_read_again_are_due_by_the_spouts_time_whatever_the_time_of_day(ahead_ms: int) -> None:
+def test_retries_that_are_read_again_are_due_by_the_spouts_time_whatever_the_time_of_day(
+    ahead_ms: int,
+) -> None:
     under_test = SpoutUnderTest()
     restarted_with_failures(under_test, failed=1)
     clock = SetClock()

@@ -1,4 +1,6 @@
-"""The standalone spout: whose record comes next, and how much may be pending; what may be configured."""
+"""The standalone spout: whose record comes next, and how much may be pending; what may be
+configured.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from tests.support.simulated_job import AGGREGATE, SimulatedJob, shard
 from tests.support.stepped_spout import SteppedSpout, spout_settings
 
 
-# handing over -------------------------------------------------------------------------------------------------------
+# handing over
+# -------------------------------------------------------------------------------------------------------
 def test_shards_take_turns_record_by_record(job: SimulatedJob) -> None:
     """Strict round robin, whatever the pages."""
     for index in (0, 1):
@@ -78,7 +81,9 @@ def test_the_scheme_makes_the_values_and_dead_letters_what_is_malformed(one: Sim
 
 
 def test_an_aggregate_stops_the_spout(one: SimulatedJob) -> None:
-    """Its bytes are no user's record; with `refuse_aggregated` off they are handed over as they are."""
+    """Its bytes are no user's record; with `refuse_aggregated` off they are handed over as they
+    are.
+    """
     one.put(1, data=AGGREGATE)
     spout = SteppedSpout(one)
     spout.fetch()
@@ -90,7 +95,8 @@ def test_an_aggregate_stops_the_spout(one: SimulatedJob) -> None:
     assert [emission.data for emission in raw.drain()] == [AGGREGATE]
 
 
-# pending ------------------------------------------------------------------------------------------------------------
+# pending
+# ------------------------------------------------------------------------------------------------------------
 def test_at_max_pending_retries_go_on_and_new_records_wait(one: SimulatedJob) -> None:
     one.put(10)
     spout = SteppedSpout(one, max_pending=3)
@@ -104,7 +110,9 @@ def test_at_max_pending_retries_go_on_and_new_records_wait(one: SimulatedJob) ->
     assert (again.data, again.attempt) == (first.data, 2)
     for emission in (second, third):
         emission.ack()
-    assert [emission.data for emission in spout.drain(ack=False)] == [b"record 4"], "four were pending with the retry"
+    assert [emission.data for emission in spout.drain(ack=False)] == [b"record 4"], (
+        "four were pending with the retry"
+    )
 
 
 def test_a_retry_goes_before_new_records_and_starves_none(one: SimulatedJob) -> None:
@@ -145,13 +153,22 @@ def test_without_tracking_each_emission_counts_as_acked(one: SimulatedJob) -> No
     assert one.states()[shard(0)].checkpoint_text == emissions[-1].sequence_number
 
 
-# errors -------------------------------------------------------------------------------------------------------------
-def test_a_stream_that_is_not_there_is_said_at_once_and_nothing_stays_open(one: SimulatedJob) -> None:
-    spout = KinesisSpout(SpoutConfig(**(spout_settings(one) | {"stream": "nowhere", "application": None, "zookeeper": None})))
+# errors
+# -------------------------------------------------------------------------------------------------------------
+def test_a_stream_that_is_not_there_is_said_at_once_and_nothing_stays_open(
+    one: SimulatedJob,
+) -> None:
+    spout = KinesisSpout(
+        SpoutConfig(
+            **(spout_settings(one) | {"stream": "nowhere", "application": None, "zookeeper": None})
+        )
+    )
     with pytest.raises(StreamNotFoundError):
         spout.open()
     assert not spout.is_open
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kinesis-spout")]
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("kinesis-spout")
+    ]
 
 
 def test_a_service_that_stays_down_stops_the_spout(one: SimulatedJob) -> None:

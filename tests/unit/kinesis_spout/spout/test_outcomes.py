@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from scheme.record import Record
 
 
-# outcomes -----------------------------------------------------------------------------------------------------------
+# outcomes
+# -----------------------------------------------------------------------------------------------------------
 def test_outcomes_are_taken_while_the_spout_is_not_active(one: SimulatedJob) -> None:
     one.put(3)
     spout = SteppedSpout(one)
@@ -113,7 +114,12 @@ def test_what_nobody_answers_has_failed_at_its_deadline(one: SimulatedJob) -> No
     assert spout.spout.metrics().total.pending == 1
     spout.after(0.001).step("timeouts")
     total = spout.spout.metrics().total
-    assert (total.pending, total.queued, total.counts.timed_out, total.counts.failed) == (0, 1, 1, 1)
+    assert (total.pending, total.queued, total.counts.timed_out, total.counts.failed) == (
+        0,
+        1,
+        1,
+        1,
+    )
     assert emission.ack(), "a late ack takes it off the queue"
     assert spout.spout.metrics().total.queued == 0
 
@@ -144,7 +150,12 @@ def test_exhausted_records_are_dead_lettered_and_counted_as_acked(one: Simulated
         spout.after(10.0)
     spout.step("letters")
     (letter,) = spout.letters
-    assert (letter.sequence_number, letter.attempts, letter.reason, letter.data) == (str(sequence), 3, "attempt 3", b"record 0")
+    assert (letter.sequence_number, letter.attempts, letter.reason, letter.data) == (
+        str(sequence),
+        3,
+        "attempt 3",
+        b"record 0",
+    )
     assert letter.message_id == f"{shard(0)}:{sequence}:3"
     assert spout.drain() == []
     spout.spout.close()
@@ -195,7 +206,9 @@ def test_the_spout_stops_when_everything_fails(one: SimulatedJob) -> None:
     assert spout.letters == []
 
 
-def test_hooks_are_told_and_cannot_break_anything(one: SimulatedJob, caplog: pytest.LogCaptureFixture) -> None:
+def test_hooks_are_told_and_cannot_break_anything(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
     one.put(2)
     told: list[Any] = []
 
@@ -203,7 +216,11 @@ def test_hooks_are_told_and_cannot_break_anything(one: SimulatedJob, caplog: pyt
         told.append(("ack", emission.values))
         raise RuntimeError("a hook's own fault")
 
-    spout = SteppedSpout(one, on_ack=on_ack, on_fail=lambda emission, reason: told.append(("fail", emission.values, reason)))
+    spout = SteppedSpout(
+        one,
+        on_ack=on_ack,
+        on_fail=lambda emission, reason: told.append(("fail", emission.values, reason)),
+    )
     spout.fetch()
     first, second = spout.drain(ack=False)
     assert first.ack()
@@ -228,7 +245,9 @@ def test_an_error_of_the_scheme_itself_is_raised_and_fails_the_record(one: Simul
     assert (total.pending, total.queued) == (0, 1)
 
 
-def test_the_breaker_is_told_of_and_counts_malformed_records(one: SimulatedJob, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_breaker_is_told_of_and_counts_malformed_records(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
     for _ in range(3):
         one.put(1, data=b"nonsense")
     told: list[Exception] = []
@@ -237,7 +256,9 @@ def test_the_breaker_is_told_of_and_counts_malformed_records(one: SimulatedJob, 
         def error(self, error: Exception) -> None:
             told.append(error)
 
-    spout = SteppedSpout(one, scheme=JsonScheme("n INT"), breaker_failures=3, listeners=(Listener(),))
+    spout = SteppedSpout(
+        one, scheme=JsonScheme("n INT"), breaker_failures=3, listeners=(Listener(),)
+    )
     spout.fetch()
     with pytest.raises(NothingAckedError):
         spout.spout.next_tuple()

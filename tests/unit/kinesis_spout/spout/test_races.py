@@ -1,10 +1,13 @@
-"""What several threads do with one spout at a time. The switches between them are as many as the interpreter can make."""
+"""What several threads do with one spout at a time. The switches between them are as many as the
+interpreter can make.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
+from functools import partial
 from queue import SimpleQueue
 from random import Random
 from typing import TYPE_CHECKING
@@ -89,7 +92,9 @@ def test_a_wait_for_an_emission_ends_when_the_spout_is_closed() -> None:
 
 
 class Answering:
-    """Threads that tell outcomes of what one thread is handed: acks, failures, both, late ones; until everything is resolved."""
+    """Threads that tell outcomes of what one thread is handed: acks, failures, both, late ones;
+    until everything is resolved.
+    """
 
     def __init__(self, put: set[str]) -> None:
         self.put = put
@@ -144,8 +149,12 @@ def counts_of(spout: KinesisSpout, resolved: int) -> ShardCounts:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_lost_or_counted_twice_whatever_threads_tell_outcomes_at_a_time(seed: int) -> None:
-    """With all of the spout's own threads at work: reading, timing out, dead-lettering, committing, laying shards down."""
+def test_nothing_is_lost_or_counted_twice_whatever_threads_tell_outcomes_at_a_time(
+    seed: int,
+) -> None:
+    """With all of the spout's own threads at work: reading, timing out, dead-lettering, committing,
+    laying shards down.
+    """
     under_test = SpoutUnderTest(shards=2, clock=PassingClock())
     answering = Answering(set(under_test.put(300)))
     spout = under_test.fresh(
@@ -164,7 +173,7 @@ def test_nothing_is_lost_or_counted_twice_whatever_threads_tell_outcomes_at_a_ti
     )
     with spout:
         threads = [in_thread(lambda: answering.hand_out(spout))]
-        threads += [in_thread(lambda number=number: answering.answer(10 * seed + number)) for number in range(3)]  # type: ignore[misc]  # the default binds this thread's number
+        threads += [in_thread(partial(answering.answer, 10 * seed + number)) for number in range(3)]
         parent = under_test.fake.shards(STREAM)[0].shard_id
         under_test.fake.split(STREAM, parent)
         answering.put |= set(under_test.put(300))

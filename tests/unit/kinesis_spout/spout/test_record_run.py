@@ -25,14 +25,23 @@ def resolve(run: RecordRun, *places: int) -> None:
 
 def test_a_run_has_its_records_as_the_page_had_them() -> None:
     run = RecordRun(*page_of([7, 8]).columns.lists())
-    assert (run.sequences, run.data, run.keys, run.arrivals) == ([7, 8], [payload(7), payload(8)], ["key 7", "key 8"], [7, 8])
+    assert (run.sequences, run.data, run.keys, run.arrivals) == (
+        [7, 8],
+        [payload(7), payload(8)],
+        ["key 7", "key 8"],
+        [7, 8],
+    )
     assert (run.size, run.emitted, run.unacked, run.payload_bytes) == (2, 0, 2, 16)
 
 
 def test_stretches_are_records_of_one_state_that_follow_each_other() -> None:
     run = emitted(4)
     resolve(run, 1, 2)
-    assert list(run.stretches()) == [(PENDING, range(1)), (ACKED, range(1, 3)), (PENDING, range(3, 4))]
+    assert list(run.stretches()) == [
+        (PENDING, range(1)),
+        (ACKED, range(1, 3)),
+        (PENDING, range(3, 4)),
+    ]
 
 
 def test_what_was_not_handed_over_is_in_no_stretch() -> None:
@@ -44,7 +53,12 @@ def test_cutting_leaves_what_was_handed_over_and_gives_the_rest() -> None:
     run = emitted(1)
     rest = run.cut()
     assert (run.sequences, run.size, run.emitted, run.unacked) == ([1], 1, 1, 1)
-    assert (rest.sequences, rest.data, rest.emitted, rest.size) == ([2, 3, 4], [payload(2), payload(3), payload(4)], 0, 3)
+    assert (rest.sequences, rest.data, rest.emitted, rest.size) == (
+        [2, 3, 4],
+        [payload(2), payload(3), payload(4)],
+        0,
+        3,
+    )
 
 
 def test_the_earliest_deadline_is_that_of_the_first_pending_record() -> None:

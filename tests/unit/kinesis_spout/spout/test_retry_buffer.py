@@ -1,4 +1,6 @@
-"""Payloads that wait with their records: which are here, which are wanted, and how many bytes they are."""
+"""Payloads that wait with their records: which are here, which are wanted, and how many bytes they
+are.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from tests.support.tracker import SHARD, make_tracker, seq
 def held(*numbers: int, last: int | None = None) -> HeldRecords:
     """Of a shard that was restored with these records waiting, due at 0; with `last`, one range."""
     waiting = tuple(
-        UnresolvedRecord(first=seq(number), last=seq(last or number), count=(last or number) - number + 1, attempts=1, due_ms=0)
+        UnresolvedRecord(
+            first=seq(number),
+            last=seq(last or number),
+            count=(last or number) - number + 1,
+            attempts=1,
+            due_ms=0,
+        )
         for number in numbers
     )
     state = ShardState(shard_id=SHARD, read_position=Position.after(seq(99)), unresolved=waiting)
@@ -37,7 +45,9 @@ def test_what_has_come_is_due_at_once_and_wanted_no_more() -> None:
 
 
 def test_a_record_that_was_missed_while_it_was_being_read_is_not_read_again() -> None:
-    """Reading took so long that the retry was due again, and put aside again, before its payload came."""
+    """Reading took so long that the retry was due again, and put aside again, before its payload
+    came.
+    """
     records = held(1)
     (wanted,) = records.wanted(0)
     assert records.due_retry(LOOK_AGAIN_MS) is None
@@ -72,7 +82,9 @@ def test_what_is_left_of_a_range_comes_record_by_record_with_the_attempts_of_the
     (wanted,) = records.wanted(0)
     records.restock(wanted, run_of(3, 6), 0)
     assert records._tracker.count(NodeState.QUEUED) == 2
-    assert records._tracker.queued(seq(6)) == UnresolvedRecord(first=seq(6), last=seq(6), attempts=1, due_ms=0)
+    assert records._tracker.queued(seq(6)) == UnresolvedRecord(
+        first=seq(6), last=seq(6), attempts=1, due_ms=0
+    )
 
 
 def test_the_oldest_of_them_tells_how_far_nothing_can_be_missed() -> None:

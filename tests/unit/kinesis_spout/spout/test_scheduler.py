@@ -1,4 +1,6 @@
-"""Whose turn it is, how much may be pending, and what is counted. Random histories: tests/property/test_tracked_shard.py."""
+"""Whose turn it is, how much may be pending, and what is counted. Random histories:
+tests/property/test_tracked_shard.py.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,32 @@ NO_RETRY = RetryPolicy(retry_limit=0)
 
 
 def core(
-    *, max_pending: int = 100, max_unresolved: int = 100, timeout_ms: int | None = None, max_held_bytes: int = 1 << 20
+    *,
+    max_pending: int = 100,
+    max_unresolved: int = 100,
+    timeout_ms: int | None = None,
+    max_held_bytes: int = 1 << 20,
 ) -> SpoutCore:
     return SpoutCore(Limits(max_pending, max_unresolved, timeout_ms, max_held_bytes))
 
 
 def take_up(
-    spout: SpoutCore, shard_id: str, *pages: Page, waiting: tuple[int, ...] = (), policy: RetryPolicy = POLICY
+    spout: SpoutCore,
+    shard_id: str,
+    *pages: Page,
+    waiting: tuple[int, ...] = (),
+    policy: RetryPolicy = POLICY,
 ) -> FakePages:
     """A shard, restored with records that wait for their retry, due at 0."""
     source = FakePages(*pages)
-    unresolved = tuple(UnresolvedRecord(first=seq(n), last=seq(n), attempts=1, due_ms=0) for n in waiting)
-    state = ShardState(shard_id=shard_id, read_position=Position.after(seq(max(waiting, default=0))), unresolved=unresolved)
+    unresolved = tuple(
+        UnresolvedRecord(first=seq(n), last=seq(n), attempts=1, due_ms=0) for n in waiting
+    )
+    state = ShardState(
+        shard_id=shard_id,
+        read_position=Position.after(seq(max(waiting, default=0))),
+        unresolved=unresolved,
+    )
     spout.add(tracked_from(source, state=state, policy=policy))
     return source
 
@@ -55,7 +71,8 @@ def fail(spout: SpoutCore, place: Place, *, now_ms: int = 0) -> Effect:
     return spout.fail(seat, (run, at, attempt), now_ms, reason="no")
 
 
-# turns --------------------------------------------------------------------------------------------------------------
+# turns
+# --------------------------------------------------------------------------------------------------------------
 def test_shards_take_turns_whatever_they_have() -> None:
     spout = core()
     take_up(spout, A, page_of([1, 2, 3]))
@@ -134,7 +151,9 @@ def test_a_late_ack_of_what_is_not_in_memory_makes_room_for_the_next_record() ->
 
 
 def test_a_late_ack_by_its_id_of_a_record_that_has_just_gone_out_again_is_counted_once() -> None:
-    """It was looked for while it was not in memory, and acked when it was: between the two it came back and went out."""
+    """It was looked for while it was not in memory, and acked when it was: between the two it came
+    back and went out.
+    """
     spout = core()
     take_up(spout, A, waiting=(3,))
     shard = spout.seats[A].shard
@@ -148,7 +167,9 @@ def test_a_late_ack_by_its_id_of_a_record_that_has_just_gone_out_again_is_counte
 
 @pytest.mark.parametrize("policy", [POLICY, NO_RETRY], ids=["queued", "exhausted"])
 def test_an_ack_of_the_first_record_of_a_range_does_not_ack_the_others(policy: RetryPolicy) -> None:
-    """The id is one record's. What was collapsed behind it for want of room was not processed by that."""
+    """The id is one record's. What was collapsed behind it for want of room was not processed by
+    that.
+    """
     state = ShardState(
         shard_id=A,
         read_position=Position.after(seq(9)),
@@ -164,7 +185,8 @@ def test_an_ack_of_the_first_record_of_a_range_does_not_ack_the_others(policy: R
     assert seat.shard.unresolved == 4
 
 
-# counts -------------------------------------------------------------------------------------------------------------
+# counts
+# -------------------------------------------------------------------------------------------------------------
 def test_every_delivery_and_every_outcome_is_counted_once() -> None:
     spout = core(timeout_ms=50)
     take_up(spout, A, page_of([1, 2, 3]))
@@ -178,7 +200,13 @@ def test_every_delivery_and_every_outcome_is_counted_once() -> None:
     assert spout.ack(third, DUE_MS)
     counts = spout.seats[A].counts
     assert named([again]) == [("a", 2)]
-    assert (counts.emitted, counts.retried, counts.acked, counts.failed, counts.timed_out) == (4, 1, 2, 2, 1)
+    assert (counts.emitted, counts.retried, counts.acked, counts.failed, counts.timed_out) == (
+        4,
+        1,
+        2,
+        2,
+        1,
+    )
     assert spout.pending == 1
     assert spout.next_deadline_ms() == DUE_MS + 50
 
@@ -209,12 +237,13 @@ def test_nothing_was_acked_until_the_first_ack() -> None:
     take_up(spout, A, page_of([1, 2]))
     first, second = emit(spout, 2)
     fail(spout, first)
-    assert spout.failed_in_vain == 1
+    assert spout.failures_before_first_ack == 1
     spout.ack(second, 0)
-    assert spout.failed_in_vain == 0
+    assert spout.failures_before_first_ack == 0
 
 
-# room for retries ---------------------------------------------------------------------------------------------------
+# room for retries
+# ---------------------------------------------------------------------------------------------------
 def test_failed_records_keep_their_payloads_while_there_is_room() -> None:
     spout = core(max_held_bytes=len(payload(1)))
     take_up(spout, A, page_of([1, 2, 3]))
@@ -225,7 +254,9 @@ def test_failed_records_keep_their_payloads_while_there_is_room() -> None:
 
 
 def test_records_that_time_out_keep_their_payloads_while_there_is_room() -> None:
-    """As those that fail: a consumer that hangs would otherwise pile up payloads without a bound."""
+    """As those that fail: a consumer that hangs would otherwise pile up payloads
+    without a bound.
+    """
     spout = core(timeout_ms=50, max_held_bytes=len(payload(1)))
     take_up(spout, A, page_of([1, 2, 3]))
     emit(spout, 3)

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission
 
 
-# states -------------------------------------------------------------------------------------------------------------
-def test_a_restart_brings_what_is_unresolved_with_its_attempts_and_nothing_else(one: SimulatedJob) -> None:
+# states
+# -------------------------------------------------------------------------------------------------------------
+def test_a_restart_brings_what_is_unresolved_with_its_attempts_and_nothing_else(
+    one: SimulatedJob,
+) -> None:
     one.put(6)
     spout = SteppedSpout(one)
     spout.fetch()
@@ -97,7 +100,8 @@ def test_who_was_overtaken_stops(one: SimulatedJob) -> None:
     other.close()
 
 
-# resharding ---------------------------------------------------------------------------------------------------------
+# resharding
+# ---------------------------------------------------------------------------------------------------------
 def test_a_child_waits_until_its_parent_is_read_and_answered(one: SimulatedJob) -> None:
     one.put(3)
     one.fake.split(STREAM, shard(0))
@@ -132,7 +136,8 @@ def test_merges_and_splits_are_followed_to_the_end(job: SimulatedJob) -> None:
     assert {states[shard(index)].lifecycle for index in (0, 1, 2)} == {Lifecycle.FINISHED}
 
 
-# tasks --------------------------------------------------------------------------------------------------------------
+# tasks
+# --------------------------------------------------------------------------------------------------------------
 def test_tasks_share_the_shards_over_a_reshard() -> None:
     with simulated(shards=4) as job:
         expected = job.put(40)
@@ -146,7 +151,10 @@ def test_tasks_share_the_shards_over_a_reshard() -> None:
                 found += task.pump(1)
             job.clock.advance(2.1)
         assert sorted(int(emission.sequence_number) for emission in found) == sorted(expected)
-        ours = [{emission.shard_id for emission in found if int(emission.shard_id[-3:]) % 2 == index} for index in (0, 1)]
+        ours = [
+            {emission.shard_id for emission in found if int(emission.shard_id[-3:]) % 2 == index}
+            for index in (0, 1)
+        ]
         assert set(tasks[0].spout.metrics().shards) <= ours[0] | {shard(4), shard(6)}
         with pytest.raises(Exception, match=r"of 3|3 tasks|total"):
             SteppedSpout(job, task_index=0, total_tasks=3)

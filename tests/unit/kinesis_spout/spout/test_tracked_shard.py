@@ -1,4 +1,6 @@
-"""What a shard of the spout does with its records, cell by cell. Random histories are in tests/property/test_tracked_shard.py."""
+"""What a shard of the spout does with its records, cell by cell. Random histories are in
+tests/property/test_tracked_shard.py.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def ack(shard: TrackedShard, number: int, attempt: int = 1) -> int | None:
     return shard.ack(*found)
 
 
-def fail(shard: TrackedShard, number: int, attempt: int = 1, *, now_ms: int = 0, keep: bool = True) -> Effect:
+def fail(
+    shard: TrackedShard, number: int, attempt: int = 1, *, now_ms: int = 0, keep: bool = True
+) -> Effect:
     found = shard.find(seq(number), attempt)
     assert found is not None
     return shard.fail(*found, now_ms, reason="no", keep=keep)
@@ -41,18 +45,28 @@ def checkpoint(shard: TrackedShard) -> str | None:
     return shard.snapshot().checkpoint_text
 
 
-def waiting(first: int, last: int | None = None, *, attempts: int = 1, rejected: bool = False) -> UnresolvedRecord:
+def waiting(
+    first: int, last: int | None = None, *, attempts: int = 1, rejected: bool = False
+) -> UnresolvedRecord:
     last = first if last is None else last
     return UnresolvedRecord(
-        first=seq(first), last=seq(last), count=last - first + 1, attempts=attempts, due_ms=0, rejected=rejected
+        first=seq(first),
+        last=seq(last),
+        count=last - first + 1,
+        attempts=attempts,
+        due_ms=0,
+        rejected=rejected,
     )
 
 
 def stored(*records: UnresolvedRecord, read_to: int = 9) -> ShardState:
-    return ShardState(shard_id=SHARD, read_position=Position.after(seq(read_to)), unresolved=records)
+    return ShardState(
+        shard_id=SHARD, read_position=Position.after(seq(read_to)), unresolved=records
+    )
 
 
-# the checkpoint -----------------------------------------------------------------------------------------------------
+# the checkpoint
+# -----------------------------------------------------------------------------------------------------
 def test_the_checkpoint_stays_at_its_start_until_the_first_record_is_acked() -> None:
     shard = tracked(page_of([1, 2]))
     emit(shard, 2)
@@ -88,11 +102,17 @@ def test_memory_returns_to_nothing_when_all_is_acked() -> None:
     emit(shard, 1200)
     for number in range(1200, 0, -1):
         ack(shard, number)
-    assert (len(shard._runs), shard.tracker.node_count, shard.held.held_bytes, shard.unresolved) == (0, 0, 0, 0)
+    assert (
+        len(shard._runs),
+        shard.tracker.node_count,
+        shard.held.held_bytes,
+        shard.unresolved,
+    ) == (0, 0, 0, 0)
     assert checkpoint(shard) == "1200"
 
 
-# outcomes -----------------------------------------------------------------------------------------------------------
+# outcomes
+# -----------------------------------------------------------------------------------------------------------
 def test_a_failed_record_comes_again_when_it_is_due_and_its_ack_advances() -> None:
     shard = tracked(page_of([1, 2]))
     emit(shard, 2)
@@ -165,8 +185,8 @@ def test_an_emission_times_out_at_its_very_deadline_and_its_late_ack_counts() ->
     first, second = (shard.emit(0, deadline_ms, new=True) for deadline_ms in (50, 60))
     assert first is not None
     assert second is not None
-    assert (shard.next_deadline_ms(), shard.expire(49, most_held_bytes=1)) == (50, [])
-    assert [run.sequences for run, _, _ in shard.expire(50, most_held_bytes=1 << 20)] == [[1]]
+    assert (shard.next_deadline_ms(), shard.expire(49, max_held_bytes=1)) == (50, [])
+    assert [run.sequences for run, _, _ in shard.expire(50, max_held_bytes=1 << 20)] == [[1]]
     assert shard.extend(*second, 80)
     assert not shard.extend(*first, 80)
     assert shard.next_deadline_ms() == 80
@@ -174,7 +194,8 @@ def test_an_emission_times_out_at_its_very_deadline_and_its_late_ack_counts() ->
     assert shard.unresolved == 1
 
 
-# turns --------------------------------------------------------------------------------------------------------------
+# turns
+# --------------------------------------------------------------------------------------------------------------
 def test_due_retries_come_before_new_records_but_starve_none() -> None:
     shard = tracked(page_of(range(1, 20)))
     emit(shard, 10)
@@ -208,7 +229,8 @@ def test_a_record_that_is_not_in_memory_is_wanted_and_holds_up_no_other_retry() 
     assert emit(shard, now_ms=DUE_MS) == [1]
 
 
-# the end, and restarts ----------------------------------------------------------------------------------------------
+# the end, and restarts
+# ----------------------------------------------------------------------------------------------
 def test_a_shard_is_finished_when_its_end_was_read_and_all_is_acked() -> None:
     shard = tracked(page_of([1], ended=True))
     emit(shard)
@@ -217,8 +239,12 @@ def test_a_shard_is_finished_when_its_end_was_read_and_all_is_acked() -> None:
     assert shard.snapshot().finished
 
 
-def test_an_interrupt_while_the_end_is_taken_in_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The records are pending, and the tracker does not know them yet: a state that said the end would pass over them."""
+def test_an_interrupt_while_the_end_is_taken_in_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The records are pending, and the tracker does not know them yet: a state that said the end
+    would pass over them.
+    """
     shard = tracked(page_of([1, 2], ended=True))
     emit(shard)
     with monkeypatch.context() as interrupted:
@@ -236,15 +262,23 @@ def test_an_empty_last_page_ends_a_shard_too() -> None:
     assert shard.snapshot().finished
 
 
-def test_the_end_is_stored_when_every_record_has_had_an_outcome_so_that_no_child_overtakes_one() -> None:
-    """A retry that is queued does not hold the children, a record that is being processed for the first time does."""
+def test_the_end_is_stored_when_every_record_has_had_an_outcome_so_that_no_child_overtakes_one() -> (
+    None
+):
+    """A retry that is queued does not hold the children, a record that is being processed for the
+    first time does.
+    """
     shard = tracked(page_of([1, 2, 3], ended=True))
     emit(shard, 3)
     assert not shard.snapshot().end_was_read
     ack(shard, 2)
     ack(shard, 3)
     state = shard.snapshot()
-    assert (state.end_was_read, state.lifecycle, state.read_position) == (False, Lifecycle.ACTIVE, Position.after(seq(3)))
+    assert (state.end_was_read, state.lifecycle, state.read_position) == (
+        False,
+        Lifecycle.ACTIVE,
+        Position.after(seq(3)),
+    )
     assert [(one.first, one.attempts) for one in state.unresolved] == [(seq(1), 0)]
     fail(shard, 1)
     assert (shard.snapshot().end_was_read, shard.snapshot().lifecycle) == (True, Lifecycle.DRAINED)
@@ -267,7 +301,10 @@ def test_what_is_pending_at_the_end_of_the_shard_is_read_again_instead_of_being_
     shard = tracked(page_of([1, 2, 3]))
     emit(shard, 3)
     ack(shard, 1)
-    assert (shard.snapshot().unresolved, shard.snapshot().read_position) == ((), Position.at(seq(2)))
+    assert (shard.snapshot().unresolved, shard.snapshot().read_position) == (
+        (),
+        Position.at(seq(2)),
+    )
 
 
 def test_a_restored_range_becomes_the_records_that_it_is() -> None:
@@ -276,7 +313,11 @@ def test_a_restored_range_becomes_the_records_that_it_is() -> None:
     (wanted,) = shard.held.wanted(0)
     shard.restock(wanted, run_of(3, 5, 6), 0)
     handed = [shard.emit(0, None, new=True) for _ in range(4)]
-    assert [(one[0].sequences, one[2]) for one in handed if one is not None] == [([3], 3), ([5], 3), ([6], 3)]
+    assert [(one[0].sequences, one[2]) for one in handed if one is not None] == [
+        ([3], 3),
+        ([5], 3),
+        ([6], 3),
+    ]
 
 
 def test_a_record_that_is_gone_is_dead_lettered_without_its_payload() -> None:

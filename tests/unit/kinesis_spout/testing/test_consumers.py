@@ -11,11 +11,17 @@ from tests.support.fake_consumers import deregister, register
 
 
 def status_of(fake: FakeKinesis, arn: str) -> str:
-    return fake.describe_stream_consumer(requests.StreamConsumer(consumer_arn=arn)).consumer_description.consumer_status
+    return fake.describe_stream_consumer(
+        requests.StreamConsumer(consumer_arn=arn)
+    ).consumer_description.consumer_status
 
 
-def listing(fake: FakeKinesis, *, max_results: int | None = None, next_token: str | None = None) -> tuple[list[str], str | None]:
-    request = requests.ListStreamConsumers(stream_arn=fake.stream(STREAM).arn, max_results=max_results, next_token=next_token)
+def listing(
+    fake: FakeKinesis, *, max_results: int | None = None, next_token: str | None = None
+) -> tuple[list[str], str | None]:
+    request = requests.ListStreamConsumers(
+        stream_arn=fake.stream(STREAM).arn, max_results=max_results, next_token=next_token
+    )
     answer = fake.list_stream_consumers(request)
     return [consumer.consumer_name for consumer in answer.consumers], answer.next_token
 
@@ -123,7 +129,9 @@ def test_a_stream_being_created_has_no_consumers() -> None:
     [
         requests.StreamConsumer(),
         requests.StreamConsumer(consumer_name="reader"),
-        requests.StreamConsumer(consumer_arn="arn:aws:kinesis:us-east-1:000000000000:stream/orders"),
+        requests.StreamConsumer(
+            consumer_arn="arn:aws:kinesis:us-east-1:000000000000:stream/orders"
+        ),
     ],
 )
 def test_a_consumer_must_be_named_in_full(request_of_none: requests.StreamConsumer) -> None:

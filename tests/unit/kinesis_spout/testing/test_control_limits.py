@@ -1,4 +1,6 @@
-"""The limits of a FakeKinesis on operations on streams: calls a second, changes at a time, scalings a day."""
+"""The limits of a FakeKinesis on operations on streams: calls a second, changes at a time, scalings
+a day.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def code(protocol: FakeKinesisProtocol, operation: str, **members: Any) -> str |
         ("ListStreamConsumers", {"StreamARN": ARN}, 5),
     ],
 )
-def test_so_many_calls_a_second_are_answered(operation: str, members: dict[str, str], calls: int) -> None:
+def test_so_many_calls_a_second_are_answered(
+    operation: str, members: dict[str, str], calls: int
+) -> None:
     """The next one is LimitExceededException; a second later it is answered."""
     protocol, clock = limited()
     assert {code(protocol, operation, **members) for _ in range(calls)} == {None}
@@ -54,14 +58,19 @@ def test_refused_changes_count_as_calls() -> None:
     protocol, clock = limited()
     start = {"StreamName": STREAM, "NewStartingHashKey": str(2**127)}
     for _ in range(5):
-        assert code(protocol, "SplitShard", ShardToSplit="shardId-000000000099", **start) == "ResourceNotFoundException"
+        assert (
+            code(protocol, "SplitShard", ShardToSplit="shardId-000000000099", **start)
+            == "ResourceNotFoundException"
+        )
     assert code(protocol, "SplitShard", ShardToSplit=SHARD, **start) == "LimitExceededException"
     clock.advance(1)
     assert code(protocol, "SplitShard", ShardToSplit=SHARD, **start) is None
 
 
 def test_quotas_of_a_stream_are_its_own_however_it_is_named() -> None:
-    """Listing by name and by ARN counts together; another stream's quota is untouched, the account's is shared."""
+    """Listing by name and by ARN counts together; another stream's quota is untouched, the
+    account's is shared.
+    """
     protocol, _ = limited()
     assert code(protocol, "CreateStream", StreamName="other", ShardCount=1) is None
     for _ in range(500):
@@ -69,15 +78,21 @@ def test_quotas_of_a_stream_are_its_own_however_it_is_named() -> None:
         code(protocol, "ListShards", StreamARN=ARN)
     assert code(protocol, "ListShards", StreamName=STREAM) == "LimitExceededException"
     assert code(protocol, "ListShards", StreamName="other") is None
-    assert [code(protocol, "DescribeStream", StreamName=name) for name in (STREAM, "other") * 5] == [None] * 10
+    assert [
+        code(protocol, "DescribeStream", StreamName=name) for name in (STREAM, "other") * 5
+    ] == [None] * 10
     assert code(protocol, "DescribeStream", StreamName="other") == "LimitExceededException"
 
 
 def test_page_tokens_count_for_their_stream() -> None:
-    """A listing that goes on by its token, which alone names the stream, is held against the same quota."""
+    """A listing that goes on by its token, which alone names the stream, is held against the same
+    quota.
+    """
     protocol, _ = limited(shards=2)
     first = protocol.answer(
-        TARGET + "ListShards", json.dumps({"StreamName": STREAM, "MaxResults": 1}).encode(), authorization=None
+        TARGET + "ListShards",
+        json.dumps({"StreamName": STREAM, "MaxResults": 1}).encode(),
+        authorization=None,
     )
     token = json.loads(first.body)["NextToken"]
     assert {code(protocol, "ListShards", NextToken=token) for _ in range(999)} == {None}
@@ -117,12 +132,16 @@ def test_reshards_of_five_streams_are_under_way_at_a_time() -> None:
 
 
 def test_a_stream_is_scaled_ten_times_a_day() -> None:
-    """The eleventh UpdateShardCount within 24 hours is LimitExceededException; refused ones do not count."""
+    """The eleventh UpdateShardCount within 24 hours is LimitExceededException; refused ones do not
+    count.
+    """
     fake, clock = new_fake(control_limits=True)
 
     def scale(target: int) -> None:
         fake.update_shard_count(
-            requests.UpdateShardCount(stream_name=STREAM, target_shard_count=target, scaling_type="UNIFORM_SCALING")
+            requests.UpdateShardCount(
+                stream_name=STREAM, target_shard_count=target, scaling_type="UNIFORM_SCALING"
+            )
         )
 
     for target in (2, 1) * 5:

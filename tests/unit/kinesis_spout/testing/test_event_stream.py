@@ -42,14 +42,16 @@ def client(fake: ServedFake) -> Iterator[Any]:
 
 @pytest.fixture
 def consumer_arn(fake: ServedFake, client: Any) -> str:
-    arn: str = client.register_stream_consumer(StreamARN=fake.model.stream(STREAM).arn, ConsumerName="reader")["Consumer"][
-        "ConsumerARN"
-    ]
+    arn: str = client.register_stream_consumer(
+        StreamARN=fake.model.stream(STREAM).arn, ConsumerName="reader"
+    )["Consumer"]["ConsumerARN"]
     return arn
 
 
 def subscribe(client: Any, consumer_arn: str, kind: str = "TRIM_HORIZON") -> Any:
-    answer = client.subscribe_to_shard(ConsumerARN=consumer_arn, ShardId=SHARD, StartingPosition={"Type": kind})
+    answer = client.subscribe_to_shard(
+        ConsumerARN=consumer_arn, ShardId=SHARD, StartingPosition={"Type": kind}
+    )
     return closing(answer["EventStream"])
 
 
@@ -70,7 +72,9 @@ def test_boto3_reads_a_shard_to_its_end(fake: ServedFake, client: Any, consumer_
         assert list(events) == []
 
 
-def test_the_connection_is_kept_after_a_subscription(fake: ServedFake, client: Any, consumer_arn: str) -> None:
+def test_the_connection_is_kept_after_a_subscription(
+    fake: ServedFake, client: Any, consumer_arn: str
+) -> None:
     """The last chunk ends the answer, and the client goes on with the next request."""
     fake.model.split(STREAM, SHARD)
     with subscribe(client, consumer_arn) as pushes:
@@ -87,13 +91,18 @@ def test_boto3_sees_five_minutes_pass(client: Any, consumer_arn: str, clock: Man
         assert list(events) == []
 
 
-def test_boto3_sees_that_another_subscription_took_over(client: Any, consumer_arn: str, clock: ManualClock) -> None:
+def test_boto3_sees_that_another_subscription_took_over(
+    client: Any, consumer_arn: str, clock: ManualClock
+) -> None:
     """An exception among the events, with its code."""
     with subscribe(client, consumer_arn) as pushes:
         events = iter(pushes)
         next(events)
         clock.advance(5)
-        with subscribe(client, consumer_arn), pytest.raises(EventStreamError, match="ResourceInUseException"):
+        with (
+            subscribe(client, consumer_arn),
+            pytest.raises(EventStreamError, match="ResourceInUseException"),
+        ):
             list(events)
 
 
@@ -104,7 +113,9 @@ def test_a_refused_subscription_is_an_error_answer(client: Any, consumer_arn: st
     assert refused.value.response["Error"]["Code"] == "ResourceInUseException"
 
 
-def test_faults_strike_subscriptions_by_their_shard(fake: ServedFake, client: Any, consumer_arn: str) -> None:
+def test_faults_strike_subscriptions_by_their_shard(
+    fake: ServedFake, client: Any, consumer_arn: str
+) -> None:
     """An error answer, and a broken connection."""
     fake.model.faults.add(internal_failure(), operation="SubscribeToShard", shard_id=SHARD)
     fake.model.faults.add(drop(), operation="SubscribeToShard", shard_id=SHARD)
@@ -141,8 +152,12 @@ def test_leaving_the_server_ends_open_subscriptions(clock: ManualClock) -> None:
     with serve(clock=clock) as fake:
         fake.model.create(STREAM)
         with kinesis_client(fake.endpoint_url) as vendor:
-            arn = vendor.register_stream_consumer(StreamARN=fake.model.stream(STREAM).arn, ConsumerName="reader")
-        reader = threading.Thread(target=read, args=(fake.endpoint_url, arn["Consumer"]["ConsumerARN"]))
+            arn = vendor.register_stream_consumer(
+                StreamARN=fake.model.stream(STREAM).arn, ConsumerName="reader"
+            )
+        reader = threading.Thread(
+            target=read, args=(fake.endpoint_url, arn["Consumer"]["ConsumerARN"])
+        )
         reader.start()
         assert begun.wait(LIMIT_S)
     reader.join(LIMIT_S)
@@ -151,11 +166,15 @@ def test_leaving_the_server_ends_open_subscriptions(clock: ManualClock) -> None:
 
 
 def test_a_message_is_framed_as_specified() -> None:
-    """Lengths, checksum of the lengths, headers, payload, checksum of it all: for the first message, written out by hand."""
+    """Lengths, checksum of the lengths, headers, payload, checksum of it all: for the first
+    message, written out by hand.
+    """
     message = initial_response()
     length, head_length, prelude_check = struct.unpack(">III", message[:12])
     assert length == len(message)
     assert prelude_check == zlib.crc32(message[:8])
     assert struct.unpack(">I", message[-4:]) == (zlib.crc32(message[:-4]),)
-    assert message[12:].startswith(b"\x0d:message-type\x07\x00\x05event\x0b:event-type\x07\x00\x10initial-response")
+    assert message[12:].startswith(
+        b"\x0d:message-type\x07\x00\x05event\x0b:event-type\x07\x00\x10initial-response"
+    )
     assert message[12 + head_length : -4] == b"{}"

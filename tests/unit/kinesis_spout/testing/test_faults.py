@@ -27,7 +27,9 @@ TARGET = "Kinesis_20131202."
 
 
 def call(fake: FakeKinesis, operation: str, **members: Any) -> tuple[int, dict[str, Any]]:
-    answer = FakeKinesisProtocol(fake).answer(TARGET + operation, json.dumps(members).encode(), authorization=None)
+    answer = FakeKinesisProtocol(fake).answer(
+        TARGET + operation, json.dumps(members).encode(), authorization=None
+    )
     return answer.status, json.loads(answer.body or b"{}")
 
 
@@ -63,13 +65,20 @@ def test_a_listing_can_lack_shards() -> None:
     """The children of a split are not yet listed, once; the service itself has them."""
     fake, _ = new_fake()
     fake.split(STREAM, SHARD)
-    fake.faults.add(late_listing("shardId-000000000001", "shardId-000000000002"), operation="ListShards")
-    listings = [[shard["ShardId"] for shard in call(fake, "ListShards", StreamName=STREAM)[1]["Shards"]] for _ in range(2)]
+    fake.faults.add(
+        late_listing("shardId-000000000001", "shardId-000000000002"), operation="ListShards"
+    )
+    listings = [
+        [shard["ShardId"] for shard in call(fake, "ListShards", StreamName=STREAM)[1]["Shards"]]
+        for _ in range(2)
+    ]
     assert listings == [[SHARD], [SHARD, "shardId-000000000001", "shardId-000000000002"]]
 
 
 def test_an_end_can_have_a_null_iterator() -> None:
-    """The member is there and null, beside records and children; a page that is no end keeps its iterator."""
+    """The member is there and null, beside records and children; a page that is no end keeps its
+    iterator.
+    """
     fake, _ = new_fake()
     fake.put(STREAM, "key", b"x")
     start = iterator(fake)
@@ -88,7 +97,10 @@ def test_an_end_can_name_children_of_another_shard() -> None:
     fake.split(STREAM, SHARD)
     fake.faults.add(end_with_wrong_parents(), operation="GetRecords")
     children = call(fake, "GetRecords", ShardIterator=iterator(fake))[1]["ChildShards"]
-    assert [child["ShardId"] for child in children] == ["shardId-000000000001", "shardId-000000000002"]
+    assert [child["ShardId"] for child in children] == [
+        "shardId-000000000001",
+        "shardId-000000000002",
+    ]
     assert not any(SHARD in child["ParentShards"] for child in children)
 
 

@@ -33,7 +33,9 @@ from tests.support.kinesis import ServedFake, kinesis_client, serve
 TARGET = "Kinesis_20131202."
 
 
-def call(protocol: FakeKinesisProtocol, operation: str, **members: Any) -> tuple[int, dict[str, Any]]:
+def call(
+    protocol: FakeKinesisProtocol, operation: str, **members: Any
+) -> tuple[int, dict[str, Any]]:
     answer = protocol.answer(TARGET + operation, json.dumps(members).encode(), authorization=None)
     return answer.status, json.loads(answer.body or b"{}")
 
@@ -93,7 +95,13 @@ def test_a_dropped_put_was_done_or_not_as_planned(processed: bool) -> None:  # n
     fake, _ = new_fake()
     fake.faults.add(drop(processed=processed), operation="PutRecord")
     with pytest.raises(TransportFaultError) as dropped:
-        call(FakeKinesisProtocol(fake), "PutRecord", StreamName=STREAM, PartitionKey="key", Data="eA==")
+        call(
+            FakeKinesisProtocol(fake),
+            "PutRecord",
+            StreamName=STREAM,
+            PartitionKey="key",
+            Data="eA==",
+        )
     assert dropped.value.processed == processed
     assert len(fake.records(STREAM, SHARD)) == int(processed)
 
@@ -119,23 +127,34 @@ def test_a_member_of_the_wrong_type_is_a_serialization_error() -> None:
     """As is a body that is no JSON."""
     protocol = FakeKinesisProtocol(new_fake()[0])
     assert call(protocol, "GetRecords", ShardIterator=5)[1]["__type"] == "SerializationException"
-    assert json.loads(protocol.answer(TARGET + "GetRecords", b"{", authorization=None).body)["__type"] == "SerializationException"
+    assert (
+        json.loads(protocol.answer(TARGET + "GetRecords", b"{", authorization=None).body)["__type"]
+        == "SerializationException"
+    )
 
 
 def test_an_unknown_operation_is_named() -> None:
     """What is not built is refused, not ignored."""
-    assert call(FakeKinesisProtocol(new_fake()[0]), "StartStreamEncryption")[1]["__type"] == "UnknownOperationException"
+    assert (
+        call(FakeKinesisProtocol(new_fake()[0]), "StartStreamEncryption")[1]["__type"]
+        == "UnknownOperationException"
+    )
 
 
 def test_made_up_tokens_are_invalid_arguments() -> None:
     """Neither an iterator nor a page token that was not given out is taken for a place."""
     protocol = FakeKinesisProtocol(new_fake()[0])
-    assert call(protocol, "GetRecords", ShardIterator="bm90IGFuIGl0ZXJhdG9y")[1]["__type"] == "InvalidArgumentException"
+    assert (
+        call(protocol, "GetRecords", ShardIterator="bm90IGFuIGl0ZXJhdG9y")[1]["__type"]
+        == "InvalidArgumentException"
+    )
     assert call(protocol, "ListShards", NextToken="x")[1]["__type"] == "InvalidArgumentException"
 
 
 def test_an_unknown_access_key_is_refused() -> None:
-    """With `access_keys` set, only those may call; the service's code for it is UnrecognizedClientException."""
+    """With `access_keys` set, only those may call; the service's code for it is
+    UnrecognizedClientException.
+    """
     with serve(settings=FakeKinesisSettings(access_keys=frozenset({"AKIDKNOWN"}))) as fake:
         with kinesis_client(fake.endpoint_url, access_key="AKIDKNOWN") as client:
             assert client.list_streams()["StreamNames"] == []
@@ -160,10 +179,14 @@ def test_a_dropped_connection_is_seen_by_the_client(fake_kinesis: ServedFake) ->
 
 def test_connections_are_kept(fake_kinesis: ServedFake) -> None:
     """Many requests go over one connection: HTTP/1.1 keep-alive."""
-    with closing(HTTPConnection(fake_kinesis.endpoint_url.removeprefix("http://"), timeout=5)) as connection:
+    with closing(
+        HTTPConnection(fake_kinesis.endpoint_url.removeprefix("http://"), timeout=5)
+    ) as connection:
         sockets = set()
         for _ in range(3):
-            connection.request("POST", "/", body=b"{}", headers={"X-Amz-Target": TARGET + "ListStreams"})
+            connection.request(
+                "POST", "/", body=b"{}", headers={"X-Amz-Target": TARGET + "ListStreams"}
+            )
             assert connection.getresponse().read() == b'{"StreamNames":[],"HasMoreStreams":false}'
             sockets.add(id(connection.sock))
     assert len(sockets) == 1
@@ -184,9 +207,13 @@ def test_leaving_the_server_ends_requests_that_wait() -> None:
 
 
 def _ask(fake: ServedFake, outcome: list[BaseException]) -> None:
-    with closing(HTTPConnection(fake.endpoint_url.removeprefix("http://"), timeout=20)) as connection:
+    with closing(
+        HTTPConnection(fake.endpoint_url.removeprefix("http://"), timeout=20)
+    ) as connection:
         try:
-            connection.request("POST", "/", body=b"{}", headers={"X-Amz-Target": TARGET + "ListStreams"})
+            connection.request(
+                "POST", "/", body=b"{}", headers={"X-Amz-Target": TARGET + "ListStreams"}
+            )
             connection.getresponse()
         except OSError as exc:
             outcome.append(exc)
@@ -203,8 +230,12 @@ def test_many_threads_put_without_losing_a_record(fake_kinesis: ServedFake) -> N
         for producer in producers:
             producer.join(30)
     records = fake.records(STREAM, SHARD)
-    assert {record.data for record in records} == {f"{at} {number}".encode() for at in range(4) for number in range(100)}
-    assert sorted({record.sequence for record in records}) == [record.sequence for record in records]
+    assert {record.data for record in records} == {
+        f"{at} {number}".encode() for at in range(4) for number in range(100)
+    }
+    assert sorted({record.sequence for record in records}) == [
+        record.sequence for record in records
+    ]
 
 
 def _put_hundred(client: Any, at: int) -> None:

@@ -13,7 +13,9 @@ MIB = 1024 * 1024
 
 
 def test_a_page_holds_at_most_ten_mebibytes() -> None:
-    """Of twelve records of nearly 1 MiB, the first page holds ten, and the next one goes on with the eleventh."""
+    """Of twelve records of nearly 1 MiB, the first page holds ten, and the next one goes on with
+    the eleventh.
+    """
     fake, _ = new_fake()
     for at in range(12):
         fake.put(STREAM, "key", bytes([at]) * (MIB - 3))
@@ -23,7 +25,9 @@ def test_a_page_holds_at_most_ten_mebibytes() -> None:
 
 
 @pytest.mark.parametrize("end_with_last_records", [True, False])
-def test_a_closed_shard_ends_with_its_last_records_or_after_them(end_with_last_records: bool) -> None:  # noqa: FBT001  # pytest's way
+def test_a_closed_shard_ends_with_its_last_records_or_after_them(
+    end_with_last_records: bool,  # noqa: FBT001  # pytest's way
+) -> None:
     """The setting chooses which; children are named where the end is."""
     fake, _ = new_fake(end_with_last_records=end_with_last_records)
     fake.put(STREAM, "key", b"x")
@@ -32,11 +36,16 @@ def test_a_closed_shard_ends_with_its_last_records_or_after_them(end_with_last_r
     assert (last.next_shard_iterator is None) == end_with_last_records
     end = last if end_with_last_records else page(fake, last.next_shard_iterator)
     assert data(end) == ([b"x"] if end_with_last_records else [])
-    assert [child.shard_id for child in end.child_shards or []] == ["shardId-000000000001", "shardId-000000000002"]
+    assert [child.shard_id for child in end.child_shards or []] == [
+        "shardId-000000000001",
+        "shardId-000000000002",
+    ]
 
 
 def test_a_run_of_empty_pages_stands_in_the_way_of_every_reader() -> None:
-    """What is before the run, the run, what is after it, for a second reader too; 0 ms behind is said at the tip only."""
+    """What is before the run, the run, what is after it, for a second reader too; 0 ms behind is
+    said at the tip only.
+    """
     fake, clock = new_fake()
     fake.put(STREAM, "key", b"before")
     fake.insert_empty_pages(STREAM, SHARD, 3)
@@ -51,7 +60,9 @@ def test_a_run_of_empty_pages_stands_in_the_way_of_every_reader() -> None:
 
 
 def test_a_run_of_empty_pages_is_reached_over_records_that_are_gone() -> None:
-    """A reader from the start gets to the run and past it, although retention has taken what was before it."""
+    """A reader from the start gets to the run and past it, although retention has taken what was
+    before it.
+    """
     fake, clock = new_fake()
     fake.put(STREAM, "key", b"gone")
     fake.insert_empty_pages(STREAM, SHARD, 1)
@@ -64,13 +75,19 @@ def test_a_run_of_empty_pages_is_reached_over_records_that_are_gone() -> None:
 
 
 def test_arrival_times_need_not_be_in_order() -> None:
-    """AT_TIMESTAMP begins with the first record, in order of sequence number, that arrived then or later."""
+    """AT_TIMESTAMP begins with the first record, in order of sequence number, that arrived then or
+    later.
+    """
     fake, clock = new_fake()
     now_ms = clock.now_ms()
     for late_ms, text in ((0, b"a"), (500, b"b"), (100, b"c"), (600, b"d")):
         fake.put(STREAM, "key", text, arrival_ms=now_ms + late_ms)
     clock.advance(10)
-    assert data(page(fake, iterator(fake, "AT_TIMESTAMP", timestamp_s=now_ms / 1000 + 0.2))) == [b"b", b"c", b"d"]
+    assert data(page(fake, iterator(fake, "AT_TIMESTAMP", timestamp_s=now_ms / 1000 + 0.2))) == [
+        b"b",
+        b"c",
+        b"d",
+    ]
 
 
 def test_a_time_in_the_future_is_no_place() -> None:
@@ -93,22 +110,30 @@ def test_a_sequence_number_of_another_shard_is_no_place(number: str) -> None:
 
 
 def test_all_numbers_of_a_child_lie_above_its_parents() -> None:
-    """Also when put and split happen within one second, and the digit of the shard's index starts again (15 to 16)."""
+    """Also when put and split happen within one second, and the digit of the shard's index starts
+    again (15 to 16).
+    """
     fake, _ = new_fake(shards=16)
-    request = requests.PutRecord(stream_name=STREAM, data=b"x", partition_key="key", explicit_hash_key=str(2**128 - 1))
+    request = requests.PutRecord(
+        stream_name=STREAM, data=b"x", partition_key="key", explicit_hash_key=str(2**128 - 1)
+    )
     put = fake.put_record(request)
     fake.split(STREAM, put.shard_id)
     closed, *children = listed(fake)[15:]
     ending = int(closed.sequence_number_range.ending_sequence_number or 0)
     assert [shard.shard_id[-2:] for shard in (closed, *children)] == ["15", "16", "17"]
     assert int(put.sequence_number) < ending
-    assert ending < min(int(child.sequence_number_range.starting_sequence_number) for child in children)
+    assert ending < min(
+        int(child.sequence_number_range.starting_sequence_number) for child in children
+    )
     assert ending < int(fake.put_record(request).sequence_number)
 
 
 def test_a_number_is_read_back_into_its_parts() -> None:
     """Round trip of the layout; a number that was not made so has no parts."""
-    parts = SequenceParts(shard_created_s=1_767_225_600, shard_index=17, counter=12, put_s=1_767_225_700)
+    parts = SequenceParts(
+        shard_created_s=1_767_225_600, shard_index=17, counter=12, put_s=1_767_225_700
+    )
     assert SequenceParts.of(parts.number()) == parts
     assert len(str(parts.number())) == 56
     assert SequenceParts.of(parts.number() + 1) is None
@@ -149,19 +174,35 @@ def test_a_thousand_records_a_second_are_taken_and_the_rest_refused_one_by_one()
     """PutRecords answers with a mixture: the request as a whole succeeds."""
     fake, clock = new_fake(limits=True)
     entries = [requests.PutRecordsEntry(data=b"x", partition_key="key")] * 400
-    counts = [fake.put_records(requests.PutRecords(stream_name=STREAM, records=entries)).failed_record_count for _ in range(3)]
+    counts = [
+        fake.put_records(
+            requests.PutRecords(stream_name=STREAM, records=entries)
+        ).failed_record_count
+        for _ in range(3)
+    ]
     assert counts == [0, 0, 200]
     clock.advance(1)
-    assert fake.put_records(requests.PutRecords(stream_name=STREAM, records=entries)).failed_record_count == 0
+    assert (
+        fake.put_records(
+            requests.PutRecords(stream_name=STREAM, records=entries)
+        ).failed_record_count
+        == 0
+    )
 
 
 def test_a_mebibyte_a_second_is_taken() -> None:
-    """The entry that would go over is refused with the code of throttling and keeps its place among the answers."""
+    """The entry that would go over is refused with the code of throttling and keeps its place among
+    the answers.
+    """
     fake, _ = new_fake(limits=True)
     sizes = (MIB // 2, MIB // 2, 100)
     entries = [requests.PutRecordsEntry(data=b"x" * size, partition_key="key") for size in sizes]
     answers = fake.put_records(requests.PutRecords(stream_name=STREAM, records=entries)).records
-    assert [answer.error_code for answer in answers] == [None, "ProvisionedThroughputExceededException", None]
+    assert [answer.error_code for answer in answers] == [
+        None,
+        "ProvisionedThroughputExceededException",
+        None,
+    ]
 
 
 def test_an_empty_request_is_refused() -> None:

@@ -1,4 +1,6 @@
-"""Subscriptions of a FakeKinesis: what is pushed and when, how they end. The clock is moved by the test."""
+"""Subscriptions of a FakeKinesis: what is pushed and when, how they end. The clock is moved by the
+test.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def test_a_subscription_can_start_at_a_time_and_at_a_record() -> None:
     clock.advance(10)
     second = fake.put(STREAM, "key", b"b").partition(":")[2]
     arn, other = register(fake, "one"), register(fake, "other")
-    assert pushed(subscribe(fake, arn, "AT_TIMESTAMP", timestamp_s=clock.now_ms() / 1000 - 5)) == [b"b"]
+    assert pushed(subscribe(fake, arn, "AT_TIMESTAMP", timestamp_s=clock.now_ms() / 1000 - 5)) == [
+        b"b"
+    ]
     assert pushed(subscribe(fake, other, "AT_SEQUENCE_NUMBER", sequence_number=second)) == [b"b"]
 
 
@@ -126,7 +130,11 @@ def test_other_consumers_and_shards_have_subscriptions_of_their_own() -> None:
     """Each gets all records of its shard."""
     fake, _ = new_fake(shards=2)
     one, other = register(fake, "one"), register(fake, "other")
-    subscriptions = [subscribe(fake, one), subscribe(fake, other), subscribe(fake, one, shard_id="shardId-000000000001")]
+    subscriptions = [
+        subscribe(fake, one),
+        subscribe(fake, other),
+        subscribe(fake, one, shard_id="shardId-000000000001"),
+    ]
     shard_id = fake.put(STREAM, "a", b"x").partition(":")[0]
     assert shard_id == SHARD
     assert [pushed(subscription) for subscription in subscriptions] == [[b"x"], [b"x"], []]
@@ -141,7 +149,9 @@ def test_a_subscription_ends_with_what_it_is_of(gone: str) -> None:
     if gone == "consumer":
         deregister(fake, arn)
     elif gone == "stream":
-        fake.delete_stream(requests.DeleteStream(stream_name=STREAM, enforce_consumer_deletion=True))
+        fake.delete_stream(
+            requests.DeleteStream(stream_name=STREAM, enforce_consumer_deletion=True)
+        )
         fake.create(STREAM)
     else:
         fake.split(STREAM, SHARD)
@@ -182,7 +192,10 @@ def test_two_mebibytes_a_second_are_pushed() -> None:
         fake.put(STREAM, "key", b"x" * (MIB - 3))
     subscription = subscribe(fake, register(fake))
     event = event_of(subscription)
-    assert (len(event.records), event.continuation_sequence_number) == (1, event.records[-1].sequence_number)
+    assert (len(event.records), event.continuation_sequence_number) == (
+        1,
+        event.records[-1].sequence_number,
+    )
     clock.advance(0.499)
     assert subscription.next_event() is None
     clock.advance(0.001)

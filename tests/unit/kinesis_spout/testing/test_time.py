@@ -1,4 +1,6 @@
-"""What time does to a FakeKinesis: retention, expiry, phases. The clock is moved by the test, so nothing waits."""
+"""What time does to a FakeKinesis: retention, expiry, phases. The clock is moved by the test, so
+nothing waits.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,17 @@ import pytest
 
 from kinesis_spout.testing import FakeKinesis, ServiceError
 from kinesis_spout.testing.service import requests
-from tests.support.fake_calls import SHARD, STREAM, code_of, data, iterator, listed, new_fake, page, status
+from tests.support.fake_calls import (
+    SHARD,
+    STREAM,
+    code_of,
+    data,
+    iterator,
+    listed,
+    new_fake,
+    page,
+    status,
+)
 
 HOUR_S = 3_600
 
@@ -28,7 +40,10 @@ def test_a_closed_shard_is_forgotten_after_the_retention_period() -> None:
     clock.advance(24 * HOUR_S)
     assert len(listed(fake)) == 3
     clock.advance(1)
-    assert [shard.shard_id for shard in listed(fake)] == ["shardId-000000000001", "shardId-000000000002"]
+    assert [shard.shard_id for shard in listed(fake)] == [
+        "shardId-000000000001",
+        "shardId-000000000002",
+    ]
     with pytest.raises(ServiceError) as error:
         iterator(fake)
     assert code_of(error) == "ResourceNotFoundException"
@@ -37,11 +52,15 @@ def test_a_closed_shard_is_forgotten_after_the_retention_period() -> None:
 def test_a_shorter_retention_takes_effect_at_once() -> None:
     """Decreasing the retention makes older records unreadable."""
     fake, clock = new_fake()
-    fake.increase_stream_retention_period(requests.ChangeRetention(stream_name=STREAM, retention_period_hours=48))
+    fake.increase_stream_retention_period(
+        requests.ChangeRetention(stream_name=STREAM, retention_period_hours=48)
+    )
     fake.put(STREAM, "key", b"old")
     clock.advance(30 * HOUR_S)
     assert data(page(fake, iterator(fake))) == [b"old"]
-    fake.decrease_stream_retention_period(requests.ChangeRetention(stream_name=STREAM, retention_period_hours=24))
+    fake.decrease_stream_retention_period(
+        requests.ChangeRetention(stream_name=STREAM, retention_period_hours=24)
+    )
     assert data(page(fake, iterator(fake))) == []
 
 
@@ -49,7 +68,11 @@ def test_a_shorter_retention_takes_effect_at_once() -> None:
 def test_a_retention_out_of_bounds_is_refused(hours: int) -> None:
     """24 hours at least, 8,760 at most."""
     fake, _ = new_fake()
-    change = fake.decrease_stream_retention_period if hours < 24 else fake.increase_stream_retention_period
+    change = (
+        fake.decrease_stream_retention_period
+        if hours < 24
+        else fake.increase_stream_retention_period
+    )
     with pytest.raises(ServiceError) as error:
         change(requests.ChangeRetention(stream_name=STREAM, retention_period_hours=hours))
     assert code_of(error) == "InvalidArgumentException"
@@ -94,7 +117,9 @@ def test_a_stream_being_created_takes_no_records() -> None:
 
 
 def test_the_parent_takes_records_while_the_stream_is_updating() -> None:
-    """A split shows only when UPDATING is over: until then puts go to the parent, and no other change is taken."""
+    """A split shows only when UPDATING is over: until then puts go to the parent, and no other
+    change is taken.
+    """
     fake, clock = new_fake(reshard_ms=10_000)
     fake.split(STREAM, SHARD)
     clock.advance(9.999)
@@ -113,16 +138,25 @@ def test_new_shards_can_be_listed_late() -> None:
     fake, clock = new_fake(listing_delay_ms=5_000)
     clock.advance(5)
     fake.split(STREAM, SHARD)
-    assert [child.shard_id[-1] for child in page(fake, iterator(fake)).child_shards or []] == ["1", "2"]
+    assert [child.shard_id[-1] for child in page(fake, iterator(fake)).child_shards or []] == [
+        "1",
+        "2",
+    ]
     assert [shard.shard_id for shard in listed(fake)] == [SHARD]
     clock.advance(5)
     assert len(listed(fake)) == 3
 
 
 def test_scaling_shows_its_shards_one_step_after_the_other() -> None:
-    """UpdateShardCount from 2 to 3 splits and merges: shards that live for a moment only are seen, and stay listed."""
+    """UpdateShardCount from 2 to 3 splits and merges: shards that live for a moment only are seen,
+    and stay listed.
+    """
     fake, clock = new_fake(shards=2, reshard_ms=3_000)
-    fake.update_shard_count(requests.UpdateShardCount(stream_name=STREAM, target_shard_count=3, scaling_type="UNIFORM_SCALING"))
+    fake.update_shard_count(
+        requests.UpdateShardCount(
+            stream_name=STREAM, target_shard_count=3, scaling_type="UNIFORM_SCALING"
+        )
+    )
     seen = []
     for _ in range(3):
         clock.advance(1)
@@ -166,7 +200,10 @@ def test_a_stream_recreated_within_one_millisecond_is_another_stream() -> None:
 def test_filters_by_horizon(filter_type: str, expected: list[str]) -> None:
     """The filter chooses by when a shard was open, over two generations an hour apart."""
     fake, _ = two_generations()
-    assert [shard.shard_id[-1] for shard in listed(fake, shard_filter=requests.ShardFilter(type=filter_type))] == expected
+    assert [
+        shard.shard_id[-1]
+        for shard in listed(fake, shard_filter=requests.ShardFilter(type=filter_type))
+    ] == expected
 
 
 @pytest.mark.parametrize(
@@ -188,7 +225,9 @@ def test_a_filter_by_id_shows_what_came_after() -> None:
 
 
 def two_generations() -> tuple[FakeKinesis, float]:
-    """Shard 0 was split an hour after its start, its children 1 and 2 an hour later; with the time now, in seconds."""
+    """Shard 0 was split an hour after its start, its children 1 and 2 an hour later; with the time
+    now, in seconds.
+    """
     fake, clock = new_fake()
     clock.advance(HOUR_S)
     fake.split(STREAM, SHARD)

@@ -60,11 +60,15 @@ def test_acks_and_the_init_may_come_in_any_order(acker: Acker[str], first: str) 
 
 
 def test_a_failed_tuple_fails_the_tree_as_a_whole(acker: Acker[str]) -> None:
-    """With the first reason, while others are still under way; what these say later changes nothing."""
+    """With the first reason, while others are still under way; what these say later changes
+    nothing.
+    """
     root, edge = acker.start("m")
     child = acker.new_edge()
     acker.ack(root, edge ^ child)
-    assert acker.fail(root, "no such airport") == Outcome(root, "m", Ending.FAILED, "no such airport")
+    assert acker.fail(root, "no such airport") == Outcome(
+        root, "m", Ending.FAILED, "no such airport"
+    )
     assert (acker.fail(root, "another"), acker.ack(root, child)) == (None, None)
     assert (len(acker), acker.late) == (0, 2)
 
@@ -72,17 +76,29 @@ def test_a_failed_tuple_fails_the_tree_as_a_whole(acker: Acker[str]) -> None:
 def test_a_fail_before_the_init_is_told_with_the_init(acker: Acker[str]) -> None:
     """Before it nobody knows whose failure it is. Acks do not mend it."""
     root, edge = acker.issue(), acker.new_edge()
-    assert [acker.fail(root, "first"), acker.fail(root, "second"), acker.ack(root, edge)] == [None, None, None]
+    assert [acker.fail(root, "first"), acker.fail(root, "second"), acker.ack(root, edge)] == [
+        None,
+        None,
+        None,
+    ]
     assert acker.init(root, "m", edge) == Outcome(root, "m", Ending.FAILED, "first")
     assert len(acker) == 0
 
 
 def test_a_root_times_out_at_its_exact_deadline(acker: Acker[str]) -> None:
-    """Not a millisecond before; several in the order of their deadlines; roots without one never."""
-    late, soon, never = (acker.start(name, deadline_ms=ms)[0] for name, ms in (("late", 20), ("soon", 10), ("never", None)))
+    """Not a millisecond before; several in the order of their deadlines; roots without
+    one never.
+    """
+    late, soon, never = (
+        acker.start(name, deadline_ms=ms)[0]
+        for name, ms in (("late", 20), ("soon", 10), ("never", None))
+    )
     assert acker.next_deadline_ms() == 10
     assert acker.expire(9) == []
-    assert acker.expire(20) == [Outcome(soon, "soon", Ending.TIMED_OUT), Outcome(late, "late", Ending.TIMED_OUT)]
+    assert acker.expire(20) == [
+        Outcome(soon, "soon", Ending.TIMED_OUT),
+        Outcome(late, "late", Ending.TIMED_OUT),
+    ]
     assert (acker.next_deadline_ms(), acker.expire(10**15)) == (None, [])
     assert (len(acker), never in acker) == (1, True)
 
@@ -91,7 +107,12 @@ def test_what_comes_after_the_end_leaves_no_ghost(acker: Acker[str]) -> None:
     """No entry is made for a root that timed out: it would wait for an init that has been."""
     root, edge = acker.start("m", deadline_ms=10)
     acker.expire(10)
-    assert [acker.ack(root, edge), acker.fail(root), acker.extend(root, 99), acker.withdraw(root)] == [None, None, False, False]
+    assert [
+        acker.ack(root, edge),
+        acker.fail(root),
+        acker.extend(root, 99),
+        acker.withdraw(root),
+    ] == [None, None, False, False]
     assert (len(acker), acker.next_deadline_ms(), acker.late) == (0, None, 3)
 
 
@@ -112,7 +133,9 @@ def test_a_deadline_can_be_put_off(acker: Acker[str]) -> None:
 def test_an_extension_before_the_init_counts(
     acker: Acker[str], issued_ms: int | None, asked_ms: int | None, deadline_ms: int | None
 ) -> None:
-    """Messages may overtake each other; the latest of the init's and the asked deadlines is the root's."""
+    """Messages may overtake each other; the latest of the init's and the asked deadlines is the
+    root's.
+    """
     root = acker.issue(deadline_ms=issued_ms)
     assert acker.extend(root, asked_ms)
     assert acker.extend(root, 4)
@@ -129,12 +152,16 @@ def test_the_deadline_of_the_init_replaces_that_of_the_issue(acker: Acker[str]) 
 
 
 def test_a_root_without_an_init_is_forgotten_at_its_deadline(acker: Acker[str]) -> None:
-    """There is no message to tell of. The init that comes after all is refused: its message has to be failed by its sender."""
+    """There is no message to tell of. The init that comes after all is refused: its message has to
+    be failed by its sender.
+    """
     root = acker.issue(deadline_ms=10)
     acker.ack(root, acker.new_edge())
     assert acker.expire(10) == []
     assert (len(acker), acker.core.abandoned) == (0, 1)
-    with pytest.raises(IllegalAckerEventError, match=f"root {root} was given an init, but .* has ended"):
+    with pytest.raises(
+        IllegalAckerEventError, match=f"root {root} was given an init, but .* has ended"
+    ):
         acker.init(root, "m", 1)
     assert len(acker) == 0
 
@@ -156,12 +183,19 @@ def test_a_tuple_made_of_several_clears_its_edges_in_each_root(acker: Acker[str]
 
 
 def test_a_tuple_made_of_several_of_one_root_carries_all_its_edges(acker: Acker[str]) -> None:
-    """The XOR of them: with one edge for both the parents' acks would cancel it, and the root were complete too early."""
+    """The XOR of them: with one edge for both the parents' acks would cancel it, and the root were
+    complete too early.
+    """
     root, edge = acker.start("m")
     left, right = acker.new_edge(), acker.new_edge()
     of_left, of_right = acker.new_edge(), acker.new_edge()
     acks = [edge ^ left ^ right, left ^ of_left, right ^ of_right, of_left ^ of_right]
-    assert [acker.ack(root, value) for value in acks] == [None, None, None, Outcome(root, "m", Ending.ACKED)]
+    assert [acker.ack(root, value) for value in acks] == [
+        None,
+        None,
+        None,
+        Outcome(root, "m", Ending.ACKED),
+    ]
 
 
 def test_a_message_that_becomes_nothing_is_acked_at_once(acker: Acker[str]) -> None:
@@ -180,7 +214,9 @@ def test_zero_is_never_an_edge() -> None:
 
 
 def test_edges_that_are_alike_delay_nothing_and_end_nothing_while_others_are_outstanding() -> None:
-    """64 random bits are not always different; what counts is the XOR of all that is outstanding."""
+    """64 random bits are not always different; what counts is the XOR of all that is
+    outstanding.
+    """
     acker: Acker[str] = Acker(Edges(5, 9, 9, 3))
     root, edge = acker.start("m")
     twins, other = [acker.new_edge(), acker.new_edge()], acker.new_edge()
@@ -190,7 +226,9 @@ def test_edges_that_are_alike_delay_nothing_and_end_nothing_while_others_are_out
 
 
 def test_nothing_ends_before_its_init() -> None:
-    """Not even when what came early cancels itself: two edges that are alike, made of nobody knows what yet."""
+    """Not even when what came early cancels itself: two edges that are alike, made of nobody knows
+    what yet.
+    """
     acker: Acker[str] = Acker(Edges(9, 9, 5))
     root, twins, edge = acker.issue(), [acker.new_edge(), acker.new_edge()], acker.new_edge()
     assert [acker.ack(root, twin) for twin in twins] == [None, None]
@@ -213,8 +251,15 @@ def test_a_root_of_another_acker_is_refused(acker: Acker[str]) -> None:
     """Of an earlier process, say: it would be taken for another message. Nothing is changed."""
     acker.start("m")
     foreign = Acker[str]().issue()
-    for told in (acker.fail, acker.withdraw, lambda root: acker.ack(root, 1), lambda root: acker.init(root, "m", 1)):
-        with pytest.raises(IllegalAckerEventError, match=f"root {foreign} was never issued by this acker"):
+    for told in (
+        acker.fail,
+        acker.withdraw,
+        lambda root: acker.ack(root, 1),
+        lambda root: acker.init(root, "m", 1),
+    ):
+        with pytest.raises(
+            IllegalAckerEventError, match=f"root {foreign} was never issued by this acker"
+        ):
             told(foreign)
     with pytest.raises(IllegalAckerEventError, match="never issued"):
         acker.extend(foreign, 1)
@@ -237,7 +282,9 @@ def test_a_value_that_is_no_xor_of_edges_is_refused(acker: Acker[str], value: in
 def test_a_second_init_is_refused(acker: Acker[str]) -> None:
     """And changes nothing, neither the message nor what is outstanding nor the deadline."""
     root, edge = acker.start("m", deadline_ms=10)
-    with pytest.raises(IllegalAckerEventError, match=f"root {root} was given an init, but has had one"):
+    with pytest.raises(
+        IllegalAckerEventError, match=f"root {root} was given an init, but has had one"
+    ):
         acker.init(root, "another", acker.new_edge(), deadline_ms=5)
     assert acker.next_deadline_ms() == 10
     assert acker.ack(root, edge) == Outcome(root, "m", Ending.ACKED)
@@ -256,7 +303,9 @@ def test_the_core_is_used_under_the_lock_only() -> None:
 
 
 def test_many_threads_bring_each_root_to_its_end_once() -> None:
-    """Each thread tells its part of every tree; nothing is lost between them, and nothing is left."""
+    """Each thread tells its part of every tree; nothing is lost between them, and
+    nothing is left.
+    """
     threads, roots, per_thread = 8, 200, 5
     acker: Acker[int] = Acker()
     edges = [[acker.new_edge() for _ in range(threads * per_thread)] for _ in range(roots)]
@@ -270,11 +319,14 @@ def test_many_threads_bring_each_root_to_its_end_once() -> None:
             if number % threads == thread:
                 outcomes.append(acker.init(issued[number], number, reduce(xor, edges[number])))
             outcomes += [
-                acker.ack(issued[number], edge) for edge in edges[number][thread * per_thread : (thread + 1) * per_thread]
+                acker.ack(issued[number], edge)
+                for edge in edges[number][thread * per_thread : (thread + 1) * per_thread]
             ]
         return [outcome for outcome in outcomes if outcome is not None]
 
     with ThreadPoolExecutor(threads) as pool:
         outcomes = [outcome for told in pool.map(tell, range(threads)) for outcome in told]
-    assert sorted(outcomes) == [Outcome(issued[number], number, Ending.ACKED, None) for number in range(roots)]
+    assert sorted(outcomes) == [
+        Outcome(issued[number], number, Ending.ACKED, None) for number in range(roots)
+    ]
     assert (len(acker), acker.late) == (0, 0)

@@ -8,7 +8,12 @@ import pytest
 
 from kinesis_spout.errors import IllegalAckerEventError
 from kinesis_spout.tuple_tree.acker import Acker
-from kinesis_spout.tuple_tree.tracked_tuple import TrackedTuple, TupleTree, anchored_to, fail_timed_out
+from kinesis_spout.tuple_tree.tracked_tuple import (
+    TrackedTuple,
+    TupleTree,
+    anchored_to,
+    fail_timed_out,
+)
 from tests.support.tuple_trees import TIMED_OUT, Told, guarded_acker
 
 if TYPE_CHECKING:
@@ -45,7 +50,9 @@ def test_a_tree_without_parts_is_acked_at_the_end_of_its_block(tree: TupleTree, 
     assert told.outcomes == [("m", "acked")]
 
 
-def test_the_emission_is_acked_when_the_last_part_is_done(tree: TupleTree, told: Told, acker: Acker[TupleTree]) -> None:
+def test_the_emission_is_acked_when_the_last_part_is_done(
+    tree: TupleTree, told: Told, acker: Acker[TupleTree]
+) -> None:
     """Parts of parts too, in whatever order they are answered."""
     with tree:
         part = tree.child()
@@ -59,7 +66,9 @@ def test_the_emission_is_acked_when_the_last_part_is_done(tree: TupleTree, told:
     assert len(acker) == 0
 
 
-def test_a_failed_part_fails_the_emission_as_a_whole(tree: TupleTree, told: Told, acker: Acker[TupleTree]) -> None:
+def test_a_failed_part_fails_the_emission_as_a_whole(
+    tree: TupleTree, told: Told, acker: Acker[TupleTree]
+) -> None:
     """At once and once; what the other parts say later is no error, and changes nothing."""
     with tree:
         parts = [tree.child() for _ in range(4)]
@@ -72,7 +81,9 @@ def test_a_failed_part_fails_the_emission_as_a_whole(tree: TupleTree, told: Told
     assert (told.outcomes, len(acker)) == ([("m", "no such airport")], 0)
 
 
-def test_an_exception_in_the_block_fails_the_emission_and_goes_on(tree: TupleTree, told: Told) -> None:
+def test_an_exception_in_the_block_fails_the_emission_and_goes_on(
+    tree: TupleTree, told: Told
+) -> None:
     """With the exception as the reason."""
     tree.child()
     with pytest.raises(ValueError, match="bad line"), tree:
@@ -80,7 +91,9 @@ def test_an_exception_in_the_block_fails_the_emission_and_goes_on(tree: TupleTre
     assert told.outcomes == [("m", "ValueError: bad line")]
 
 
-def test_an_exception_after_the_own_ack_still_fails_the_emission(tree: TupleTree, told: Told) -> None:
+def test_an_exception_after_the_own_ack_still_fails_the_emission(
+    tree: TupleTree, told: Told
+) -> None:
     """The block's work belongs to the tree as long as some of it is under way."""
     part = tree.child()
     tree.ack()
@@ -90,7 +103,9 @@ def test_an_exception_after_the_own_ack_still_fails_the_emission(tree: TupleTree
     assert told.outcomes == [("m", "KeyboardInterrupt")]
 
 
-def test_a_block_in_which_the_tuple_was_answered_adds_nothing(acker: Acker[TupleTree], told: Told) -> None:
+def test_a_block_in_which_the_tuple_was_answered_adds_nothing(
+    acker: Acker[TupleTree], told: Told
+) -> None:
     """Whichever the answer was."""
     with TupleTree(acker, "done", told) as done:
         part = done.child()
@@ -134,7 +149,10 @@ def test_what_comes_after_the_own_answer_is_refused(
     getattr(part, answer)()
     before = list(told.outcomes)
     of = {"ack": "message m", "fail": f"root {tree.root}, which has ended,"}
-    with pytest.raises(IllegalAckerEventError, match=f"a tuple of {of[answer]} {name} after it was {answer}ed; answer each"):
+    with pytest.raises(
+        IllegalAckerEventError,
+        match=f"a tuple of {of[answer]} {name} after it was {answer}ed; answer each",
+    ):
         event(part)
     assert told.outcomes == before
     other.ack()
@@ -144,11 +162,15 @@ def test_what_comes_after_the_own_answer_is_refused(
 def test_misuse_of_a_tree_names_its_message(tree: TupleTree, told: Told) -> None:
     """Its root means nothing to the user; a tuple without trees has no name at all."""
     tree.ack()
-    with pytest.raises(IllegalAckerEventError, match="a tuple of message m was acked after it was acked"):
+    with pytest.raises(
+        IllegalAckerEventError, match="a tuple of message m was acked after it was acked"
+    ):
         tree.ack()
     free = tree.unanchored()
     free.fail()
-    with pytest.raises(IllegalAckerEventError, match="a tuple of no tree was acked after it was failed"):
+    with pytest.raises(
+        IllegalAckerEventError, match="a tuple of no tree was acked after it was failed"
+    ):
         free.ack()
     assert told.outcomes == [("m", "acked")]
 
@@ -167,7 +189,9 @@ def test_a_part_made_of_several_trees_is_done_in_all_of_them(acker: Acker[TupleT
     assert there.outcomes == [("two", "acked")]
 
 
-def test_a_part_made_of_several_trees_fails_all_of_them(acker: Acker[TupleTree], told: Told) -> None:
+def test_a_part_made_of_several_trees_fails_all_of_them(
+    acker: Acker[TupleTree], told: Told
+) -> None:
     """A tree that it does not belong to goes on."""
     one, two, three = (TupleTree(acker, name, told) for name in ("one", "two", "three"))
     anchored_to(one, two).fail("no match")
@@ -208,7 +232,9 @@ def test_trees_of_different_ackers_cannot_be_joined(tree: TupleTree, told: Told)
     assert told.outcomes == [("m", "acked")]
 
 
-def test_a_tree_that_is_not_complete_by_its_deadline_fails(acker: Acker[TupleTree], told: Told) -> None:
+def test_a_tree_that_is_not_complete_by_its_deadline_fails(
+    acker: Acker[TupleTree], told: Told
+) -> None:
     """At the exact time; what comes later leaves nothing behind."""
     tree = TupleTree(acker, "m", told, deadline_ms=10)
     part = tree.child()
@@ -230,7 +256,9 @@ def test_a_part_can_put_the_deadline_off(acker: Acker[TupleTree], told: Told) ->
     assert not joined.extend(30)
 
 
-def test_a_withdrawn_tree_tells_nobody(tree: TupleTree, told: Told, acker: Acker[TupleTree]) -> None:
+def test_a_withdrawn_tree_tells_nobody(
+    tree: TupleTree, told: Told, acker: Acker[TupleTree]
+) -> None:
     """Its emission was answered in another way: by the spout's own time-out, say."""
     part = tree.child()
     assert (tree.withdraw(), tree.withdraw()) == (True, False)
@@ -239,8 +267,12 @@ def test_a_withdrawn_tree_tells_nobody(tree: TupleTree, told: Told, acker: Acker
     assert (told.outcomes, len(acker)) == ([], 0)
 
 
-def test_what_one_spout_raises_costs_no_other_its_outcome(acker: Acker[TupleTree], told: Told) -> None:
-    """It comes out of the call that brought the outcome about, after the others were told. It is not told again."""
+def test_what_one_spout_raises_costs_no_other_its_outcome(
+    acker: Acker[TupleTree], told: Told
+) -> None:
+    """It comes out of the call that brought the outcome about, after the others were told. It is
+    not told again.
+    """
     deaf = Deaf(acker)
     trees = [TupleTree(acker, str(number), told if number == 2 else deaf) for number in range(3)]
     with pytest.raises(ConnectionError, match="0"):
@@ -273,11 +305,16 @@ def test_of_two_answers_at_the_same_time_one_is_refused() -> None:
 
     with ThreadPoolExecutor(2) as pool:
         assert sum(pool.map(answer, ("ack", "fail"))) == rounds
-    assert sorted(message_id for message_id, _ in told.outcomes) == sorted(str(number) for number in range(rounds))
+    assert sorted(message_id for message_id, _ in told.outcomes) == sorted(
+        str(number) for number in range(rounds)
+    )
 
 
 def test_a_handle_shows_what_it_is(tree: TupleTree) -> None:
     """In a log, say."""
     part = anchored_to(tree, tree.child())
     part.ack()
-    assert (repr(tree), repr(part)) == ("TupleTree(not answered, of 1 trees)", "TrackedTuple(acked, of 1 trees)")
+    assert (repr(tree), repr(part)) == (
+        "TupleTree(not answered, of 1 trees)",
+        "TrackedTuple(acked, of 1 trees)",
+    )

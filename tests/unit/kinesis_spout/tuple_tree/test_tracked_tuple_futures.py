@@ -29,7 +29,9 @@ def test_futures_of_threads_are_followed() -> None:
     assert told.outcomes == [("m", "acked")]
 
 
-@pytest.mark.parametrize(("raised", "reason"), [(ValueError("bad"), "ValueError: bad"), (None, "cancelled")])
+@pytest.mark.parametrize(
+    ("raised", "reason"), [(ValueError("bad"), "ValueError: bad"), (None, "cancelled")]
+)
 def test_a_future_that_ends_badly_fails_the_emission(raised: Exception | None, reason: str) -> None:
     """By an exception, or because it was cancelled."""
     tree, told = new_tree()
@@ -57,7 +59,10 @@ def test_tasks_of_asyncio_are_followed() -> None:
         for name, bad in (("good", False), ("bad", True)):
             ready = asyncio.Event()
             with TupleTree(acker, name, told) as tree:
-                tasks = [tree.follow(asyncio.ensure_future(work(ready, bad=bad and number == 1))) for number in range(3)]
+                tasks = [
+                    tree.follow(asyncio.ensure_future(work(ready, bad=bad and number == 1)))
+                    for number in range(3)
+                ]
             stuck = asyncio.ensure_future(asyncio.Event().wait())
             assert told.outcomes == [("good", "acked")][: int(bad)]
             ready.set()

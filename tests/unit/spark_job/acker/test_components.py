@@ -36,20 +36,28 @@ def labels_by_search(edges: list[tuple[int, int]]) -> dict[int, int]:
 
 
 def test_every_node_is_labelled_with_the_least_of_its_component(spark: SparkSession) -> None:
-    """Trees, circles, cliques, double edges, a node with itself, negative numbers: all in one graph."""
+    """Trees, circles, cliques, double edges, a node with itself, negative numbers: all in one
+    graph.
+    """
     random = Random(5)  # noqa: S311  # the same graph in every run
     edges = [(3, 3), (-5, -(2**63)), (2**63 - 1, -5), (2**63 - 1, -5), (-5, 2**63 - 1)]
     for first in range(0, 2000, 100):  # islands of up to 100 nodes
         size = random.randrange(2, 100)
-        edges += [(first + random.randrange(size), first + random.randrange(size)) for _ in range(size)]
+        edges += [
+            (first + random.randrange(size), first + random.randrange(size)) for _ in range(size)
+        ]
     random.shuffle(edges)
-    found = component_labels(spark.createDataFrame(edges, "a BIGINT, b BIGINT"), lambda frame: frame.localCheckpoint()).collect()
+    found = component_labels(
+        spark.createDataFrame(edges, "a BIGINT, b BIGINT"), lambda frame: frame.localCheckpoint()
+    ).collect()
     assert {row["node"]: row["label"] for row in found} == labels_by_search(edges)
     assert len(found) == len({row["node"] for row in found})
 
 
 def test_a_long_chain_takes_few_rounds(spark: SparkSession) -> None:
-    """Windows that overlap tie records to a chain; a search would take as many jobs as it is long."""
+    """Windows that overlap tie records to a chain; a search would take as many jobs as
+    it is long.
+    """
     order = list(range(LONG))
     Random(6).shuffle(order)  # noqa: S311  # the same chain in every run
     cuts = 0

@@ -1,4 +1,6 @@
-"""What the acker refuses: use outside of a batch, frames that have lost their anchors, sinks that do not write."""
+"""What the acker refuses: use outside of a batch, frames that have lost their anchors, sinks that
+do not write.
+"""
 
 from __future__ import annotations
 
@@ -49,17 +51,38 @@ REFUSED: dict[str, tuple[Callable[[AckedBatch], object], str]] = {
     "no message id": (lambda b: acker.anchor(b.df.select("data")), "no column messageId"),
     "anchored twice": (lambda b: acker.anchor(acker.anchor(b)), "already"),
     "not settled": (acker.anchor, r"settle\(...\) was not called"),
-    "lost at a sink": (lambda b: acker.settle((acker.anchor(b).select("data"), nothing)), "the frame of sink 1 has lost"),
-    "lost before a filter": (lambda b: acker.filter(acker.anchor(b).select("data"), "true"), "acker.filter has lost the column"),
-    "lost before a split": (lambda b: acker.split(acker.anchor(b).select("data"), "data", "x"), "acker.split has lost"),
-    "lost before a branch": (lambda b: acker.branch(acker.anchor(b).select("data"), 2), "acker.branch has lost"),
-    "lost before a merge": (lambda b: acker.merge(acker.anchor(b).select("data"), "data"), "acker.merge has lost"),
-    "lost before unanchored": (lambda b: acker.unanchored(acker.anchor(b).select("data")), "acker.unanchored has lost"),
+    "lost at a sink": (
+        lambda b: acker.settle((acker.anchor(b).select("data"), nothing)),
+        "the frame of sink 1 has lost",
+    ),
+    "lost before a filter": (
+        lambda b: acker.filter(acker.anchor(b).select("data"), "true"),
+        "acker.filter has lost the column",
+    ),
+    "lost before a split": (
+        lambda b: acker.split(acker.anchor(b).select("data"), "data", "x"),
+        "acker.split has lost",
+    ),
+    "lost before a branch": (
+        lambda b: acker.branch(acker.anchor(b).select("data"), 2),
+        "acker.branch has lost",
+    ),
+    "lost before a merge": (
+        lambda b: acker.merge(acker.anchor(b).select("data"), "data"),
+        "acker.merge has lost",
+    ),
+    "lost before unanchored": (
+        lambda b: acker.unanchored(acker.anchor(b).select("data")),
+        "acker.unanchored has lost",
+    ),
     "joined": (
         lambda b: acker.settle((acker.anchor(b).join(acker.anchor(b), "messageId"), nothing)),
         r"2 columns _anchor: two anchored frames were joined",
     ),
-    "no array": (lambda b: acker.split(acker.anchor(b), "messageId", "x"), "of type string; give it an array"),
+    "no array": (
+        lambda b: acker.split(acker.anchor(b), "messageId", "x"),
+        "of type string; give it an array",
+    ),
     "no branches": (lambda b: acker.branch(acker.anchor(b), 0), "0 branches"),
     "a random key": (lambda b: acker.merge(acker.anchor(b), F.rand()), "computed anew each time"),
     "no pair": (lambda b: acker.settle(acker.anchor(b)), "sink 1 given to acker.settle is no pair"),  # type: ignore[arg-type]  # the mistake
@@ -68,10 +91,15 @@ REFUSED: dict[str, tuple[Callable[[AckedBatch], object], str]] = {
         "sink 2 given to acker.settle is no pair",
     ),
     "settled twice": (
-        lambda b: list(map(acker.settle, [(frame, Sink()) for frame in acker.branch(acker.anchor(b), 2)])),
+        lambda b: list(
+            map(acker.settle, [(frame, Sink()) for frame in acker.branch(acker.anchor(b), 2)])
+        ),
         r"acker.settle\(...\) was called after settle",
     ),
-    "anchored after settle": (lambda b: [settled_by(Sink())(b), acker.anchor(b)], "was called after settle"),
+    "anchored after settle": (
+        lambda b: [settled_by(Sink())(b), acker.anchor(b)],
+        "was called after settle",
+    ),
 }
 
 
@@ -96,15 +124,22 @@ def test_an_error_of_the_function_is_not_hidden_by_a_missing_settle(frame: DataF
 
 WRITERS: dict[str, tuple[Callable[[DataFrame], object], str]] = {
     "nothing": (nothing, "sink 1: its function ran no action"),
-    "foreachPartition": (lambda f: f.foreachPartition(lambda rows: None), "ran no action on the frame"),
+    "foreachPartition": (
+        lambda f: f.foreachPartition(lambda rows: None),
+        "ran no action on the frame",
+    ),
     "a part": (lambda f: f.limit(1).collect(), "sink 1: 3 rows were checked, and"),
     "a look first": (lambda f: (f.take(1), f.collect()), "let the write be that action"),
 }
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_sink_that_does_not_write_what_was_checked_fails_the_batch(frame: DataFrame, name: str) -> None:
-    """The rows are added up again while they are written. A writer that runs no action is told at once, not waited for."""
+def test_a_sink_that_does_not_write_what_was_checked_fails_the_batch(
+    frame: DataFrame, name: str
+) -> None:
+    """The rows are added up again while they are written. A writer that runs no action is told at
+    once, not waited for.
+    """
     write, message = WRITERS[name]
     with pytest.raises(AckerError, match=message):
         run_batch(frame.repartition(1), settled_by(write))
@@ -112,13 +147,17 @@ def test_a_sink_that_does_not_write_what_was_checked_fails_the_batch(frame: Data
 
 def test_a_sink_without_rows_may_write_nothing(frame: DataFrame) -> None:
     """There is nothing to be seen in its place."""
-    run_batch(frame, lambda batch: acker.settle((acker.filter(acker.anchor(batch), "false"), nothing)))
+    run_batch(
+        frame, lambda batch: acker.settle((acker.filter(acker.anchor(batch), "false"), nothing))
+    )
 
 
 def test_rows_that_are_others_in_the_write_than_in_the_check_fail_the_batch(
     spark: SparkSession, frame: DataFrame, tmp_path: Path
 ) -> None:
-    """The kept rows are lost in between, as with an executor, and the second evaluation gives others."""
+    """The kept rows are lost in between, as with an executor, and the second evaluation gives
+    others.
+    """
     second_time = tmp_path / "second time"
 
     def fewer_later(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -139,7 +178,9 @@ def test_rows_that_are_others_in_the_write_than_in_the_check_fail_the_batch(
 
 
 def test_anchors_of_another_batch_are_refused(frame: DataFrame) -> None:
-    """A frame kept from the last batch: its records are not these, so nobody can be failed for it."""
+    """A frame kept from the last batch: its records are not these, so nobody can be
+    failed for it.
+    """
     earlier: list[DataFrame] = []
 
     def first(batch: AckedBatch) -> None:

@@ -1,4 +1,6 @@
-"""The shares of a row's children add up to the row's own, and to nothing else when one is lost or doubled."""
+"""The shares of a row's children add up to the row's own, and to nothing else when one is lost or
+doubled.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
-from spark_job.acker.shares import ANCHOR, ANCHOR_DDL, Total, anchors, group_anchor, totals, with_child_anchors
+from spark_job.acker.shares import (
+    ANCHOR,
+    ANCHOR_DDL,
+    Total,
+    anchors,
+    group_anchor,
+    totals,
+    with_child_anchors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,17 +28,31 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
-EDGES = [0, 1, -1, LEAST, GREATEST, 0xFFFF_FFFF, 0x1_0000_0000, -0x1_0000_0000, 0x0123_4567_89AB_CDEF]
+EDGES = [
+    0,
+    1,
+    -1,
+    LEAST,
+    GREATEST,
+    0xFFFF_FFFF,
+    0x1_0000_0000,
+    -0x1_0000_0000,
+    0x0123_4567_89AB_CDEF,
+]
 MOST_CHILDREN = 5
 
 
 @pytest.fixture(scope="module")
 def families(spark: SparkSession) -> dict[tuple[int, int, int], list[Row]]:
     """The anchors of children, by their parent's x and s and by how many they are."""
-    parents = spark.createDataFrame([((7, x, s),) for x, s in product(EDGES, EDGES)], f"{ANCHOR} {ANCHOR_DDL}")
+    parents = spark.createDataFrame(
+        [((7, x, s),) for x, s in product(EDGES, EDGES)], f"{ANCHOR} {ANCHOR_DDL}"
+    )
     counts = spark.range(1, MOST_CHILDREN + 1).select(F.col("id").alias("n"))
     placed = (
-        parents.crossJoin(counts).withColumn("parent", F.col(ANCHOR)).withColumn("place", F.explode(F.expr("sequence(0, n - 1)")))
+        parents.crossJoin(counts)
+        .withColumn("parent", F.col(ANCHOR))
+        .withColumn("place", F.explode(F.expr("sequence(0, n - 1)")))
     )
     rows = with_child_anchors(placed, 3, F.col("place"), F.col("n")).collect()
     found: dict[tuple[int, int, int], list[Row]] = {}
@@ -58,9 +82,11 @@ def test_children_add_up_to_their_parent(families: dict[tuple[int, int, int], li
 def test_children_that_are_there_any_other_number_of_times_do_not_add_up(
     families: dict[tuple[int, int, int], list[Row]],
 ) -> None:
-    """Lost, doubled, or there three times, which XOR alone would not see; one against the other too.
+    """Lost, doubled, or there three times, which XOR alone would not see; one against the other
+    too.
 
-    A parent whose sum is 0 or 2^63 can be there three times with all of its children; of hashes, as good as none is.
+    A parent whose sum is 0 or 2^63 can be there three times with all of its children; of hashes, as
+    good as none is.
     """
     tried = 0
     for (x, s, n), children in families.items():
@@ -73,13 +99,20 @@ def test_children_that_are_there_any_other_number_of_times_do_not_add_up(
 
 def test_sums_in_spark_are_sums_in_python(spark: SparkSession) -> None:
     """Over groups, whole frames and frames without rows; a row that is not tracked adds nothing."""
-    rows = [(n % 3, (n, x, s)) for n, (x, s) in enumerate(product(EDGES, EDGES))] + [(0, None), (9, None)]
+    rows = [(n % 3, (n, x, s)) for n, (x, s) in enumerate(product(EDGES, EDGES))] + [
+        (0, None),
+        (9, None),
+    ]
     frame = spark.createDataFrame(rows, f"k INT, {ANCHOR} {ANCHOR_DDL}")
     whole = Total.of(anchors(frame).agg(*totals("x", "s")).collect()[0])
     assert whole == python_total([anchor for _, anchor in rows])
     empty = Total.of(frame.where("false").agg(*totals(f"{ANCHOR}.x", f"{ANCHOR}.s")).collect()[0])
     assert empty == Total(0, 0, 0)
-    groups = frame.groupBy("k").agg(*totals(f"{ANCHOR}.x", f"{ANCHOR}.s")).select("k", group_anchor(5).alias("merged"))
+    groups = (
+        frame.groupBy("k")
+        .agg(*totals(f"{ANCHOR}.x", f"{ANCHOR}.s"))
+        .select("k", group_anchor(5).alias("merged"))
+    )
     merged = {row["k"]: row["merged"] for row in groups.collect()}
     assert merged.pop(9) is None
     for key, anchor in merged.items():

@@ -19,10 +19,19 @@ def open_descriptors() -> int:
 
 def shout(text: str) -> None:
     """What a child process writes to both streams."""
-    subprocess.run([sys.executable, "-c", f"import os; os.write(1, b'{text}-out\\n'); os.write(2, b'{text}-err\\n')"], check=True)
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import os; os.write(1, b'{text}-out\\n'); os.write(2, b'{text}-err\\n')",
+        ],
+        check=True,
+    )
 
 
-def test_children_write_to_the_log_and_we_to_the_screen(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_children_write_to_the_log_and_we_to_the_screen(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     log_file = tmp_path / "new" / "spark.log"
     with quiet(log_file) as screen:
         shout("jvm")
@@ -33,7 +42,9 @@ def test_children_write_to_the_log_and_we_to_the_screen(tmp_path: Path, capfd: p
     assert capfd.readouterr() == ("ours\nlater-out\n", "ours too\nlater-err\n")
 
 
-def test_stdout_can_be_kept_for_the_console_sink(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_stdout_can_be_kept_for_the_console_sink(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     log_file = tmp_path / "spark.log"
     with quiet(log_file, keep_stdout=True):
         shout("jvm")
@@ -53,5 +64,8 @@ def test_the_log_is_appended_to_and_no_descriptor_is_left(tmp_path: Path) -> Non
 
 def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CliError, match="give another with --log-file"), quiet(tmp_path / "file" / "spark.log"):
+    with (
+        pytest.raises(CliError, match="give another with --log-file"),
+        quiet(tmp_path / "file" / "spark.log"),
+    ):
         pass

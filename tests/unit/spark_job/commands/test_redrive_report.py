@@ -14,9 +14,15 @@ from spark_job.dead_letter.redrive_letters import ReasonCount
 
 FIRST, LAST = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)
 REASON = ReasonCount(
-    target="orders", reason="ValueError: [red]no such order", letters=1234, first_failure=FIRST, last_failure=LAST
+    target="orders",
+    reason="ValueError: [red]no such order",
+    letters=1234,
+    first_failure=FIRST,
+    last_failure=LAST,
 )
-FOUND = Found(to_put=1240, put_before=7, without_payload=1, unreadable=2, reasons=(REASON,), more_reasons=3)
+FOUND = Found(
+    to_put=1240, put_before=7, without_payload=1, unreadable=2, reasons=(REASON,), more_reasons=3
+)
 
 
 def shown(found: Found) -> list[str]:

@@ -60,7 +60,9 @@ def test_times_are_as_everywhere(text: str, time: datetime) -> None:
         ({"reasons": ("",)}, "--reason"),
     ],
 )
-def test_what_is_no_selection_is_wrong_usage_of_the_named_option(given: dict[str, Any], hint: str) -> None:
+def test_what_is_no_selection_is_wrong_usage_of_the_named_option(
+    given: dict[str, Any], hint: str
+) -> None:
     with pytest.raises(typer.BadParameter) as caught:
         selected(**given)
     assert caught.value.param_hint == hint
@@ -78,14 +80,19 @@ def test_a_stream_is_named_or_given_by_its_arn() -> None:
 def test_the_connection_is_what_reader_options_say_of_it() -> None:
     """In their spelling, in any case, and they win."""
     named = {"region": "eu-central-1", "endpoint_url": None}
-    found = connection_of(named, {"REGION": "us-east-1", "awsAccessKeyId": "AK", "awsSecretAccessKey": "secret"})
+    found = connection_of(
+        named, {"REGION": "us-east-1", "awsAccessKeyId": "AK", "awsSecretAccessKey": "secret"}
+    )
     assert found == AwsConfig(region="us-east-1", access_key_id="AK", secret_access_key="secret")
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"maxRecordsPerShard": "5"}, "maxRecordsPerShard is for reading; those for putting are region, endpointUrl"),
+        (
+            {"maxRecordsPerShard": "5"},
+            "maxRecordsPerShard is for reading; those for putting are region, endpointUrl",
+        ),
         ({"streamName": "orders"}, "streamName is for reading"),
         ({"regoin": "eu-central-1"}, "did you mean region"),
         ({"awsAccessKeyId": "AK"}, "awsSecretAccessKey|secret_access_key"),

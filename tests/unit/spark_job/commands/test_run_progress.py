@@ -11,7 +11,12 @@ from spark_job.commands.run_progress import Progress, ProgressLine, duration
 
 
 def report(batch: int, rows: int, **source: Any) -> dict[str, Any]:
-    return {"batchId": batch, "numInputRows": rows, "processedRowsPerSecond": rows * 2.0, "sources": [source] if source else []}
+    return {
+        "batchId": batch,
+        "numInputRows": rows,
+        "processedRowsPerSecond": rows * 2.0,
+        "sources": [source] if source else [],
+    }
 
 
 def test_batches_and_rows_add_up_and_a_repeated_report_counts_once() -> None:
@@ -29,14 +34,17 @@ def test_lag_and_unresolved_are_the_sources_own_report() -> None:
 
 
 def test_retries_dead_letters_and_outages_are_shown() -> None:
-    figures = '{"lagMs": 0, "unresolved": 1200, "oldestUnresolvedMs": 61000, "deadLettered": 3, "storm": true}'
+    figures = '{"lagMs": 0, "unresolved": 1200, "oldestUnresolvedMs": 61000, "deadLettered": 3, "outage": true}'
     assert str(Progress().after(report(0, 1, latestOffset=figures))).endswith(
-        "lag 0 s  1,200 unresolved (oldest 1 min)  3 dead-lettered  most records fail: reading pauses"
+        "lag 0 s  1,200 unresolved (oldest 1 min)  3 dead-lettered  most records fail: reading "
+        "pauses"
     )
 
 
 def test_dead_letters_stay_counted_when_a_report_tells_nothing() -> None:
-    progress = Progress().after(report(0, 1, latestOffset='{"deadLettered": 3}')).after(report(1, 1))
+    progress = (
+        Progress().after(report(0, 1, latestOffset='{"deadLettered": 3}')).after(report(1, 1))
+    )
     assert progress.dead_lettered == 3
 
 
@@ -46,7 +54,12 @@ def test_a_source_that_reports_nothing_readable_is_left_out() -> None:
 
 
 def test_durations_are_for_people() -> None:
-    assert [duration(ms) for ms in (0, 1_500, 720_000, 10_800_000)] == ["0 s", "1.5 s", "12 min", "3.0 h"]
+    assert [duration(ms) for ms in (0, 1_500, 720_000, 10_800_000)] == [
+        "0 s",
+        "1.5 s",
+        "12 min",
+        "3.0 h",
+    ]
 
 
 def test_without_a_terminal_only_what_is_new_is_printed() -> None:

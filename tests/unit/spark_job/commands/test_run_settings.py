@@ -41,7 +41,9 @@ def test_a_value_may_hold_equals_signs() -> None:
     assert parse_pairs("--option", ["a=b=c", "d="]) == {"a": "b=c", "d": ""}
 
 
-def test_a_function_is_found_from_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_is_found_from_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "job_of_this_test.py").write_text("def enrich(df):\n    return df\nvalue = 3\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -51,7 +53,9 @@ def test_a_function_is_found_from_the_current_directory(tmp_path: Path, monkeypa
             load_process(wrong)
 
 
-def test_a_module_that_cannot_be_imported_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_cannot_be_imported_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "broken_job_of_this_test.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(CliError, match="ZeroDivisionError: division by zero"):
@@ -71,17 +75,56 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(tmp_path: Path, monkey
         (("--available-now", "--trigger", "1 second"), 2, "leave it out"),
         (("--option", "secret-without-key"), 2, "expected key=value"),
         (("--application", "etl", "--zookeeper", "zk:2181"), 1, "streamName"),
-        (("--stream", "s", "--application", "etl", "--zookeeper", "zk:2181", "--from", "LATTEST"), 1, "LATTEST"),
         (
-            ("--stream", "s", "--application", "etl", "--zookeeper", "zk:2181", "--option", "maxRecordPerShard=1"),
+            (
+                "--stream",
+                "s",
+                "--application",
+                "etl",
+                "--zookeeper",
+                "zk:2181",
+                "--from",
+                "LATTEST",
+            ),
+            1,
+            "LATTEST",
+        ),
+        (
+            (
+                "--stream",
+                "s",
+                "--application",
+                "etl",
+                "--zookeeper",
+                "zk:2181",
+                "--option",
+                "maxRecordPerShard=1",
+            ),
             1,
             "maxRecordsPerShard",
         ),
-        (("--stream", "s", "--application", "etl", "--zookeeper", "zk:2181", "--process", "nope:f"), 1, "No module named 'nope'"),
+        (
+            (
+                "--stream",
+                "s",
+                "--application",
+                "etl",
+                "--zookeeper",
+                "zk:2181",
+                "--process",
+                "nope:f",
+            ),
+            1,
+            "No module named 'nope'",
+        ),
     ],
 )
 def test_bad_input_is_refused_before_spark_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, text: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    code: int,
+    text: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")

@@ -12,7 +12,13 @@ import pytest
 
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import ConfigError
-from spark_job.dead_letter.dead_letter import LETTER_COLUMNS, LETTER_DDL, DeadLetter, DeadLetterError, Letter
+from spark_job.dead_letter.dead_letter import (
+    LETTER_COLUMNS,
+    LETTER_DDL,
+    DeadLetter,
+    DeadLetterError,
+    Letter,
+)
 from spark_job.dead_letter.stream_sink import PART_BYTES, StreamSink, envelopes
 from spark_job.dead_letter.writer_sink import WriterSink
 from tests.support.letters import Story, gone
@@ -48,7 +54,9 @@ BARE = StreamSink.of("dead", payload_only=True, aws={})
         (lambda: DeadLetter.to(cast("Any", "print")), "takes a function"),
     ],
 )
-def test_what_cannot_work_is_refused_when_it_is_made(make: Callable[[], DeadLetter], says: str) -> None:
+def test_what_cannot_work_is_refused_when_it_is_made(
+    make: Callable[[], DeadLetter], says: str
+) -> None:
     """Not in the first batch that has a dead letter, perhaps weeks later."""
     with pytest.raises(ConfigError, match=says):
         make()
@@ -74,7 +82,11 @@ def test_no_secret_is_shown() -> None:
 
 
 def test_it_is_frozen_equal_by_value_and_picklable() -> None:
-    made = [DeadLetter("parquet", path="/dead", compression="zstd"), DeadLetter.to_stream("dead"), DeadLetter.to(print)]
+    made = [
+        DeadLetter("parquet", path="/dead", compression="zstd"),
+        DeadLetter.to_stream("dead"),
+        DeadLetter.to(print),
+    ]
     for dead_letter in made:
         assert pickle.loads(pickle.dumps(dead_letter)) == dead_letter  # noqa: S301  # our own bytes
     with pytest.raises(FrozenInstanceError):
@@ -144,7 +156,11 @@ def test_a_format_that_is_none_of_files_is_appended_to() -> None:
 def test_files_are_overwritten_per_plan_and_the_users_options_win() -> None:
     told = written(DeadLetter("json", path="/dead", timeZone="Asia/Tokyo", compression="gzip"))
     assert (told["mode"], told["path"]) == ("overwrite", "/dead/plan=12-ab")
-    assert told["options"] | {"timestampFormat": ""} == {"timeZone": "Asia/Tokyo", "compression": "gzip", "timestampFormat": ""}
+    assert told["options"] | {"timestampFormat": ""} == {
+        "timeZone": "Asia/Tokyo",
+        "compression": "gzip",
+        "timestampFormat": "",
+    }
 
 
 def test_a_failure_is_one_sentence_that_names_plan_and_sink_and_hides_the_password() -> None:
@@ -153,7 +169,8 @@ def test_a_failure_is_one_sentence_that_names_plan_and_sink_and_hides_the_passwo
     with pytest.raises(DeadLetterError) as caught:
         dead_letter.write(cast("DataFrame", frame), plan_id="12-ab")
     assert str(caught.value) == (
-        "the dead letters of plan 12-ab cannot be written to jdbc (RuntimeError: refused for sa:***); nothing of the batch is "
+        "the dead letters of plan 12-ab cannot be written to jdbc (RuntimeError: refused for "
+        "sa:***); nothing of the batch is "
         "acked: see that the sink can be written, and start again"
     )
 
@@ -175,7 +192,9 @@ def test_a_bare_payload_is_the_record_as_it_was() -> None:
 
 @pytest.mark.parametrize("sink", [STREAM, BARE])
 def test_a_letter_without_payload_is_json_under_its_message_id(sink: StreamSink) -> None:
-    """The service wants a partition key, and nobody who reads bare payloads takes an empty one for a record."""
+    """The service wants a partition key, and nobody who reads bare payloads takes an empty one for
+    a record.
+    """
     (record,) = sink.records_of(gone(LETTER))
     assert record.partition_key == LETTER.message_id
     assert json.loads(record.data)["data"] is None
@@ -187,7 +206,9 @@ def test_an_empty_payload_is_none_that_is_missing() -> None:
 
 
 def test_a_payload_of_a_record_at_its_limit_comes_in_parts_that_fit() -> None:
-    """In base64 a record of 1 MiB would be refused by every stream, and its batch would fail for ever."""
+    """In base64 a record of 1 MiB would be refused by every stream, and its batch would fail for
+    ever.
+    """
     letter = replace(LETTER, data=b"x" * 1_048_576, partition_key='"' * 256, reason="\u20ac" * 300)
     values = envelopes(letter)
     assert all(len(value) + 256 <= 1_048_576 for value in values)
@@ -210,5 +231,7 @@ def test_the_columns_are_the_ddls() -> None:
 
 def test_a_stream_sink_is_checked_like_any_other_connection() -> None:
     sink = StreamSink.of("dead", payload_only=True, aws={"region": "eu-central-1"})
-    assert sink == StreamSink(StreamRef("dead"), AwsConfig(region="eu-central-1"), payload_only=True)
+    assert sink == StreamSink(
+        StreamRef("dead"), AwsConfig(region="eu-central-1"), payload_only=True
+    )
     assert WriterSink.of("parquet", "/dead", {}) != WriterSink.of("parquet", "/other", {})

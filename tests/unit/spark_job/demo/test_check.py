@@ -34,7 +34,10 @@ PUT = [flight(0), flight(1, dep_delay=None), flight(2)]
 def write_batch(output: Path, batch: str, flights: list[Flight], *, finished: bool = True) -> Path:
     folder = output / f"batch={batch}"
     folder.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist([dict(f) | {"shardId": "s"} for f in flights]), folder / "part-0.parquet")
+    pq.write_table(
+        pa.Table.from_pylist([dict(f) | {"shardId": "s"} for f in flights]),
+        folder / "part-0.parquet",
+    )
     if finished:
         (folder / "_SUCCESS").touch()
     return folder / "part-0.parquet"
@@ -59,7 +62,9 @@ def test_a_row_written_three_times_counts_as_two_duplicates_and_is_no_loss() -> 
     assert found.complete
 
 
-@pytest.mark.parametrize("changes", [{"dep_delay": 7}, {"carrier": "XX"}, {"tailnum": None}, {"dest": ""}])
+@pytest.mark.parametrize(
+    "changes", [{"dep_delay": 7}, {"carrier": "XX"}, {"tailnum": None}, {"dest": ""}]
+)
 def test_a_row_with_other_content_is_altered(changes: dict[str, int | str | None]) -> None:
     found = compare(PUT, [PUT[0], PUT[1], flight(2, **changes)])
     assert found.altered == (2,)
@@ -74,7 +79,11 @@ def test_a_row_that_was_never_put_is_unknown(number: int | str | None) -> None:
 
 
 def test_a_checkpoint_must_be_exactly_at_the_shards_last_record() -> None:
-    puts = {"shard-0": ShardPuts(2, "10"), "shard-1": ShardPuts(1, "9"), "shard-2": ShardPuts(1, "4")}
+    puts = {
+        "shard-0": ShardPuts(2, "10"),
+        "shard-1": ShardPuts(1, "9"),
+        "shard-2": ShardPuts(1, "4"),
+    }
     verdicts = shard_verdicts(puts, {"shard-0": "10", "shard-1": "8"})
     assert [verdicts[shard].at_last for shard in puts] == [True, False, False]
     verdict = Verdict(records=compare(PUT, PUT), shards=verdicts)
@@ -86,8 +95,16 @@ def test_a_checkpoint_must_be_exactly_at_the_shards_last_record() -> None:
 
 
 def test_carriers_are_compared_on_both_figures() -> None:
-    rows = carrier_rows({"AA": (2, 1.5), "UA": (1, None), "ZZ": (1, 0.0)}, {"AA": (2, 1.5), "UA": (1, 0.5), "WN": (3, 2.0)})
-    assert [(row.carrier, row.equal) for row in rows] == [("WN", False), ("AA", True), ("UA", False), ("ZZ", False)]
+    rows = carrier_rows(
+        {"AA": (2, 1.5), "UA": (1, None), "ZZ": (1, 0.0)},
+        {"AA": (2, 1.5), "UA": (1, 0.5), "WN": (3, 2.0)},
+    )
+    assert [(row.carrier, row.equal) for row in rows] == [
+        ("WN", False),
+        ("AA", True),
+        ("UA", False),
+        ("ZZ", False),
+    ]
 
 
 def test_only_finished_writes_count_as_progress(tmp_path: Path) -> None:

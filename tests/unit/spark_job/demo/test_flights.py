@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.cli.errors import CliError
-from spark_job.demo.flights import FIELDS, carrier_figures, find_flights, flights_of, read_flights, to_json
+from spark_job.demo.flights import (
+    FIELDS,
+    carrier_figures,
+    find_flights,
+    flights_of,
+    read_flights,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +25,9 @@ HEADER = (
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,tailnum,"
     "origin,dest,air_time,distance,hour,minute,time_hour\n"
 )
-DEPARTED = "2013,1,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z\n"
+DEPARTED = (
+    "2013,1,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z\n"
+)
 CANCELLED = "2013,1,1,NA,1630,NA,NA,1815,NA,UA,4308,NA,EWR,RDU,NA,416,16,30,2013-01-01T21:00:00Z\n"
 
 
@@ -26,13 +35,23 @@ def test_the_installed_file_starts_with_the_first_flight_of_the_year() -> None:
     flights = read_flights(find_flights(), 900)
     assert len(flights) == 900
     assert [flight["row"] for flight in flights] == list(range(900))
-    assert {"carrier": "UA", "flight": 1545, "dep_delay": 2, "tailnum": "N14228"}.items() <= flights[0].items()
+    assert {
+        "carrier": "UA",
+        "flight": 1545,
+        "dep_delay": 2,
+        "tailnum": "N14228",
+    }.items() <= flights[0].items()
     assert flights[838]["dep_delay"] is None
 
 
 def test_na_is_none_in_numbers_and_in_texts() -> None:
     _, cancelled = flights_of([HEADER, DEPARTED, CANCELLED])
-    assert [cancelled[name] for name in ("dep_time", "dep_delay", "tailnum", "distance")] == [None, None, None, 416]
+    assert [cancelled[name] for name in ("dep_time", "dep_delay", "tailnum", "distance")] == [
+        None,
+        None,
+        None,
+        416,
+    ]
 
 
 def test_the_payload_holds_every_field() -> None:

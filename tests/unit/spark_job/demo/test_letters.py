@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def flight(row: int, *, cancelled: bool = False) -> Flight:
-    fields: dict[str, int | str | None] = {name: row if name in INTEGERS else f"{name}-{row}" for name in FIELDS}
+    fields: dict[str, int | str | None] = {
+        name: row if name in INTEGERS else f"{name}-{row}" for name in FIELDS
+    }
     return fields | ({"dep_time": None} if cancelled else {})
 
 
@@ -27,7 +29,11 @@ PUT = [flight(0), flight(1, cancelled=True), flight(2), flight(3, cancelled=True
 
 
 def letter(of: Flight, **changes: Any) -> dict[str, Any]:
-    return {"data": to_json(of), "attempts": RETRY_LIMIT + 1, "reason": f"ValueError: {cancelled_reason(of)}"} | changes
+    return {
+        "data": to_json(of),
+        "attempts": RETRY_LIMIT + 1,
+        "reason": f"ValueError: {cancelled_reason(of)}",
+    } | changes
 
 
 RIGHT = [letter(PUT[3]), letter(PUT[1])]
@@ -86,5 +92,7 @@ def test_a_damaged_file_of_letters_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "plan=1-ab"
     folder.mkdir()
     (folder / "part-0.parquet").write_bytes(b"no parquet")
-    with pytest.raises(CliError, match=r"part-0\.parquet cannot be read as the demo's dead letters"):
+    with pytest.raises(
+        CliError, match=r"part-0\.parquet cannot be read as the demo's dead letters"
+    ):
         list(read_letters(tmp_path))

@@ -1,4 +1,6 @@
-"""kill_family: a process and all that it has started are gone when it returns, whatever they do meanwhile."""
+"""kill_family: a process and all that it has started are gone when it returns, whatever they do
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ CHILDREN = {
 def parent(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
     """A process whose three children are up."""
     command = [sys.executable, "-c", PARENT.format(does=request.param)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.read(6) == "upupup"
         yield process

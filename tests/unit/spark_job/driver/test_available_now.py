@@ -1,4 +1,6 @@
-"""A run that ends: it has read at least all that was there when it began, and it does end. In simulated time."""
+"""A run that ends: it has read at least all that was there when it began, and it does end. In
+simulated time.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,12 @@ def test_available_now_ends_though_records_keep_coming(job: SimulatedJob) -> Non
 
 
 @pytest.mark.parametrize("end_with_last_records", [True, False])
-def test_available_now_reads_the_children_of_a_shard_that_was_split_before_it_began(*, end_with_last_records: bool) -> None:
-    """Also where the parent's last records come without the word that they are the last: its tip is not its end."""
+def test_available_now_reads_the_children_of_a_shard_that_was_split_before_it_began(
+    *, end_with_last_records: bool
+) -> None:
+    """Also where the parent's last records come without the word that they are the last: its tip is
+    not its end.
+    """
     with simulated(shards=1, end_with_last_records=end_with_last_records) as job:
         put = job.put(5)
         job.fake.split(STREAM, shard(0))
@@ -76,7 +82,9 @@ def test_available_now_reads_children_that_the_shard_list_shows_late() -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_available_now_waits_for_children_of_which_neither_the_end_nor_the_list_has_told_yet(*, is_restarted: bool) -> None:
+def test_available_now_waits_for_children_of_which_neither_the_end_nor_the_list_has_told_yet(
+    *, is_restarted: bool
+) -> None:
     """A closed shard is always continued by others; also where the run before has read its end."""
     with simulated(shards=1, listing_delay_ms=25_000) as job:
         job.clock.advance(60)
@@ -96,8 +104,12 @@ def test_available_now_waits_for_children_of_which_neither_the_end_nor_the_list_
         assert sorted(found) == sorted(children if is_restarted else parent + children)
 
 
-def test_available_now_does_not_wait_for_ever_for_children_that_never_show_up(caplog: pytest.LogCaptureFixture) -> None:
-    """The service always lists them at last; a double may not. The first run waits and says so, later ones know."""
+def test_available_now_does_not_wait_for_ever_for_children_that_never_show_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The service always lists them at last; a double may not. The first run waits and says so,
+    later ones know.
+    """
     with simulated(shards=1, listing_delay_ms=3_600_000) as job:
         job.clock.advance(3_601)
         job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
@@ -107,7 +119,10 @@ def test_available_now_does_not_wait_for_ever_for_children_that_never_show_up(ca
         coordinator.prepare_available_now()
         with caplog.at_level(logging.WARNING, "kinesis_spout"):
             plan, _ = read_all(job, coordinator)
-        assert f"those that continue them, were not seen read up to its start within maxSearchTime: {shard(0)}" in caplog.text
+        assert (
+            "those that continue them, were not seen read up to its start within maxSearchTime: "
+            f"{shard(0)}" in caplog.text
+        )
         job.clock.advance(60)
         begun_s = job.clock.monotonic_s()
         coordinator.prepare_available_now()
@@ -115,7 +130,9 @@ def test_available_now_does_not_wait_for_ever_for_children_that_never_show_up(ca
         assert job.clock.monotonic_s() == begun_s
 
 
-def test_available_now_does_not_wait_for_what_was_split_off_after_a_tip_was_seen(job: SimulatedJob) -> None:
+def test_available_now_does_not_wait_for_what_was_split_off_after_a_tip_was_seen(
+    job: SimulatedJob,
+) -> None:
     """What continues that shard was written after the run began."""
     job.put(5, key=job.key_of(0))
     coordinator = job.coordinator(idle_wait="0s")
@@ -135,7 +152,9 @@ def test_available_now_ends_and_says_so_when_a_closed_shard_never_tells_its_end(
     job.put(1, key=job.key_of(0))
     coordinator = job.coordinator(max_search_time="20s", max_fetch_time="1s")
     job.fake.split(STREAM, shard(0))
-    never = alter(lambda page: msgspec.structs.replace(page, next_shard_iterator="x", child_shards=None))
+    never = alter(
+        lambda page: msgspec.structs.replace(page, next_shard_iterator="x", child_shards=None)
+    )
     job.fake.faults.add(never, operation="GetRecords", shard_id=shard(0), times=None)
     coordinator.prepare_available_now()
     with caplog.at_level(logging.WARNING, "kinesis_spout"):

@@ -1,4 +1,6 @@
-"""A run that ends waits for what failed, as long as it may, and says what it leaves. In simulated time."""
+"""A run that ends waits for what failed, as long as it may, and says what it leaves. In simulated
+time.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def unresolved(job: SimulatedJob) -> int:
     return sum(state.unresolved_count for state in job.states().values())
 
 
-def available_now(job: SimulatedJob, outcomes: PlayedOutcomes, start: str = "", **options: Any) -> tuple[str, list[Row]]:
+def available_now(
+    job: SimulatedJob, outcomes: PlayedOutcomes, start: str = "", **options: Any
+) -> tuple[str, list[Row]]:
     coordinator = job.coordinator(**options)
     coordinator.prepare_available_now()
     try:
@@ -31,7 +35,9 @@ def available_now(job: SimulatedJob, outcomes: PlayedOutcomes, start: str = "", 
         coordinator.close()
 
 
-def test_an_available_now_run_waits_for_all_retries_of_a_record_by_default(one: SimulatedJob) -> None:
+def test_an_available_now_run_waits_for_all_retries_of_a_record_by_default(
+    one: SimulatedJob,
+) -> None:
     one.put(10)
     outcomes = tracked(one, numbered(3), policy(first_delay_ms=60_000, retry_limit=3))
     _, rows = available_now(one, outcomes)
@@ -55,7 +61,9 @@ def test_an_available_now_run_ends_after_its_retry_wait_and_says_what_stays_queu
     assert unresolved(one) == 2
 
 
-def test_an_available_now_run_that_waits_for_no_retry_takes_those_that_are_due_already(one: SimulatedJob) -> None:
+def test_an_available_now_run_that_waits_for_no_retry_takes_those_that_are_due_already(
+    one: SimulatedJob,
+) -> None:
     """What yesterday's run has left is retried today."""
     one.put(10)
     outcomes = tracked(one, numbered(3), policy(first_delay_ms=60_000, retry_limit=9))
@@ -82,7 +90,9 @@ def test_an_available_now_run_in_an_outage_ends_and_says_what_it_has_not_read(
 
 
 def test_the_wait_begins_anew_with_every_new_record(one: SimulatedJob) -> None:
-    """Each of ten batches has a record that holds its shard for four seconds, and a run waits for five."""
+    """Each of ten batches has a record that holds its shard for four seconds, and a run waits for
+    five.
+    """
     one.put(100)
     outcomes = tracked(
         one,
@@ -105,5 +115,7 @@ def test_the_wait_begins_anew_with_every_new_record(one: SimulatedJob) -> None:
         ({"retry_limit": 10**9}, 86_400),
     ],
 )
-def test_by_default_it_is_as_long_as_all_waits_of_a_record_and_half_a_minute(retry: dict[str, Any], wait_s: int) -> None:
+def test_by_default_it_is_as_long_as_all_waits_of_a_record_and_half_a_minute(
+    retry: dict[str, Any], wait_s: int
+) -> None:
     assert retry_wait_ms(RetryPolicy(**retry)) == wait_s * 1_000

@@ -1,4 +1,6 @@
-"""When the driver makes a plan, when it makes none, and what it asks meanwhile; in simulated time."""
+"""When the driver makes a plan, when it makes none, and what it asks meanwhile; in
+simulated time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from state.state_store import OwnerInfo
 
 
-# idle ---------------------------------------------------------------------------------------------------------
+# idle
+# ---------------------------------------------------------------------------------------------------------
 def test_nothing_new_gives_no_plan_and_returns_after_the_idle_wait(job: SimulatedJob) -> None:
     coordinator = job.coordinator(idle_wait="3s")
     assert next_plan(coordinator) == ""
@@ -28,7 +31,9 @@ def test_nothing_new_gives_no_plan_and_returns_after_the_idle_wait(job: Simulate
     assert job.store().known_plans() == []
 
 
-def test_an_idle_minute_asks_each_shard_once_a_second_and_the_stream_every_ten(job: SimulatedJob) -> None:
+def test_an_idle_minute_asks_each_shard_once_a_second_and_the_stream_every_ten(
+    job: SimulatedJob,
+) -> None:
     """Spark polls as fast as it can; each poll waits, and none asks more than that."""
     coordinator = job.coordinator()
     next_plan(coordinator)
@@ -42,7 +47,9 @@ def test_an_idle_minute_asks_each_shard_once_a_second_and_the_stream_every_ten(j
     assert job.calls("GetShardIterator") == 0
 
 
-def test_without_an_idle_wait_a_poll_returns_at_once_and_still_asks_no_more(job: SimulatedJob) -> None:
+def test_without_an_idle_wait_a_poll_returns_at_once_and_still_asks_no_more(
+    job: SimulatedJob,
+) -> None:
     coordinator = job.coordinator(idle_wait="0s")
     next_plan(coordinator)
     job.count_calls()
@@ -52,7 +59,9 @@ def test_without_an_idle_wait_a_poll_returns_at_once_and_still_asks_no_more(job:
     assert job.calls("GetRecords") == 0
 
 
-def test_a_record_that_comes_while_it_waits_is_planned_within_the_probe_interval(job: SimulatedJob) -> None:
+def test_a_record_that_comes_while_it_waits_is_planned_within_the_probe_interval(
+    job: SimulatedJob,
+) -> None:
     coordinator = job.coordinator(idle_wait="60s")
     next_plan(coordinator)
     job.put(1)
@@ -90,7 +99,9 @@ def test_many_shards_are_not_asked_one_by_one_but_planned_at_intervals() -> None
 def test_many_shards_of_which_one_is_behind_are_planned_at_once() -> None:
     with simulated(shards=4) as job:
         job.put(30)
-        coordinator = job.coordinator(probe_max_shards=3, idle_interval="10s", max_records_per_shard=10)
+        coordinator = job.coordinator(
+            probe_max_shards=3, idle_interval="10s", max_records_per_shard=10
+        )
         start = ""
         for _ in range(3):
             start, rows = one_batch(job, coordinator, start)
@@ -98,7 +109,8 @@ def test_many_shards_of_which_one_is_behind_are_planned_at_once() -> None:
         assert job.clock.monotonic_s() < 1
 
 
-# plans and their settling -------------------------------------------------------------------------------------
+# plans and their settling
+# -------------------------------------------------------------------------------------
 def test_spark_asking_on_settles_the_plan_that_it_names(job: SimulatedJob) -> None:
     put = job.put(3, key=job.key_of(0))
     coordinator = job.coordinator()
@@ -111,7 +123,9 @@ def test_spark_asking_on_settles_the_plan_that_it_names(job: SimulatedJob) -> No
 
 
 @pytest.mark.parametrize("asked", ["", "1-stale", "99-other"])
-def test_any_other_plan_is_not_settled_and_its_records_come_again(asked: str, job: SimulatedJob) -> None:
+def test_any_other_plan_is_not_settled_and_its_records_come_again(
+    asked: str, job: SimulatedJob
+) -> None:
     """A new checkpoint location, or one that was restored."""
     put = job.put(3)
     first = job.coordinator()
@@ -150,7 +164,9 @@ def test_a_replay_keeps_its_ends_until_a_later_plan_is_settled(job: SimulatedJob
     assert job.store().known_plans() == [second]
 
 
-def test_a_closed_plan_has_only_the_tasks_that_had_published(job: SimulatedJob, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_closed_plan_has_only_the_tasks_that_had_published(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
     """The others never may again, and a task that can't publish would fail the batch for ever."""
     for index in (0, 1):
         job.put(3, key=job.key_of(index))
@@ -180,18 +196,25 @@ def test_the_records_of_a_trigger_are_limited_by_what_spark_asks_for(job: Simula
     assert len(run(job, coordinator, next_plan(coordinator, max_records=10))) == 10
 
 
-def test_a_plan_starts_shards_where_they_were_left_with_their_iterators_and_ends(job: SimulatedJob) -> None:
+def test_a_plan_starts_shards_where_they_were_left_with_their_iterators_and_ends(
+    job: SimulatedJob,
+) -> None:
     put = job.put(3, key=job.key_of(0))
     job.fake.split(STREAM, shard(1))
     coordinator = job.coordinator(max_records_per_shard=2)
     plan, _ = one_batch(job, coordinator, "")
-    slices = {each.shard_id: each for task in coordinator.tasks(next_plan(coordinator, plan)).values() for each in task.shards}
+    slices = {
+        each.shard_id: each
+        for task in coordinator.tasks(next_plan(coordinator, plan)).values()
+        for each in task.shards
+    }
     assert slices[shard(0)].position == Position.after(SequenceNumber(put[1]))
     assert slices[shard(0)].iterator is not None
     assert slices[shard(0)].ending_sequence is None
 
 
-# starting -----------------------------------------------------------------------------------------------------
+# starting
+# -----------------------------------------------------------------------------------------------------
 def test_pinning_the_start_needs_no_ownership_and_changes_nothing_else(job: SimulatedJob) -> None:
     """Spark asks for the first offset in several processes, and again when it replays batch 0."""
     owner = job.coordinator()
@@ -203,7 +226,9 @@ def test_pinning_the_start_needs_no_ownership_and_changes_nothing_else(job: Simu
     assert job.states() == before
 
 
-def test_a_second_driver_is_refused_and_takes_over_when_the_first_is_gone(job: SimulatedJob) -> None:
+def test_a_second_driver_is_refused_and_takes_over_when_the_first_is_gone(
+    job: SimulatedJob,
+) -> None:
     job.put(1)
     first = job.coordinator()
     next_plan(first)
@@ -234,7 +259,9 @@ def test_a_stream_that_was_made_anew_is_refused(job: SimulatedJob) -> None:
 
 
 def test_a_stream_that_was_made_anew_under_a_running_job_is_refused(job: SimulatedJob) -> None:
-    """The new one's shards have the ids of the old one's: what was read to its end of these would not be read of those."""
+    """The new one's shards have the ids of the old one's: what was read to its end of these would
+    not be read of those.
+    """
     driver = job.coordinator()
     next_plan(driver)
     job.clock.advance(60)
@@ -261,7 +288,7 @@ def test_the_report_tells_lag_and_plan_without_asking_anybody(job: SimulatedJob)
         "exhausted": 0,
         "deadLettered": 0,
         "oldestUnresolvedMs": 0,
-        "storm": False,
+        "outage": False,
     }
     plan, _ = one_batch(job, coordinator, "")
     job.clock.advance(30)

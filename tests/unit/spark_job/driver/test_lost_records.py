@@ -1,4 +1,6 @@
-"""Records that may be gone unread are told of, and what is not gone is not taken for it. In simulated time."""
+"""Records that may be gone unread are told of, and what is not gone is not taken for it. In
+simulated time.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_records_that_came_and_expired_while_the_job_was_down_are_loss_also_wher
 
 
 def test_a_shard_that_was_idle_beside_a_busy_one_for_days_is_no_loss_after_a_restart() -> None:
-    """Its tips were seen by probes only, and the driver was never idle: they are stored all the same."""
+    """Its tips were seen by probes only, and the driver was never idle: they are stored all the
+    same.
+    """
     with simulated(shards=2) as job:
         busy = job.key_of(0)
         driver = job.coordinator()
@@ -52,14 +56,19 @@ def test_a_shard_that_was_idle_beside_a_busy_one_for_days_is_no_loss_after_a_res
         assert len(read_all(job, again, plan)[1]) == 2
 
 
-def test_a_shard_that_was_there_at_the_pin_and_has_vanished_before_the_first_listing_is_loss(one: SimulatedJob) -> None:
+def test_a_shard_that_was_there_at_the_pin_and_has_vanished_before_the_first_listing_is_loss(
+    one: SimulatedJob,
+) -> None:
     """Pinned, put, split, and away for days: its children know nothing of what was in it."""
     one.coordinator().pin_start()
     one.put(5)
     one.fake.split(STREAM, shard(0))
     one.clock.advance(2 * DAY_S)
     strict = one.coordinator()
-    with pytest.raises(DataLossError, match=f"before anything of them was read: {shard(0)}; set option failOnDataLoss"):
+    with pytest.raises(
+        DataLossError,
+        match=f"before anything of them was read: {shard(0)}; set option failOnDataLoss",
+    ):
         next_plan(strict)
     strict.close()
     assert next_plan(one.coordinator(fail_on_data_loss=False)) == ""
@@ -67,7 +76,9 @@ def test_a_shard_that_was_there_at_the_pin_and_has_vanished_before_the_first_lis
 
 
 def test_a_shard_that_came_and_went_while_nobody_looked_is_loss() -> None:
-    """Its parent's end was read, but neither told who goes on nor did the list; later only its own children are listed."""
+    """Its parent's end was read, but neither told who goes on nor did the list; later only its own
+    children are listed.
+    """
     with simulated(shards=1, listing_delay_ms=120_000) as job:
         job.clock.advance(121)
         job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
@@ -86,8 +97,12 @@ def test_a_shard_that_came_and_went_while_nobody_looked_is_loss() -> None:
             next_plan(job.coordinator(), plan)
 
 
-def test_whole_generations_that_came_and_went_while_nobody_looked_are_loss(caplog: pytest.LogCaptureFixture) -> None:
-    """No shard that is listed has ever met one that was. It is told once: the shard that nobody saw continued is forgotten."""
+def test_whole_generations_that_came_and_went_while_nobody_looked_are_loss(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No shard that is listed has ever met one that was. It is told once: the shard that nobody saw
+    continued is forgotten.
+    """
     with simulated(shards=1, listing_delay_ms=120_000) as job:
         job.clock.advance(121)
         job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
@@ -101,7 +116,9 @@ def test_whole_generations_that_came_and_went_while_nobody_looked_are_loss(caplo
         job.put(9)
         for parents in ((1, 2), (3,), (4, 5), (6,)):
             job.clock.advance(60)
-            job.fake.merge(STREAM, *map(shard, parents)) if len(parents) == 2 else job.fake.split(STREAM, shard(*parents))
+            job.fake.merge(STREAM, *map(shard, parents)) if len(parents) == 2 else job.fake.split(
+                STREAM, shard(*parents)
+            )
         job.clock.advance(2 * DAY_S)
         told = f"nobody has seen continued, though the service has closed and forgotten them: {shard(0)}"
         with pytest.raises(DataLossError, match="before anything of them was read"):
@@ -115,8 +132,12 @@ def test_whole_generations_that_came_and_went_while_nobody_looked_are_loss(caplo
         assert set(job.states()) == {shard(7), shard(8)}
 
 
-def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_last_listing(one: SimulatedJob) -> None:
-    """Down for most of the retention twice: what came in the first of these times has expired in the second."""
+def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_last_listing(
+    one: SimulatedJob,
+) -> None:
+    """Down for most of the retention twice: what came in the first of these times has expired in
+    the second.
+    """
     read_all(one, driver := one.coordinator())
     driver.close()
     one.fake.split(STREAM, shard(0))
@@ -137,7 +158,9 @@ def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_la
 def test_children_whose_parents_end_was_read_long_after_it_was_closed_may_have_lost_records_since_then(
     one: SimulatedJob, crash: str
 ) -> None:
-    """The end comes from a batch that was logged before the split and read long after it, without a look at the list."""
+    """The end comes from a batch that was logged before the split and read long after it, without a
+    look at the list.
+    """
     driver = one.coordinator()
     read_all(one, driver)
     one.put(1)
@@ -158,7 +181,9 @@ def test_children_whose_parents_end_was_read_long_after_it_was_closed_may_have_l
         next_plan(one.coordinator(), plan)
 
 
-def test_records_that_expired_between_the_pin_and_the_first_listing_are_loss(job: SimulatedJob) -> None:
+def test_records_that_expired_between_the_pin_and_the_first_listing_are_loss(
+    job: SimulatedJob,
+) -> None:
     """The start was pinned; the job died, and came back days later."""
     job.coordinator().pin_start()
     job.put(5)
@@ -168,13 +193,17 @@ def test_records_that_expired_between_the_pin_and_the_first_listing_are_loss(job
 
 
 def test_a_child_that_the_list_shows_late_is_not_given_up() -> None:
-    """GetRecords has named it, and its parent's end was read just now: it cannot be past retention."""
+    """GetRecords has named it, and its parent's end was read just now: it cannot be
+    past retention.
+    """
     with simulated(shards=1, listing_delay_ms=120_000) as job:
         job.clock.advance(121)
         put = job.put(3)
         job.fake.split(STREAM, shard(0))
         put += job.put(3, key=job.key_of(1))
-        driver = job.coordinator(fail_on_data_loss=False, shard_refresh_interval="1s", idle_wait="60s")
+        driver = job.coordinator(
+            fail_on_data_loss=False, shard_refresh_interval="1s", idle_wait="60s"
+        )
         found, plan = [], ""
         for _ in range(6):
             new = next_plan(driver, plan)
@@ -187,7 +216,9 @@ def test_a_child_that_the_list_shows_late_is_not_given_up() -> None:
 def test_a_shard_that_vanishes_after_its_plan_was_logged_does_not_fail_its_batch_for_ever(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its user is asked first; then the batch reads what is left, and the driver says what was lost."""
+    """Its user is asked first; then the batch reads what is left, and the driver says what was
+    lost.
+    """
     job.put(5, key=job.key_of(0))
     before = job.coordinator()
     plan = next_plan(before)
@@ -205,7 +236,9 @@ def test_a_shard_that_vanishes_after_its_plan_was_logged_does_not_fail_its_batch
         found += read_all(job, lenient, plan)[1]
     assert set(found) == set(put)
     assert f"{shard(0)} (read up to TRIM_HORIZON)" in caplog.text
-    assert shard(0) not in job.states()  # given up, and then forgotten: its retention is over and its children have states
+    assert (
+        shard(0) not in job.states()
+    )  # given up, and then forgotten: its retention is over and its children have states
 
 
 def test_a_logged_batch_that_comes_back_after_the_retention_tells_what_it_cannot_read_any_more(
@@ -228,7 +261,9 @@ def test_a_logged_batch_that_comes_back_after_the_retention_tells_what_it_cannot
     assert f"{shard(0)} (read up to TRIM_HORIZON)" in caplog.text
 
 
-def test_a_shard_that_vanishes_in_the_listings_interval_makes_no_row_of_empty_batches(job: SimulatedJob) -> None:
+def test_a_shard_that_vanishes_in_the_listings_interval_makes_no_row_of_empty_batches(
+    job: SimulatedJob,
+) -> None:
     driver = job.coordinator(fail_on_data_loss=False, shard_refresh_interval="60s", idle_wait="0s")
     job.put(5, key=job.key_of(0))
     plan = next_plan(driver)

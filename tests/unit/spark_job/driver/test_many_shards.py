@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_job.driver.planner import PlanLimits, make_plan
 from state.codec.values import MAX_VALUE_BYTES, encode
-from state.plan import ShardEnd, TaskEnd
+from state.plan import ShardReadResult, TaskResult
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
@@ -22,7 +22,9 @@ NUMBER = SequenceNumber(10**56)
 
 
 def test_a_task_takes_no_more_shards_than_its_plan_and_its_end_have_room_for() -> None:
-    """More tasks than `maxTasks` is better than a plan that can't be stored, or a batch whose ends never can."""
+    """More tasks than `maxTasks` is better than a plan that can't be stored, or a batch whose ends
+    never can.
+    """
     names = [f"shardId-{index:012d}" for index in range(5_000)]
     plan = make_plan(
         "1-a",
@@ -39,7 +41,7 @@ def test_a_task_takes_no_more_shards_than_its_plan_and_its_end_have_room_for() -
     for task in plan.tasks:
         assert len(encode(task, "task")) < MAX_VALUE_BYTES
         ends = tuple(
-            ShardEnd(
+            ShardReadResult(
                 shard_id=piece.shard_id,
                 first=NUMBER,
                 last=NUMBER,
@@ -52,4 +54,4 @@ def test_a_task_takes_no_more_shards_than_its_plan_and_its_end_have_room_for() -
             )
             for piece in task.shards
         )
-        assert len(encode(TaskEnd(token="t" * 16, shards=ends), "end")) < MAX_VALUE_BYTES
+        assert len(encode(TaskResult(token="t" * 16, shards=ends), "end")) < MAX_VALUE_BYTES

@@ -1,4 +1,6 @@
-"""When the driver plans retries, and what it reads besides: allowances, order, storms, lost shards. In simulated time."""
+"""When the driver plans retries, and what it reads besides: allowances, order, outages, lost
+shards. In simulated time.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,14 @@ def unresolved(job: SimulatedJob) -> int:
     return sum(state.unresolved_count for state in job.states().values())
 
 
-# when ---------------------------------------------------------------------------------------------------------
-def test_a_poll_returns_at_once_when_a_retry_becomes_due_and_asks_for_no_plan_before(one: SimulatedJob) -> None:
-    """With nothing new, at the default idle wait: no empty batch, no hot loop, no delay beyond the poll."""
+# when
+# ---------------------------------------------------------------------------------------------------------
+def test_a_poll_returns_at_once_when_a_retry_becomes_due_and_asks_for_no_plan_before(
+    one: SimulatedJob,
+) -> None:
+    """With nothing new, at the default idle wait: no empty batch, no hot loop, no delay beyond the
+    poll.
+    """
     one.put(5)
     outcomes = tracked(one, numbered(2), policy(first_delay_ms=10_500, retry_limit=1))
     coordinator = one.coordinator()
@@ -57,9 +64,15 @@ def test_a_poll_waits_no_longer_than_the_idle_wait_for_a_retry(one: SimulatedJob
     assert 3 <= one.clock.monotonic_s() - begun_s < 3.2
 
 
-def test_due_retries_come_with_new_records_of_their_shard_and_before_them(one: SimulatedJob) -> None:
+def test_due_retries_come_with_new_records_of_their_shard_and_before_them(
+    one: SimulatedJob,
+) -> None:
     old = one.put(5)
-    outcomes = tracked(one, lambda row: row["attempt"] == 1 and row["data"] == b"record 2", policy(first_delay_ms=4_000))
+    outcomes = tracked(
+        one,
+        lambda row: row["attempt"] == 1 and row["data"] == b"record 2",
+        policy(first_delay_ms=4_000),
+    )
     coordinator = one.coordinator()
     start = next_plan(coordinator)
     run_tracked(one, coordinator, start, outcomes)
@@ -70,7 +83,9 @@ def test_due_retries_come_with_new_records_of_their_shard_and_before_them(one: S
     assert [int(row["sequenceNumber"]) for row in rows] == [old[2], new[0]]
 
 
-def test_the_report_tells_what_waits_since_when_and_what_this_run_has_dead_lettered(one: SimulatedJob) -> None:
+def test_the_report_tells_what_waits_since_when_and_what_this_run_has_dead_lettered(
+    one: SimulatedJob,
+) -> None:
     one.put(5)
     outcomes = tracked(one, numbered(1, 2), policy(first_delay_ms=4_000, retry_limit=1))
     coordinator = one.coordinator(idle_wait="0s")
@@ -79,8 +94,12 @@ def test_the_report_tells_what_waits_since_when_and_what_this_run_has_dead_lette
     assert next_plan(coordinator, start) == start
     one.clock.advance(3)
     report = coordinator.report()
-    assert (report["unresolved"], report["retriesWaiting"], report["oldestUnresolvedMs"]) == (2, 2, 3_000)
-    assert (report["deadLettered"], report["storm"]) == (0, False)
+    assert (report["unresolved"], report["retriesWaiting"], report["oldestUnresolvedMs"]) == (
+        2,
+        2,
+        3_000,
+    )
+    assert (report["deadLettered"], report["outage"]) == (0, False)
     one.clock.advance(1)
     _, rows = track_all(one, coordinator, outcomes, start)
     assert len(rows) == 2
@@ -103,7 +122,9 @@ def test_a_restart_finds_the_queue_with_its_attempts_and_due_times(one: Simulate
     assert [row["attempt"] for row in rows_of(one, second, plan)] == [2]
 
 
-def test_after_a_plan_of_retries_alone_an_idle_shard_is_as_idle_as_before(one: SimulatedJob) -> None:
+def test_after_a_plan_of_retries_alone_an_idle_shard_is_as_idle_as_before(
+    one: SimulatedJob,
+) -> None:
     """Its tip was not looked at, which is no reason to look at it with another batch."""
     one.put(5)
     outcomes = tracked(one, lambda row: row["attempt"] == 1 and row["data"] == b"record 2")
@@ -111,12 +132,19 @@ def test_after_a_plan_of_retries_alone_an_idle_shard_is_as_idle_as_before(one: S
     assert len(outcomes.done) == 2
 
 
-# how many new records -----------------------------------------------------------------------------------------
-def test_no_more_records_are_read_than_the_allowance_of_unresolved_ones_leaves(one: SimulatedJob) -> None:
-    """All fail, and wait for an hour: of 100 records 30 are read, then none until some are resolved."""
+# how many new records
+# -----------------------------------------------------------------------------------------
+def test_no_more_records_are_read_than_the_allowance_of_unresolved_ones_leaves(
+    one: SimulatedJob,
+) -> None:
+    """All fail, and wait for an hour: of 100 records 30 are read, then none until some are
+    resolved.
+    """
     one.put(100)
     broken = [True]
-    outcomes = tracked(one, lambda _: broken[0], policy(first_delay_ms=3_600_000, max_delay_ms=3_600_000))
+    outcomes = tracked(
+        one, lambda _: broken[0], policy(first_delay_ms=3_600_000, max_delay_ms=3_600_000)
+    )
     coordinator = one.coordinator(max_unresolved_per_shard=30, max_records_per_shard=20)
     start, rows = track_all(one, coordinator, outcomes)
     assert [len(rows), unresolved(one)] == [30, 30]
@@ -130,18 +158,26 @@ def test_no_more_records_are_read_than_the_allowance_of_unresolved_ones_leaves(o
 def test_a_shard_without_allowance_holds_no_other(job: SimulatedJob) -> None:
     for index in (0, 1):
         job.put(50, key=job.key_of(index))
-    outcomes = tracked(job, lambda row: row["shardId"] == shard(0), policy(first_delay_ms=3_600_000, max_delay_ms=3_600_000))
+    outcomes = tracked(
+        job,
+        lambda row: row["shardId"] == shard(0),
+        policy(first_delay_ms=3_600_000, max_delay_ms=3_600_000),
+    )
     coordinator = job.coordinator(max_unresolved_per_shard=10)
     _, rows = track_all(job, coordinator, outcomes)
     assert Counter(row["shardId"] for row in rows) == {shard(0): 10, shard(1): 50}
 
 
-def test_with_block_shard_nothing_new_of_a_shard_is_read_while_one_record_waits(job: SimulatedJob) -> None:
+def test_with_block_shard_nothing_new_of_a_shard_is_read_while_one_record_waits(
+    job: SimulatedJob,
+) -> None:
     for index in (0, 1):
         job.put(50, key=job.key_of(index))
     outcomes = tracked(
         job,
-        lambda row: row["shardId"] == shard(0) and row["data"] == b"record 3" and row["attempt"] == 1,
+        lambda row: (
+            row["shardId"] == shard(0) and row["data"] == b"record 3" and row["attempt"] == 1
+        ),
         policy(OnFailure.BLOCK_SHARD, first_delay_ms=5_000),
     )
     coordinator = job.coordinator(max_records_per_shard=10)
@@ -154,12 +190,21 @@ def test_with_block_shard_nothing_new_of_a_shard_is_read_while_one_record_waits(
     assert unresolved(job) == 0
 
 
-# storms -------------------------------------------------------------------------------------------------------
-def test_an_outage_pauses_reading_with_growing_pauses_counts_no_attempt_and_ends_by_itself(one: SimulatedJob) -> None:
-    """An hour in which everything fails: plans stay few and small, nothing is dead-lettered, then all is processed."""
+# outages
+# -------------------------------------------------------------------------------------------------------
+def test_an_outage_pauses_reading_with_growing_pauses_counts_no_attempt_and_ends_by_itself(
+    one: SimulatedJob,
+) -> None:
+    """An hour in which everything fails: plans stay few and small, nothing is dead-lettered, then
+    all is processed.
+    """
     put = one.put(3_000)
     down_until_s = HOUR_S
-    outcomes = tracked(one, lambda _: one.clock.monotonic_s() < down_until_s, policy(retry_limit=2, first_delay_ms=1_000))
+    outcomes = tracked(
+        one,
+        lambda _: one.clock.monotonic_s() < down_until_s,
+        policy(retry_limit=2, first_delay_ms=1_000),
+    )
     coordinator = one.coordinator(max_records_per_shard=500, idle_wait="60s")
     start, plans, most = "", 0, 0
     processed: list[Row] = []
@@ -171,9 +216,9 @@ def test_an_outage_pauses_reading_with_growing_pauses_counts_no_attempt_and_ends
         plans += 1
         planned = plan_of(one, plan)
         most = max(most, sum(len(piece.retries) for task in planned.tasks for piece in task.shards))
-        if planned.storms:
+        if planned.outages:
             assert all(piece.max_records == 0 for task in planned.tasks for piece in task.shards)
-            assert coordinator.report()["storm"]
+            assert coordinator.report()["outage"]
         rows = rows_of(one, coordinator, plan)
         processed += outcomes.play(rows)
         start = plan
@@ -184,10 +229,10 @@ def test_an_outage_pauses_reading_with_growing_pauses_counts_no_attempt_and_ends
     assert plans < 60 + 30
     assert most <= 500
     assert one.clock.monotonic_s() < down_until_s + 120
-    assert not coordinator.report()["storm"]
+    assert not coordinator.report()["outage"]
 
 
-def test_a_storm_is_remembered_over_a_restart(one: SimulatedJob) -> None:
+def test_an_outage_is_remembered_over_a_restart(one: SimulatedJob) -> None:
     one.put(500)
     outcomes = tracked(one, lambda _: True)
     first = one.coordinator(max_records_per_shard=200, idle_wait="0s")
@@ -197,20 +242,21 @@ def test_a_storm_is_remembered_over_a_restart(one: SimulatedJob) -> None:
     first.close()
     second = one.coordinator(max_records_per_shard=200, idle_wait="10s")
     plan = plan_of(one, next_plan(second, start))
-    assert plan.storms == 1
+    assert plan.outages == 1
     assert [piece.max_records for task in plan.tasks for piece in task.shards] == [0]
 
 
-def test_few_failures_are_no_storm(one: SimulatedJob) -> None:
+def test_few_failures_are_no_outage(one: SimulatedJob) -> None:
     one.put(400)
     outcomes = tracked(one, lambda row: row["attempt"] == 1 and row["data"] < b"record 2")
     coordinator = one.coordinator(max_records_per_shard=400)
     _, rows = track_all(one, coordinator, outcomes)
     assert max(row["attempt"] for row in rows) == 2
-    assert not any(report.storm for report in outcomes.done)
+    assert not any(report.outage for report in outcomes.done)
 
 
-# shards that end, and that are gone ---------------------------------------------------------------------------
+# shards that end, and that are gone
+# ---------------------------------------------------------------------------
 def test_retries_of_a_shard_that_the_service_has_forgotten_are_planned_and_told_as_gone(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:

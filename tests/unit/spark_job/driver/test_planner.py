@@ -32,7 +32,13 @@ LIMITS = PlanLimits(
     max_tasks=4,
 )
 LATER = Position.at_timestamp(1_000_000)
-PIN = StartPin(time_ms=1_002_000, wish="LATEST", position=LATER, shards=("a", "b"), shard_positions={"b": TRIM_HORIZON})
+PIN = StartPin(
+    time_ms=1_002_000,
+    wish="LATEST",
+    position=LATER,
+    shards=("a", "b"),
+    shard_positions={"b": TRIM_HORIZON},
+)
 
 
 def by_id(*states: ShardState) -> dict[str, ShardState]:
@@ -40,17 +46,28 @@ def by_id(*states: ShardState) -> dict[str, ShardState]:
 
 
 def test_shards_listed_at_the_pin_start_there_and_later_ones_at_trim_horizon() -> None:
-    assert [start_position(one, PIN) for one in ("a", "b", "c")] == [LATER, TRIM_HORIZON, TRIM_HORIZON]
+    assert [start_position(one, PIN) for one in ("a", "b", "c")] == [
+        LATER,
+        TRIM_HORIZON,
+        TRIM_HORIZON,
+    ]
 
 
 def test_only_listed_shards_without_a_state_get_one_with_their_parents_kept() -> None:
-    fresh = new_shards([shard("a"), shard("c", "a")], by_id(state("a")), PIN, seen_ms=5)
-    assert fresh == [ShardState(shard_id="c", read_position=TRIM_HORIZON, parents=("a",), verified_until_ms=5)]
+    fresh = new_shards([shard("a"), shard("c", "a")], by_id(state("a")), PIN, tracked_since_ms=5)
+    assert fresh == [
+        ShardState(shard_id="c", read_position=TRIM_HORIZON, parents=("a",), verified_until_ms=5)
+    ]
 
 
 def test_a_child_of_a_parent_that_was_finished_long_ago_is_verified_up_to_then() -> None:
     """Found late, after a long downtime: what it held in between may have expired."""
-    (child,) = new_shards([shard("c", "a")], by_id(state("a", ended=True, verified_until_ms=3)), PIN, seen_ms=5)
+    (child,) = new_shards(
+        [shard("c", "a")],
+        by_id(state("a", ended=True, verified_until_ms=3)),
+        PIN,
+        tracked_since_ms=5,
+    )
     assert child.verified_until_ms == 3
 
 
@@ -62,7 +79,15 @@ def test_a_shard_has_lapsed_when_nothing_is_known_of_it_for_longer_than_the_rete
 def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
     names = [f"s{n}" for n in range(6)]
     plan = make_plan(
-        "1-a", names, by_id(*map(state, names)), LIMITS, endings={}, iterators={"s1": "hint"}, now_ms=7, until_ms=8, turn=1
+        "1-a",
+        names,
+        by_id(*map(state, names)),
+        LIMITS,
+        endings={},
+        iterators={"s1": "hint"},
+        now_ms=7,
+        until_ms=8,
+        turn=1,
     )
     slices = [piece for task in plan.tasks for piece in task.shards]
     assert sorted(piece.shard_id for piece in slices) == names
@@ -85,20 +110,30 @@ def test_what_the_shards_may_give_together_never_exceeds_the_trigger_limit(
 def test_a_trigger_limit_below_the_number_of_shards_starves_none(total: int) -> None:
     names = [f"s{n}" for n in range(7)]
     limits = replace(LIMITS, max_records_per_trigger=total)
-    assert {one for turn in range(14) for one in share_records(names, limits, turn)[0]} == set(names)
+    assert {one for turn in range(14) for one in share_records(names, limits, turn)[0]} == set(
+        names
+    )
 
 
-# retries ------------------------------------------------------------------------------------------------------
+# retries
+# ------------------------------------------------------------------------------------------------------
 def queued(shard_id: str, *numbers: int, ended: bool = False) -> ShardState:
-    records = tuple(UnresolvedRecord(first=SequenceNumber(n), last=SequenceNumber(n), attempts=1, due_ms=0) for n in numbers)
+    records = tuple(
+        UnresolvedRecord(first=SequenceNumber(n), last=SequenceNumber(n), attempts=1, due_ms=0)
+        for n in numbers
+    )
     return msgspec.structs.replace(state(shard_id, ended=ended), unresolved=records)
 
 
 def due_of(*states: ShardState) -> dict[str, list[DueRetry]]:
-    return {one.shard_id: due_retries(queued_retries(one.unresolved, None), None, 7) for one in states}
+    return {
+        one.shard_id: due_retries(queued_retries(one.unresolved, None), None, 7) for one in states
+    }
 
 
-def plan_of(shards: list[str], *states: ShardState, limits: PlanLimits = LIMITS, turn: int = 1, **rest: Any) -> list[ShardSlice]:
+def plan_of(
+    shards: list[str], *states: ShardState, limits: PlanLimits = LIMITS, turn: int = 1, **rest: Any
+) -> list[ShardSlice]:
     """The slices of a plan over new records of `shards` and all that is queued."""
     plan = make_plan(
         "1-a",
@@ -117,14 +152,25 @@ def plan_of(shards: list[str], *states: ShardState, limits: PlanLimits = LIMITS,
 
 
 def test_a_plan_has_retries_of_shards_that_are_read_and_of_shards_that_are_not() -> None:
-    """Ended ones, and ones that have nothing new: these are planned for their retries alone, and their position stays."""
-    pieces = {one.shard_id: one for one in plan_of(["a"], queued("a", 1, 2), queued("b", 3), queued("c", 4, ended=True))}
-    assert {shard: [one.first.sequence for one in piece.retries] for shard, piece in pieces.items()} == {
+    """Ended ones, and ones that have nothing new: these are planned for their retries alone, and
+    their position stays.
+    """
+    pieces = {
+        one.shard_id: one
+        for one in plan_of(["a"], queued("a", 1, 2), queued("b", 3), queued("c", 4, ended=True))
+    }
+    assert {
+        shard: [one.first.sequence for one in piece.retries] for shard, piece in pieces.items()
+    } == {
         "a": [1, 2],
         "b": [3],
         "c": [4],
     }
-    assert {shard: piece.max_records for shard, piece in pieces.items()} == {"a": 100, "b": 0, "c": 0}
+    assert {shard: piece.max_records for shard, piece in pieces.items()} == {
+        "a": 100,
+        "b": 0,
+        "c": 0,
+    }
     assert pieces["c"].position == SHARD_END
 
 
@@ -136,7 +182,8 @@ def test_a_plan_of_retries_alone_reads_nothing_new() -> None:
 def test_new_records_are_no_more_than_what_is_left_of_the_allowance() -> None:
     limits = replace(LIMITS, max_unresolved_per_shard=5)
     pieces = {
-        one.shard_id: one.max_records for one in plan_of(["a", "b"], queued("a", 1, 2), queued("b", *range(5)), limits=limits)
+        one.shard_id: one.max_records
+        for one in plan_of(["a", "b"], queued("a", 1, 2), queued("b", *range(5)), limits=limits)
     }
     assert pieces == {"a": 3, "b": 0}
 
@@ -145,20 +192,34 @@ def test_a_shard_without_allowance_and_without_due_retries_is_not_in_the_plan() 
     limits = replace(LIMITS, max_unresolved_per_shard=1)
     full = queued("a", 1)
     plan = make_plan(
-        "1-a", ["a", "b"], by_id(full, state("b")), limits, endings={}, iterators={}, now_ms=7, until_ms=None, turn=1
+        "1-a",
+        ["a", "b"],
+        by_id(full, state("b")),
+        limits,
+        endings={},
+        iterators={},
+        now_ms=7,
+        until_ms=None,
+        turn=1,
     )
     assert [one.shard_id for task in plan.tasks for one in task.shards] == ["b"]
 
 
 def test_a_task_has_at_most_so_many_retries_that_they_fit_into_a_znode() -> None:
-    """With the longest numbers that the service has, 500 shards with their iterators, and ranges."""
+    """With the longest numbers that the service has, 500 shards with their iterators,
+    and ranges.
+    """
     first = 10**56
     states = [
         msgspec.structs.replace(
             state(f"shardId-{shard:012}"),
             unresolved=tuple(
                 UnresolvedRecord(
-                    first=SequenceNumber(first + n), last=SequenceNumber(first + n + n % 2), count=1 + n % 2, attempts=3, due_ms=0
+                    first=SequenceNumber(first + n),
+                    last=SequenceNumber(first + n + n % 2),
+                    count=1 + n % 2,
+                    attempts=3,
+                    due_ms=0,
                 )
                 for n in range(0, 60, 2 if shard % 2 else 3)
             ),
@@ -182,7 +243,9 @@ def test_a_task_has_at_most_so_many_retries_that_they_fit_into_a_znode() -> None
     assert len(encode(task, "task")) <= MAX_VALUE_BYTES
 
 
-@pytest.mark.parametrize(("total", "retries", "new"), [(1, 1, 0), (4, 2, 2), (10, 3, 7), (None, 3, 100)])
+@pytest.mark.parametrize(
+    ("total", "retries", "new"), [(1, 1, 0), (4, 2, 2), (10, 3, 7), (None, 3, 100)]
+)
 def test_retries_count_against_a_triggers_limit_and_leave_half_of_it_to_new_records(
     total: int | None, retries: int, new: int
 ) -> None:
@@ -198,10 +261,19 @@ def test_a_trigger_without_new_records_is_filled_with_retries() -> None:
 
 
 def test_where_order_matters_a_shards_retries_and_its_new_records_take_turns() -> None:
-    """In one plan, new ones would overtake the retries for which the task had no room. Other shards are not concerned."""
+    """In one plan, new ones would overtake the retries for which the task had no room. Other shards
+    are not concerned.
+    """
     shards, states = ["a", "b"], (queued("a", 1), state("b"), queued("c", 2))
-    odd, even = ({one.shard_id: one for one in plan_of(shards, *states, turn=turn, in_order=True)} for turn in (7, 8))
-    assert {shard: (len(one.retries), one.max_records) for shard, one in odd.items()} == {"a": (1, 0), "b": (0, 100), "c": (1, 0)}
+    odd, even = (
+        {one.shard_id: one for one in plan_of(shards, *states, turn=turn, in_order=True)}
+        for turn in (7, 8)
+    )
+    assert {shard: (len(one.retries), one.max_records) for shard, one in odd.items()} == {
+        "a": (1, 0),
+        "b": (0, 100),
+        "c": (1, 0),
+    }
     assert {shard: (len(one.retries), one.max_records) for shard, one in even.items()} == {
         "a": (0, 100),
         "b": (0, 100),
@@ -209,10 +281,19 @@ def test_where_order_matters_a_shards_retries_and_its_new_records_take_turns() -
     }
 
 
-def test_a_plan_tells_how_many_storms_came_before_it() -> None:
+def test_a_plan_tells_how_many_outages_came_before_it() -> None:
     assert (
         make_plan(
-            "1-a", ["a"], by_id(state("a")), LIMITS, endings={}, iterators={}, now_ms=7, until_ms=None, turn=1, storms=3
-        ).storms
+            "1-a",
+            ["a"],
+            by_id(state("a")),
+            LIMITS,
+            endings={},
+            iterators={},
+            now_ms=7,
+            until_ms=None,
+            turn=1,
+            outages=3,
+        ).outages
         == 3
     )

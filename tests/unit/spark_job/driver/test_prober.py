@@ -24,25 +24,37 @@ def prober(job: SimulatedJob) -> Iterator[Prober]:
     made.close()
 
 
-def ask(prober: Prober, *, position: Position = TRIM_HORIZON, iterator: str | None = None) -> Answer:
+def ask(
+    prober: Prober, *, position: Position = TRIM_HORIZON, iterator: str | None = None
+) -> Answer:
     (answer,) = prober.ask([Probe(shard(0), position, iterator)])
     return answer
 
 
-def test_a_shard_at_its_tip_has_no_work_and_says_the_services_time(job: SimulatedJob, prober: Prober) -> None:
+def test_a_shard_at_its_tip_has_no_work_and_says_the_services_time(
+    job: SimulatedJob, prober: Prober
+) -> None:
     answer = ask(prober)
-    assert (answer.shard_id, answer.has_work, answer.tip_ms) == (shard(0), False, job.clock.now_ms())
+    assert (answer.shard_id, answer.has_work, answer.tip_ms) == (
+        shard(0),
+        False,
+        job.clock.now_ms(),
+    )
     assert answer.iterator is not None
 
 
-def test_a_record_is_work_and_the_read_starts_at_it_not_behind_it(job: SimulatedJob, prober: Prober) -> None:
+def test_a_record_is_work_and_the_read_starts_at_it_not_behind_it(
+    job: SimulatedJob, prober: Prober
+) -> None:
     job.put(1, key=job.key_of(0))
     answer = ask(prober)
     assert (answer.has_work, answer.tip_ms) == (True, None)
     assert ask(prober, iterator=answer.iterator).has_work
 
 
-def test_a_record_put_after_the_tip_was_seen_is_found_by_its_iterator(job: SimulatedJob, prober: Prober) -> None:
+def test_a_record_put_after_the_tip_was_seen_is_found_by_its_iterator(
+    job: SimulatedJob, prober: Prober
+) -> None:
     answer = ask(prober)
     job.put(1, key=job.key_of(0))
     job.count_calls()
@@ -56,17 +68,23 @@ def test_the_end_of_a_shard_is_work(job: SimulatedJob, prober: Prober) -> None:
     assert ask(prober).has_work
 
 
-def test_a_stretch_without_records_behind_the_tip_is_work(job: SimulatedJob, prober: Prober) -> None:
+def test_a_stretch_without_records_behind_the_tip_is_work(
+    job: SimulatedJob, prober: Prober
+) -> None:
     job.fake.insert_empty_pages(STREAM, shard(0), 3)
     job.put(1, key=job.key_of(0))
     answer = ask(prober)
     assert (answer.has_work, answer.tip_ms) == (True, None)
 
 
-def test_an_iterator_that_has_expired_is_made_anew_at_the_position(job: SimulatedJob, prober: Prober) -> None:
+def test_an_iterator_that_has_expired_is_made_anew_at_the_position(
+    job: SimulatedJob, prober: Prober
+) -> None:
     first, second = job.put(2, key=job.key_of(0))
     job.fake.faults.add(expired_iterator(), operation="GetRecords")
-    assert ask(prober, position=Position.after(SequenceNumber(first)), iterator=ask_iterator(job)).has_work
+    assert ask(
+        prober, position=Position.after(SequenceNumber(first)), iterator=ask_iterator(job)
+    ).has_work
     assert not ask(prober, position=Position.after(SequenceNumber(second))).has_work
 
 
@@ -82,13 +100,21 @@ def test_a_shard_that_is_gone_has_no_work(job: SimulatedJob, prober: Prober) -> 
 
 
 @pytest.mark.parametrize("operation", ["GetRecords", "GetShardIterator"])
-def test_a_shard_that_is_throttled_is_left_to_a_task(operation: str, job: SimulatedJob, prober: Prober) -> None:
-    """Other consumers may use a shard up for minutes; an error in the driver would end the query."""
+def test_a_shard_that_is_throttled_is_left_to_a_task(
+    operation: str, job: SimulatedJob, prober: Prober
+) -> None:
+    """Other consumers may use a shard up for minutes; an error in the driver would end
+    the query.
+    """
     job.fake.faults.add(throttle(), operation=operation, times=None)
-    assert prober.ask([Probe(shard(0), TRIM_HORIZON, None)]) == [Answer(shard(0), has_work=True, iterator=None, tip_ms=None)]
+    assert prober.ask([Probe(shard(0), TRIM_HORIZON, None)]) == [
+        Answer(shard(0), has_work=True, iterator=None, tip_ms=None)
+    ]
 
 
-def test_a_shard_whose_iterators_expire_at_once_is_left_to_a_task(job: SimulatedJob, prober: Prober) -> None:
+def test_a_shard_whose_iterators_expire_at_once_is_left_to_a_task(
+    job: SimulatedJob, prober: Prober
+) -> None:
     job.fake.faults.add(expired_iterator(), operation="GetRecords", times=2)
     assert ask(prober).has_work
 

@@ -1,4 +1,6 @@
-"""What a plan that another process made and read tells is old news: it is settled, but says nothing of now. In simulated time."""
+"""What a plan that another process made and read tells is old news: it is settled, but says nothing
+of now. In simulated time.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 def test_an_available_now_run_is_not_ended_by_a_tip_that_a_run_before_it_had_seen(
     probe_max_shards: int, job: SimulatedJob
 ) -> None:
-    """Yesterday's run died before its batch was logged as done; the batch is replayed, then today's records are read."""
+    """Yesterday's run died before its batch was logged as done; the batch is replayed, then today's
+    records are read.
+    """
     old = job.put(5)
     yesterday = job.coordinator()
     plan = next_plan(yesterday)
@@ -31,7 +35,9 @@ def test_an_available_now_run_is_not_ended_by_a_tip_that_a_run_before_it_had_see
 
 
 def test_a_plan_that_was_made_before_a_run_leaves_no_iterator_behind(job: SimulatedJob) -> None:
-    """A hint from before the plan would have its records read again, and settled behind what was settled."""
+    """A hint from before the plan would have its records read again, and settled behind what was
+    settled.
+    """
     put = job.put(5)
     driver = job.coordinator(max_records_per_shard=2)
     first = next_plan(driver)

@@ -27,7 +27,9 @@ def test_children_are_planned_once_their_parents_end_is_settled(job: SimulatedJo
 
 
 def test_a_stream_that_was_idle_for_longer_than_its_retention_is_no_loss(job: SimulatedJob) -> None:
-    """Its tips were seen by probes: what comes then is new. They are stored, so a restart knows it too."""
+    """Its tips were seen by probes: what comes then is new. They are stored, so a restart knows it
+    too.
+    """
     job.put(1)
     coordinator = job.coordinator()
     start, _ = read_all(job, coordinator)
@@ -35,7 +37,9 @@ def test_a_stream_that_was_idle_for_longer_than_its_retention_is_no_loss(job: Si
         job.clock.advance(HOUR_S)
         assert next_plan(coordinator, start) == start
     verified_ms = [state.verified_until_ms for state in job.states().values()]
-    assert all(ms is not None and job.clock.now_ms() - ms <= 2 * HOUR_S * 1000 for ms in verified_ms)
+    assert all(
+        ms is not None and job.clock.now_ms() - ms <= 2 * HOUR_S * 1000 for ms in verified_ms
+    )
     coordinator.close()
     put = job.put(2)
     restarted = job.coordinator()
@@ -52,7 +56,9 @@ def test_probed_tips_are_stored_seldom(job: SimulatedJob) -> None:
     assert job.store().load_states() == before
 
 
-def test_a_shard_that_was_not_looked_at_for_longer_than_the_retention_stops_the_query(job: SimulatedJob) -> None:
+def test_a_shard_that_was_not_looked_at_for_longer_than_the_retention_stops_the_query(
+    job: SimulatedJob,
+) -> None:
     """And again at each restart, until the user says what to do."""
     job.put(1, key=job.key_of(0))
     coordinator = job.coordinator()

@@ -30,11 +30,19 @@ def policy(on_failure: OnFailure = OnFailure.CONTINUE, **retry: Any) -> OutcomeP
 
 def chosen(*records: UnresolvedRecord, of: OutcomePolicy | None = None) -> list[int]:
     """First numbers of what comes now."""
-    return [one.retry.first.sequence for one in due_retries(queued_retries(records, of), of, NOW_MS)]
+    return [
+        one.retry.first.sequence for one in due_retries(queued_retries(records, of), of, NOW_MS)
+    ]
 
 
 def test_what_is_due_comes_in_the_order_of_its_numbers() -> None:
-    assert chosen(record(30), record(9), record(100, due_ms=NOW_MS + 1), record(20, due_ms=NOW_MS), of=policy()) == [9, 20, 30]
+    assert chosen(
+        record(30),
+        record(9),
+        record(100, due_ms=NOW_MS + 1),
+        record(20, due_ms=NOW_MS),
+        of=policy(),
+    ) == [9, 20, 30]
 
 
 def test_a_retry_is_planned_with_its_attempts_and_a_range_with_its_end_and_count() -> None:
@@ -46,45 +54,74 @@ def test_a_retry_is_planned_with_its_attempts_and_a_range_with_its_end_and_count
 
 
 def exhausted(*records: UnresolvedRecord, of: OutcomePolicy | None) -> dict[int, bool]:
-    return {one.retry.first.sequence: one.retry.exhausted for one in due_retries(queued_retries(records, of), of, NOW_MS)}
+    return {
+        one.retry.first.sequence: one.retry.exhausted
+        for one in due_retries(queued_retries(records, of), of, NOW_MS)
+    }
 
 
 def test_what_may_not_be_tried_again_comes_at_once_and_is_flagged() -> None:
-    """Too old, with more attempts than a limit that was lowered since, or rejected by somebody who could not write its letter."""
+    """Too old, with more attempts than a limit that was lowered since, or rejected by somebody who
+    could not write its letter.
+    """
     old = record(1, first_failure_ms=0, due_ms=10**9)
     young = record(2, first_failure_ms=NOW_MS - 500, due_ms=10**9)
     tried = record(3, attempts=4, due_ms=10**9)
     waiting = record(4, attempts=3, first_failure_ms=NOW_MS, due_ms=0)
     rejected = record(5, attempts=1, due_ms=10**9, rejected=True)
-    found = exhausted(old, young, tried, waiting, rejected, of=policy(retry_limit=3, max_age_ms=500))
+    found = exhausted(
+        old, young, tried, waiting, rejected, of=policy(retry_limit=3, max_age_ms=500)
+    )
     assert found == {1: True, 3: True, 4: False, 5: True}
 
 
 def test_a_record_is_too_old_one_millisecond_after_its_age_not_before() -> None:
-    too_old, old = record(1, first_failure_ms=399, due_ms=10**9), record(2, first_failure_ms=400, due_ms=10**9)
+    too_old, old = (
+        record(1, first_failure_ms=399, due_ms=10**9),
+        record(2, first_failure_ms=400, due_ms=10**9),
+    )
     assert exhausted(too_old, old, of=policy(max_age_ms=600)) == {1: True}
 
 
 def test_without_a_policy_nothing_is_ever_exhausted() -> None:
-    assert exhausted(record(1, attempts=99, first_failure_ms=0), record(2, due_ms=NOW_MS + 1), of=None) == {1: False}
+    assert exhausted(
+        record(1, attempts=99, first_failure_ms=0), record(2, due_ms=NOW_MS + 1), of=None
+    ) == {1: False}
 
 
 def test_with_block_shard_nothing_comes_after_the_first_that_is_not_due() -> None:
-    records = (record(1), record(2, blocked=True), record(3, due_ms=NOW_MS + 1), record(4), record(5))
+    records = (
+        record(1),
+        record(2, blocked=True),
+        record(3, due_ms=NOW_MS + 1),
+        record(4),
+        record(5),
+    )
     assert chosen(*records, of=policy(OnFailure.BLOCK_SHARD)) == [1, 2]
 
 
 def test_with_block_key_a_record_waits_for_an_earlier_one_of_its_key_only() -> None:
-    records = (record(1, key="a", due_ms=NOW_MS + 1), record(2, key="b"), record(3, key="a"), record(4, key="b"))
+    records = (
+        record(1, key="a", due_ms=NOW_MS + 1),
+        record(2, key="b"),
+        record(3, key="a"),
+        record(4, key="b"),
+    )
     assert chosen(*records, of=policy(OnFailure.BLOCK_KEY)) == [2, 4]
 
 
-def test_with_block_key_what_has_no_known_key_waits_for_all_before_it_and_holds_all_behind_it() -> None:
+def test_with_block_key_what_has_no_known_key_waits_for_all_before_it_and_holds_all_behind_it() -> (
+    None
+):
     waiting = record(1, key="a", due_ms=NOW_MS + 1)
     assert chosen(waiting, record(2, 3), record(4, key="b"), of=policy(OnFailure.BLOCK_KEY)) == []
-    assert chosen(record(1, key="a"), record(2, 3), record(4, key="b"), of=policy(OnFailure.BLOCK_KEY)) == [1, 2, 4]
+    assert chosen(
+        record(1, key="a"), record(2, 3), record(4, key="b"), of=policy(OnFailure.BLOCK_KEY)
+    ) == [1, 2, 4]
     held = record(2, 3, due_ms=NOW_MS + 1)
-    assert chosen(record(1, key="a"), held, record(4, key="b"), of=policy(OnFailure.BLOCK_KEY)) == [1]
+    assert chosen(record(1, key="a"), held, record(4, key="b"), of=policy(OnFailure.BLOCK_KEY)) == [
+        1
+    ]
 
 
 @given(
@@ -107,7 +144,8 @@ def test_no_record_is_chosen_while_one_that_it_must_wait_for_is_not_whatever_fit
                 assert earlier in numbers
 
 
-# how many -----------------------------------------------------------------------------------------------------
+# how many
+# -----------------------------------------------------------------------------------------------------
 def due(*ranks: int, count: int = 1) -> list[DueRetry]:
     def retry(number: int) -> PlannedRetry:
         last = None if count == 1 else SequenceNumber(number + 5)
@@ -121,7 +159,10 @@ def firsts(kept: dict[str, list[DueRetry]]) -> dict[str, list[int]]:
 
 
 def test_where_not_all_fit_those_go_that_were_due_first_and_each_shards_stay_in_order() -> None:
-    assert firsts(most_urgent({"a": due(9, 1, 5), "b": due(2, 8)}, entries=3)) == {"a": [10, 20], "b": [0]}
+    assert firsts(most_urgent({"a": due(9, 1, 5), "b": due(2, 8)}, entries=3)) == {
+        "a": [10, 20],
+        "b": [0],
+    }
 
 
 def test_a_range_takes_the_room_of_two_and_one_retry_always_goes() -> None:
@@ -131,7 +172,9 @@ def test_a_range_takes_the_room_of_two_and_one_retry_always_goes() -> None:
 
 @pytest.mark.parametrize(("records", "kept"), [(1, [0]), (3, [0]), (6, [0, 10]), (100, [0, 10])])
 def test_records_of_ranges_count_against_a_limit_of_records(records: int, kept: list[int]) -> None:
-    assert firsts(most_urgent({"a": due(1, 2, count=3)}, entries=100, records=records)) == {"a": kept}
+    assert firsts(most_urgent({"a": due(1, 2, count=3)}, entries=100, records=records)) == {
+        "a": kept
+    }
 
 
 def test_a_shard_of_which_none_goes_is_left_out() -> None:

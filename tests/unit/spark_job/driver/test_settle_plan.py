@@ -9,7 +9,7 @@ import pytest
 from spark_job.driver.settle_plan import settle
 from state.errors import PlanClosedError, StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.plan import Plan, PlanStatus, ShardEnd, ShardSlice, TaskEnd, TaskPlan
+from state.plan import Plan, PlanStatus, ShardReadResult, ShardSlice, TaskPlan, TaskResult
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
@@ -37,8 +37,14 @@ def test_what_was_read_is_in_the_states_and_the_plan_is_settled() -> None:
     states = states_in(MemoryStateStore(backend))
     assert {shard: stored.state for shard, stored in result.states.items()} == states
     assert [end.shard_id for end in result.ends] == [PARENT, OTHER, UNREAD]
-    assert (states[PARENT].lifecycle, states[PARENT].read_position) == (Lifecycle.FINISHED, SHARD_END)
-    assert (states[OTHER].checkpoint, states[OTHER].read_position) == (SequenceNumber(29), Position.after(SequenceNumber(29)))
+    assert (states[PARENT].lifecycle, states[PARENT].read_position) == (
+        Lifecycle.FINISHED,
+        SHARD_END,
+    )
+    assert (states[OTHER].checkpoint, states[OTHER].read_position) == (
+        SequenceNumber(29),
+        Position.after(SequenceNumber(29)),
+    )
     pointer = MemoryStateStore(backend).read_pointer()
     assert pointer is not None
     assert (pointer.id, pointer.status) == (PLAN, PlanStatus.SETTLED)
@@ -47,7 +53,9 @@ def test_what_was_read_is_in_the_states_and_the_plan_is_settled() -> None:
 def test_children_start_at_their_oldest_record_and_know_their_parents_and_since_when() -> None:
     states = states_in(_after(backend_with_plan(0, 1)))
     for child in CHILDREN:
-        assert states[child] == ShardState(shard_id=child, read_position=TRIM_HORIZON, parents=(PARENT,), verified_until_ms=700)
+        assert states[child] == ShardState(
+            shard_id=child, read_position=TRIM_HORIZON, parents=(PARENT,), verified_until_ms=700
+        )
 
 
 def _after(backend: MemoryBackend) -> MemoryStateStore:
@@ -79,7 +87,9 @@ def test_nothing_can_be_published_once_settling_has_begun() -> None:
         MemoryStateStore(backend).publish_end(PLAN, 1, ENDS[1])
 
 
-def test_it_closes_first_then_creates_children_then_ends_parents_then_says_that_it_is_settled() -> None:
+def test_it_closes_first_then_creates_children_then_ends_parents_then_says_that_it_is_settled() -> (
+    None
+):
     store, tree = breaking_store(backend_with_plan(0, 1))
     store.acquire(OWNER, timeout_s=1)
     tree.written.clear()
@@ -124,7 +134,9 @@ def test_settled_twice_it_changes_no_state_and_no_version() -> None:
 
 def test_the_end_of_a_shard_whose_state_was_removed_is_passed_over() -> None:
     """By a reset, say. Its children are not made either: they come with the shard list."""
-    gone = ShardEnd(shard_id="shardId-9", first=SequenceNumber(1), last=SequenceNumber(2), count=2)
+    gone = ShardReadResult(
+        shard_id="shardId-9", first=SequenceNumber(1), last=SequenceNumber(2), count=2
+    )
     store = opened(MemoryBackend())
     task = TaskPlan(
         shards=(ShardSlice(shard_id="shardId-9", position=TRIM_HORIZON, max_records=1),),
@@ -133,15 +145,19 @@ def test_the_end_of_a_shard_whose_state_was_removed_is_passed_over() -> None:
         fetch_cap_ms=1,
     )
     store.create_plan(Plan(plan_id=PLAN, created_ms=1, tasks=(task,)))
-    store.publish_end(PLAN, 0, TaskEnd(token="t", shards=(gone,)))
+    store.publish_end(PLAN, 0, TaskResult(token="t", shards=(gone,)))
     assert settle(store, PLAN, states_per_write=1).states == {}
 
 
 def test_a_child_that_is_known_is_not_created_anew() -> None:
-    """The shard list may have told of it before the parent's end was read; it may have been read since."""
+    """The shard list may have told of it before the parent's end was read; it may have been read
+    since.
+    """
     backend = backend_with_plan(0, 1)
     store = opened(backend)
-    known = ShardState(shard_id=CHILDREN[0], read_position=Position.after(SequenceNumber(77)), parents=(PARENT,))
+    known = ShardState(
+        shard_id=CHILDREN[0], read_position=Position.after(SequenceNumber(77)), parents=(PARENT,)
+    )
     store.save_states([StateChange(before=None, after=known)])
     settle(store, PLAN, states_per_write=500)
     assert states_in(store)[CHILDREN[0]] == known
@@ -152,7 +168,12 @@ def test_states_are_written_so_many_at_a_time_and_remembered_with_their_versions
     store, tree = breaking_store(backend)
     store.acquire(OWNER, timeout_s=1)
     tree.written.clear()
-    changes = [StateChange(before=None, after=ShardState(shard_id=f"shardId-{n}", read_position=TRIM_HORIZON)) for n in range(7)]
+    changes = [
+        StateChange(
+            before=None, after=ShardState(shard_id=f"shardId-{n}", read_position=TRIM_HORIZON)
+        )
+        for n in range(7)
+    ]
     states: dict[str, StoredState] = {}
     write_states(store, states, changes, states_per_write=3)
     assert [len(paths) for paths in tree.written] == [6, 6, 2]  # each with its folder
@@ -170,7 +191,9 @@ class _PublishedAtTheLastMoment(MemoryStateStore):
 
 
 def test_an_end_that_is_published_until_the_plan_is_closed_is_settled() -> None:
-    """Ends that were read before the plan is closed may not be all: rows would leave that nobody knows to be read."""
+    """Ends that were read before the plan is closed may not be all: rows would leave that nobody
+    knows to be read.
+    """
     store = _PublishedAtTheLastMoment(backend_with_plan(0))
     with closing(store):
         store.acquire(OWNER, timeout_s=1)

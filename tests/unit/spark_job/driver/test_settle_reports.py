@@ -6,10 +6,10 @@ from contextlib import closing
 
 import pytest
 
-from spark_job.driver.settle_plan import settle, storms_after
+from spark_job.driver.settle_plan import outages_after, settle
 from state.errors import StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.plan import Plan, PlanStatus, ShardEnd, TaskEnd
+from state.plan import Plan, PlanStatus, ShardReadResult, TaskResult
 from state.position import Position
 from state.report import OutcomePolicy, PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
@@ -29,12 +29,20 @@ from tests.support.settled_plan import (
     states_in,
 )
 
-FAILED = UnresolvedRecord(first=SequenceNumber(29), last=SequenceNumber(29), attempts=1, due_ms=9, reason="bad")
-REPORT = PlanReport(shards=(ShardOutcome(shard_id=OTHER, unresolved=(FAILED,)),), failed=1, retried=1)
+FAILED = UnresolvedRecord(
+    first=SequenceNumber(29), last=SequenceNumber(29), attempts=1, due_ms=9, reason="bad"
+)
+REPORT = PlanReport(
+    shards=(ShardOutcome(shard_id=OTHER, unresolved=(FAILED,)),), failed=1, retried=1
+)
 
 
-def with_report(backend: MemoryBackend, report: PlanReport | None = REPORT, *, mark: bool = True) -> MemoryBackend:
-    """A report of the plan (None: one that was only opened) and the mark of an application that tracks its records."""
+def with_report(
+    backend: MemoryBackend, report: PlanReport | None = REPORT, *, mark: bool = True
+) -> MemoryBackend:
+    """A report of the plan (None: one that was only opened) and the mark of an application that
+    tracks its records.
+    """
     with closing(MemoryStateStore(backend)) as store:
         if mark:
             store.mark_tracked(OutcomePolicy())
@@ -55,7 +63,9 @@ def test_of_a_tracked_batch_all_is_acked_but_what_its_report_names() -> None:
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["no-report", "open-report"])
-def test_where_records_are_tracked_a_batch_without_a_done_report_is_settled_without_a_trace(*, opened: bool) -> None:
+def test_where_records_are_tracked_a_batch_without_a_done_report_is_settled_without_a_trace(
+    *, opened: bool
+) -> None:
     """All of it comes again, the end of a shard included: its children are not created either."""
     backend = backend_with_plan(0, 1)
     if opened:
@@ -77,10 +87,12 @@ def test_a_batch_that_brought_no_record_needs_no_report() -> None:
     with closing(MemoryStateStore(backend)) as store:
         store.mark_tracked(OutcomePolicy())
         ends = (
-            ShardEnd(shard_id=PARENT, shard_end=True, children=ENDS[0].shards[0].children),
-            ShardEnd(shard_id=OTHER, at_tip=True),
+            ShardReadResult(
+                shard_id=PARENT, at_shard_end=True, children=ENDS[0].shards[0].children
+            ),
+            ShardReadResult(shard_id=OTHER, at_tip=True),
         )
-        store.publish_end(PLAN, 0, TaskEnd(token="t", shards=ends))
+        store.publish_end(PLAN, 0, TaskResult(token="t", shards=ends))
     result = settled(backend)
     assert not result.redelivered
     assert result.states[PARENT].state.finished
@@ -110,20 +122,22 @@ def test_settling_a_report_can_be_stopped_at_any_write_too(*, after: bool) -> No
         assert states_in(MemoryStateStore(backend)) == wanted
 
 
-STORM = PlanReport(storm=True)
+OUTAGE = PlanReport(outage=True)
 
 
 @pytest.mark.parametrize(
-    ("before", "report", "is_tracked", "storms"),
+    ("before", "report", "is_tracked", "outages"),
     [
-        (0, STORM, True, 1),
-        (4, STORM, True, 5),
+        (0, OUTAGE, True, 1),
+        (4, OUTAGE, True, 5),
         (4, PlanReport(), True, 0),
         (4, None, True, 4),  # nobody knows
         (4, None, False, 0),
     ],
 )
-def test_storms_in_a_row_are_counted(before: int, report: PlanReport | None, storms: int, *, is_tracked: bool) -> None:
-    plan = Plan(plan_id=PLAN, created_ms=1, tasks=(), storms=before)
-    assert storms_after(plan, report, is_tracked=is_tracked) == storms
-    assert storms_after(None, report, is_tracked=is_tracked) == 0
+def test_outages_in_a_row_are_counted(
+    before: int, report: PlanReport | None, outages: int, *, is_tracked: bool
+) -> None:
+    plan = Plan(plan_id=PLAN, created_ms=1, tasks=(), outages=before)
+    assert outages_after(plan, report, is_tracked=is_tracked) == outages
+    assert outages_after(None, report, is_tracked=is_tracked) == 0

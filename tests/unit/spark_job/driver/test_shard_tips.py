@@ -5,19 +5,21 @@ from __future__ import annotations
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
 from spark_job.driver.prober import Answer, Probe
 from spark_job.driver.shard_tips import ShardWatch
-from state.plan import ShardEnd
+from state.plan import ShardReadResult
 from state.position import TRIM_HORIZON
 
 
-def end(*, at_tip: bool = False, iterator: str | None = "hint") -> ShardEnd:
-    return ShardEnd(shard_id="s", at_tip=at_tip, iterator=iterator)
+def end(*, at_tip: bool = False, iterator: str | None = "hint") -> ShardReadResult:
+    return ShardReadResult(shard_id="s", at_tip=at_tip, iterator=iterator)
 
 
 def answer(*, has_work: bool = False, tip_ms: int | None = None) -> Answer:
     return Answer("s", has_work=has_work, iterator="probed", tip_ms=tip_ms)
 
 
-def test_a_shard_that_was_never_looked_at_is_neither_idle_nor_behind_and_long_due_for_a_look() -> None:
+def test_a_shard_that_was_never_looked_at_is_neither_idle_nor_behind_and_long_due_for_a_look() -> (
+    None
+):
     watch = ShardWatch()
     assert (watch.is_idle("s"), watch.is_behind("s")) == (False, False)
     assert watch.checked_s("s") == float("-inf")

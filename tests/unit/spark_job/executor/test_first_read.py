@@ -1,4 +1,6 @@
-"""What a task reads of its shards: until a limit, the tip or the end; and how it tells where it stopped."""
+"""What a task reads of its shards: until a limit, the tip or the end; and how it tells where it
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,22 @@ import pytest
 
 from kinesis_spout.reading.kpl import AggregatedRecordError
 from spark_job.executor.first_read import Held, collect
-from state.plan import ChildShard, PlannedRetry, ShardEnd, ShardSlice, TaskPlan
+from state.plan import ChildShard, PlannedRetry, ShardReadResult, ShardSlice, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from tests.support.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard, simulated
 
 
 def task(*slices: ShardSlice, **limits: int) -> TaskPlan:
-    return TaskPlan(shards=slices, **({"max_bytes": 2**20, "fetch_time_ms": 5_000, "fetch_cap_ms": 60_000} | limits))
+    return TaskPlan(
+        shards=slices,
+        **({"max_bytes": 2**20, "fetch_time_ms": 5_000, "fetch_cap_ms": 60_000} | limits),
+    )
 
 
-def whole(index: int = 0, *, max_records: int = 1_000, position: Position = TRIM_HORIZON, **rest: Any) -> ShardSlice:
+def whole(
+    index: int = 0, *, max_records: int = 1_000, position: Position = TRIM_HORIZON, **rest: Any
+) -> ShardSlice:
     return ShardSlice(shard_id=shard(index), position=position, max_records=max_records, **rest)
 
 
@@ -31,13 +38,23 @@ def sequences(held: Held) -> list[int]:
     return [int(text) for page in held.pages for text in page.column("sequenceNumber").to_pylist()]
 
 
-def test_a_shard_is_read_to_its_tip_and_the_end_tells_first_last_count_and_the_tip(one: SimulatedJob) -> None:
+def test_a_shard_is_read_to_its_tip_and_the_end_tells_first_last_count_and_the_tip(
+    one: SimulatedJob,
+) -> None:
     put = one.put(5)
     (held,) = read(one, task(whole()))
     assert sequences(held) == put
-    assert (held.end.first, held.end.last, held.end.count) == (SequenceNumber(put[0]), SequenceNumber(put[-1]), 5)
-    assert (held.end.at_tip, held.end.tip_ms, held.end.last_arrival_ms) == (True, one.clock.now_ms(), one.clock.now_ms())
-    assert (held.end.shard_end, held.end.children) == (False, ())
+    assert (held.end.first, held.end.last, held.end.count) == (
+        SequenceNumber(put[0]),
+        SequenceNumber(put[-1]),
+        5,
+    )
+    assert (held.end.at_tip, held.end.tip_ms, held.end.last_arrival_ms) == (
+        True,
+        one.clock.now_ms(),
+        one.clock.now_ms(),
+    )
+    assert (held.end.at_shard_end, held.end.children) == (False, ())
     assert held.end.iterator is not None
 
 
@@ -46,14 +63,22 @@ def test_the_hinted_iterator_goes_on_behind_the_last_record(one: SimulatedJob) -
     (held,) = read(one, task(whole()))
     more = one.put(2)
     one.count_calls()
-    (again,) = read(one, task(whole(position=Position.after(SequenceNumber(put[-1])), iterator=held.end.iterator)))
+    (again,) = read(
+        one,
+        task(whole(position=Position.after(SequenceNumber(put[-1])), iterator=held.end.iterator)),
+    )
     assert sequences(again) == more
     assert one.calls("GetShardIterator") == 0
 
 
 def test_a_shard_without_records_is_at_its_tip_and_its_end_names_none(one: SimulatedJob) -> None:
     (held,) = read(one, task(whole()))
-    assert (held.end.first, held.end.last, held.end.count, held.end.last_arrival_ms) == (None, None, 0, None)
+    assert (held.end.first, held.end.last, held.end.count, held.end.last_arrival_ms) == (
+        None,
+        None,
+        0,
+        None,
+    )
     assert held.end.at_tip
     assert not held.pages
 
@@ -70,8 +95,10 @@ def test_the_end_of_a_shard_is_told_with_its_children_and_its_time(one: Simulate
     one.fake.split(STREAM, shard(0))
     (held,) = read(one, task(whole()))
     assert sequences(held) == put
-    assert held.end.shard_end
-    assert held.end.children == tuple(ChildShard(shard_id=shard(n), parents=(shard(0),)) for n in (1, 2))
+    assert held.end.at_shard_end
+    assert held.end.children == tuple(
+        ChildShard(shard_id=shard(n), parents=(shard(0),)) for n in (1, 2)
+    )
     assert (held.end.tip_ms, held.end.iterator) == (one.clock.now_ms(), None)
 
 
@@ -80,19 +107,33 @@ def test_the_end_may_come_on_a_page_of_its_own_without_records() -> None:
         put = job.put(4)
         job.fake.split(STREAM, shard(0))
         (held,) = read(job, task(whole()))
-        assert (sequences(held), held.end.shard_end) == (put, False)
-        (rest,) = read(job, task(whole(position=Position.after(SequenceNumber(put[-1])), iterator=held.end.iterator)))
-        assert (rest.end.count, rest.end.shard_end, len(rest.end.children)) == (0, True, 2)
+        assert (sequences(held), held.end.at_shard_end) == (put, False)
+        (rest,) = read(
+            job,
+            task(
+                whole(position=Position.after(SequenceNumber(put[-1])), iterator=held.end.iterator)
+            ),
+        )
+        assert (rest.end.count, rest.end.at_shard_end, len(rest.end.children)) == (0, True, 2)
 
 
-def test_a_page_that_goes_over_the_bytes_is_cut_and_tells_nothing_of_what_came_behind_it(one: SimulatedJob) -> None:
-    """The page was at the shard's end; what is kept of it is not, so the end names neither tip, end, children nor iterator."""
+def test_a_page_that_goes_over_the_bytes_is_cut_and_tells_nothing_of_what_came_behind_it(
+    one: SimulatedJob,
+) -> None:
+    """The page was at the shard's end; what is kept of it is not, so the end names neither tip,
+    end, children nor iterator.
+    """
     put = one.put(10, data=b"x" * 300)
     one.fake.split(STREAM, shard(0))
     (held,) = read(one, task(whole(), max_bytes=1_000))
     assert sequences(held) == put[:3]
     assert (held.end.last, held.end.count) == (SequenceNumber(put[2]), 3)
-    assert (held.end.at_tip, held.end.shard_end, held.end.iterator, held.end.tip_ms) == (False, False, None, None)
+    assert (held.end.at_tip, held.end.at_shard_end, held.end.iterator, held.end.tip_ms) == (
+        False,
+        False,
+        None,
+        None,
+    )
     assert held.end.children == ()
 
 
@@ -108,7 +149,9 @@ def test_records_without_payload_take_no_room(one: SimulatedJob) -> None:
     assert (held.end.count, held.end.at_tip) == (5, True)
 
 
-def test_bytes_are_shared_by_the_tasks_shards_and_one_that_gets_none_is_not_at_its_tip(job: SimulatedJob) -> None:
+def test_bytes_are_shared_by_the_tasks_shards_and_one_that_gets_none_is_not_at_its_tip(
+    job: SimulatedJob,
+) -> None:
     for index in (0, 1):
         job.put(10, key=job.key_of(index), data=b"x" * 100)
     first, second = read(job, task(whole(0), whole(1), max_bytes=1_000))
@@ -116,7 +159,9 @@ def test_bytes_are_shared_by_the_tasks_shards_and_one_that_gets_none_is_not_at_i
     assert (second.end.first, second.end.at_tip) == (None, False)
 
 
-def test_a_shard_that_was_not_read_for_lack_of_room_keeps_its_hinted_iterator(job: SimulatedJob) -> None:
+def test_a_shard_that_was_not_read_for_lack_of_room_keeps_its_hinted_iterator(
+    job: SimulatedJob,
+) -> None:
     """It may stand far inside a run of empty pages, which would have to be passed anew."""
     job.put(10, key=job.key_of(0), data=b"x" * 100)
     _, second = read(job, task(whole(0), whole(1, iterator="far inside"), max_bytes=1_000))
@@ -139,7 +184,9 @@ def test_a_shard_that_has_found_something_is_left_when_the_time_is_over(one: Sim
     assert one.clock.monotonic_s() < 10
 
 
-def test_a_shard_that_is_behind_and_has_found_nothing_is_searched_up_to_the_cap(one: SimulatedJob) -> None:
+def test_a_shard_that_is_behind_and_has_found_nothing_is_searched_up_to_the_cap(
+    one: SimulatedJob,
+) -> None:
     one.fake.insert_empty_pages(STREAM, shard(0), 100)
     one.put(1)
     (held,) = read(one, task(whole(), fetch_time_ms=1_000, fetch_cap_ms=20_000), reads_per_second=1)
@@ -154,7 +201,9 @@ def test_a_search_that_is_found_out_within_the_cap_outlives_the_time_box(one: Si
     assert sequences(held) == put
 
 
-def test_a_run_of_empty_pages_that_is_longer_than_any_batch_makes_progress_from_batch_to_batch(one: SimulatedJob) -> None:
+def test_a_run_of_empty_pages_that_is_longer_than_any_batch_makes_progress_from_batch_to_batch(
+    one: SimulatedJob,
+) -> None:
     """The position does not move over empty pages; the hinted iterator does."""
     one.fake.insert_empty_pages(STREAM, shard(0), 30)
     put = one.put(1)
@@ -177,16 +226,19 @@ def test_an_aggregate_stops_the_task_and_is_data_where_raw_was_asked_for(one: Si
     assert held.end.count == 2
 
 
-def test_the_listings_ending_sequence_is_taken_for_an_end_once_it_was_read(one: SimulatedJob) -> None:
+def test_the_listings_ending_sequence_is_taken_for_an_end_once_it_was_read(
+    one: SimulatedJob,
+) -> None:
     """Some services name the end in the listing and never say it on a page."""
     put = one.put(2)
     ending = SequenceNumber(put[-1])
     (held,) = read(one, task(whole(position=Position.after(ending), ending_sequence=ending)))
-    assert held.end.shard_end
+    assert held.end.at_shard_end
     assert held.end.count == 0
 
 
-# retries ------------------------------------------------------------------------------------------------------
+# retries
+# ------------------------------------------------------------------------------------------------------
 def retry(sequence: int, attempts: int = 1) -> PlannedRetry:
     return PlannedRetry(first=SequenceNumber(sequence), attempts=attempts)
 
@@ -196,7 +248,11 @@ def again(held: Held) -> list[tuple[int, int]]:
     return [
         (int(number), attempt)
         for part in held.retries
-        for number, attempt in zip(part.records.column("sequenceNumber").to_pylist(), part.attempts.to_pylist(), strict=True)
+        for number, attempt in zip(
+            part.records.column("sequenceNumber").to_pylist(),
+            part.attempts.to_pylist(),
+            strict=True,
+        )
     ]
 
 
@@ -207,39 +263,59 @@ def after(sequence: int) -> Position:
 def test_retries_are_held_beside_the_new_records_and_told_in_the_end(one: SimulatedJob) -> None:
     put = one.put(10)
     gone = retry(put[4] + 1)
-    (held,) = read(one, task(whole(position=after(put[6]), retries=(retry(put[1]), retry(put[4], 3), gone))))
+    (held,) = read(
+        one, task(whole(position=after(put[6]), retries=(retry(put[1]), retry(put[4], 3), gone)))
+    )
     assert again(held) == [(put[1], 2), (put[4], 4)]
     assert sequences(held) == put[7:]
-    assert (held.end.retries_done, held.end.retry_rows, held.end.retries_gone) == (3, 2, (gone.first,))
+    assert (held.end.retries_done, held.end.retry_rows, held.end.retries_gone) == (
+        3,
+        2,
+        (gone.first,),
+    )
     assert (held.end.count, held.end.at_tip) == (3, True)
 
 
-def test_a_slice_of_retries_alone_reads_nothing_new_and_says_nothing_of_the_tip(one: SimulatedJob) -> None:
+def test_a_slice_of_retries_alone_reads_nothing_new_and_says_nothing_of_the_tip(
+    one: SimulatedJob,
+) -> None:
     put = one.put(10)
     one.fake.split(STREAM, shard(0))
     (held,) = read(one, task(whole(max_records=0, position=SHARD_END, retries=(retry(put[2]),))))
     assert (again(held), sequences(held)) == ([(put[2], 2)], [])
-    assert held.end == ShardEnd(shard_id=shard(0), retries_done=1, retry_rows=1)
+    assert held.end == ShardReadResult(shard_id=shard(0), retries_done=1, retry_rows=1)
 
 
-def test_retries_take_half_of_the_bytes_where_there_may_be_new_records_and_all_of_them_where_not(one: SimulatedJob) -> None:
+def test_retries_take_half_of_the_bytes_where_there_may_be_new_records_and_all_of_them_where_not(
+    one: SimulatedJob,
+) -> None:
     put = one.put(20, data=b"x" * 100)
     retries = tuple(map(retry, put[:10]))
     (held,) = read(one, task(whole(position=after(put[9]), retries=retries), max_bytes=1_000))
     assert (held.end.retries_done, held.end.retry_rows, held.end.count) == (5, 5, 5)
-    (held,) = read(one, task(whole(max_records=0, position=after(put[9]), retries=retries), max_bytes=1_000))
+    (held,) = read(
+        one, task(whole(max_records=0, position=after(put[9]), retries=retries), max_bytes=1_000)
+    )
     assert (held.end.retries_done, held.end.count) == (10, 0)
 
 
 def test_a_retry_that_is_larger_than_the_task_comes_alone(one: SimulatedJob) -> None:
     put = one.put(4, data=b"x" * 500)
-    (held,) = read(one, task(whole(position=after(put[1]), retries=(retry(put[0]), retry(put[1]))), max_bytes=100))
+    (held,) = read(
+        one,
+        task(whole(position=after(put[1]), retries=(retry(put[0]), retry(put[1]))), max_bytes=100),
+    )
     assert (held.end.retries_done, held.end.count, held.end.at_tip) == (1, 0, False)
 
 
-def test_the_room_for_retries_is_shared_by_the_tasks_shards_and_the_first_one_always_gets_some(job: SimulatedJob) -> None:
+def test_the_room_for_retries_is_shared_by_the_tasks_shards_and_the_first_one_always_gets_some(
+    job: SimulatedJob,
+) -> None:
     put = [job.put(10, key=job.key_of(index), data=b"x" * 100) for index in (0, 1)]
-    slices = [whole(n, max_records=0, position=after(put[n][9]), retries=tuple(map(retry, put[n]))) for n in (1, 0)]
+    slices = [
+        whole(n, max_records=0, position=after(put[n][9]), retries=tuple(map(retry, put[n])))
+        for n in (1, 0)
+    ]
     held = read(job, task(*slices, max_bytes=1_200))
     assert [one.end.shard_id for one in held] == [shard(1), shard(0)]
     assert sum(one.end.retry_rows for one in held) in (12, 13)
@@ -252,7 +328,9 @@ def test_retries_are_looked_for_in_several_shards_at_a_time() -> None:
         slices = []
         for index in range(10):
             put = job.put(6, key=job.key_of(index), data=b"x")
-            slices.append(whole(index, max_records=0, position=after(put[5]), retries=(retry(put[1]),)))
+            slices.append(
+                whole(index, max_records=0, position=after(put[5]), retries=(retry(put[1]),))
+            )
         held = read(job, task(*slices), reads_per_second=1)
         assert [one.end.retry_rows for one in held] == [1] * 10
         assert job.clock.monotonic_s() < 1

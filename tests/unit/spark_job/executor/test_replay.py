@@ -11,7 +11,7 @@ import pytest
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.kpl import AggregatedRecordError
 from spark_job.executor.replay import adopt
-from state.plan import PlannedRetry, ShardEnd, ShardSlice, TaskEnd, TaskPlan
+from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan, TaskResult
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from tests.support.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 HOUR_S = 3_600.0
 
 
-def end_of(sequences: Sequence[int], *, count: int | None = None, index: int = 0) -> ShardEnd:
-    return ShardEnd(
+def end_of(
+    sequences: Sequence[int], *, count: int | None = None, index: int = 0
+) -> ShardReadResult:
+    return ShardReadResult(
         shard_id=shard(index),
         first=SequenceNumber(sequences[0]),
         last=SequenceNumber(sequences[-1]),
@@ -32,7 +34,10 @@ def end_of(sequences: Sequence[int], *, count: int | None = None, index: int = 0
 
 
 def adopted(
-    job: SimulatedJob, *ends: ShardEnd, retries: Mapping[str, Sequence[PlannedRetry]] | None = None, **options: Any
+    job: SimulatedJob,
+    *ends: ShardReadResult,
+    retries: Mapping[str, Sequence[PlannedRetry]] | None = None,
+    **options: Any,
 ) -> list[int]:
     """The sequence numbers of the rows. `retries` are what the plan had, by shard."""
     settings = job.settings(**options)
@@ -41,11 +46,13 @@ def adopted(
         for one, planned in (retries or {}).items()
     ]
     plan = TaskPlan(shards=tuple(slices), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
-    batches = adopt(TaskEnd(token="t", shards=ends), plan, job.services(settings), settings)
+    batches = adopt(TaskResult(token="t", shards=ends), plan, job.services(settings), settings)
     return [int(text) for batch in batches for text in batch.column("sequenceNumber").to_pylist()]
 
 
-def test_exactly_the_published_records_come_whatever_was_there_before_and_has_come_since(one: SimulatedJob) -> None:
+def test_exactly_the_published_records_come_whatever_was_there_before_and_has_come_since(
+    one: SimulatedJob,
+) -> None:
     one.put(3)
     published = one.put(5)
     one.put(4)
@@ -67,10 +74,15 @@ def test_empty_pages_in_the_middle_are_passed_over(one: SimulatedJob) -> None:
     assert adopted(one, end_of(published)) == published
 
 
-def test_shards_come_in_the_published_order_and_those_without_records_are_not_asked(job: SimulatedJob) -> None:
+def test_shards_come_in_the_published_order_and_those_without_records_are_not_asked(
+    job: SimulatedJob,
+) -> None:
     first, second = (job.put(2, key=job.key_of(index)) for index in (0, 1))
     job.count_calls()
-    assert adopted(job, end_of(second, index=1), ShardEnd(shard_id=shard(5)), end_of(first)) == second + first
+    assert (
+        adopted(job, end_of(second, index=1), ShardReadResult(shard_id=shard(5)), end_of(first))
+        == second + first
+    )
     assert job.calls("GetShardIterator") == 2
 
 
@@ -86,7 +98,9 @@ def lost_first_half(job: SimulatedJob) -> list[int]:
 
 def test_records_that_are_gone_stop_the_query_and_are_counted(one: SimulatedJob) -> None:
     published = lost_first_half(one)
-    with pytest.raises(DataLossError, match=rf"{shard(0)}.*of the 6 records.*3 are left.*failOnDataLoss to false"):
+    with pytest.raises(
+        DataLossError, match=rf"{shard(0)}.*of the 6 records.*3 are left.*failOnDataLoss to false"
+    ):
         adopted(one, end_of(published))
 
 
@@ -141,7 +155,7 @@ def test_a_first_record_that_is_gone_is_loss_also_where_the_count_fits(one: Simu
 
 def test_an_end_that_counts_records_and_names_none_is_damaged(one: SimulatedJob) -> None:
     with pytest.raises(DataLossError, match="damaged"):
-        adopted(one, ShardEnd(shard_id=shard(0), count=3))
+        adopted(one, ShardReadResult(shard_id=shard(0), count=3))
 
 
 def test_an_aggregate_is_refused_here_as_in_the_first_read(one: SimulatedJob) -> None:
@@ -160,7 +174,8 @@ def test_reading_again_keeps_to_the_pace(one: SimulatedJob) -> None:
     assert one.clock.monotonic_s() >= 8
 
 
-# retries ------------------------------------------------------------------------------------------------------
+# retries
+# ------------------------------------------------------------------------------------------------------
 def planned(sequence: int, last: int | None = None) -> PlannedRetry:
     return PlannedRetry(
         first=SequenceNumber(sequence),
@@ -170,28 +185,41 @@ def planned(sequence: int, last: int | None = None) -> PlannedRetry:
     )
 
 
-def test_the_retries_that_were_looked_for_come_again_before_the_new_records_whatever_they_weigh(one: SimulatedJob) -> None:
+def test_the_retries_that_were_looked_for_come_again_before_the_new_records_whatever_they_weigh(
+    one: SimulatedJob,
+) -> None:
     """Those that were not looked for, for lack of room then, do not; limits have no say now."""
     put = one.put(20)
     retries = [planned(put[1]), planned(put[3], put[5]), planned(put[8]), planned(put[9])]
     end = msgspec.structs.replace(end_of(put[12:15]), retries_done=3, retry_rows=5)
-    assert adopted(one, end, retries={shard(0): retries}) == [put[1], *put[3:6], put[8], *put[12:15]]
+    assert adopted(one, end, retries={shard(0): retries}) == [
+        put[1],
+        *put[3:6],
+        put[8],
+        *put[12:15],
+    ]
 
 
 def test_a_retry_that_was_gone_then_is_not_looked_for_now(one: SimulatedJob) -> None:
     put = one.put(5)
-    end = ShardEnd(shard_id=shard(0), retries_done=2, retry_rows=1, retries_gone=(SequenceNumber(put[1]),))
+    end = ShardReadResult(
+        shard_id=shard(0), retries_done=2, retry_rows=1, retries_gone=(SequenceNumber(put[1]),)
+    )
     assert adopted(one, end, retries={shard(0): [planned(put[1]), planned(put[3])]}) == [put[3]]
 
 
-def test_a_retry_that_was_found_then_and_is_gone_now_is_loss(one: SimulatedJob, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_retry_that_was_found_then_and_is_gone_now_is_loss(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
     put = one.put(1)
     one.clock.advance(20 * HOUR_S)
     put += one.put(1)
     one.clock.advance(5 * HOUR_S)
-    end = ShardEnd(shard_id=shard(0), retries_done=2, retry_rows=2)
+    end = ShardReadResult(shard_id=shard(0), retries_done=2, retry_rows=2)
     retries = {shard(0): [planned(put[0]), planned(put[1])]}
-    with pytest.raises(DataLossError, match=rf"{shard(0)}.*of the 2 records.*1 are left.*failOnDataLoss to false"):
+    with pytest.raises(
+        DataLossError, match=rf"{shard(0)}.*of the 2 records.*1 are left.*failOnDataLoss to false"
+    ):
         adopted(one, end, retries=retries)
     assert adopted(one, end, retries=retries, fail_on_data_loss=False) == [put[1]]
     assert "1 are left" in caplog.text

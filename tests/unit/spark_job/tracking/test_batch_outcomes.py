@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_job.tracking.batch_outcomes import BatchContext, BatchOutcomes, LetterNote, decide, first_tries
+from spark_job.tracking.batch_outcomes import (
+    BatchContext,
+    BatchOutcomes,
+    LetterNote,
+    decide,
+    first_tries,
+)
 from spark_job.tracking.failed_record import FailedRecord, Outcome
-from state.plan import PlannedRetry, ShardEnd, ShardSlice
+from state.plan import PlannedRetry, ShardReadResult, ShardSlice
 from state.position import Position
 from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
@@ -26,7 +32,14 @@ NOW_MS = 1_000_000
 EXACT = RetryPolicy(retry_limit=2, first_delay_ms=1_000, jitter=0.0, max_age_ms=100_000)
 
 
-def failed(number: int, outcome: Outcome = Outcome.RETRY, *, attempt: int = 1, shard: str = "s", **more: Any) -> FailedRecord:
+def failed(
+    number: int,
+    outcome: Outcome = Outcome.RETRY,
+    *,
+    attempt: int = 1,
+    shard: str = "s",
+    **more: Any,
+) -> FailedRecord:
     return FailedRecord(
         message_id=f"{shard}:{number}:{attempt}",
         shard_id=shard,
@@ -39,20 +52,31 @@ def failed(number: int, outcome: Outcome = Outcome.RETRY, *, attempt: int = 1, s
 
 
 def unresolved(first: int, last: int | None = None, **more: Any) -> UnresolvedRecord:
-    values: dict[str, Any] = {"attempts": 1, "due_ms": 5, "count": 1 if last is None else last - first + 1} | more
-    return UnresolvedRecord(first=SequenceNumber(first), last=SequenceNumber(last or first), **values)
+    values: dict[str, Any] = {
+        "attempts": 1,
+        "due_ms": 5,
+        "count": 1 if last is None else last - first + 1,
+    } | more
+    return UnresolvedRecord(
+        first=SequenceNumber(first), last=SequenceNumber(last or first), **values
+    )
 
 
 def context(
-    *known: UnresolvedRecord, retry: RetryPolicy = EXACT, on_failure: OnFailure = OnFailure.CONTINUE, **more: Any
+    *known: UnresolvedRecord,
+    retry: RetryPolicy = EXACT,
+    on_failure: OnFailure = OnFailure.CONTINUE,
+    **more: Any,
 ) -> BatchContext:
     position = Position.after(SequenceNumber(0))
     values: dict[str, Any] = {
         "policy": OutcomePolicy(retry=retry, on_failure=on_failure),
         "slices": {},
         "ends": {},
-        "states": {"s": ShardState(shard_id="s", read_position=position, unresolved=known)} if known else {},
-        "storms": 0,
+        "states": {"s": ShardState(shard_id="s", read_position=position, unresolved=known)}
+        if known
+        else {},
+        "outages": 0,
         "first_tries": 1_000,
         "succeeded_ms": None,
         "now_ms": NOW_MS,
@@ -66,8 +90,17 @@ def queued(outcomes: BatchOutcomes) -> Sequence[UnresolvedRecord]:
 
 
 def test_a_failed_record_is_queued_with_an_attempt_more_and_its_backoff() -> None:
-    (row,) = queued(decide([failed(7, attempt=2)], context(unresolved(7, first_failure_ms=NOW_MS - 10, attempts=1))))
-    assert (row.attempts, row.due_ms, row.first_failure_ms, row.last_failure_ms) == (2, NOW_MS + 2_000, NOW_MS - 10, NOW_MS)
+    (row,) = queued(
+        decide(
+            [failed(7, attempt=2)], context(unresolved(7, first_failure_ms=NOW_MS - 10, attempts=1))
+        )
+    )
+    assert (row.attempts, row.due_ms, row.first_failure_ms, row.last_failure_ms) == (
+        2,
+        NOW_MS + 2_000,
+        NOW_MS - 10,
+        NOW_MS,
+    )
     assert (row.reason, row.key, row.blocked, row.count) == ("why", None, False, 1)
 
 
@@ -77,9 +110,12 @@ def test_a_record_that_asked_for_a_time_is_due_then() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "attempt", "is_letter"), [(0, 1, True), (1, 1, False), (1, 2, True), (3, 3, False), (3, 4, True)]
+    ("limit", "attempt", "is_letter"),
+    [(0, 1, True), (1, 1, False), (1, 2, True), (3, 3, False), (3, 4, True)],
 )
-def test_a_record_is_exhausted_when_it_failed_more_often_than_the_limit(limit: int, attempt: int, *, is_letter: bool) -> None:
+def test_a_record_is_exhausted_when_it_failed_more_often_than_the_limit(
+    limit: int, attempt: int, *, is_letter: bool
+) -> None:
     """So a limit of 3 means up to 4 deliveries, and one of 0 none but the first."""
     outcomes = decide([failed(7, attempt=attempt)], context(retry=RetryPolicy(retry_limit=limit)))
     assert (len(outcomes.letters), len(queued(outcomes))) == ((1, 0) if is_letter else (0, 1))
@@ -90,7 +126,11 @@ def test_a_record_older_than_the_greatest_age_is_exhausted() -> None:
     old = unresolved(7, first_failure_ms=NOW_MS - 100_001)
     (letter,) = decide([failed(7, attempt=2)], context(old)).letters
     assert letter == LetterNote(
-        message_id="s:7:2", attempts=2, first_failure_ms=NOW_MS - 100_001, last_failure_ms=NOW_MS, reason="why"
+        message_id="s:7:2",
+        attempts=2,
+        first_failure_ms=NOW_MS - 100_001,
+        last_failure_ms=NOW_MS,
+        reason="why",
     )
     young = unresolved(7, first_failure_ms=NOW_MS - 100_000)
     assert not decide([failed(7, attempt=2)], context(young)).letters
@@ -107,7 +147,13 @@ def test_a_record_that_the_plan_flags_keeps_its_attempts_and_its_last_failure() 
     known = unresolved(7, attempts=3, first_failure_ms=1, last_failure_ms=2, reason="as before")
     outcomes = decide([failed(7, Outcome.EXHAUSTED, attempt=4, reason=None)], context(known))
     assert outcomes.letters == (
-        LetterNote(message_id="s:7:4", attempts=3, first_failure_ms=1, last_failure_ms=2, reason="as before"),
+        LetterNote(
+            message_id="s:7:4",
+            attempts=3,
+            first_failure_ms=1,
+            last_failure_ms=2,
+            reason="as before",
+        ),
     )
     assert (outcomes.report.failed, outcomes.report.exhausted) == (0, 1)
 
@@ -115,8 +161,10 @@ def test_a_record_that_the_plan_flags_keeps_its_attempts_and_its_last_failure() 
 def test_a_planned_retry_that_is_gone_is_a_letter_of_what_is_left() -> None:
     known = unresolved(7, attempts=2, first_failure_ms=1, last_failure_ms=2, reason="as before")
     retry = PlannedRetry(first=SequenceNumber(7), attempts=2)
-    one = ShardSlice(shard_id="s", position=Position.after(SequenceNumber(9)), max_records=1, retries=(retry,))
-    end = ShardEnd(shard_id="s", retries_done=1, retries_gone=(SequenceNumber(7),))
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(9)), max_records=1, retries=(retry,)
+    )
+    end = ShardReadResult(shard_id="s", retries_done=1, retries_gone=(SequenceNumber(7),))
     outcomes = decide([], context(known, slices={"s": one}, ends={"s": end}))
     assert outcomes.letters == (
         LetterNote(
@@ -134,9 +182,18 @@ def test_a_planned_retry_that_is_gone_is_a_letter_of_what_is_left() -> None:
 def test_a_blocked_record_keeps_what_it_had_and_is_due_at_once() -> None:
     known = unresolved(7, attempts=1, first_failure_ms=1, last_failure_ms=2, reason="as before")
     (row,) = queued(
-        decide([failed(7, Outcome.BLOCKED, attempt=2, reason=None, key="k")], context(known, on_failure=OnFailure.BLOCK_KEY))
+        decide(
+            [failed(7, Outcome.BLOCKED, attempt=2, reason=None, key="k")],
+            context(known, on_failure=OnFailure.BLOCK_KEY),
+        )
     )
-    assert (row.attempts, row.due_ms, row.reason, row.key, row.blocked) == (1, 0, "as before", "k", True)
+    assert (row.attempts, row.due_ms, row.reason, row.key, row.blocked) == (
+        1,
+        0,
+        "as before",
+        "k",
+        True,
+    )
 
 
 def test_keys_are_stored_only_where_they_block() -> None:
@@ -147,14 +204,29 @@ def test_keys_are_stored_only_where_they_block() -> None:
 
 
 def test_an_attempt_that_says_nothing_of_the_record_does_not_count() -> None:
-    (row,) = queued(decide([failed(7, Outcome.UNCOUNTED, attempt=1)], context(retry=RetryPolicy(retry_limit=0, jitter=0.0))))
+    (row,) = queued(
+        decide(
+            [failed(7, Outcome.UNCOUNTED, attempt=1)],
+            context(retry=RetryPolicy(retry_limit=0, jitter=0.0)),
+        )
+    )
     assert (row.attempts, row.due_ms, row.first_failure_ms) == (0, NOW_MS + 1_000, None)
 
 
 @pytest.mark.parametrize(
     ("failed_ms", "succeeded_ms", "attempts"),
-    [(None, NOW_MS - 5, 0), (NOW_MS - 10, None, 0), (NOW_MS - 10, NOW_MS - 20, 0), (NOW_MS - 10, NOW_MS - 5, 1)],
-    ids=["first failure", "nothing succeeded in this run", "nothing succeeded since", "another one succeeded since"],
+    [
+        (None, NOW_MS - 5, 0),
+        (NOW_MS - 10, None, 0),
+        (NOW_MS - 10, NOW_MS - 20, 0),
+        (NOW_MS - 10, NOW_MS - 5, 1),
+    ],
+    ids=[
+        "first failure",
+        "nothing succeeded in this run",
+        "nothing succeeded since",
+        "another one succeeded since",
+    ],
 )
 def test_a_record_that_fails_alone_is_held_to_be_bad_once_another_one_has_succeeded(
     failed_ms: int | None, succeeded_ms: int | None, attempts: int
@@ -165,71 +237,93 @@ def test_a_record_that_fails_alone_is_held_to_be_bad_once_another_one_has_succee
     assert row.attempts == attempts
 
 
-@pytest.mark.parametrize(("count", "tried", "storm"), [(100, 199, True), (100, 200, False), (99, 99, False), (150, 200, True)])
-def test_a_storm_is_more_than_half_and_at_least_a_hundred(count: int, tried: int, *, storm: bool) -> None:
+@pytest.mark.parametrize(
+    ("count", "tried", "outage"),
+    [(100, 199, True), (100, 200, False), (99, 99, False), (150, 200, True)],
+)
+def test_an_outage_is_more_than_half_and_at_least_a_hundred(
+    count: int, tried: int, *, outage: bool
+) -> None:
     outcomes = decide([failed(n) for n in range(1, count + 1)], context(first_tries=tried))
-    assert outcomes.report.storm is storm
+    assert outcomes.report.outage is outage
 
 
-def test_rejected_records_make_no_storm() -> None:
+def test_rejected_records_make_no_outage() -> None:
     outcomes = decide([failed(n, Outcome.REJECT) for n in range(1, 200)], context(first_tries=200))
-    assert not outcomes.report.storm
+    assert not outcomes.report.outage
     assert len(outcomes.letters) == 199
 
 
-def test_in_a_storm_attempts_and_age_do_not_count_and_neighbours_are_one_range() -> None:
+def test_in_an_outage_attempts_and_age_do_not_count_and_neighbours_are_one_range() -> None:
     """The run ends at a record that did not fail, and between shards."""
     records = [failed(10 * n, ordinal=n) for n in range(1, 151) if n != 50]
     records += [failed(10 * n, ordinal=n, shard="t") for n in range(1, 3)]
     outcomes = decide(records, context(retry=RetryPolicy(retry_limit=0), first_tries=160))
-    rows = [(int(str(row.first)), int(str(row.last)), row.count, row.attempts, row.first_failure_ms) for row in queued(outcomes)]
+    rows = [
+        (int(str(row.first)), int(str(row.last)), row.count, row.attempts, row.first_failure_ms)
+        for row in queued(outcomes)
+    ]
     assert rows == [(10, 490, 49, 0, None), (510, 1500, 100, 0, None), (10, 20, 2, 0, None)]
     assert outcomes.letters == ()
     assert outcomes.report.retried == 151
 
 
-@pytest.mark.parametrize(("storms", "delay_ms"), [(0, 1_000), (1, 2_000), (5, 32_000), (6, 60_000), (10_000, 60_000)])
-def test_storms_back_off_to_a_minute(storms: int, delay_ms: int) -> None:
-    outcomes = decide([failed(n, ordinal=n) for n in range(1, 201)], context(storms=storms, first_tries=200))
+@pytest.mark.parametrize(
+    ("outages", "delay_ms"), [(0, 1_000), (1, 2_000), (5, 32_000), (6, 60_000), (10_000, 60_000)]
+)
+def test_outages_back_off_to_a_minute(outages: int, delay_ms: int) -> None:
+    outcomes = decide(
+        [failed(n, ordinal=n) for n in range(1, 201)], context(outages=outages, first_tries=200)
+    )
     assert {row.due_ms for row in queued(outcomes)} == {NOW_MS + delay_ms}
 
 
-def test_records_of_which_the_place_is_not_known_stay_single_in_a_storm() -> None:
+def test_records_of_which_the_place_is_not_known_stay_single_in_an_outage() -> None:
     outcomes = decide([failed(n) for n in range(1, 201)], context(first_tries=200))
     assert len(queued(outcomes)) == 200
 
 
-def test_records_with_other_attempts_are_no_range_in_a_storm() -> None:
+def test_records_with_other_attempts_are_no_range_in_an_outage() -> None:
     """The lowest would count for all, and the others would be tried too often."""
-    outcomes = decide([failed(n, ordinal=n, attempt=1 + n % 2) for n in range(1, 401)], context(first_tries=200))
-    assert outcomes.report.storm
+    outcomes = decide(
+        [failed(n, ordinal=n, attempt=1 + n % 2) for n in range(1, 401)], context(first_tries=200)
+    )
+    assert outcomes.report.outage
     assert len(queued(outcomes)) == 400
 
 
-def test_retries_that_all_fail_again_make_no_storm() -> None:
-    """A quiet stream has batches of bad records only: were they taken for an outage, they would never come to their end."""
+def test_retries_that_all_fail_again_make_no_outage() -> None:
+    """A quiet stream has batches of bad records only: were they taken for an outage, they would
+    never come to their end.
+    """
     outcomes = decide([failed(n, attempt=2) for n in range(1, 501)], context(first_tries=0))
-    assert not outcomes.report.storm
+    assert not outcomes.report.outage
     assert {row.attempts for row in queued(outcomes)} == {2}
 
 
-def test_in_a_storm_the_attempts_of_retries_do_not_count_either() -> None:
-    records = [failed(n, ordinal=n) for n in range(100, 300)] + [failed(n, ordinal=n, attempt=3) for n in range(1, 4)]
+def test_in_an_outage_the_attempts_of_retries_do_not_count_either() -> None:
+    records = [failed(n, ordinal=n) for n in range(100, 300)] + [
+        failed(n, ordinal=n, attempt=3) for n in range(1, 4)
+    ]
     outcomes = decide(records, context(first_tries=210))
-    assert outcomes.report.storm
+    assert outcomes.report.outage
     assert outcomes.letters == ()
     assert {row.attempts for row in queued(outcomes)} == {0, 2}
 
 
 def test_first_tries_are_new_records_and_what_an_outage_has_queued() -> None:
-    """Not what failed by itself, what is gone, what was not looked for yet, and what was withheld."""
+    """Not what failed by itself, what is gone, what was not looked for yet, and what
+    was withheld.
+    """
 
     def retry(first: int, attempts: int, count: int = 1) -> PlannedRetry:
         return PlannedRetry(first=SequenceNumber(first), attempts=attempts, count=count)
 
     retries = (retry(1, 0, 50), retry(60, 1), retry(61, 0), retry(62, 0), retry(63, 0))
-    one = ShardSlice(shard_id="s", position=Position.after(SequenceNumber(99)), max_records=1, retries=retries)
-    end = ShardEnd(shard_id="s", count=7, retries_done=4, retries_gone=(SequenceNumber(61),))
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=1, retries=retries
+    )
+    end = ShardReadResult(shard_id="s", count=7, retries_done=4, retries_gone=(SequenceNumber(61),))
     withheld = [failed(62, Outcome.BLOCKED), failed(60, Outcome.EXHAUSTED, attempt=2), failed(100)]
     assert first_tries([one], [end], withheld) == 7 + 50 + 1 - 1
 
@@ -240,13 +334,24 @@ def test_a_range_holds_records_of_one_planned_retry_or_new_ones() -> None:
         PlannedRetry(first=SequenceNumber(1), last=SequenceNumber(50), count=50, attempts=0),
         PlannedRetry(first=SequenceNumber(51), last=SequenceNumber(99), count=49, attempts=0),
     )
-    one = ShardSlice(shard_id="s", position=Position.after(SequenceNumber(99)), max_records=1, retries=retries)
-    outcomes = decide([failed(n, ordinal=n) for n in range(1, 201)], context(slices={"s": one}, first_tries=200))
-    assert [(row.first.sequence, row.last.sequence) for row in queued(outcomes)] == [(1, 50), (51, 99), (100, 200)]
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=1, retries=retries
+    )
+    outcomes = decide(
+        [failed(n, ordinal=n) for n in range(1, 201)], context(slices={"s": one}, first_tries=200)
+    )
+    assert [(row.first.sequence, row.last.sequence) for row in queued(outcomes)] == [
+        (1, 50),
+        (51, 99),
+        (100, 200),
+    ]
 
 
 def test_what_waits_in_a_blocked_shard_is_one_range() -> None:
-    records = [failed(1, ordinal=0), *(failed(n, Outcome.BLOCKED, ordinal=n - 1, reason=None) for n in range(2, 1000))]
+    records = [
+        failed(1, ordinal=0),
+        *(failed(n, Outcome.BLOCKED, ordinal=n - 1, reason=None) for n in range(2, 1000)),
+    ]
     first, waiting = queued(decide(records, context(on_failure=OnFailure.BLOCK_SHARD)))
     assert (first.attempts, first.count, first.blocked) == (1, 1, False)
     assert (waiting.count, waiting.attempts, waiting.due_ms, waiting.blocked) == (998, 0, 0, True)
@@ -256,7 +361,9 @@ OUTCOMES = st.sampled_from([Outcome.BLOCKED, Outcome.UNCOUNTED, Outcome.RETRY, O
 
 
 @given(
-    outcomes=st.dictionaries(st.integers(1, 400), st.tuples(OUTCOMES, st.integers(1, 5)), max_size=300),
+    outcomes=st.dictionaries(
+        st.integers(1, 400), st.tuples(OUTCOMES, st.integers(1, 5)), max_size=300
+    ),
     limit=st.integers(0, 4),
     tried=st.integers(0, 600),
 )
@@ -264,8 +371,17 @@ def test_every_failed_record_is_queued_or_a_letter_and_never_both(
     outcomes: dict[int, tuple[Outcome, int]], limit: int, tried: int
 ) -> None:
     """Also as ranges, which are ascending, apart, and hold no more attempts than the record had."""
-    records = [failed(n, outcome, attempt=attempt, ordinal=n) for n, (outcome, attempt) in outcomes.items()]
-    told = decide(records, context(retry=RetryPolicy(retry_limit=limit), first_tries=tried, on_failure=OnFailure.BLOCK_SHARD))
+    records = [
+        failed(n, outcome, attempt=attempt, ordinal=n) for n, (outcome, attempt) in outcomes.items()
+    ]
+    told = decide(
+        records,
+        context(
+            retry=RetryPolicy(retry_limit=limit),
+            first_tries=tried,
+            on_failure=OnFailure.BLOCK_SHARD,
+        ),
+    )
     rows = queued(told)
     covered = {n for row in rows for n in range(row.first.sequence, row.last.sequence + 1)}
     lettered = {int(letter.message_id.split(":")[1]) for letter in told.letters}
@@ -275,5 +391,10 @@ def test_every_failed_record_is_queued_or_a_letter_and_never_both(
     assert all(one.last < other.first for one, other in pairwise(rows))
     assert all(row.attempts <= outcomes[row.first.sequence][1] for row in rows)
     assert told == decide(
-        records[::-1], context(retry=RetryPolicy(retry_limit=limit), first_tries=tried, on_failure=OnFailure.BLOCK_SHARD)
+        records[::-1],
+        context(
+            retry=RetryPolicy(retry_limit=limit),
+            first_tries=tried,
+            on_failure=OnFailure.BLOCK_SHARD,
+        ),
     )

@@ -1,4 +1,6 @@
-"""Which rows wait or may not be tried: by the plan, by what waits outside it, and by what has failed."""
+"""Which rows wait or may not be tried: by the plan, by what waits outside it, and by what has
+failed.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,34 @@ from state.shard_state import ShardState, UnresolvedRecord
 
 
 def plan(*retries: PlannedRetry) -> Plan:
-    one = ShardSlice(shard_id="s", position=Position.after(SequenceNumber(99)), max_records=10, retries=retries)
-    return Plan(plan_id="1-a", created_ms=0, tasks=(TaskPlan(shards=(one,), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1),))
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=10, retries=retries
+    )
+    return Plan(
+        plan_id="1-a",
+        created_ms=0,
+        tasks=(TaskPlan(shards=(one,), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1),),
+    )
 
 
 def planned(first: int, last: int | None = None, **more: Any) -> PlannedRetry:
-    return PlannedRetry(first=SequenceNumber(first), last=SequenceNumber(last) if last else None, attempts=1, **more)
+    return PlannedRetry(
+        first=SequenceNumber(first), last=SequenceNumber(last) if last else None, attempts=1, **more
+    )
 
 
 def states(*rows: tuple[int, str | None]) -> dict[str, ShardState]:
     waiting = tuple(
-        UnresolvedRecord(first=SequenceNumber(first), last=SequenceNumber(first), attempts=1, due_ms=0, key=key)
+        UnresolvedRecord(
+            first=SequenceNumber(first), last=SequenceNumber(first), attempts=1, due_ms=0, key=key
+        )
         for first, key in rows
     )
-    return {"s": ShardState(shard_id="s", read_position=Position.after(SequenceNumber(99)), unresolved=waiting)}
+    return {
+        "s": ShardState(
+            shard_id="s", read_position=Position.after(SequenceNumber(99)), unresolved=waiting
+        )
+    }
 
 
 def test_a_plan_without_retries_has_no_rules() -> None:
@@ -35,13 +51,24 @@ def test_a_plan_without_retries_has_no_rules() -> None:
 
 
 def test_rows_up_to_the_last_planned_retry_are_retries() -> None:
-    assert plan_rules(plan(planned(3), planned(7, 9)), {}, OnFailure.CONTINUE) == {"s": ShardRules(last_retry=(9, 0))}
+    assert plan_rules(plan(planned(3), planned(7, 9)), {}, OnFailure.CONTINUE) == {
+        "s": ShardRules(last_retry=(9, 0))
+    }
 
 
 def test_exhausted_retries_are_told_from_the_others() -> None:
-    rules = plan_rules(plan(planned(3, exhausted=True), planned(5), planned(7, 9, exhausted=True)), {}, OnFailure.CONTINUE)["s"]
+    rules = plan_rules(
+        plan(planned(3, exhausted=True), planned(5), planned(7, 9, exhausted=True)),
+        {},
+        OnFailure.CONTINUE,
+    )["s"]
     told = {number: rules.outcome((number, 0), None) for number in (3, 4, 5, 7, 8, 9, 10)}
-    assert [number for number, outcome in told.items() if outcome is Outcome.EXHAUSTED] == [3, 7, 8, 9]
+    assert [number for number, outcome in told.items() if outcome is Outcome.EXHAUSTED] == [
+        3,
+        7,
+        8,
+        9,
+    ]
     assert {told[number] for number in (4, 5, 10)} == {None}
 
 
@@ -64,12 +91,19 @@ def test_nothing_waits_where_everything_goes_on() -> None:
 
 def failed(number: int, outcome: Outcome = Outcome.RETRY, key: str | None = "k") -> FailedRecord:
     return FailedRecord(
-        message_id=f"s:{number}:1", shard_id="s", sequence=SequenceNumber(number), attempt=1, outcome=outcome, key=key
+        message_id=f"s:{number}:1",
+        shard_id="s",
+        sequence=SequenceNumber(number),
+        attempt=1,
+        outcome=outcome,
+        key=key,
     )
 
 
 def test_failures_block_their_key_or_their_shard_and_rejected_records_nothing() -> None:
     records = [failed(7), failed(5), failed(6, key="l"), failed(1, Outcome.REJECT)]
     assert failure_rules(records, OnFailure.CONTINUE) == {}
-    assert failure_rules(records, OnFailure.BLOCK_KEY) == {"s": ShardRules(keys={"k": (5, 0), "l": (6, 0)})}
+    assert failure_rules(records, OnFailure.BLOCK_KEY) == {
+        "s": ShardRules(keys={"k": (5, 0), "l": (6, 0)})
+    }
     assert failure_rules(records, OnFailure.BLOCK_SHARD) == {"s": ShardRules(waits_after=(5, 0))}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_job.tracking.bisect import Bisection, bisect, most_calls
+from spark_job.tracking.bisect import Bisection, bisect, max_calls
 
 if TYPE_CHECKING:
     from spark_job.tracking.bisect import Part
@@ -41,14 +41,16 @@ def test_one_poison_record_is_found_wherever_it_is_and_all_others_are_processed(
         found, batch = search(count, {place})
         assert (found.poison, found.unresolved, found.failed) == ([place], [], False)
         assert batch.done == set(range(count)) - {place}
-        assert found.calls <= most_calls(count) + 1
+        assert found.calls <= max_calls(count) + 1
 
 
 @given(count=st.integers(4, 300), data=st.data())
-def test_every_record_is_processed_or_poison_or_left_and_the_calls_are_bounded(count: int, data: st.DataObject) -> None:
+def test_every_record_is_processed_or_poison_or_left_and_the_calls_are_bounded(
+    count: int, data: st.DataObject
+) -> None:
     poison = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
     found, batch = search(count, poison)
-    assert found.calls <= most_calls(count) + len(found.poison)
+    assert found.calls <= max_calls(count) + len(found.poison)
     if found.failed:
         return
     left = {record for part in found.unresolved for record in range(*part)}
@@ -90,5 +92,5 @@ def test_more_poison_than_calls_leaves_parts_to_later_batches() -> None:
     found, _ = search(1024, set(range(512)))
     assert not found.failed
     assert found.unresolved
-    assert found.calls <= most_calls(1024) + len(found.poison)
+    assert found.calls <= max_calls(1024) + len(found.poison)
     assert search(1024, {100, 300})[0].poison == [100, 300]

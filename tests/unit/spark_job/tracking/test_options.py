@@ -1,4 +1,6 @@
-"""The arguments of `tracked` are checked at once, and an error names the argument, its value and what to give."""
+"""The arguments of `tracked` are checked at once, and an error names the argument, its value and
+what to give.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,20 @@ def check(**changes: Any) -> TrackOptions:
 
 
 def test_good_arguments_become_a_policy() -> None:
-    options = check(retry_limit=0, retry_first_delay=0.5, retry_max_delay="2m", retry_max_age="1h", on_failure="block_key")
+    options = check(
+        retry_limit=0,
+        retry_first_delay=0.5,
+        retry_max_delay="2m",
+        retry_max_age="1h",
+        on_failure="block_key",
+    )
     retry = options.policy.retry
-    assert (retry.retry_limit, retry.first_delay_ms, retry.max_delay_ms, retry.max_age_ms) == (0, 500, 120_000, 3_600_000)
+    assert (retry.retry_limit, retry.first_delay_ms, retry.max_delay_ms, retry.max_age_ms) == (
+        0,
+        500,
+        120_000,
+        3_600_000,
+    )
     assert options.policy.on_failure is OnFailure.BLOCK_KEY
     assert check(dead_letter=None, on_exhausted="stop").on_exhausted is OnExhausted.STOP
 
@@ -43,7 +56,10 @@ def test_good_arguments_become_a_policy() -> None:
         ({"retry_limit": -1}, r"retry_limit of tracked\(\.\.\.\) is -1; give a whole number"),
         ({"retry_limit": 1.5}, r"retry_limit of tracked\(\.\.\.\) is 1\.5"),
         ({"retry_limit": True}, "retry_limit"),
-        ({"retry_first_delay": "soon"}, r"retry_first_delay of tracked\(\.\.\.\) is 'soon'; give a duration"),
+        (
+            {"retry_first_delay": "soon"},
+            r"retry_first_delay of tracked\(\.\.\.\) is 'soon'; give a duration",
+        ),
         ({"retry_max_delay": "500ms"}, "at least retry_first_delay"),
         ({"retry_max_age": 0}, "retry_max_age"),
         ({"on_failure": "block-key"}, "on_failure.*did you mean block_key"),

@@ -1,4 +1,6 @@
-"""Calling a user's function for each row of Arrow batches: what it returns, what it raises, and what has to wait."""
+"""Calling a user's function for each row of Arrow batches: what it returns, what it raises, and
+what has to wait.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,35 @@ if TYPE_CHECKING:
 
 VALUES: tuple[Any, ...] = ("a", 1.0)
 ARRIVAL = datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=UTC)
-COLUMNS = OutputColumns((OutputColumn("id", pa.string(), "string", required=True), OutputColumn("total", pa.float64(), "double")))
+COLUMNS = OutputColumns(
+    (
+        OutputColumn("id", pa.string(), "string", required=True),
+        OutputColumn("total", pa.float64(), "double"),
+    )
+)
 
 
-def rows(*numbers: int, shard: str = "s", key: Callable[[int], str] = str, attempt: int = 1) -> pa.RecordBatch:
+def rows(
+    *numbers: int, shard: str = "s", key: Callable[[int], str] = str, attempt: int = 1
+) -> pa.RecordBatch:
     entries = [
-        ("orders", shard, str(n), 0, key(n), f"payload {n}".encode(), ARRIVAL, attempt, f"{shard}:{n}:{attempt}") for n in numbers
+        (
+            "orders",
+            shard,
+            str(n),
+            0,
+            key(n),
+            f"payload {n}".encode(),
+            ARRIVAL,
+            attempt,
+            f"{shard}:{n}:{attempt}",
+        )
+        for n in numbers
     ]
-    columns = [pa.array(column, field.type) for column, field in zip(zip(*entries, strict=True), ARROW_SCHEMA, strict=True)]
+    columns = [
+        pa.array(column, field.type)
+        for column, field in zip(zip(*entries, strict=True), ARROW_SCHEMA, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
 
@@ -47,7 +70,10 @@ class Mapped:
     summaries: list[dict[str, Any]]
 
     def failed(self) -> dict[int, tuple[Outcome, str | None]]:
-        return {int(note["sequenceNumber"]): (Outcome(note["outcome"]), note["reason"]) for note in self.notes}
+        return {
+            int(note["sequenceNumber"]): (Outcome(note["outcome"]), note["reason"])
+            for note in self.notes
+        }
 
 
 def mapped(
@@ -56,11 +82,17 @@ def mapped(
     rules: dict[str, ShardRules] | None = None,
     on_failure: OnFailure = OnFailure.CONTINUE,
 ) -> Mapped:
-    mapper = RecordMapper(function=function, columns=COLUMNS, rules=rules or {}, on_failure=on_failure)
+    mapper = RecordMapper(
+        function=function, columns=COLUMNS, rules=rules or {}, on_failure=on_failure
+    )
     found = [row for batch in mapper(iter(batches)) for row in batch.to_pylist()]
     notes = [row[NOTE] for row in found if row[NOTE] is not None]
     output = [{"id": row["id"], "total": row["total"]} for row in found if row[NOTE] is None]
-    return Mapped(output, [n for n in notes if n["outcome"] != SUMMARY], [n for n in notes if n["outcome"] == SUMMARY])
+    return Mapped(
+        output,
+        [n for n in notes if n["outcome"] != SUMMARY],
+        [n for n in notes if n["outcome"] == SUMMARY],
+    )
 
 
 def number(record: Record) -> int:
@@ -73,8 +105,18 @@ def one_row(record: Record) -> dict[str, Any]:
 
 def test_a_row_is_a_record_with_all_of_its_fields() -> None:
     (record,) = records_of(rows(7, attempt=2))
-    assert (record.stream_name, record.shard_id, record.sequence_number, record.partition_key) == ("orders", "s", "7", "7")
-    assert (record.data, record.sub_sequence_number, record.attempt, record.message_id) == (b"payload 7", 0, 2, "s:7:2")
+    assert (record.stream_name, record.shard_id, record.sequence_number, record.partition_key) == (
+        "orders",
+        "s",
+        "7",
+        "7",
+    )
+    assert (record.data, record.sub_sequence_number, record.attempt, record.message_id) == (
+        b"payload 7",
+        0,
+        2,
+        "s:7:2",
+    )
     assert record.approximate_arrival_ms == int(ARRIVAL.timestamp() * 1000)
 
 
@@ -109,9 +151,18 @@ def test_a_function_may_return_one_row_or_several_or_none(output: object, count:
     [
         ({"id": "a"}, "the function's output has no column total"),
         ({"id": "a", "total": 1.0, "more": 1}, "has a column more that its schema lacks"),
-        ({"id": 1, "total": 1.0}, "column id of the function's output is an int that does not fit string"),
-        ({"id": "a", "total": "secret"}, "column total of the function's output is a str that does not fit double"),
-        ({"id": None, "total": 1.0}, "column id of the function's output is None, and the schema says NOT NULL"),
+        (
+            {"id": 1, "total": 1.0},
+            "column id of the function's output is an int that does not fit string",
+        ),
+        (
+            {"id": "a", "total": "secret"},
+            "column total of the function's output is a str that does not fit double",
+        ),
+        (
+            {"id": None, "total": 1.0},
+            "column id of the function's output is None, and the schema says NOT NULL",
+        ),
         (("a",), "a tuple of 1; the schema has 2 columns"),
         ("secret", "the function returned a str; it may return a dict"),
         (5, "the function returned an int"),
@@ -119,11 +170,15 @@ def test_a_function_may_return_one_row_or_several_or_none(output: object, count:
         ([{"id": "a", "total": 1.0}, {"id": "a"}], "has no column total"),
     ],
 )
-def test_a_wrong_output_is_its_records_failure_with_a_reason_that_holds_no_value(output: object, reason: str) -> None:
+def test_a_wrong_output_is_its_records_failure_with_a_reason_that_holds_no_value(
+    output: object, reason: str
+) -> None:
     """The records beside it are not touched, in a function's own order."""
     for on_failure in OnFailure:
         found = mapped(
-            lambda record: output if number(record) == 2 else one_row(record), rows(1, 2, 3, key=str), on_failure=on_failure
+            lambda record: output if number(record) == 2 else one_row(record),
+            rows(1, 2, 3, key=str),
+            on_failure=on_failure,
         )
         outcome, told = found.failed()[2]
         assert outcome is Outcome.RETRY
@@ -164,21 +219,35 @@ def test_a_failed_record_is_kept_as_it_was_with_its_place_in_its_shard() -> None
 
     found = mapped(function, rows(1, 2), rows(3, 4))
     (note,) = found.notes
-    assert (note["messageId"], note["data"], note["partitionKey"], note["ordinal"]) == ("s:4:1", b"payload 4", "4", 3)
+    assert (note["messageId"], note["data"], note["partitionKey"], note["ordinal"]) == (
+        "s:4:1",
+        b"payload 4",
+        "4",
+        3,
+    )
     assert note["approximateArrivalTimestamp"] == ARRIVAL
 
 
 def test_summaries_count_new_rows_and_retries_of_each_shard() -> None:
     rules = {"s": ShardRules(last_retry=(20, 0))}
-    mixed = pa.Table.from_batches([rows(9, 20, 100, 101), rows(7, 8, shard="t")]).combine_chunks().to_batches()[0]
+    mixed = (
+        pa.Table.from_batches([rows(9, 20, 100, 101), rows(7, 8, shard="t")])
+        .combine_chunks()
+        .to_batches()[0]
+    )
     found = mapped(one_row, mixed, rows(9, shard="t"), rules=rules)
-    told = [(s["shardId"], s["newCount"], s["newFirst"], s["newLast"], s["retryRows"]) for s in found.summaries]
+    told = [
+        (s["shardId"], s["newCount"], s["newFirst"], s["newLast"], s["retryRows"])
+        for s in found.summaries
+    ]
     assert told == [("s", 2, "100", "101", 2), ("t", 2, "7", "8", 0), ("t", 1, "9", "9", 0)]
     assert len({summary["run"] for summary in found.summaries}) == 1
 
 
 def test_two_evaluations_have_two_stamps() -> None:
-    assert mapped(one_row, rows(1)).summaries[0]["run"] != mapped(one_row, rows(1)).summaries[0]["run"]
+    assert (
+        mapped(one_row, rows(1)).summaries[0]["run"] != mapped(one_row, rows(1)).summaries[0]["run"]
+    )
 
 
 def test_later_rows_of_a_failed_key_are_not_tried() -> None:

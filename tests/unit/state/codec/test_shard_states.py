@@ -20,7 +20,9 @@ SHARD = "shardId-000000000000"
 PATH = f"/root/app/stream/{SHARD}/state"
 
 
-def record(first: int, last: int | None = None, *, attempts: int = 1, due_ms: int = 0, **fields: Any) -> UnresolvedRecord:
+def record(
+    first: int, last: int | None = None, *, attempts: int = 1, due_ms: int = 0, **fields: Any
+) -> UnresolvedRecord:
     return UnresolvedRecord(
         first=SequenceNumber(first),
         last=SequenceNumber(first if last is None else last),
@@ -46,7 +48,14 @@ def test_a_shard_state_is_readable_json() -> None:
         checkpoint=SequenceNumber(12, 3),
         read_position=Position.after(SequenceNumber(20)),
         unresolved=(
-            record(13, attempts=2, due_ms=99, first_failure_ms=80, last_failure_ms=90, reason="negative total"),
+            record(
+                13,
+                attempts=2,
+                due_ms=99,
+                first_failure_ms=80,
+                last_failure_ms=90,
+                reason="negative total",
+            ),
             record(14, due_ms=99, first_failure_ms=90, last_failure_ms=90, reason="negative total"),
             record(15, 19, count=3, reason="gone", key="00ff", blocked=True),
         ),
@@ -64,9 +73,16 @@ def test_a_shard_state_is_readable_json() -> None:
     [
         (
             b'{"checkpoint":"7"}',
-            ShardState(shard_id=SHARD, checkpoint=SequenceNumber(7), read_position=Position.after(SequenceNumber(7))),
+            ShardState(
+                shard_id=SHARD,
+                checkpoint=SequenceNumber(7),
+                read_position=Position.after(SequenceNumber(7)),
+            ),
         ),
-        (b'{"checkpoint":"SHARD_END"}', ShardState(shard_id=SHARD, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)),
+        (
+            b'{"checkpoint":"SHARD_END"}',
+            ShardState(shard_id=SHARD, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED),
+        ),
         (b'{"checkpoint":"TRIM_HORIZON"}', ShardState(shard_id=SHARD, read_position=TRIM_HORIZON)),
         (b'{"checkpoint":""}', ShardState(shard_id=SHARD, read_position=TRIM_HORIZON)),
     ],
@@ -95,7 +111,9 @@ def test_the_ancestors_state_is_read(stored: bytes, expected: ShardState) -> Non
 )
 def test_damaged_bytes_are_an_error_that_names_the_path_and_what_to_do(stored: bytes) -> None:
     """Never a default in the place of what cannot be read. And no name of a class of ours."""
-    with pytest.raises(StoredDataError, match=f"{PATH}.*; restore it, or reset the application$") as damaged:
+    with pytest.raises(
+        StoredDataError, match=f"{PATH}.*; restore it, or reset the application$"
+    ) as damaged:
         decode_shard_state(stored, SHARD, PATH)
     assert "\n" not in str(damaged.value)
     assert "StoredShardState" not in str(damaged.value)
@@ -109,7 +127,14 @@ def test_the_older_form_of_unresolved_records_is_read() -> None:
         b'["20",1,7]],"format":1}'
     )
     assert decode_shard_state(stored, SHARD, PATH).unresolved == (
-        record(13, attempts=2, due_ms=99, first_failure_ms=80, last_failure_ms=90, reason="negative total"),
+        record(
+            13,
+            attempts=2,
+            due_ms=99,
+            first_failure_ms=80,
+            last_failure_ms=90,
+            reason="negative total",
+        ),
         record(15, 19, count=3),
         record(20, due_ms=7),
     )
@@ -138,20 +163,30 @@ def test_a_damaged_row_is_an_error_that_names_the_path(row: str) -> None:
 @given(reason=st.text(st.characters(codec="utf-8")))
 def test_a_reason_may_be_any_text(reason: str) -> None:
     """Shared or not, empty, with quotes, control characters and emoji."""
-    for unresolved in ((record(1, reason=reason),), (record(1, reason=reason), record(2, reason=reason))):
+    for unresolved in (
+        (record(1, reason=reason),),
+        (record(1, reason=reason), record(2, reason=reason)),
+    ):
         state = ShardState(shard_id=SHARD, read_position=TRIM_HORIZON, unresolved=unresolved)
         assert decode_shard_state(encode_shard_state(state, PATH)[0], SHARD, PATH) == state
 
 
 def test_half_a_character_in_a_reason_is_written_as_an_escape() -> None:
     """Python has them in names of files that are no UTF-8; JSON cannot hold them."""
-    state = ShardState(shard_id=SHARD, read_position=TRIM_HORIZON, unresolved=(record(1, reason="no file \udcff"),))
-    assert decode_shard_state(encode_shard_state(state, PATH)[0], SHARD, PATH).unresolved[0].reason == "no file \\udcff"
+    state = ShardState(
+        shard_id=SHARD, read_position=TRIM_HORIZON, unresolved=(record(1, reason="no file \udcff"),)
+    )
+    assert (
+        decode_shard_state(encode_shard_state(state, PATH)[0], SHARD, PATH).unresolved[0].reason
+        == "no file \\udcff"
+    )
 
 
 @pytest.mark.parametrize("key", [None, "0123456789abcdef"])
 def test_three_thousand_failed_records_are_kept_one_by_one(key: str | None) -> None:
-    """With the numbers of the real service, their times, and one of a few reasons each; also with their keys."""
+    """With the numbers of the real service, their times, and one of a few reasons each; also with
+    their keys.
+    """
     failed = tuple(
         record(
             49590338271490256608559692538361571095921575989136588898 + n,
@@ -174,7 +209,11 @@ def test_three_thousand_failed_records_are_kept_one_by_one(key: str | None) -> N
 def failed_records(count: int, reason: str | None = None) -> tuple[UnresolvedRecord, ...]:
     return tuple(
         UnresolvedRecord(
-            first=SequenceNumber(10**55 + n), last=SequenceNumber(10**55 + n), attempts=1 + n % 3, due_ms=n, reason=reason
+            first=SequenceNumber(10**55 + n),
+            last=SequenceNumber(10**55 + n),
+            attempts=1 + n % 3,
+            due_ms=n,
+            reason=reason,
         )
         for n in range(0, 2 * count, 2)
     )
@@ -182,7 +221,11 @@ def failed_records(count: int, reason: str | None = None) -> tuple[UnresolvedRec
 
 def test_reasons_go_before_records_are_put_together() -> None:
     """What is only for people is dropped first: every record is still retried alone."""
-    state = ShardState(shard_id=SHARD, read_position=TRIM_HORIZON, unresolved=failed_records(100, reason="x" * 1000))
+    state = ShardState(
+        shard_id=SHARD,
+        read_position=TRIM_HORIZON,
+        unresolved=failed_records(100, reason="x" * 1000),
+    )
     data, stored = encode_shard_state(state, PATH, max_bytes=50_000)
     assert len(data) <= 50_000
     assert [(each.first, each.attempts, each.due_ms) for each in stored.unresolved] == [
@@ -192,9 +235,13 @@ def test_reasons_go_before_records_are_put_together() -> None:
 
 def test_records_that_do_not_fit_become_ranges() -> None:
     """20,000 records of one shard, 512 KB: ranges of a few, nothing left out."""
-    state = ShardState(shard_id=SHARD, read_position=TRIM_HORIZON, unresolved=failed_records(20_000))
+    state = ShardState(
+        shard_id=SHARD, read_position=TRIM_HORIZON, unresolved=failed_records(20_000)
+    )
     data, stored = encode_shard_state(state, PATH)
-    assert 0.98 * MAX_VALUE_BYTES < len(data) <= MAX_VALUE_BYTES, "no more detail is dropped than has to be"
+    assert 0.98 * MAX_VALUE_BYTES < len(data) <= MAX_VALUE_BYTES, (
+        "no more detail is dropped than has to be"
+    )
     sizes = [each.count for each in stored.unresolved]
     assert sum(sizes) == 20_000
     assert max(sizes) <= 2 * min(sizes[:-1]), "detail is dropped evenly"
@@ -207,9 +254,13 @@ def test_records_that_do_not_fit_become_ranges() -> None:
     records=st.lists(state_values.unresolved_records(), min_size=1, max_size=12).map(tuple),
     max_bytes=st.integers(min_value=900, max_value=4000),
 )
-def test_detail_is_dropped_towards_redelivery_only(records: tuple[UnresolvedRecord, ...], max_bytes: int) -> None:
+def test_detail_is_dropped_towards_redelivery_only(
+    records: tuple[UnresolvedRecord, ...], max_bytes: int
+) -> None:
     """Every record is within a range that has no more attempts, is due no later, and counts it."""
-    state = ShardState(shard_id=SHARD, read_position=SHARD_END, lifecycle=Lifecycle.DRAINED, unresolved=records)
+    state = ShardState(
+        shard_id=SHARD, read_position=SHARD_END, lifecycle=Lifecycle.DRAINED, unresolved=records
+    )
     data, stored = encode_shard_state(state, PATH, max_bytes=max_bytes)
     assert len(data) <= max_bytes
     assert sum(each.count for each in stored.unresolved) == sum(each.count for each in records)
@@ -232,8 +283,21 @@ def test_a_state_that_fits_in_no_form_is_refused() -> None:
 
 
 def test_a_range_knows_only_what_its_records_have_in_common() -> None:
-    """Of two keys it has none; it is blocked only when all of it is; a reason that all have is its reason."""
-    alike = merge_range([record(1, key="a", blocked=True, reason="x", attempts=2), record(5, key="a", blocked=True, reason="x")])
+    """Of two keys it has none; it is blocked only when all of it is; a reason that all have is its
+    reason.
+    """
+    alike = merge_range(
+        [
+            record(1, key="a", blocked=True, reason="x", attempts=2),
+            record(5, key="a", blocked=True, reason="x"),
+        ]
+    )
     assert alike == record(1, 5, count=2, key="a", blocked=True, reason="x")
-    mixed = merge_range([record(1, key="a", blocked=True, reason="x"), record(5, key="b", due_ms=9), record(6, 9, count=3)])
+    mixed = merge_range(
+        [
+            record(1, key="a", blocked=True, reason="x"),
+            record(5, key="b", due_ms=9),
+            record(6, 9, count=3),
+        ]
+    )
     assert mixed == record(1, 9, count=5)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from state.codec.values import MAX_VALUE_BYTES, decode, encode
 from state.errors import StateTooLargeError, StoredDataError
-from state.plan import PlanPointer, PlanStatus, TaskEnd, TaskPlan
+from state.plan import PlanPointer, PlanStatus, TaskPlan, TaskResult
 from state.state_store import OwnerInfo, StartPin, StreamIdentity
 from tests.support import state_values
 
@@ -22,12 +22,14 @@ PATH = "/root/app/stream/start"
         state_values.owner_infos,
     )
 )
-def test_everything_stored_comes_back_as_it_was(value: TaskPlan | TaskEnd | StreamIdentity | StartPin | OwnerInfo) -> None:
+def test_everything_stored_comes_back_as_it_was(
+    value: TaskPlan | TaskResult | StreamIdentity | StartPin | OwnerInfo,
+) -> None:
     """Every field of every struct survives the way through JSON."""
     assert decode(encode(value, PATH), type(value), PATH) == value
 
 
-@pytest.mark.parametrize("kind", [TaskEnd, StreamIdentity, StartPin])
+@pytest.mark.parametrize("kind", [TaskResult, StreamIdentity, StartPin])
 def test_a_newer_format_is_an_error_that_says_to_upgrade(kind: type) -> None:
     """Whatever shape the newer version gave it."""
     with pytest.raises(StoredDataError, match=r"has format 2, written by a newer version.*upgrade"):
@@ -36,7 +38,9 @@ def test_a_newer_format_is_an_error_that_says_to_upgrade(kind: type) -> None:
 
 def test_an_unknown_status_is_an_error() -> None:
     """A plan's status decides whether its records are acked."""
-    assert decode(b'{"id":"1-a","status":"open"}', PlanPointer, PATH) == PlanPointer("1-a", PlanStatus.OPEN)
+    assert decode(b'{"id":"1-a","status":"open"}', PlanPointer, PATH) == PlanPointer(
+        "1-a", PlanStatus.OPEN
+    )
     with pytest.raises(StoredDataError):
         decode(b'{"id":"1-a","status":"half"}', PlanPointer, PATH)
 

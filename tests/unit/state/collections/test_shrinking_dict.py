@@ -6,7 +6,9 @@ from state.collections.shrinking_dict import ShrinkingDict
 
 
 def test_memory_is_given_back_when_most_entries_are_gone() -> None:
-    """Also when a few stay: a stuck record must not hold the memory of a million that have passed."""
+    """Also when a few stay: a stuck record must not hold the memory of a million that
+    have passed.
+    """
     entries: ShrinkingDict[int, int] = ShrinkingDict()
     for key in range(100_000):
         entries[key] = key

@@ -79,7 +79,9 @@ def test_a_late_ack_of_an_exhausted_record_spares_it_the_dead_letter() -> None:
     assert tracker.dead_lettered(seq(1)) is Effect.UNKNOWN
 
 
-def test_a_retry_limit_of_zero_exhausts_at_the_first_failure_and_lets_the_checkpoint_go_on() -> None:
+def test_a_retry_limit_of_zero_exhausts_at_the_first_failure_and_lets_the_checkpoint_go_on() -> (
+    None
+):
     """The ancestor tracked nothing then, and its checkpoint never moved."""
     tracker = make_tracker(1, 2, policy=RetryPolicy(retry_limit=0))
     assert tracker.fail(seq(1), 1, 0) is Effect.EXHAUSTED
@@ -162,9 +164,13 @@ def test_a_stored_checkpoint_that_passes_an_unresolved_record_is_refused() -> No
 def test_a_stored_read_position_before_the_checkpoint_is_refused() -> None:
     """Reading there would ack again, and move the checkpoint back."""
     with pytest.raises(StoredDataError, match="read position AFTER:5 lies before 9"):
-        make_tracker(state=replace(fresh_state(), checkpoint=seq(9), read_position=Position.after(seq(5))))
+        make_tracker(
+            state=replace(fresh_state(), checkpoint=seq(9), read_position=Position.after(seq(5)))
+        )
     with pytest.raises(StoredDataError, match="read position AT:9 lies before 9"):
-        make_tracker(state=replace(fresh_state(), checkpoint=seq(9), read_position=Position.at(seq(9))))
+        make_tracker(
+            state=replace(fresh_state(), checkpoint=seq(9), read_position=Position.at(seq(9)))
+        )
 
 
 def test_a_tracker_goes_on_only_behind_its_stored_checkpoint() -> None:

@@ -7,13 +7,26 @@ import pytest
 
 from state.errors import IllegalTrackerEventError
 from state.retry_policy import RetryPolicy
-from state.tracker.transitions import CELLS, SEEN_AS, TRANSITIONS, Effect, Event, Neighbour, NodeState
+from state.tracker.transitions import (
+    CELLS,
+    SEEN_AS,
+    TRANSITIONS,
+    Effect,
+    Event,
+    Neighbour,
+    NodeState,
+)
 from tests.support.tracker import SHARD, check_structure, make_tracker, nodes, seq
 
 if TYPE_CHECKING:
     from state.tracker.inflight_record_tracker import InflightRecordTracker
 
-PENDING, QUEUED, EXHAUSTED, ACKED = NodeState.PENDING, NodeState.QUEUED, NodeState.EXHAUSTED, NodeState.ACKED
+PENDING, QUEUED, EXHAUSTED, ACKED = (
+    NodeState.PENDING,
+    NodeState.QUEUED,
+    NodeState.EXHAUSTED,
+    NodeState.ACKED,
+)
 NONE, UNRESOLVED, WAS_ACKED = Neighbour.NONE, Neighbour.UNRESOLVED, Neighbour.ACKED
 
 # (before, after): emitted, acked first, acked then; the nodes and the checkpoint that are left.
@@ -38,8 +51,12 @@ def bring_to(tracker: InflightRecordTracker, number: int, state: NodeState) -> N
 
 @pytest.mark.parametrize("unresolved", [PENDING, QUEUED, EXHAUSTED], ids=lambda state: state.value)
 @pytest.mark.parametrize("cell", CELL_CASES, ids=lambda cell: f"{cell[0].value}-{cell[1].value}")
-def test_an_ack_leaves_what_its_cell_says(cell: tuple[Neighbour, Neighbour], unresolved: NodeState) -> None:
-    """Nodes and checkpoint after an ack, for each of the nine kinds of neighbours, in each way of being unresolved."""
+def test_an_ack_leaves_what_its_cell_says(
+    cell: tuple[Neighbour, Neighbour], unresolved: NodeState
+) -> None:
+    """Nodes and checkpoint after an ack, for each of the nine kinds of neighbours, in each way of
+    being unresolved.
+    """
     emitted, acked_first, acked_then, left, checkpoint = CELL_CASES[cell]
     tracker = make_tracker(*emitted)
     for number in acked_first:
@@ -47,7 +64,9 @@ def test_an_ack_leaves_what_its_cell_says(cell: tuple[Neighbour, Neighbour], unr
     for number in set(emitted) - {*acked_first, acked_then}:
         bring_to(tracker, number, unresolved)
     node = tracker._nodes._by_first[seq(acked_then)]
-    assert (SEEN_AS[node.before.state], SEEN_AS[node.after.state]) == cell, "the case is not in its cell"
+    assert (SEEN_AS[node.before.state], SEEN_AS[node.after.state]) == cell, (
+        "the case is not in its cell"
+    )
 
     assert tracker.ack(seq(acked_then), 1) is Effect.ACKED
 
@@ -71,9 +90,13 @@ def in_state(state: NodeState) -> InflightRecordTracker:
     return tracker
 
 
-@pytest.mark.parametrize("state", [PENDING, QUEUED, EXHAUSTED, ACKED], ids=lambda state: state.value)
+@pytest.mark.parametrize(
+    "state", [PENDING, QUEUED, EXHAUSTED, ACKED], ids=lambda state: state.value
+)
 @pytest.mark.parametrize("event", Event, ids=lambda event: event.value)
-def test_a_node_moves_as_the_table_says_or_raises_and_changes_nothing(event: Event, state: NodeState) -> None:
+def test_a_node_moves_as_the_table_says_or_raises_and_changes_nothing(
+    event: Event, state: NodeState
+) -> None:
     """Every pair of event and state, those that the table does not hold included."""
     tracker = in_state(state)
     node = tracker._nodes._by_first[seq(5)]
@@ -82,7 +105,9 @@ def test_a_node_moves_as_the_table_says_or_raises_and_changes_nothing(event: Eve
         assert node.state is TRANSITIONS[event, state]
         return
     before = nodes(tracker), tracker.snapshot()
-    with pytest.raises(IllegalTrackerEventError, match=f"{SHARD}: {event.value} of 5 .*{state.value}"):
+    with pytest.raises(
+        IllegalTrackerEventError, match=f"{SHARD}: {event.value} of 5 .*{state.value}"
+    ):
         tracker._move(node, event)
     assert (nodes(tracker), tracker.snapshot()) == before
     check_structure(tracker)
@@ -130,7 +155,9 @@ def test_records_of_one_aggregate_are_in_order_by_sub_sequence_number() -> None:
     assert tracker.emit(seq(7, 3)).message_id == f"{SHARD}:7.3:1"
 
 
-@pytest.mark.parametrize("number", [1, 2, 3], ids=["pending", "acked and kept", "not seen but passed"])
+@pytest.mark.parametrize(
+    "number", [1, 2, 3], ids=["pending", "acked and kept", "not seen but passed"]
+)
 def test_an_emission_that_is_not_behind_the_last_one_is_refused(number: int) -> None:
     """No record enters twice: neither a pending one nor an acked one, and none from the past."""
     tracker = make_tracker(1, 2, 4)
@@ -177,7 +204,9 @@ def test_retries_come_by_due_time_then_by_sequence() -> None:
 
 
 def test_an_exhausted_record_holds_the_checkpoint_until_it_is_dead_lettered() -> None:
-    """Three retries are four deliveries; then it waits for the dead letter, and counts as acked after it."""
+    """Three retries are four deliveries; then it waits for the dead letter, and counts as acked
+    after it.
+    """
     tracker = make_tracker(1, 2)
     tracker.ack(seq(2), 1)
     effects = []
@@ -224,7 +253,9 @@ def test_a_record_past_its_maximum_age_when_its_retry_is_due_is_not_emitted() ->
 def test_dead_lettering_a_record_that_is_not_exhausted_is_refused() -> None:
     """It would be acked without having been processed."""
     tracker = make_tracker(1)
-    with pytest.raises(IllegalTrackerEventError, match="dead letter of 1 is not allowed: it is pending"):
+    with pytest.raises(
+        IllegalTrackerEventError, match="dead letter of 1 is not allowed: it is pending"
+    ):
         tracker.dead_lettered(seq(1))
     assert tracker.checkpoint is None
 
@@ -240,7 +271,9 @@ def test_outcomes_of_unknown_emissions_change_nothing_and_are_told(attempt: int)
     assert tracker.fail(seq(8), 1, 0) is Effect.UNKNOWN
     assert tracker.dead_lettered(seq(8)) is Effect.UNKNOWN
     assert tracker.snapshot() == before
-    with pytest.raises(IllegalTrackerEventError, match="retry of 8 is not allowed: it is unknown or acked"):
+    with pytest.raises(
+        IllegalTrackerEventError, match="retry of 8 is not allowed: it is unknown or acked"
+    ):
         tracker.retry(seq(8))
 
 
@@ -252,7 +285,10 @@ def test_an_emission_times_out_exactly_at_its_deadline() -> None:
     tracker.emit(seq(3))
     assert tracker.next_deadline_ms == 29_000
     assert tracker.expire(28_999) == []
-    assert [emission.message_id for emission in tracker.expire(30_000)] == [f"{SHARD}:2:1", f"{SHARD}:1:1"]
+    assert [emission.message_id for emission in tracker.expire(30_000)] == [
+        f"{SHARD}:2:1",
+        f"{SHARD}:1:1",
+    ]
     assert nodes(tracker) == [(1, QUEUED), (2, QUEUED), (3, PENDING)]
     assert tracker.next_deadline_ms is None
 

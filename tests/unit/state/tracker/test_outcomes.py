@@ -1,4 +1,6 @@
-"""Outcomes beyond ack and fail: failures that do not count, times of one's own, rejections, and spans that fail in part."""
+"""Outcomes beyond ack and fail: failures that do not count, times of one's own, rejections, and
+spans that fail in part.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +12,61 @@ from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import UnresolvedRecord
 from state.tracker.transitions import Effect, NodeState
-from tests.support.tracker import POLICY, SHARD, check_structure, fresh_state, make_tracker, nodes, restart, seq, seqs
+from tests.support.tracker import (
+    POLICY,
+    SHARD,
+    check_structure,
+    fresh_state,
+    make_tracker,
+    nodes,
+    restart,
+    seq,
+    seqs,
+)
 
-PENDING, QUEUED, EXHAUSTED, ACKED = NodeState.PENDING, NodeState.QUEUED, NodeState.EXHAUSTED, NodeState.ACKED
+PENDING, QUEUED, EXHAUSTED, ACKED = (
+    NodeState.PENDING,
+    NodeState.QUEUED,
+    NodeState.EXHAUSTED,
+    NodeState.ACKED,
+)
 
 
-def waiting(first: int, last: int | None = None, *, count: int = 1, attempts: int = 1, due_ms: int = 7) -> UnresolvedRecord:
+def waiting(
+    first: int, last: int | None = None, *, count: int = 1, attempts: int = 1, due_ms: int = 7
+) -> UnresolvedRecord:
     return UnresolvedRecord(
-        first=seq(first), last=seq(first if last is None else last), count=count, attempts=attempts, due_ms=due_ms
+        first=seq(first),
+        last=seq(first if last is None else last),
+        count=count,
+        attempts=attempts,
+        due_ms=due_ms,
     )
 
 
 def test_a_failure_that_does_not_count_leaves_attempts_and_age_as_they_were() -> None:
-    """However often: the record is never exhausted by an outage. Reason and time of it are kept for people."""
+    """However often: the record is never exhausted by an outage. Reason and time of it are kept for
+    people.
+    """
     tracker = make_tracker(1, policy=replace_policy(retry_limit=0, max_age_ms=10))
     for now_ms in range(0, 5_000, 1_000):
-        assert tracker.fail(seq(1), 1, now_ms, counts=False, reason="the sink is down") is Effect.QUEUED
+        assert (
+            tracker.fail(seq(1), 1, now_ms, counts=False, reason="the sink is down")
+            is Effect.QUEUED
+        )
         emission = tracker.take_retry(now_ms + 100)
         assert emission is not None
         assert emission.attempt == 1
     tracker.fail(seq(1), 1, 6_000, counts=False, reason="the sink is down")
     assert tracker.snapshot().unresolved == (
-        UnresolvedRecord(first=seq(1), last=seq(1), attempts=0, due_ms=6_100, last_failure_ms=6_000, reason="the sink is down"),
+        UnresolvedRecord(
+            first=seq(1),
+            last=seq(1),
+            attempts=0,
+            due_ms=6_100,
+            last_failure_ms=6_000,
+            reason="the sink is down",
+        ),
     )
     tracker.retry(seq(1))
     assert tracker.fail(seq(1), 1, 7_000) is Effect.EXHAUSTED
@@ -48,7 +83,9 @@ def test_a_failure_that_does_not_count_keeps_what_counted_before() -> None:
 
 
 def test_a_late_ack_of_a_delivery_whose_failure_did_not_count_is_the_truth() -> None:
-    """The record was processed, so it leaves the queue. A second failure of that delivery is ignored."""
+    """The record was processed, so it leaves the queue. A second failure of that delivery is
+    ignored.
+    """
     tracker = make_tracker(1, 2)
     for number in (1, 2):
         tracker.fail(seq(number), 1, 0, counts=False)
@@ -100,7 +137,9 @@ def test_a_pending_emission_may_be_given_more_time() -> None:
 
 
 def test_a_rejected_record_is_not_tried_again_after_a_restart() -> None:
-    """The process died before it was dead-lettered: that is still to be done, whatever the limit says by then."""
+    """The process died before it was dead-lettered: that is still to be done, whatever the limit
+    says by then.
+    """
     tracker = make_tracker(1, 2)
     tracker.fail(seq(1), 1, 5, reason="negative total", retry=False)
     tracker.fail(seq(2), 1, 5)
@@ -126,14 +165,23 @@ def test_a_span_is_acked_but_for_what_is_queued_as_it_is_given() -> None:
     """Records and ranges, with attempts and due times that nobody here decides."""
     tracker = make_tracker(1)
     tracker.emit_span(seq(10), seq(99), 50)
-    left = [waiting(20, attempts=9, due_ms=70), waiting(30, 39, count=8, attempts=0, due_ms=60), waiting(99)]
+    left = [
+        waiting(20, attempts=9, due_ms=70),
+        waiting(30, 39, count=8, attempts=0, due_ms=60),
+        waiting(99),
+    ]
     assert tracker.ack_except(seq(10), 1, left) is Effect.ACKED
     assert nodes(tracker) == [(1, PENDING), (10, ACKED), (20, QUEUED), (30, QUEUED), (99, QUEUED)]
     assert (tracker.count(QUEUED), tracker.count(ACKED), tracker.unresolved_count) == (10, 40, 11)
     assert tracker.next_retry_ms == 7
     assert tracker.snapshot().unresolved[1:] == tuple(left)
     emission = tracker.retry(seq(30))
-    assert (emission.sequence, emission.last, emission.count, emission.attempt) == (seq(30), seq(39), 8, 1)
+    assert (emission.sequence, emission.last, emission.count, emission.attempt) == (
+        seq(30),
+        seq(39),
+        8,
+        1,
+    )
     check_structure(tracker)
 
 
@@ -152,14 +200,19 @@ def test_all_of_a_span_may_be_queued_again() -> None:
 def test_a_retry_is_queued_again_as_it_is_given() -> None:
     """A record, and a range of which some are resolved."""
     state = replace(
-        fresh_state(), read_position=Position.after(seq(30)), unresolved=(waiting(5), waiting(10, 20, count=4, attempts=2))
+        fresh_state(),
+        read_position=Position.after(seq(30)),
+        unresolved=(waiting(5), waiting(10, 20, count=4, attempts=2)),
     )
     tracker = make_tracker(state=state)
     tracker.retry(seq(5))
     assert tracker.ack_except(seq(5), 2, [waiting(5, attempts=2, due_ms=90)]) is Effect.QUEUED
     tracker.retry(seq(10))
     assert tracker.ack_except(seq(10), 3, [waiting(13, attempts=3)]) is Effect.ACKED
-    assert tracker.snapshot().unresolved == (waiting(5, attempts=2, due_ms=90), waiting(13, attempts=3))
+    assert tracker.snapshot().unresolved == (
+        waiting(5, attempts=2, due_ms=90),
+        waiting(13, attempts=3),
+    )
     assert nodes(tracker) == [(5, QUEUED), (10, ACKED), (13, QUEUED), (30, ACKED)]
     check_structure(tracker)
 
@@ -173,7 +226,9 @@ def test_nothing_left_is_an_ack() -> None:
 
 
 def test_a_late_outcome_of_a_part_of_a_span_changes_nothing() -> None:
-    """The span has failed since, so all of it comes again: to ack it would ack the records that failed, too."""
+    """The span has failed since, so all of it comes again: to ack it would ack the records that
+    failed, too.
+    """
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 50)
     tracker.fail(seq(10), 1, 0)
@@ -208,7 +263,9 @@ def test_what_cannot_be_in_a_span_is_not_queued_out_of_it(left: list[UnresolvedR
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 50)
     before = tracker.snapshot()
-    with pytest.raises(IllegalTrackerEventError, match=f"shard {SHARD}: .* out of the 50 from 10 to 99 .pending."):
+    with pytest.raises(
+        IllegalTrackerEventError, match=f"shard {SHARD}: .* out of the 50 from 10 to 99 .pending."
+    ):
         tracker.ack_except(seq(10), 1, left)
     assert tracker.snapshot() == before
     check_structure(tracker)

@@ -7,9 +7,23 @@ from state.errors import IllegalTrackerEventError
 from state.position import SHARD_END, Position
 from state.shard_state import Lifecycle, UnresolvedRecord
 from state.tracker.transitions import Effect, NodeState
-from tests.support.tracker import SHARD, check_structure, fresh_state, make_tracker, nodes, restart, seq, seqs
+from tests.support.tracker import (
+    SHARD,
+    check_structure,
+    fresh_state,
+    make_tracker,
+    nodes,
+    restart,
+    seq,
+    seqs,
+)
 
-PENDING, QUEUED, EXHAUSTED, ACKED = NodeState.PENDING, NodeState.QUEUED, NodeState.EXHAUSTED, NodeState.ACKED
+PENDING, QUEUED, EXHAUSTED, ACKED = (
+    NodeState.PENDING,
+    NodeState.QUEUED,
+    NodeState.EXHAUSTED,
+    NodeState.ACKED,
+)
 
 
 def test_a_span_of_many_records_costs_one_node() -> None:
@@ -22,7 +36,9 @@ def test_a_span_of_many_records_costs_one_node() -> None:
 
 
 def test_failures_in_a_span_cost_a_node_each_and_the_rest_is_acked() -> None:
-    """The checkpoint is the greatest known number below the first failure: s - 1 is not a sequence number."""
+    """The checkpoint is the greatest known number below the first failure: s - 1 is not a sequence
+    number.
+    """
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 50)
     assert tracker.ack_span(seq(10), 1, split_out=seqs(20, 30)) is Effect.ACKED
@@ -45,7 +61,9 @@ def test_failures_in_a_span_cost_a_node_each_and_the_rest_is_acked() -> None:
         ([50], [(1, PENDING), (10, ACKED), (50, PENDING), (99, ACKED)]),
     ],
 )
-def test_the_ends_of_a_span_may_fail(split_out: list[int], left: list[tuple[int, NodeState]]) -> None:
+def test_the_ends_of_a_span_may_fail(
+    split_out: list[int], left: list[tuple[int, NodeState]]
+) -> None:
     """Behind an unresolved record what is known of the acked rest is kept."""
     tracker = make_tracker(1)
     tracker.emit_span(seq(10), seq(99), 3)
@@ -79,14 +97,23 @@ def test_all_records_of_a_span_may_fail() -> None:
 @pytest.mark.parametrize(
     "split_out",
     [[9], [100], [30, 20], [20, 20], [11, 12, 13], [10, 11, 12, 99]],
-    ids=["before it", "behind it", "descending", "twice", "more than there are besides the ends", "more than there are"],
+    ids=[
+        "before it",
+        "behind it",
+        "descending",
+        "twice",
+        "more than there are besides the ends",
+        "more than there are",
+    ],
 )
 def test_what_cannot_be_in_a_span_is_not_split_out_of_it(split_out: list[int]) -> None:
     """The error names shard, numbers and state; nothing has changed."""
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 3)
     before = tracker.snapshot()
-    with pytest.raises(IllegalTrackerEventError, match=f"shard {SHARD}: .* out of the 3 from 10 to 99 .pending."):
+    with pytest.raises(
+        IllegalTrackerEventError, match=f"shard {SHARD}: .* out of the 3 from 10 to 99 .pending."
+    ):
         tracker.ack_span(seq(10), 1, split_out=seqs(*split_out))
     assert tracker.snapshot() == before
     check_structure(tracker)
@@ -127,7 +154,9 @@ def test_a_span_may_fail_as_a_whole() -> None:
 
 
 def test_a_restart_delivers_exactly_the_unresolved_records_again() -> None:
-    """Failed ones with their attempts, pending ones as they were; the read goes on behind all of them."""
+    """Failed ones with their attempts, pending ones as they were; the read goes on behind all of
+    them.
+    """
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 50)
     tracker.ack_span(seq(10), 1, split_out=seqs(20, 30, 40))
@@ -136,7 +165,13 @@ def test_a_restart_delivers_exactly_the_unresolved_records_again() -> None:
     state = tracker.snapshot()
     assert state.unresolved == (
         UnresolvedRecord(
-            first=seq(20), last=seq(20), attempts=1, due_ms=600, first_failure_ms=500, last_failure_ms=500, reason="fault"
+            first=seq(20),
+            last=seq(20),
+            attempts=1,
+            due_ms=600,
+            first_failure_ms=500,
+            last_failure_ms=500,
+            reason="fault",
         ),
         UnresolvedRecord(first=seq(40), last=seq(40), attempts=0, due_ms=0),
     )
@@ -193,7 +228,10 @@ def test_a_retry_in_flight_at_the_end_is_listed_instead_of_being_read_again() ->
     tracker.fail(seq(2), 1, 0)
     tracker.take_retry(1_000)
     state = tracker.snapshot()
-    assert [(record.first, record.attempts) for record in state.unresolved] == [(seq(1), 0), (seq(2), 1)]
+    assert [(record.first, record.attempts) for record in state.unresolved] == [
+        (seq(1), 0),
+        (seq(2), 1),
+    ]
     assert state.read_position == Position.after(seq(2))
 
 
@@ -215,19 +253,33 @@ def test_a_snapshot_of_an_untouched_tracker_is_the_state_that_it_was_made_from()
     tracker = make_tracker(1, 2, 3)
     tracker.fail(seq(2), 1, 0, reason="fault")
     tracker.ack(seq(3), 1)
-    state = replace(tracker.snapshot(), parents=("shardId-9",), settled_plan="4-a", verified_until_ms=5, at_tip=True)
+    state = replace(
+        tracker.snapshot(),
+        parents=("shardId-9",),
+        settled_plan="4-a",
+        verified_until_ms=5,
+        at_tip=True,
+    )
     assert make_tracker(state=state).snapshot() == state
     assert make_tracker(state=fresh_state()).snapshot() == fresh_state()
 
 
 def test_a_shard_is_finished_when_its_end_was_read_and_nothing_is_unresolved() -> None:
-    """Until then it is drained, or still being read where the records at its end were never answered."""
+    """Until then it is drained, or still being read where the records at its end were never
+    answered.
+    """
     tracker = make_tracker(1, 2)
     tracker.reach_end()
-    assert (tracker.snapshot().lifecycle, tracker.snapshot().read_position) == (Lifecycle.ACTIVE, Position.at(seq(1)))
+    assert (tracker.snapshot().lifecycle, tracker.snapshot().read_position) == (
+        Lifecycle.ACTIVE,
+        Position.at(seq(1)),
+    )
     tracker.fail(seq(1), 1, 0)
     tracker.ack(seq(2), 1)
-    assert (tracker.snapshot().lifecycle, tracker.snapshot().read_position) == (Lifecycle.DRAINED, SHARD_END)
+    assert (tracker.snapshot().lifecycle, tracker.snapshot().read_position) == (
+        Lifecycle.DRAINED,
+        SHARD_END,
+    )
     successor = restart(tracker)
     assert successor.read_position == SHARD_END
     successor.take_retry(1_000)
@@ -239,7 +291,12 @@ def test_a_shard_is_finished_when_its_end_was_read_and_nothing_is_unresolved() -
 def test_a_restored_range_is_split_into_the_records_that_are_found_in_it() -> None:
     """Its count is of those that had failed; what lies between them comes again too."""
     unresolved = UnresolvedRecord(first=seq(10), last=seq(20), count=2, attempts=1, due_ms=7)
-    state = replace(fresh_state(), checkpoint=seq(5), read_position=Position.after(seq(30)), unresolved=(unresolved,))
+    state = replace(
+        fresh_state(),
+        checkpoint=seq(5),
+        read_position=Position.after(seq(30)),
+        unresolved=(unresolved,),
+    )
     tracker = make_tracker(state=state)
     emission = tracker.take_retry(7)
     assert emission is not None

@@ -29,7 +29,9 @@ def node(backend: MemoryBackend, path: str) -> bytes | None:
 
 
 @pytest.mark.parametrize("before", [None, FIRST, SECOND, TaskShare(2, 3)], ids=str)
-def test_a_share_whose_answer_was_lost_is_held_once(backend: MemoryBackend, before: TaskShare | None) -> None:
+def test_a_share_whose_answer_was_lost_is_held_once(
+    backend: MemoryBackend, before: TaskShare | None
+) -> None:
     """Whatever was there before: one epoch counted up, not two."""
     earlier = MemoryStateStore(backend)
     earlier.acquire(OTHER, timeout_s=0, task=before)
@@ -47,7 +49,9 @@ def test_a_share_whose_answer_was_lost_is_held_once(backend: MemoryBackend, befo
     assert store.read_tasks() == {}
 
 
-def test_the_whole_is_held_once_when_its_answer_was_lost_after_tasks(backend: MemoryBackend) -> None:
+def test_the_whole_is_held_once_when_its_answer_was_lost_after_tasks(
+    backend: MemoryBackend,
+) -> None:
     """The node of the tasks is gone, and so are their epochs."""
     earlier = MemoryStateStore(backend)
     earlier.acquire(OTHER, timeout_s=0, task=FIRST)
@@ -74,7 +78,9 @@ def test_a_task_that_joins_in_between_is_not_run_over(backend: MemoryBackend) ->
     assert backend.children([f"{BASE}/epoch"]) == [[]]
 
 
-def test_a_session_of_a_task_that_is_regained_in_between_is_not_run_over(backend: MemoryBackend) -> None:
+def test_a_session_of_a_task_that_is_regained_in_between_is_not_run_over(
+    backend: MemoryBackend,
+) -> None:
     """A task with another total saw nobody, yet the task is back before it writes."""
     old = MemoryStateStore(backend)
     old.acquire(OTHER, timeout_s=0, task=FIRST)

@@ -37,7 +37,9 @@ def test_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path:
     """It says what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(EmbeddedZookeeperError, match="found none; install Java 17 or newer, or set JAVA_HOME"):
+    with pytest.raises(
+        EmbeddedZookeeperError, match="found none; install Java 17 or newer, or set JAVA_HOME"
+    ):
         ensure_running(tmp_path / "zookeeper")
 
 
@@ -65,7 +67,9 @@ def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None
 def test_what_runs_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     """A damaged file is as none: the lock says who runs."""
     assert read_running(tmp_path) is None
-    running = Running(port=1, supervisor_pid=2, supervisor_start="3", server_pid=4, server_start="5")
+    running = Running(
+        port=1, supervisor_pid=2, supervisor_start="3", server_pid=4, server_start="5"
+    )
     write_running(tmp_path, running)
     assert read_running(tmp_path) == running
     write_running(tmp_path, None)

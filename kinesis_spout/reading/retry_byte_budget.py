@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 BOUNDLESS = sys.maxsize
 
 
-class RetryRoom:
+class RetryByteBudget:
     """Shared by the readers of a task; safe for threads, never blocks."""
 
     def __init__(self, max_bytes: int = BOUNDLESS) -> None:
@@ -27,7 +27,9 @@ class RetryRoom:
     def take(self, records: pa.RecordBatch, *, at_least: int) -> int:
         """Hold as many of the first records as fit, `at_least` so many; returns how many."""
         with self._lock:
-            fitting = fitting_records(records, self._max_bytes - self._held_bytes, at_least=at_least)
+            fitting = fitting_records(
+                records, self._max_bytes - self._held_bytes, at_least=at_least
+            )
             self._held_bytes += payload_bytes([records.slice(0, fitting)])
             return fitting
 
