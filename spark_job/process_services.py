@@ -17,7 +17,7 @@ from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.reading.pacing import Pacer
 from kinesis_spout.reading.retry_pacer import RetryPacer
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.thread_pools import NewPool, thread_pool
+from kinesis_spout.threads import NewPool, thread_pool
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.store import ZookeeperStateStore
 

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ThrottledError
-from kinesis_spout.thread_pools import NewPool, thread_pool
+from kinesis_spout.threads import NewPool, thread_pool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

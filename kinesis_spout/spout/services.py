@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from kinesis_spout.background import StartLoop, ThreadLoop
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import ReadRate
 from kinesis_spout.reading.pacing import Pacer
 from kinesis_spout.reading.retry_pacer import RetryPacer
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.thread_pools import NewPool, thread_pool
+from kinesis_spout.threads import NewPool, StartLoop, ThreadLoop, thread_pool
 from state.memory_store import MemoryStateStore
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.store import ZookeeperStateStore

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from kinesis_spout.background import Loop
     from kinesis_spout.spout.config import SpoutConfig
+    from kinesis_spout.threads import Loop
     from scheme.record_scheme import RecordScheme
     from state.sequence_number import SequenceNumber
 

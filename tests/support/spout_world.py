@@ -20,8 +20,8 @@ from tests.simulation.in_process import InlinePool, InProcessClient, Service
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.background import Step
     from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.threads import Step
     from state.shard_state import ShardState
 
 STREAM, APPLICATION = "orders", "billing"
@@ -38,7 +38,7 @@ class PassingClock(SystemClock):
 
 @dataclass
 class StepLoop:
-    """A `background.Loop` whose steps are taken when a test says so. An error ends it, as it ends a
+    """A `kinesis_spout.threads.Loop` whose steps are taken when a test says so. An error ends it, as it ends a
     thread.
     """
 
@@ -64,7 +64,7 @@ class StepLoop:
 
 
 class StepLoops:
-    """The loops of a spout, by name: a `background.StartLoop`."""
+    """The loops of a spout, by name: a `kinesis_spout.threads.StartLoop`."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, StepLoop] = {}

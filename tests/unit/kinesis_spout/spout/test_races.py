@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.background import ThreadLoop
 from kinesis_spout.spout.wait_strategy import do_not_wait
-from kinesis_spout.thread_pools import thread_pool
+from kinesis_spout.threads import ThreadLoop, thread_pool
 from state.retry_policy import RetryPolicy
 from tests.support.spout_world import STREAM, PassingClock, SpoutUnderTest
 

@@ -1,5 +1,7 @@
-"""Loops in threads of their own: each repeats one step, and waits as long as the step says, or
-until it is woken.
+"""Threads: loops that repeat one step, and pools for work on several shards at the same time.
+
+Callers are given these as functions (`StartLoop`, `NewPool`). A test or a simulation passes
+functions that run every call in the caller's thread, so that a seed determines the whole history.
 """
 
 from __future__ import annotations
@@ -7,37 +9,42 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Protocol
 
 log = logging.getLogger("kinesis_spout")
 
 Step = Callable[[], float]
-"""Does what is due, and says in how many seconds there is more to do."""
+"""Does the work that is due. Returns the seconds until more work is due."""
 
 _JOIN_S = 30.0
 
 
 class Loop(Protocol):
-    """A step that is being repeated."""
+    """A step that is repeated until `stop`."""
 
     def wake(self) -> None:
-        """Have the step done soon, whatever it said. Safe from any thread, never blocks."""
+        """Run the step soon, regardless of the time it returned. Any thread; never blocks."""
         ...
 
     def stop(self) -> None:
-        """Have no more steps; waits for one that is under way."""
+        """Start no further step. Waits for the one that is running."""
         ...
 
 
 StartLoop = Callable[[str, Step, Callable[[Exception], None]], Loop]
-"""Starts to repeat a step under a name. An error that it raises ends the repeating and goes to the
-last argument.
+"""Starts a loop: its name, its step, and the receiver of an error of the step, which ends the loop.
+"""
+
+NewPool = Callable[[int, str], Executor]
+"""Creates an executor: its maximum number of threads, and the prefix of their names. The caller
+shuts it down.
 """
 
 
 class ThreadLoop:
-    """The loop of production: a daemon thread, so that a program that forgets to close the spout
-    can end.
+    """The loop of production, in a daemon thread: a program that does not close the spout can still
+    exit.
     """
 
     def __init__(self, name: str, step: Step, on_error: Callable[[Exception], None]) -> None:
@@ -49,7 +56,7 @@ class ThreadLoop:
 
     @classmethod
     def start(cls, name: str, step: Step, on_error: Callable[[Exception], None]) -> ThreadLoop:
-        """A loop that runs."""
+        """Create a loop and start its thread."""
         loop = cls(name, step, on_error)
         loop._thread.start()
         return loop
@@ -64,7 +71,7 @@ class ThreadLoop:
             self._thread.join(_JOIN_S)
             if self._thread.is_alive():
                 log.warning(
-                    "thread %s is still busy after %.0f s and is left alone",
+                    "thread %s is still busy after %.0f s and is left running",
                     self._thread.name,
                     _JOIN_S,
                 )
@@ -72,12 +79,18 @@ class ThreadLoop:
     def _run(self) -> None:
         while True:
             self._woken.clear()
-            if self._stopped:  # looked at after: a stop that came just before is not slept over
+            # Read after clear(): a stop() before it is seen here, a stop() after it sets the event.
+            if self._stopped:
                 return
             try:
                 wait_s = self._step()
-            except Exception as exc:  # noqa: BLE001  # whatever it is, the spout's user gets it
+            except Exception as exc:  # noqa: BLE001  # any error goes to the user of the spout
                 self._on_error(exc)
                 return
             if wait_s > 0:
                 self._woken.wait(wait_s)
+
+
+def thread_pool(max_threads: int, name: str) -> Executor:
+    """The pool of production: its threads are started as they are needed."""
+    return ThreadPoolExecutor(max_threads, thread_name_prefix=name)
