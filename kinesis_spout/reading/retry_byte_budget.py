@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from kinesis_spout.service.payload import fitting_records, payload_bytes
+from kinesis_spout.service.record_columns import fitting_records, payload_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

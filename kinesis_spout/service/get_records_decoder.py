@@ -18,8 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_spout.errors import MalformedResponseError
-from kinesis_spout.reading.page import PageRecords
-from kinesis_spout.service.record_columns import ARRIVAL_TYPE, NO_RECORDS, RecordColumns
+from kinesis_spout.service.record_columns import (
+    ARRIVAL_TYPE,
+    NO_RECORDS,
+    PageRecords,
+    RecordColumns,
+)
 from state.errors import InvalidSequenceNumberError
 from state.plan import ChildShard
 from state.sequence_number import SequenceNumber

@@ -1,15 +1,18 @@
-"""The records of a page, column by column: as the lists that they were decoded into, or
-as Arrow.
-"""
+"""The records of a page, column by column: as Python lists or as Arrow; and their payload bytes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kinesis_spout.service.payload import payload_bytes
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from state.sequence_number import SequenceNumber
 
 ARRIVAL_TYPE = pa.timestamp("us", tz="UTC")
 PAGE_SCHEMA = pa.schema(
@@ -21,12 +24,12 @@ PAGE_SCHEMA = pa.schema(
     ]
 )
 _MS = pa.timestamp("ms", tz="UTC")
-_OBJECT_BYTES = 256  # what Python needs for the texts, the bytes and the numbers of a record, besides what is in them
+_OBJECT_BYTES = 256  # per record: the overhead of Python's str, bytes and int objects
 
 
 class RecordLists(NamedTuple):
-    """Sequence numbers, partition keys, payloads, arrival times (ms since 1970 UTC; 0 where the
-    service did not tell).
+    """Sequence numbers, partition keys, payloads, and arrival times (ms since 1970 UTC; 0 where
+    the service gave none).
     """
 
     numbers: list[str]
@@ -47,11 +50,11 @@ NO_LISTS = RecordLists([], [], [], [])
 
 
 class RecordColumns:
-    """Decoding gives lists. Who takes the records one by one has them so at once; `to_arrow` is for
-    who passes them on in one.
+    """Records in one of two forms. Decoding creates lists, for callers that read record by record;
+    `to_arrow` converts them, for callers that pass a page on as a whole.
 
-    `nbytes`: about what it takes in memory. The records never change, the form does: for one thread
-    at a time.
+    `nbytes`: memory, approximately. The records never change, but their form does: one thread at a
+    time.
     """
 
     __slots__ = ("_batch", "_data", "_keys", "_numbers", "arrivals", "nbytes", "payload_bytes")
@@ -69,15 +72,15 @@ class RecordColumns:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> RecordColumns:
-        """Of the columns of `PAGE_SCHEMA`."""
+        """From a batch with the columns of `PAGE_SCHEMA`."""
         columns = cls([], [], [], batch.column("approximateArrivalTimestamp"))
         columns.payload_bytes = payload_bytes([batch])
         columns._hold(batch)
         return columns
 
     def to_arrow(self) -> pa.RecordBatch:
-        """The columns of `PAGE_SCHEMA`. Made when it is first asked for; the lists are let go then,
-        as they take more memory.
+        """The columns of `PAGE_SCHEMA`. Converted by the first call, which drops the lists: they
+        need more memory.
         """
         if self._batch is None:
             columns = [
@@ -91,7 +94,7 @@ class RecordColumns:
         return self._batch
 
     def lists(self) -> RecordLists:
-        """The lists themselves: not to be changed."""
+        """The lists themselves: callers must not change them."""
         arrivals = self.arrivals.cast(_MS, safe=False).cast(pa.int64()).fill_null(0).to_pylist()
         if self._batch is None:
             return RecordLists(self._numbers, self._keys, self._data, arrivals)
@@ -101,12 +104,12 @@ class RecordColumns:
         return RecordLists(numbers, keys, data, arrivals)
 
     def up_to(self, count: int) -> RecordColumns:
-        """The first so many."""
+        """The first `count` records."""
         numbers, keys, data, _ = self.lists().part(0, count)
         return RecordColumns(numbers, keys, data, self.arrivals[:count])
 
     def any_begins_with(self, prefix: bytes) -> bool:
-        """Whether a payload does. At the speed of a loop in C."""
+        """Whether any payload begins with `prefix`. The loop runs in C."""
         data = self._data if self._batch is None else self.lists().data
         return prefix in map(itemgetter(slice(len(prefix))), filter(None, data))
 
@@ -117,12 +120,53 @@ class RecordColumns:
         return batch
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRecords:
+    """The records of one page, in the service's order. `records` are `columns` as Arrow.
+
+    - `first`, `last`: their sequence numbers; None without records.
+    - `last_arrival_ms`: arrival of the last record, ms since 1970.
+    - `payload_bytes`: length of the data, decoded.
+    """
+
+    columns: RecordColumns
+    count: int
+    first: SequenceNumber | None
+    last: SequenceNumber | None
+    last_arrival_ms: int | None
+    payload_bytes: int
+
+    @property
+    def records(self) -> pa.RecordBatch:
+        """See `RecordColumns.to_arrow`."""
+        return self.columns.to_arrow()
+
+
+def payload_bytes(pages: Iterable[pa.RecordBatch]) -> int:
+    """Length of the data of all records."""
+    return sum(_payload_bytes(page) for page in pages)
+
+
+def fitting_records(records: pa.RecordBatch, room_bytes: int, *, at_least: int) -> int:
+    """How many of the first records have at most `room_bytes` of payload together."""
+    if _payload_bytes(records) <= room_bytes:
+        return int(records.num_rows)
+    running = pc.cumulative_sum(pc.cast(pc.binary_length(records.column("data")), pa.int64()))
+    return max(
+        at_least, int(pc.sum(pc.cast(pc.less_equal(running, room_bytes), pa.int64())).as_py() or 0)
+    )
+
+
+def _payload_bytes(records: pa.RecordBatch) -> int:
+    return int(pc.sum(pc.cast(pc.binary_length(records.column("data")), pa.int64())).as_py() or 0)
+
+
 def _length(values: list[Any]) -> int:
     return sum(map(len, filter(None, values)))
 
 
-# Of nulls: to make arrays of Python's values, pyarrow imports pandas, which takes a third of a
-# second in every process.
+# Arrays of nulls: for arrays of Python values pyarrow imports pandas, which costs every process a
+# third of a second.
 NO_RECORDS = RecordColumns.of(
     pa.RecordBatch.from_arrays(
         [pa.nulls(0, field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA

@@ -15,7 +15,7 @@ from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.no_more import no_more
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
-from kinesis_spout.service.payload import fitting_records, payload_bytes
+from kinesis_spout.service.record_columns import fitting_records, payload_bytes
 from spark_job.executor.first_read_retries import NO_RETRIES, FoundRetries, collect_retries
 from state.plan import ShardReadResult, ShardSlice, TaskPlan
 from state.sequence_number import SequenceNumber

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.retry_byte_budget import RetryByteBudget
 from kinesis_spout.reading.retry_reader import Delivery, RetryReader
-from kinesis_spout.service.payload import payload_bytes
+from kinesis_spout.service.record_columns import payload_bytes
 
 if TYPE_CHECKING:
     from spark_job.process_services import WorkerServices
