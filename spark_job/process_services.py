@@ -14,8 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.reading.pacing import Pacer
-from kinesis_spout.reading.retry_pacer import RetryPacer
+from kinesis_spout.reading.pacing import Pacer, RetryPacer
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.threads import NewPool, thread_pool
 from state.zookeeper.embedded import resolve_connect_string

@@ -10,6 +10,7 @@ than allowed. A burst of 5 calls is within the limit; bytes are paid off before 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 8.0
+RETRY_SHARE_OF_CALLS = 2 / 5  # so that new records always get through
 
 
 class Pacer:
@@ -74,3 +76,30 @@ class Pacer:
     def _answered(self, now_s: float) -> None:
         if self._call_times_s:
             self._call_times_s[-1] = now_s
+
+
+class RetryPacer(Pacer):
+    """Holds each call against its own smaller rate and against the shard's. Not for concurrent use,
+    as the shard's is not.
+    """
+
+    def __init__(self, rate: ReadRate, shard: Pacer) -> None:
+        super().__init__(
+            replace(rate, reads_per_second=rate.reads_per_second * RETRY_SHARE_OF_CALLS)
+        )
+        self._shard = shard
+
+    def ready_at_s(self, now_s: float) -> float:
+        return max(super().ready_at_s(now_s), self._shard.ready_at_s(now_s))
+
+    def on_fetch(self, now_s: float) -> None:
+        super().on_fetch(now_s)
+        self._shard.on_fetch(now_s)
+
+    def on_page(self, now_s: float, payload_bytes: int) -> None:
+        super().on_page(now_s, payload_bytes)
+        self._shard.on_page(now_s, payload_bytes)
+
+    def on_throttled(self, now_s: float, random: Random) -> None:
+        super().on_throttled(now_s, random)
+        self._shard.on_throttled(now_s, random)

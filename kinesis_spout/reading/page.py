@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
-from kinesis_spout.service.record_columns import PageRecords
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kinesis_spout.service.record_columns import NO_RECORDS, PageRecords
+from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from state.plan import ChildShard
@@ -29,3 +33,46 @@ class Page(PageRecords):
     ended: bool
     at_tip: bool
     service_time_ms: int | None
+
+    @classmethod
+    def empty(cls, shard_id: str, *, ended: bool = True) -> Self:
+        """The page of a shard that the service does not know any more: no records."""
+        return cls(
+            shard_id=shard_id,
+            columns=NO_RECORDS,
+            count=0,
+            first=None,
+            last=None,
+            last_arrival_ms=None,
+            payload_bytes=0,
+            millis_behind_latest=0,
+            child_shards=(),
+            next_iterator=None,
+            ended=ended,
+            at_tip=False,
+            service_time_ms=None,
+        )
+
+
+def cut_page(page: Page, until_ms: int) -> Page | None:
+    """The page's records before the first that arrived after `until_ms` (ms since 1970 UTC); None
+    where none did.
+    """
+    micros = page.columns.arrivals.cast(pa.int64())
+    at = pc.index(pc.greater_equal(micros, (until_ms + 1) * 1000), pa.scalar(value=True)).as_py()
+    if at < 0:
+        return None
+    columns = page.columns.up_to(at)
+    return replace(
+        page,
+        columns=columns,
+        count=at,
+        first=page.first if at else None,
+        last=SequenceNumber.parse(columns.lists().numbers[-1]) if at else None,
+        last_arrival_ms=micros[at - 1].as_py() // 1000 if at else None,
+        payload_bytes=columns.payload_bytes,
+        child_shards=(),
+        next_iterator=None,
+        ended=False,
+        at_tip=False,
+    )

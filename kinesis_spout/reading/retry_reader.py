@@ -12,6 +12,8 @@ lies behind it would never be found.
 
 from __future__ import annotations
 
+import sys
+import threading
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -20,8 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_spout.errors import ShardNotFoundError, ThrottledError
-from kinesis_spout.reading.no_more import no_more
+from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.service.record_columns import fitting_records, payload_bytes
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
 from state.position import Position
 
@@ -31,14 +34,13 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.pacing import Pacer
-    from kinesis_spout.reading.page import Page
-    from kinesis_spout.reading.retry_byte_budget import RetryByteBudget
     from kinesis_spout.service.client import KinesisClient
     from state.plan import PlannedRetry
     from state.sequence_number import SequenceNumber
 
 FIRST_PAGE_RECORDS = 1_000
 MOST_PAGE_RECORDS = 10_000
+BOUNDLESS = sys.maxsize
 STRETCHES_AHEAD = 2  # a number that lies no more than so many pages' stretch ahead is read on to
 
 
@@ -76,6 +78,36 @@ class Delivery:
 
     records: pa.RecordBatch
     attempts: pa.Array
+
+
+class RetryByteBudget:
+    """Shared by the readers of a task; safe for threads, never blocks."""
+
+    def __init__(self, max_bytes: int = BOUNDLESS) -> None:
+        self._lock = threading.Lock()
+        self._max_bytes = max_bytes
+        self._held_bytes = 0
+
+    def take(self, records: pa.RecordBatch, *, at_least: int) -> int:
+        """Hold as many of the first records as fit, `at_least` so many; returns how many."""
+        with self._lock:
+            fitting = fitting_records(
+                records, self._max_bytes - self._held_bytes, at_least=at_least
+            )
+            self._held_bytes += payload_bytes([records.slice(0, fitting)])
+            return fitting
+
+    def take_all(self, pages: Sequence[pa.RecordBatch], *, anyway: bool) -> bool:
+        """Hold the pages if all of them fit, or `anyway`."""
+        with self._lock:
+            wanted = payload_bytes(pages)
+            taken = anyway or self._held_bytes + wanted <= self._max_bytes
+            self._held_bytes += wanted if taken else 0
+            return taken
+
+    def would_take(self, pages: Sequence[pa.RecordBatch]) -> bool:
+        with self._lock:
+            return self._held_bytes + payload_bytes(pages) <= self._max_bytes
 
 
 class RetryReader:
@@ -189,7 +221,7 @@ class RetryReader:
             try:
                 return getter.fetch_unless_throttled(self._limit)
             except ShardNotFoundError:
-                return no_more(self._shard_id)
+                return Page.empty(self._shard_id)
             except ThrottledError as exc:
                 if not exc.retryable:
                     raise

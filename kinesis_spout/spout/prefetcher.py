@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING
 from kinesis_spout.errors import ShardNotFoundError
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.kpl import refuse_aggregates
-from kinesis_spout.reading.no_more import no_more
+from kinesis_spout.reading.page import Page, cut_page
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
-from kinesis_spout.reading.until import cut_page
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from scheme.record import KPL_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.reading.page import Page
     from kinesis_spout.spout.context import SpoutContext
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
@@ -55,7 +53,7 @@ class SpoutShardGetter(KinesisShardGetter):
 
     def fetch_unless_throttled(self, limit: int) -> Page:
         if self.last_page is not None:
-            self.last_page = no_more(self.shard_id, ended=False)
+            self.last_page = Page.empty(self.shard_id, ended=False)
             return self.last_page
         page = self._fetch_page(limit)
         cut = None if self.until_ms is None else cut_page(page, self.until_ms)
@@ -68,7 +66,7 @@ class SpoutShardGetter(KinesisShardGetter):
             page = super().fetch_unless_throttled(limit)
         except ShardNotFoundError:
             self.gone = True
-            return no_more(self.shard_id, ended=False)
+            return Page.empty(self.shard_id, ended=False)
         if self.refuse_aggregated and page.columns.any_begins_with(KPL_MAGIC):
             refuse_aggregates(page.records, self.shard_id)
         if page.at_tip:  # with records or without: to ask again at once would use the second's calls up, and wait for the next

@@ -8,8 +8,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.reading.retry_byte_budget import RetryByteBudget
-from kinesis_spout.reading.retry_reader import RetryReader
+from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.service.record_columns import RecordColumns
 from kinesis_spout.spout.record_run import RecordRun
 from state.plan import PlannedRetry

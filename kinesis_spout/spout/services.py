@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import ReadRate
-from kinesis_spout.reading.pacing import Pacer
-from kinesis_spout.reading.retry_pacer import RetryPacer
+from kinesis_spout.reading.pacing import Pacer, RetryPacer
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.threads import NewPool, StartLoop, ThreadLoop, thread_pool
 from state.memory_store import MemoryStateStore

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.errors import RequestRefusedError
-from kinesis_spout.reading.retry_byte_budget import BOUNDLESS, RetryByteBudget
-from kinesis_spout.reading.retry_reader import RetryReader
+from kinesis_spout.reading.retry_reader import BOUNDLESS, RetryByteBudget, RetryReader
 from kinesis_spout.testing import expired_iterator, internal_failure, throttle
 from state.plan import PlannedRetry
 from state.sequence_number import SequenceNumber

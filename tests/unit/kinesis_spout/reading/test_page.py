@@ -7,8 +7,7 @@ from base64 import b64encode
 
 import pytest
 
-from kinesis_spout.reading.page import Page
-from kinesis_spout.reading.until import cut_page
+from kinesis_spout.reading.page import Page, cut_page
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from state.sequence_number import SequenceNumber
 
