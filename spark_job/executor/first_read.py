@@ -12,24 +12,24 @@ import pyarrow as pa
 from kinesis_spout.errors import ShardNotFoundError
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.kpl import refuse_aggregates
-from kinesis_spout.reading.no_more import no_more
+from kinesis_spout.reading.page import Page
+from kinesis_spout.reading.retry_reader import Delivery, RetryByteBudget, RetryReader
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.record_columns import fitting_records, payload_bytes
-from spark_job.executor.first_read_retries import NO_RETRIES, FoundRetries, collect_retries
 from state.plan import ShardReadResult, ShardSlice, TaskPlan
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kinesis_spout.reading.page import Page
-    from kinesis_spout.reading.retry_reader import Delivery
     from spark_job.process_services import WorkerServices
     from spark_job.settings import SourceSettings
 
-MOST_CONCURRENT = 8
+MAX_CONCURRENT = 8
 STEP_S = 0.2
+RETRY_SHARE = 2
+"""Retries get one part in so many of a task's bytes and time, where it may read new records too."""
 
 
 @dataclass(slots=True)
@@ -41,6 +41,25 @@ class Held:
     end: ShardReadResult
     pages: deque[pa.RecordBatch]
     retries: deque[Delivery] = field(default_factory=deque)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRetries:
+    """What a task found of a shard's retries, as `state.plan.ShardReadResult` tells it, and the
+    records.
+    """
+
+    deliveries: tuple[Delivery, ...]
+    done: int
+    rows: int
+    gone: tuple[SequenceNumber, ...]
+
+    @property
+    def held_bytes(self) -> int:
+        return payload_bytes(delivery.records for delivery in self.deliveries)
+
+
+NO_RETRIES = FoundRetries((), 0, 0, ())
 
 
 class _PlannedShard(KinesisShardGetter):
@@ -57,7 +76,7 @@ class _PlannedShard(KinesisShardGetter):
             return super().fetch_unless_throttled(limit)
         except ShardNotFoundError:
             self.gone = True
-        return no_more(self.shard_id)
+        return Page.empty(self.shard_id)
 
 
 def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) -> list[Held]:
@@ -68,7 +87,7 @@ def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) 
     that they hold nothing up. A shard that has found nothing and is behind its tip (a run of empty
     pages) goes on after the time box, up to the cap.
     """
-    retries = collect_retries(plan, services, settings)
+    retries = _collect_retries(plan, services, settings)
     room = plan.max_bytes - sum(found.held_bytes for found in retries.values())
     budget = ByteBudget(max(1, room))
     new = {
@@ -83,11 +102,42 @@ def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) 
     return _hold(plan, new, retries, max(0, room), settings)
 
 
+def _collect_retries(
+    plan: TaskPlan, services: WorkerServices, settings: SourceSettings
+) -> dict[str, FoundRetries]:
+    """By shard, for the shards of the plan that have any. What was not looked for, for lack of time
+    or room, is not told.
+
+    The first shard's first retry is held whatever the room: as shards take turns, none waits for
+    ever.
+    """
+    shards = [shard for shard in plan.shards if shard.retries]
+    if not shards:
+        return {}
+    share = RETRY_SHARE if any(shard.max_records for shard in plan.shards) else 1
+    room = RetryByteBudget(max(1, plan.max_bytes // share))
+    until_s = services.clock.monotonic_s() + plan.fetch_time_ms / 1000 / share
+
+    def find(shard: ShardSlice) -> FoundRetries:
+        reader = RetryReader(shard.shard_id, shard.retries, services)
+        deliveries = tuple(reader.read(room, until_s=until_s, at_least_one=shard is shards[0]))
+        if settings.aggregated_records == "fail":
+            for delivery in deliveries:
+                refuse_aggregates(delivery.records, shard.shard_id)
+        return FoundRetries(deliveries, reader.done, reader.rows, tuple(reader.gone))
+
+    with services.new_pool(min(MAX_CONCURRENT, len(shards)), "kinesis-retry") as pool:
+        return {
+            shard.shard_id: found
+            for shard, found in zip(shards, pool.map(find, shards), strict=True)
+        }
+
+
 def _read(getters: Sequence[BufferedGetter], plan: TaskPlan, services: WorkerServices) -> None:
     clock = services.clock
     started_s = clock.monotonic_s()
     with RoundRobinReader(
-        getters, max_concurrent=MOST_CONCURRENT, clock=clock, new_pool=services.new_pool
+        getters, max_concurrent=MAX_CONCURRENT, clock=clock, new_pool=services.new_pool
     ) as reader:
         while not reader.idle:
             for getter in reader.step(STEP_S):

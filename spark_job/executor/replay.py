@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
 from kinesis_spout.reading.kpl import refuse_aggregates
-from kinesis_spout.reading.retry_byte_budget import RetryByteBudget
-from kinesis_spout.reading.retry_reader import RetryReader
+from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from spark_job.rows import to_rows
 from state.position import Position
