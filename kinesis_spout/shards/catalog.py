@@ -5,13 +5,13 @@ may have been lost.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
 from kinesis_spout.shards.lineage import ShardLineage, open_range_holes
-from kinesis_spout.shards.shard_start import lapsed_shards, new_shards
+from kinesis_spout.shards.start_position import lapsed_shards, new_shards
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StartPin, StateChange, StateStore, StoredState, StreamIdentity
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from kinesis_spout.clock import Clock
+    from kinesis_spout.config import StreamRef
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-    from kinesis_spout.shards.catalog_seams import CatalogSettings, TipWatch
     from state.sequence_number import SequenceNumber
 
 _T = TypeVar("_T")
@@ -35,6 +35,39 @@ LISTED_LATE_MS = 60_000  # a new shard may be missing from the list for so long
 RELIST_S = (
     10.0  # the list is read at least as often while it does not show a shard that must be there
 )
+
+
+class CatalogSettings(Protocol):
+    """What of its owner's settings a catalog goes by. Durations in milliseconds."""
+
+    @property
+    def stream(self) -> StreamRef: ...
+    @property
+    def shard_refresh_interval_ms(self) -> int: ...
+    @property
+    def fail_on_data_loss(self) -> bool: ...
+    @property
+    def states_per_write(self) -> int: ...
+
+
+class TipWatch(Protocol):
+    """What is known of each shard beside its stored state. A memory that may be lost."""
+
+    def keep_only(self, shard_ids: Collection[str]) -> None: ...
+
+    def is_idle(self, shard_id: str) -> bool:
+        """At its tip when it was last looked at."""
+        ...
+
+    def is_behind(self, shard_id: str) -> bool:
+        """Known to have more to read."""
+        ...
+
+    def verified_ms(self, shard_id: str) -> int | None:
+        """Service time of the last tip that was seen since the state was stored; None
+        without one.
+        """
+        ...
 
 
 class ShardCatalog:

@@ -1,4 +1,8 @@
-"""Pinning the start: what a wish like LATEST means, decided once for the life of an application."""
+"""Where reading starts: the pin of the application's start, and the first position of each shard.
+
+`LATEST` is relative, so it is resolved to a time once per application and stored: the start pin.
+Pure, except that `pin_start` calls the store that it is given.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,23 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError
-from state.position import Position, StartingPosition
+from state.position import TRIM_HORIZON, Position, StartingPosition
+from state.shard_state import ShardState
 from state.state_store import StartPin, StateStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-LATEST_MARGIN_MS = 2_000  # the service's Date header is cut to whole seconds: start a little earlier rather than late
+    from kinesis_spout.service.shard_info import ShardInfo
+
+# The service's Date header is cut to whole seconds: start a little early rather than late.
+LATEST_MARGIN_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedStart:
-    """What the user asked for as the start: one wish for all shards, and wishes for
-    single shards.
+    """The start that the user asked for: one position for all shards, and positions of single
+    shards.
     """
 
     default: StartingPosition
@@ -36,16 +44,16 @@ class RequestedStart:
 
 
 def pin_start(
-    store: StateStore, wish: RequestedStart, now_ms: int, shard_ids: Sequence[str]
+    store: StateStore, requested: RequestedStart, now_ms: int, shard_ids: Sequence[str]
 ) -> StartPin:
-    """Pin the start at `now_ms`, the service's time, unless somebody has: the pin that holds is
-    returned.
+    """Store the start pin, at `now_ms` of the service's clock, unless there is one. Returns the pin
+    that is stored.
 
-    Shards listed now start at their wish; shards listed first later are children and start at
-    TRIM_HORIZON. Raises `ConfigError` for a wish for a shard that is not listed: nothing would ever
-    start there.
+    Shards listed now (`shard_ids`) start at the requested position. Shards first listed later are
+    children and start at TRIM_HORIZON. Raises `ConfigError` where a position is requested for a
+    shard that is not listed: no shard would ever start there.
     """
-    for shard, _ in wish.shards:
+    for shard, _ in requested.shards:
         if shard not in shard_ids:
             nearest = nearest_name(shard, shard_ids)
             hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
@@ -55,15 +63,74 @@ def pin_start(
             )
     pin = StartPin(
         time_ms=now_ms,
-        wish=wish.text,
-        position=pinned(wish.default, now_ms),
+        wish=requested.text,
+        position=pinned(requested.default, now_ms),
         shards=tuple(shard_ids),
-        shard_positions={shard: pinned(shard_wish, now_ms) for shard, shard_wish in wish.shards},
+        shard_positions={shard: pinned(start, now_ms) for shard, start in requested.shards},
     )
     return store.pin_start(pin)
 
 
-def pinned(wish: StartingPosition, now_ms: int) -> Position:
-    """The position that a wish means when it is pinned at `now_ms`."""
-    is_latest = wish.position is None and wish.ago_ms is None
-    return Position.at_timestamp(now_ms - LATEST_MARGIN_MS) if is_latest else wish.pin(now_ms)
+def pinned(start: StartingPosition, now_ms: int) -> Position:
+    """The absolute position of a start that is pinned at `now_ms`."""
+    is_latest = start.position is None and start.ago_ms is None
+    return Position.at_timestamp(now_ms - LATEST_MARGIN_MS) if is_latest else start.pin(now_ms)
+
+
+def start_position(shard_id: str, pin: StartPin) -> Position:
+    """Where a shard without a state starts."""
+    if shard_id in pin.shard_positions:
+        return pin.shard_positions[shard_id]
+    return pin.position if shard_id in pin.shards else TRIM_HORIZON
+
+
+def new_shards(
+    listing: Sequence[ShardInfo],
+    states: Mapping[str, ShardState],
+    pin: StartPin,
+    *,
+    tracked_since_ms: int,
+) -> list[ShardState]:
+    """First states of the listed shards that have none.
+
+    `tracked_since_ms`: the latest service time by which every shard was known to be tracked. A new
+    shard cannot have records from before that time. For a shard of the pin the bound is the time of
+    the pin, and for a child it is also the end of each parent that was read.
+    """
+    return [
+        ShardState(
+            shard_id=shard.shard_id,
+            read_position=start_position(shard.shard_id, pin),
+            parents=shard.parents,
+            verified_until_ms=min(
+                [
+                    pin.time_ms if shard.shard_id in pin.shards else tracked_since_ms,
+                    *_ends_ms(shard.parents, states),
+                ]
+            ),
+        )
+        for shard in listing
+        if shard.shard_id not in states
+    ]
+
+
+def _ends_ms(parents: Sequence[str], states: Mapping[str, ShardState]) -> list[int]:
+    """When the ends of these parents were read, for those whose end was read."""
+    ended = [
+        states[parent] for parent in parents if parent in states and states[parent].end_was_read
+    ]
+    return [state.verified_until_ms for state in ended if state.verified_until_ms is not None]
+
+
+def lapsed_shards(
+    shards: Sequence[str], states: Mapping[str, ShardState], service_now_ms: int, retention_ms: int
+) -> list[str]:
+    """Shards whose records may have expired unread: they were last verified longer ago than the
+    retention.
+    """
+    horizon_ms = service_now_ms - retention_ms
+    return [
+        shard
+        for shard in shards
+        if (verified_ms := states[shard].verified_until_ms) is not None and verified_ms < horizon_ms
+    ]

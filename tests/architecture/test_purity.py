@@ -38,7 +38,7 @@ PURE = (
     "kinesis_spout/shards/assignment.py",
     "kinesis_spout/reading/pacing.py",
     "kinesis_spout/shards/lineage.py",
-    "kinesis_spout/shards/shard_start.py",
+    "kinesis_spout/shards/start_position.py",
     "spark_job/driver/planner.py",
     "spark_job/driver/retry_planner.py",
     "spark_job/tracking/batch_outcomes.py",
