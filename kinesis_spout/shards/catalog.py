@@ -1,25 +1,22 @@
-"""The driver's view of the shards: what the service lists, what ZooKeeper stores of each, and what
-may have been lost.
-"""
+"""The shard catalog: what the service lists, and what the store holds of each shard."""
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from kinesis_spout.errors import DataLossError, ShardNotFoundError
-from kinesis_spout.shards.lineage import ShardLineage, open_range_holes
-from kinesis_spout.shards.start_position import lapsed_shards, new_shards
-from state.position import SHARD_END, TRIM_HORIZON
+from kinesis_spout.shards.data_loss import DataLossDetector
+from kinesis_spout.shards.lineage import ShardLineage
+from kinesis_spout.shards.start_position import new_shards
+from state.position import SHARD_END
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StartPin, StateChange, StateStore, StoredState, StreamIdentity
 from state.state_writing import write_states
 from state.znodes.shard_states import MAX_STATES_PER_WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.config import StreamRef
@@ -27,18 +24,14 @@ if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
     from state.sequence_number import SequenceNumber
 
-_T = TypeVar("_T")
-log = logging.getLogger("kinesis_spout")
 VERIFIED_SAVES_PER_RETENTION = 24
 NEVER_S = float("-inf")
-LISTED_LATE_MS = 60_000  # a new shard may be missing from the list for so long
-RELIST_S = (
-    10.0  # the list is read at least as often while it does not show a shard that must be there
-)
+LISTED_LATE_MS = 60_000  # ListShards is eventually consistent: a new shard may be missing so long
+RELIST_S = 10.0  # at most so long between two listings while one lacks a shard that must exist
 
 
 class CatalogSettings(Protocol):
-    """What of its owner's settings a catalog goes by. Durations in milliseconds."""
+    """The settings that a catalog needs. Durations in milliseconds."""
 
     @property
     def stream(self) -> StreamRef: ...
@@ -51,31 +44,31 @@ class CatalogSettings(Protocol):
 
 
 class TipWatch(Protocol):
-    """What is known of each shard beside its stored state. A memory that may be lost."""
+    """What the owner knows of each shard beside its stored state. In memory; may be lost."""
 
-    def keep_only(self, shard_ids: Collection[str]) -> None: ...
+    def keep_only(self, shard_ids: Collection[str]) -> None:
+        """Forget all other shards."""
+        ...
 
     def is_idle(self, shard_id: str) -> bool:
-        """At its tip when it was last looked at."""
+        """Whether the shard was at its tip at the last observation."""
         ...
 
     def is_behind(self, shard_id: str) -> bool:
-        """Known to have more to read."""
+        """Whether the shard is known to have more to read."""
         ...
 
     def verified_ms(self, shard_id: str) -> int | None:
-        """Service time of the last tip that was seen since the state was stored; None
-        without one.
-        """
+        """Service time of the last tip observed since the state was stored; None without one."""
         ...
 
 
 class ShardCatalog:
-    """One per query. `states` is a cache of what the store has, always replaced or updated with
-    what a write returned.
+    """One per query. Blocks on Kinesis and on the store; one thread at a time.
 
-    `only`: the ids of the shards that are read; none for all. All have a state, but the others are
-    not missed when they are gone.
+    `states` caches what the store holds. It is replaced by a load, and updated with what each write
+    returns. `only`: the ids of the shards that are read; empty for all. Every listed shard gets a
+    state, but the others are not missed when they are gone.
     """
 
     def __init__(
@@ -95,6 +88,13 @@ class ShardCatalog:
         self._clock = clock
         self._watch = watch
         self._only = only
+        self._loss = DataLossDetector(
+            client,
+            stream_name=settings.stream.name,
+            fail_on_data_loss=settings.fail_on_data_loss,
+            patience_s=settings.shard_refresh_interval_ms / 1000,
+            only=only,
+        )
         self._listing: tuple[ShardInfo, ...] = ()
         self._saved_list: tuple[str, ...] = ()
         self._listed_s = NEVER_S
@@ -102,16 +102,12 @@ class ShardCatalog:
         self._relist_s = settings.shard_refresh_interval_ms / 1000
         self._retention_ms: int | None = None
         self._service_ahead_ms = 0
-        self._missing_since_s: dict[str, float] = {}
-        self._reported: set[str] = set()
-        self._holes_since_s: dict[tuple[int, int], float] = {}
-        self._reported_holes: set[tuple[int, int]] = set()
 
-    # the service's side
-    # ---------------------------------------------------------------------------------------
+    # listing
+    # --------------------------------------------------------------------------------------------
     def describe(self) -> StreamSummary:
-        """Ask the stream for its summary; notes the retention and how far the service's clock is
-        ahead of ours.
+        """The stream's summary. Notes the retention, and how far the service's clock is ahead of
+        this machine's.
         """
         summary = self._client.describe()
         self._retention_ms = summary.retention_ms
@@ -121,8 +117,9 @@ class ShardCatalog:
         return summary
 
     def bind(self) -> StreamSummary:
-        """`describe`, and raise `StreamMismatchError` when the stream is not the one that the state
-        is of. Binds new state.
+        """`describe`, and bind the stored state to this stream if it is bound to none.
+
+        Raises `StreamMismatchError` when the state belongs to another stream.
         """
         summary = self.describe()
         self._store.bind_stream(
@@ -131,18 +128,19 @@ class ShardCatalog:
         return summary
 
     def service_now_ms(self) -> int:
+        """The service's clock now, in ms since 1970, as far as `describe` has seen it."""
         return self._clock.now_ms() + self._service_ahead_ms
 
     def expire(self) -> None:
-        """Have the next `refresh` ask the service: a shard has ended, so there are new ones."""
+        """Make the next `refresh` list the shards: a shard has ended, so it has children."""
         self._listed_s = NEVER_S
 
     def refresh(self, pin: StartPin) -> None:
-        """List the shards anew when the last listing is older than `shardRefreshInterval`; new ones
-        get a state at once.
+        """List the shards again if the last listing is older than `shardRefreshInterval`. New
+        shards get a state at once.
 
-        Raises `DataLossError` when a shard has gone unread and `failOnDataLoss` is true,
-        `StreamMismatchError` when the stream was deleted and created again meanwhile.
+        Raises `DataLossError` when a shard is gone with unread records and `failOnDataLoss` is
+        true, `StreamMismatchError` when the stream was deleted and created again meanwhile.
         """
         now_s = self._clock.monotonic_s()
         if now_s - self._listed_s < self._relist_s:
@@ -150,23 +148,27 @@ class ShardCatalog:
         summary = self.bind()
         self._listing = self._client.list_shards()
         self._listed_s = now_s
-        self._check_never_seen(pin)
+        is_active = summary.status == "ACTIVE"
+        # Before the new shards get a state: afterwards they would look as if they had been tracked.
+        self._check_never_read(pin, summary.retention_ms)
         fresh = new_shards(
             self._listing, self.shard_states(), pin, tracked_since_ms=self.tracked_since_ms(pin)
         )
+        # After tracked_since_ms, which needs the time of the listing before this one.
         self.listed_ms = self.service_now_ms()
         self._save([StateChange(before=None, after=state) for state in fresh])
         self._save_list()
         self._watch.keep_only(self.states)
-        self._check_holes(summary)
-        self._remove_tombstones(summary)
-        self._check_vanished(summary)
+        self._loss.check_holes(self._listing, is_active=is_active, listed_s=now_s)
+        if is_active:
+            self._remove_tombstones(summary.retention_ms)
+        self._give_up_vanished(is_active=is_active)
         interval_s = self._settings.shard_refresh_interval_ms / 1000
         self._relist_s = min(interval_s, RELIST_S) if self.unfollowed() else interval_s
 
     def follow(self) -> None:
-        """List the shards anew as `refresh` does, for one that only looks: another process keeps
-        the states and the list.
+        """List the shards at the same interval, for a process that is not the shard list leader: it
+        writes neither states nor the list.
         """
         now_s = self._clock.monotonic_s()
         if now_s - self._listed_s >= self._settings.shard_refresh_interval_ms / 1000:
@@ -175,27 +177,30 @@ class ShardCatalog:
             self._listed_s = now_s
 
     def tracked_since_ms(self, pin: StartPin) -> int:
-        """When every shard that the service had is known to have had a state: at the last listing,
-        which was not long after the last read of any shard: what is read is settled behind a
-        listing only. A shard that is new now may be as old as that, and its records too.
+        """The latest service time by which every shard was known to be tracked, that is, to have a
+        state. A shard that is new now, and its records, may be as old as that.
         """
+        # That was so at the last listing of this process. A predecessor's last listing was not
+        # before its last read: reads are settled only after a listing.
         read_ms = [stored.state.verified_until_ms for stored in self.states.values()]
         known_ms = max([pin.time_ms, self.listed_ms, *(ms for ms in read_ms if ms is not None)])
         return min(known_ms - LISTED_LATE_MS, self.service_now_ms())
 
     def _save_list(self) -> None:
-        """Those who share the shards watch the list, so it is written when it is another one."""
+        """Write the list if it has changed: each write fires the other tasks' watches."""
         listed = tuple(shard.shard_id for shard in self._listing)
         if listed != self._saved_list:
             self._store.save_shard_list(listed)
             self._saved_list = listed
 
     # views
-    # ----------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
     def shard_states(self) -> dict[str, ShardState]:
+        """The cached states without their versions."""
         return {shard: stored.state for shard, stored in self.states.items()}
 
     def lineage(self) -> ShardLineage:
+        """The lineage of all shards."""
         return ShardLineage.of(self._listing, self.shard_states())
 
     def wanted(self) -> ShardLineage:
@@ -203,14 +208,14 @@ class ShardCatalog:
         return self.lineage().among(self._only)
 
     def readable(self) -> list[str]:
+        """The shards to read now, in the order of their ids."""
         return self.wanted().readable()
 
     def unfollowed(self) -> list[str]:
-        """Shards that were read to their ends and whose children neither these nor the list have
-        told of, but should.
+        """Shards that were read to their ends and whose children are not known yet.
 
-        Not those whose ends were read so long before the last listing that it shows all it will
-        ever show.
+        Without those whose end was read so long before the last listing that the listing is
+        complete about them: it will not show their children either.
         """
         late_ms = self.listed_ms - LISTED_LATE_MS
         return [
@@ -220,23 +225,26 @@ class ShardCatalog:
         ]
 
     def endings(self) -> dict[str, SequenceNumber]:
-        """Where closed shards end. A number below the shard's own start, as an emulator writes it,
-        is no place in it.
-        """
+        """The ending sequence numbers of closed shards."""
         closed = (
             (shard, shard.ending_sequence)
             for shard in self._listing
             if shard.ending_sequence is not None
         )
+        # An emulator writes a number below the shard's own start. Reading up to that number would
+        # take the first page for the last one.
         return {
             shard.shard_id: ending for shard, ending in closed if ending >= shard.starting_sequence
         }
 
     def is_closed(self, shard_id: str) -> bool:
+        """Whether the last listing shows the shard as closed."""
         return any(shard.is_closed for shard in self._listing if shard.shard_id == shard_id)
 
     def lag_ms(self) -> int:
-        """How far the farthest shard is behind, in milliseconds of arrival time; 0 at the tip."""
+        """Lag of the shard that is furthest behind, in milliseconds of arrival time; 0 at the
+        tip.
+        """
         now_ms = self.service_now_ms()
         behind = [
             self._verified(stored.state)
@@ -249,29 +257,28 @@ class ShardCatalog:
         at_tip = state.at_tip and not self._watch.is_behind(state.shard_id)
         return not state.end_was_read and not at_tip and not self._watch.is_idle(state.shard_id)
 
-    # loss
-    # -----------------------------------------------------------------------------------------------------
+    # retention
+    # --------------------------------------------------------------------------------------------
     def check_retention(self, shards: Sequence[str]) -> None:
-        """Raise `DataLossError` (or say so, by `failOnDataLoss`) for shards of which records may
-        have expired unread.
+        """Report shards whose records may have expired unread, each once. A no-op before the first
+        `describe`.
+
+        Raises `DataLossError` where `failOnDataLoss` is true.
         """
-        if self._retention_ms is None:
-            return
-        states = {shard: self._verified(self.states[shard].state) for shard in shards}
-        lapsed = lapsed_shards(shards, states, self.service_now_ms(), self._retention_ms)
-        new = [shard for shard in lapsed if shard not in self._reported]
-        if new:
-            self._data_loss(
-                new,
-                f"were not read for longer than the retention of {self._retention_ms // 3_600_000} "
-                "h",
+        if self._retention_ms is not None:
+            self._loss.check_retention(
+                shards,
+                {shard: self._verified(self.states[shard].state) for shard in shards},
+                now_ms=self.service_now_ms(),
+                retention_ms=self._retention_ms,
             )
-            self._reported.update(new)
 
     def save_verified(self) -> None:
-        """An idle shard's tips are seen by probes only: store them now and then, or a restart would
-        take silence for loss.
+        """Store the times at which idle shards were last seen at their tips, some 24 times per
+        retention.
         """
+        # Only probes see the tip of an idle shard, and settling stores nothing of it. Without this,
+        # a restart would report an idle shard as unread for longer than the retention.
         if self._retention_ms is None:
             return
         step_ms = self._retention_ms // VERIFIED_SAVES_PER_RETENTION
@@ -286,6 +293,7 @@ class ShardCatalog:
         return (self._watch.verified_ms(state.shard_id) or 0) - (state.verified_until_ms or 0)
 
     def _verified(self, state: ShardState) -> ShardState:
+        """The state, verified up to the last tip that was observed."""
         known = [
             ms
             for ms in (state.verified_until_ms, self._watch.verified_ms(state.shard_id))
@@ -293,60 +301,23 @@ class ShardCatalog:
         ]
         return msgspec.structs.replace(state, verified_until_ms=max(known, default=None))
 
-    def _check_holes(self, summary: StreamSummary) -> None:
-        """Say once of each range of hash keys that no open shard takes in two complete listings of
-        an active stream.
+    # private
+    # --------------------------------------------------------------------------------------------
+    def _check_never_read(self, pin: StartPin, retention_ms: int) -> None:
+        now_ms = self.service_now_ms()
+        lineage = self.lineage()
+        self._loss.check_never_read(lineage, pin, now_ms=now_ms, retention_ms=retention_ms)
+        self._forget(self._loss.children_unobserved(lineage, horizon_ms=now_ms - retention_ms))
 
-        Nothing is lost by it: the service takes no record there. But a shard that the list leaves
-        out would not be read.
+    def _remove_tombstones(self, retention_ms: int) -> None:
+        """Remove the states of finished shards that the service no longer lists: they would pile up
+        for ever.
         """
-        if summary.status != "ACTIVE":
-            self._holes_since_s = {}
-            return
-        holes = open_range_holes(self._listing)
-        self._holes_since_s = self._since(self._holes_since_s, holes)
-        self._reported_holes.intersection_update(holes)
-        for first, last in self._lasting(self._holes_since_s):
-            if (first, last) not in self._reported_holes:
-                log.warning(
-                    "stream %s has no open shard for the hash keys %d to %d, in every listing for "
-                    "%.0f s: should the list leave "
-                    "a shard out, its records are not read; compare it with the AWS console",
-                    self._settings.stream.name,
-                    first,
-                    last,
-                    self._listed_s - self._holes_since_s[first, last],
-                )
-                self._reported_holes.add((first, last))
+        removable = self.lineage().removable(self.service_now_ms() - retention_ms)
+        self._forget(removable[:MAX_STATES_PER_WRITE])
 
-    def _since(self, before: Mapping[_T, float], found: Iterable[_T]) -> dict[_T, float]:
-        """When each of what this listing shows was first shown, without a break."""
-        return {one: before.get(one, self._listed_s) for one in found}
-
-    def _lasting(self, since_s: Mapping[_T, float]) -> list[_T]:
-        """What has been so in two listings at least `shardRefreshInterval` apart, and in all
-        between them.
-        """
-        patience_s = self._settings.shard_refresh_interval_ms / 1000
-        return [one for one, first_s in since_s.items() if self._listed_s - first_s >= patience_s]
-
-    def _check_vanished(self, summary: StreamSummary) -> None:
-        """A shard that two complete listings of an active stream do not name is gone, with what was
-        unread in it.
-
-        The two are at least `shardRefreshInterval` apart, and the service is asked for the shard
-        itself: its list may show a new one late, long after its parent's last page has named it.
-        """
-        missing = self.wanted().vanished() if summary.status == "ACTIVE" else []
-        self._missing_since_s = self._since(self._missing_since_s, missing)
-        gone = [
-            shard for shard in self._lasting(self._missing_since_s) if not self._is_there(shard)
-        ]
-        if not gone:
-            return
-        self._data_loss(
-            gone, "the service does not list any more, before they were read to their ends"
-        )
+    def _give_up_vanished(self, *, is_active: bool) -> None:
+        gone = self._loss.vanished(self.wanted(), is_active=is_active, listed_s=self._listed_s)
         self._save(
             [
                 StateChange(before=self.states[shard], after=_given_up(self.states[shard].state))
@@ -354,103 +325,11 @@ class ShardCatalog:
             ]
         )
 
-    def _check_never_seen(self, pin: StartPin) -> None:
-        """Shards of which nothing was read, and that are gone: open at the pin, or since then
-        between two listings.
-        """
-        lost = [*self._lost_since_pin(pin), *self._lost_between(pin)]
-        gone = [
-            shard
-            for shard in lost
-            if not (self._only and shard not in self._only) and not self._is_there(shard)
-        ]
-        if gone:
-            self._report_data_loss(
-                "the service does not list any more, before anything of them was read",
-                ", ".join(gone),
-            )
-        self._check_out_of_sight()
-
-    def _check_out_of_sight(self) -> None:
-        """Shards that were read, and whose children came and went while nobody looked. They are
-        forgotten once that is told.
-        """
-        if self._retention_ms is None:
-            return
-        shards = self.lineage().out_of_sight(self.service_now_ms() - self._retention_ms)[
-            :MAX_STATES_PER_WRITE
-        ]
-        alone = [shard for shard in shards if not self._is_there(shard)]
-        if alone:
-            self._report_data_loss(
-                "nobody has seen continued, though the service has closed and forgotten them",
-                ", ".join(alone),
-            )
-            self._forget(alone)
-
-    def _lost_since_pin(self, pin: StartPin) -> list[str]:
-        """At the first listing. A shard that was open at the pin stays for the retention at least:
-        none is asked for before.
-        """
-        if (
-            self.states
-            or self._retention_ms is None
-            or self.service_now_ms() - pin.time_ms <= self._retention_ms
-        ):
-            return []
-        listed = {shard.shard_id for shard in self._listing}
-        return [shard for shard in pin.shards if shard not in listed]
-
-    def _lost_between(self, pin: StartPin) -> list[str]:
-        """Parents of shards that are new since the pin, which were never listed here: they came and
-        went while nobody looked.
-        """
-        known = {shard.shard_id for shard in self._listing} | self.states.keys() | set(pin.shards)
-        fresh = [
-            shard
-            for shard in self._listing
-            if shard.shard_id not in self.states and shard.shard_id not in pin.shards
-        ]
-        return sorted({parent for shard in fresh for parent in shard.parents} - known)
-
-    def _remove_tombstones(self, summary: StreamSummary) -> None:
-        """Finished shards that the service has forgotten are forgotten here, or their states would
-        pile up for ever.
-        """
-        if summary.status != "ACTIVE":
-            return
-        removable = self.lineage().removable(self.service_now_ms() - summary.retention_ms)[
-            :MAX_STATES_PER_WRITE
-        ]
-        self._forget(removable)
-
     def _forget(self, shards: Sequence[str]) -> None:
-        self._store.remove_states([self.states[shard] for shard in shards])
+        if shards:
+            self._store.remove_states([self.states[shard] for shard in shards])
         for shard in shards:
             del self.states[shard]
-
-    def _is_there(self, shard_id: str) -> bool:
-        try:
-            self._client.shard_iterator(shard_id, TRIM_HORIZON)
-        except ShardNotFoundError:
-            return False
-        return True
-
-    def _data_loss(self, shards: Sequence[str], what: str) -> None:
-        self._report_data_loss(
-            what,
-            ", ".join(
-                f"{shard} (read up to {self.states[shard].state.read_position})" for shard in shards
-            ),
-        )
-
-    def _report_data_loss(self, what: str, named: str) -> None:
-        sentence = f"records may be lost: stream {self._settings.stream.name} has shards that {what}: {named}"
-        if self._settings.fail_on_data_loss:
-            raise DataLossError(
-                f"{sentence}; set option failOnDataLoss to false to go on with what is left"
-            )
-        log.warning("%s; going on with what is left, as failOnDataLoss is false", sentence)
 
     def _save(self, changes: Sequence[StateChange]) -> None:
         write_states(
@@ -459,8 +338,8 @@ class ShardCatalog:
 
 
 def _given_up(state: ShardState) -> ShardState:
-    """A shard that is gone: nothing of it can be read any more, and its children need not wait for
-    it.
+    """The state of a shard that is gone: nothing of it can be read any more, and its children do
+    not wait for it.
     """
     lifecycle = Lifecycle.DRAINED if state.unresolved else Lifecycle.FINISHED
     return msgspec.structs.replace(state, read_position=SHARD_END, lifecycle=lifecycle)

@@ -120,17 +120,3 @@ def _ends_ms(parents: Sequence[str], states: Mapping[str, ShardState]) -> list[i
         states[parent] for parent in parents if parent in states and states[parent].end_was_read
     ]
     return [state.verified_until_ms for state in ended if state.verified_until_ms is not None]
-
-
-def lapsed_shards(
-    shards: Sequence[str], states: Mapping[str, ShardState], service_now_ms: int, retention_ms: int
-) -> list[str]:
-    """Shards whose records may have expired unread: they were last verified longer ago than the
-    retention.
-    """
-    horizon_ms = service_now_ms - retention_ms
-    return [
-        shard
-        for shard in shards
-        if (verified_ms := states[shard].verified_until_ms) is not None and verified_ms < horizon_ms
-    ]

@@ -24,8 +24,15 @@ if TYPE_CHECKING:
 DRIVEN = {
     "spark_job.driver.coordinator": ("next_plan", "tasks", "pin_start", "prepare_available_now"),
     "spark_job.driver.planner": ("make_plan",),
-    "kinesis_spout.shards.start_position": ("new_shards", "lapsed_shards"),
-    "kinesis_spout.shards.lineage": ("readable", "vanished", "unfollowed", "out_of_sight"),
+    "kinesis_spout.shards.start_position": ("new_shards",),
+    "kinesis_spout.shards.lineage": (
+        "readable",
+        "vanished",
+        "unfollowed",
+        "out_of_sight",
+        "lapsed_shards",
+    ),
+    "kinesis_spout.shards.data_loss": ("check_never_read", "check_holes", "children_unobserved"),
     "kinesis_spout.shards.catalog": ("refresh", "check_retention"),
     "spark_job.executor.task_reader": ("read_task",),
     "spark_job.executor.first_read": ("collect",),

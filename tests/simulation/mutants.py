@@ -126,7 +126,7 @@ PARTITION_MANAGER = (
     ),
     Mutant(
         "what has expired unread is passed over in silence",
-        "kinesis_spout/shards/catalog.py",
+        "kinesis_spout/shards/data_loss.py",
         "        new = [shard for shard in lapsed if shard not in self._reported]\n",
         "        new: list[str] = []\n",
     ),
@@ -203,8 +203,8 @@ OURS = (
     ),
     Mutant(
         "what never had a state is not missed",
-        "kinesis_spout/shards/catalog.py",
-        "[*self._lost_since_pin(pin), *self._lost_between(pin)]",
+        "kinesis_spout/shards/data_loss.py",
+        "[*(_lost_of_pin(lineage, pin) if since_pin else ()), *_lost_between(lineage, pin)]",
         "list[str]()",
     ),
     Mutant(
@@ -246,8 +246,8 @@ OURS = (
         "self._catalog.shard_states())",
     ),
     Mutant(
-        "generations that nobody has seen are passed over in silence",
-        "kinesis_spout/shards/catalog.py",
+        "children that were never observed are passed over in silence",
+        "kinesis_spout/shards/data_loss.py",
         "        if alone:\n",
         "        if False:\n",
     ),

@@ -120,7 +120,7 @@ def test_whole_generations_that_came_and_went_while_nobody_looked_are_loss(
                 STREAM, shard(*parents)
             )
         job.clock.advance(2 * DAY_S)
-        told = f"nobody has seen continued, though the service has closed and forgotten them: {shard(0)}"
+        told = f"have expired, and whose children were never observed: {shard(0)}"
         with pytest.raises(DataLossError, match="before anything of them was read"):
             next_plan(driver := job.coordinator(), plan)
         driver.close()

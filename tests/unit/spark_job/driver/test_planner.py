@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_spout.shards.start_position import lapsed_shards, new_shards, start_position
+from kinesis_spout.shards.lineage import lapsed_shards
+from kinesis_spout.shards.start_position import new_shards, start_position
 from spark_job.driver.planner import PlanLimits, make_plan, share_records
 from spark_job.driver.retry_planner import DueRetry, due_retries, queued_retries
 from state.codec.values import MAX_VALUE_BYTES, encode

@@ -1,0 +1,211 @@
+"""Data loss: which shards may hold, or have held, records that nobody will read; and its report.
+
+    case                  observed                                     report
+    lapsed                last verified longer ago than the retention  not read for longer than that
+    vanished              not listed, and its end was not read         not listed any more
+    never read            not listed, and it never had a state         not listed any more
+    children unobserved   its end was read, expired, no child known    children never observed
+    hole                  no open shard covers a range of hash keys    a warning, not a loss
+
+"Verified" is the later of the last record's arrival and the last time at the tip. Before a shard is
+reported as gone, the service is asked for the shard itself: ListShards is eventually consistent and
+may show a new shard late.
+
+`failOnDataLoss` decides: true raises `DataLossError`, false logs a warning and goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from kinesis_spout.errors import DataLossError, ShardNotFoundError
+from kinesis_spout.shards.lineage import lapsed_shards, open_range_holes
+from state.position import TRIM_HORIZON
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from kinesis_spout.service.client import KinesisClient
+    from kinesis_spout.service.shard_info import ShardInfo
+    from kinesis_spout.shards.lineage import ShardLineage
+    from state.shard_state import ShardState
+    from state.state_store import StartPin
+
+_T = TypeVar("_T")
+log = logging.getLogger("kinesis_spout")
+MAX_PROBED_PER_LISTING = 500  # each is a call to the service, inside one refresh
+
+
+class _Lasting(Generic[_T]):
+    """Observations that hold in every listing for at least `patience_s`. A pure memory."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._since_s: dict[_T, float] = {}
+
+    def note(self, found: Iterable[_T], listed_s: float) -> dict[_T, float]:
+        """Take what a listing shows; returns what lasts, and for how many seconds."""
+        self._since_s = {one: self._since_s.get(one, listed_s) for one in found}
+        lasted_s = {one: listed_s - since_s for one, since_s in self._since_s.items()}
+        return {one: seconds for one, seconds in lasted_s.items() if seconds >= self._patience_s}
+
+
+class DataLossDetector:
+    """One per catalog. Blocks on Kinesis where it asks for a shard; writes no state: the caller
+    gives up or forgets the shards that a method returns.
+
+    `only`: the ids of the shards that are read; empty for all. The others are not missed.
+    `patience_s`: for how long listings must agree before a shard counts as vanished.
+    """
+
+    def __init__(
+        self,
+        client: KinesisClient,
+        *,
+        stream_name: str,
+        fail_on_data_loss: bool,
+        patience_s: float,
+        only: Collection[str] = (),
+    ) -> None:
+        self._client = client
+        self._stream_name = stream_name
+        self._fail_on_data_loss = fail_on_data_loss
+        self._only = only
+        self._missing: _Lasting[str] = _Lasting(patience_s)
+        self._holes: _Lasting[tuple[int, int]] = _Lasting(patience_s)
+        self._reported: set[str] = set()
+        self._reported_holes: set[tuple[int, int]] = set()
+
+    def check_retention(
+        self,
+        shards: Sequence[str],
+        states: Mapping[str, ShardState],
+        *,
+        now_ms: int,
+        retention_ms: int,
+    ) -> None:
+        """Report shards whose records may have expired unread, each once. `now_ms`: service time.
+
+        Raises `DataLossError` where `failOnDataLoss` is true.
+        """
+        lapsed = lapsed_shards(shards, states, now_ms, retention_ms)
+        new = [shard for shard in lapsed if shard not in self._reported]
+        if new:
+            self._report_data_loss(
+                f"were not read for longer than the retention of {retention_ms // 3_600_000} h",
+                _with_positions(new, states),
+            )
+            self._reported.update(new)
+
+    def check_never_read(
+        self, lineage: ShardLineage, pin: StartPin, *, now_ms: int, retention_ms: int
+    ) -> None:
+        """Report shards that are gone and never had a state: those of the pin, and those that came
+        and went between two listings.
+        """
+        # Only at the first listing. A shard that was open at the pin is listed for the retention
+        # at least, so earlier than that none can be missing.
+        since_pin = not lineage.states and now_ms - pin.time_ms > retention_ms
+        lost = [*(_lost_of_pin(lineage, pin) if since_pin else ()), *_lost_between(lineage, pin)]
+        wanted = [shard for shard in lost if not self._only or shard in self._only]
+        gone = [shard for shard in wanted if not self._is_there(shard)]
+        if gone:
+            self._report_data_loss(
+                "the service does not list any more, before anything of them was read",
+                ", ".join(gone),
+            )
+
+    def children_unobserved(self, lineage: ShardLineage, *, horizon_ms: int) -> list[str]:
+        """Report and return shards that were read to their ends and have expired, and whose
+        children were never observed. `horizon_ms`: service time less the retention.
+
+        The caller forgets them; otherwise every listing would report them again.
+        """
+        shards = lineage.out_of_sight(horizon_ms)[:MAX_PROBED_PER_LISTING]
+        alone = [shard for shard in shards if not self._is_there(shard)]
+        if alone:
+            self._report_data_loss(
+                "have expired, and whose children were never observed", ", ".join(alone)
+            )
+        return alone
+
+    def vanished(self, lineage: ShardLineage, *, is_active: bool, listed_s: float) -> list[str]:
+        """Report and return shards that vanished before their ends were read. The caller gives
+        them up.
+
+        Two listings of an ACTIVE stream, at least `patience_s` apart, and all between them must
+        leave the shard out: while a stream is UPDATING the list may be incomplete.
+        """
+        missing = self._missing.note(lineage.vanished() if is_active else (), listed_s)
+        gone = [shard for shard in missing if not self._is_there(shard)]
+        if gone:
+            self._report_data_loss(
+                "the service does not list any more, before they were read to their ends",
+                _with_positions(gone, lineage.states),
+            )
+        return gone
+
+    def check_holes(
+        self, listing: Iterable[ShardInfo], *, is_active: bool, listed_s: float
+    ) -> None:
+        """Warn once of each range of hash keys that no open shard covers and that lasts.
+
+        The service takes no record for such a key, so nothing need be lost. But a shard that the
+        list leaves out would not be read.
+        """
+        if not is_active:
+            self._holes.note((), listed_s)
+            return
+        holes = open_range_holes(listing)
+        self._reported_holes.intersection_update(holes)
+        for (first, last), lasted_s in self._holes.note(holes, listed_s).items():
+            if (first, last) not in self._reported_holes:
+                log.warning(
+                    "stream %s has no open shard for the hash keys %d to %d in every listing for "
+                    "%.0f s; if the list leaves a shard out, its records are not read: compare it "
+                    "with the AWS console",
+                    self._stream_name,
+                    first,
+                    last,
+                    lasted_s,
+                )
+                self._reported_holes.add((first, last))
+
+    # private
+    # --------------------------------------------------------------------------------------------
+    def _is_there(self, shard_id: str) -> bool:
+        try:
+            self._client.shard_iterator(shard_id, TRIM_HORIZON)
+        except ShardNotFoundError:
+            return False
+        return True
+
+    def _report_data_loss(self, what: str, named: str) -> None:
+        sentence = (
+            f"records may be lost: stream {self._stream_name} has shards that {what}: {named}"
+        )
+        if self._fail_on_data_loss:
+            raise DataLossError(
+                f"{sentence}; set option failOnDataLoss to false to go on with what is left"
+            )
+        log.warning("%s; going on with what is left, as failOnDataLoss is false", sentence)
+
+
+def _lost_of_pin(lineage: ShardLineage, pin: StartPin) -> list[str]:
+    return [shard for shard in pin.shards if shard not in lineage.listed]
+
+
+def _lost_between(lineage: ShardLineage, pin: StartPin) -> list[str]:
+    """Parents, never listed here, of shards that are new since the pin."""
+    known = lineage.listed.keys() | lineage.states.keys() | set(pin.shards)
+    fresh = [
+        shard
+        for shard_id, shard in lineage.listed.items()
+        if shard_id not in lineage.states and shard_id not in pin.shards
+    ]
+    return sorted({parent for shard in fresh for parent in shard.parents} - known)
+
+
+def _with_positions(shards: Iterable[str], states: Mapping[str, ShardState]) -> str:
+    return ", ".join(f"{shard} (read up to {states[shard].read_position})" for shard in shards)
