@@ -116,14 +116,20 @@ class BufferedGetter:
         return self._last_page is not None and self._last_page.ended
 
     @property
+    def gone(self) -> bool:
+        """Whether the newest page says that the service does not know the shard any more."""
+        return self._last_page is not None and self._last_page.gone
+
+    @property
     def at_tip(self) -> bool:
         """Whether the newest page reached the tip."""
         return self._last_page is not None and self._last_page.at_tip
 
     @property
     def wants_fetch(self) -> bool:
-        """Whether there is room left, and more to come: neither closed nor ended."""
-        return not self._closed and not self.ended and self._records < self._max_records
+        """Whether there is room left, and more to come: neither closed, ended nor gone."""
+        is_over = self._closed or self.ended or self.gone
+        return not is_over and self._records < self._max_records
 
     def ready_at_s(self) -> float:
         return self.getter.ready_at_s()

@@ -24,6 +24,8 @@ class Page(PageRecords):
     - `ended`: the shard ends after these records (there may be some); `child_shards` continue it,
       as far as the service said.
     - `millis_behind_latest`: 0 when the service did not tell; then `at_tip` is false.
+    - `gone`: the service does not know the shard any more. There are no records, and `ended` is
+      false: nothing says how far the shard was read.
     """
 
     shard_id: str
@@ -33,10 +35,11 @@ class Page(PageRecords):
     ended: bool
     at_tip: bool
     service_time_ms: int | None
+    gone: bool = False
 
     @classmethod
-    def empty(cls, shard_id: str, *, ended: bool = True) -> Self:
-        """The page of a shard that the service does not know any more: no records."""
+    def empty(cls, shard_id: str, *, gone: bool = False) -> Self:
+        """A page without records that says nothing but whether the shard is gone."""
         return cls(
             shard_id=shard_id,
             columns=NO_RECORDS,
@@ -48,9 +51,10 @@ class Page(PageRecords):
             millis_behind_latest=0,
             child_shards=(),
             next_iterator=None,
-            ended=ended,
+            ended=False,
             at_tip=False,
             service_time_ms=None,
+            gone=gone,
         )
 
 

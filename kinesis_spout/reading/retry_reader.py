@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.errors import ShardNotFoundError, ThrottledError
-from kinesis_spout.reading.page import Page
+from kinesis_spout.errors import ThrottledError
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.record_columns import fitting_records, payload_bytes
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.pacing import Pacer
+    from kinesis_spout.reading.page import Page
     from kinesis_spout.service.client import KinesisClient
     from state.plan import PlannedRetry
     from state.sequence_number import SequenceNumber
@@ -220,8 +220,6 @@ class RetryReader:
             clock.sleep(ready_s - clock.monotonic_s())
             try:
                 return getter.fetch_unless_throttled(self._limit)
-            except ShardNotFoundError:
-                return Page.empty(self._shard_id)
             except ThrottledError as exc:
                 if not exc.retryable:
                     raise
@@ -251,7 +249,7 @@ class RetryReader:
         """
         passed = 0 if page.last is None else bisect_right(self._lasts, page.last.sequence)
         at_tip = page.at_tip and self._began_at == max(self.done, passed)
-        end = len(self._retries) if page.ended or at_tip else passed
+        end = len(self._retries) if page.ended or page.gone or at_tip else passed
         while self.done < end and not self._full:
             anyway = at_least_one and not self.rows
             retry = self._retries[self.done]

@@ -61,8 +61,8 @@ class ShardGetter(Protocol):
         ...
 
     def fetch(self, limit: int) -> Page:
-        """The next page, of at most `limit` records; may be empty in the middle of a shard. Raises
-        `KinesisError`.
+        """The next page, of at most `limit` records; may be empty in the middle of a shard. A shard
+        that the service does not know any more gives a page that is `gone`. Raises `KinesisError`.
         """
         ...
 
@@ -166,6 +166,10 @@ class KinesisShardGetter:
         except ThrottledError as exc:
             self._on_throttled(exc)
             raise
+        except ShardNotFoundError:
+            # Not raised: in a Spark task it would fail the batch, which Spark runs again for ever.
+            # The caller decides whether the shard was lost unread.
+            return Page.empty(self._shard_id, gone=True)
         self._throttled_since_s = None
         return self._accept(fetched, limit)
 

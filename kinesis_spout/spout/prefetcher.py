@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.errors import ShardNotFoundError
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.page import Page, cut_page
@@ -30,8 +29,7 @@ _NOTHING_TO_DO_S = 1.0
 
 
 class SpoutShardGetter(KinesisShardGetter):
-    """A shard at its tip is left alone for a while; one that the service has forgotten gives
-    nothing more, and is `gone`.
+    """A shard at its tip is left alone for a while.
 
     Nothing that arrived after `until_ms` is given: `last_page` is what is left of the page where it
     stopped. Raises `AggregatedRecordError` for a page with a KPL aggregate, if these are refused,
@@ -39,7 +37,6 @@ class SpoutShardGetter(KinesisShardGetter):
     """
 
     keeps_lists = True
-    gone = False
     refuse_aggregated = True
     idle_poll_s = 0.0
     until_ms: int | None = None
@@ -53,7 +50,7 @@ class SpoutShardGetter(KinesisShardGetter):
 
     def fetch_unless_throttled(self, limit: int) -> Page:
         if self.last_page is not None:
-            self.last_page = Page.empty(self.shard_id, ended=False)
+            self.last_page = Page.empty(self.shard_id)
             return self.last_page
         page = self._fetch_page(limit)
         cut = None if self.until_ms is None else cut_page(page, self.until_ms)
@@ -62,11 +59,7 @@ class SpoutShardGetter(KinesisShardGetter):
         return page
 
     def _fetch_page(self, limit: int) -> Page:
-        try:
-            page = super().fetch_unless_throttled(limit)
-        except ShardNotFoundError:
-            self.gone = True
-            return Page.empty(self.shard_id, ended=False)
+        page = super().fetch_unless_throttled(limit)
         if self.refuse_aggregated and page.columns.any_begins_with(KPL_MAGIC):
             refuse_aggregates(page.records, self.shard_id)
         if page.at_tip:  # with records or without: to ask again at once would use the second's calls up, and wait for the next
@@ -87,25 +80,24 @@ class Prefetched:
     the fetcher.
     """
 
-    def __init__(self, buffer: BufferedGetter, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, getter: SpoutShardGetter, buffer: BufferedGetter, wake: Callable[[], None]
+    ) -> None:
         self.buffer = buffer
+        self._getter = getter
         self._wake = wake
 
     @property
     def gone(self) -> bool:
         """The service does not know the shard any more."""
-        return isinstance(self.buffer.getter, SpoutShardGetter) and self.buffer.getter.gone
+        return self.buffer.gone
 
     @property
     def last_page(self) -> Page | None:
         """The page before the first record that arrived too late to be of interest; None as long as
         none was seen.
         """
-        return (
-            self.buffer.getter.last_page
-            if isinstance(self.buffer.getter, SpoutShardGetter)
-            else None
-        )
+        return self._getter.last_page
 
     def first(self) -> Page | None:
         return self.buffer.first()
@@ -167,7 +159,7 @@ class SpoutFetching:
         buffer = BufferedGetter(
             getter, max_records=self._config.prefetch_records, budget=self._budget
         )
-        pages = self._buffers[state.shard_id] = Prefetched(buffer, self._wake)
+        pages = self._buffers[state.shard_id] = Prefetched(getter, buffer, self._wake)
         self._is_stale = True
         self._wake()
         return pages

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from kinesis_spout.errors import ShardNotFoundError
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.kpl import refuse_aggregates
-from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.retry_reader import Delivery, RetryByteBudget, RetryReader
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
@@ -23,6 +21,7 @@ from state.sequence_number import SequenceNumber
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kinesis_spout.reading.page import Page
     from spark_job.process_services import WorkerServices
     from spark_job.settings import SourceSettings
 
@@ -60,23 +59,6 @@ class FoundRetries:
 
 
 NO_RETRIES = FoundRetries((), 0, 0, ())
-
-
-class _PlannedShard(KinesisShardGetter):
-    """Takes a shard that the service has forgotten for one without more, and notes it: the driver
-    says what was lost.
-
-    An error would fail the batch, which Spark then runs again for ever.
-    """
-
-    gone = False
-
-    def fetch_unless_throttled(self, limit: int) -> Page:
-        try:
-            return super().fetch_unless_throttled(limit)
-        except ShardNotFoundError:
-            self.gone = True
-        return Page.empty(self.shard_id)
 
 
 def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) -> list[Held]:
@@ -149,8 +131,8 @@ def _read(getters: Sequence[BufferedGetter], plan: TaskPlan, services: WorkerSer
                 _close_all(getters)
 
 
-def _getter(shard: ShardSlice, services: WorkerServices) -> _PlannedShard:
-    return _PlannedShard(
+def _getter(shard: ShardSlice, services: WorkerServices) -> KinesisShardGetter:
+    return KinesisShardGetter(
         services.client,
         shard.shard_id,
         shard.position,
@@ -240,7 +222,7 @@ def _end(
         }
     if was_cut:
         return ShardReadResult(shard_id=getter.shard_id, **records)
-    if isinstance(getter.getter, _PlannedShard) and getter.getter.gone:
+    if last is not None and last.gone:  # the driver reports what was lost
         return ShardReadResult(shard_id=getter.shard_id, gone=True, **records)
     if last is None:  # no time, or no room: the hint that it came with is still good
         return ShardReadResult(shard_id=getter.shard_id, iterator=getter.getter.iterator)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.errors import DataLossError, ShardNotFoundError
+from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
@@ -119,10 +119,7 @@ def _pages(
     )
     left = count
     while left > 0:
-        try:
-            page = getter.fetch(min(PAGE_RECORDS, left))
-        except ShardNotFoundError:
-            return  # past retention as a whole: its records are gone with it
+        page = getter.fetch(min(PAGE_RECORDS, left))
         if page.count:
             records = _up_to(page, last)
             left -= records.num_rows
@@ -130,7 +127,7 @@ def _pages(
                 yield records
             if records.num_rows < page.count or (page.last is not None and page.last >= last):
                 return
-        if page.ended or page.at_tip:
+        if page.ended or page.gone or page.at_tip:
             return
 
 

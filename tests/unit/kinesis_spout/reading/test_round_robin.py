@@ -193,6 +193,19 @@ def test_of_a_run_of_empty_pages_the_newest_is_kept() -> None:
     assert (first.count, second, getter.take()) == (2, end, None)
 
 
+def test_a_shard_that_is_gone_is_fetched_no_further() -> None:
+    """Its page is kept, behind those before it."""
+    gone = Page.empty("a", gone=True)
+    getter = buffered(ToldGetter("a", 2, gone))
+    for _ in range(2):
+        assert getter.try_reserve()
+        getter.fetch()
+    assert (getter.gone, getter.ended, getter.wants_fetch) == (True, False, False)
+    first, second = getter.take(), getter.take()
+    assert first is not None
+    assert (first.count, second, getter.take()) == (2, gone, None)
+
+
 def test_a_failed_fetch_gives_its_reservation_back() -> None:
     """Else failures would use the budget up."""
     budget = ByteBudget(1)

@@ -22,6 +22,7 @@ from kinesis_spout.errors import (
     ThrottledError,
 )
 from kinesis_spout.reading.pacing import Pacer
+from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.client import FetchedPage, KinesisClient
 from kinesis_spout.service.get_records_decoder import decode_get_records
@@ -160,9 +161,22 @@ def test_a_hint_that_leads_nowhere_is_replaced_but_a_fresh_iterator_is_believed(
     client = ScriptedClient(ShardNotFoundError("?"), fetched([1]))
     assert getter_of(client, iterator="hint").fetch(10).count == 1
     client = ScriptedClient(ShardNotFoundError("gone"))
-    with pytest.raises(ShardNotFoundError):
-        getter_of(client, iterator="hint").fetch(10)
+    assert getter_of(client, iterator="hint").fetch(10).gone
     assert len(client.fetches) == 2
+
+
+def test_a_shard_that_the_service_does_not_know_gives_a_page_that_says_so() -> None:
+    """Without records, and without an end: the position stays, as nothing says how far the shard
+    was read.
+    """
+    getter = getter_of(
+        ScriptedClient(fetched([3], after="b"), ShardNotFoundError("gone")), TRIM_HORIZON
+    )
+    assert not getter.fetch(10).gone
+    page = getter.fetch_unless_throttled(10)
+    assert page == Page.empty(SHARD, gone=True)
+    assert (page.gone, page.count, page.ended, page.at_tip) == (True, 0, False, False)
+    assert getter.position == after(3)
 
 
 def test_the_limit_is_capped_at_what_the_service_takes() -> None:
