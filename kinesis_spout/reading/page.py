@@ -57,26 +57,36 @@ class Page(PageRecords):
             gone=gone,
         )
 
+    def head(self, count: int) -> Self:
+        """The first `count` records as a page; the page itself if it has no more than that.
 
-def cut_page(page: Page, until_ms: int) -> Page | None:
-    """The page's records before the first that arrived after `until_ms` (ms since 1970 UTC); None
-    where none did.
-    """
-    micros = page.columns.arrivals.cast(pa.int64())
-    at = pc.index(pc.greater_equal(micros, (until_ms + 1) * 1000), pa.scalar(value=True)).as_py()
-    if at < 0:
-        return None
-    columns = page.columns.up_to(at)
-    return replace(
-        page,
-        columns=columns,
-        count=at,
-        first=page.first if at else None,
-        last=SequenceNumber.parse(columns.lists().numbers[-1]) if at else None,
-        last_arrival_ms=micros[at - 1].as_py() // 1000 if at else None,
-        payload_bytes=columns.payload_bytes,
-        child_shards=(),
-        next_iterator=None,
-        ended=False,
-        at_tip=False,
-    )
+        A head that leaves records out is followed by these records. So it is neither at the tip nor
+        at the shard's end, names no children, and does not know how far it is behind. It has no
+        next iterator: that one would skip the records that were left out.
+        """
+        if count >= self.count:
+            return self
+        columns = self.columns.up_to(count)
+        return replace(
+            self,
+            columns=columns,
+            count=count,
+            first=self.first if count else None,
+            last=SequenceNumber.parse(columns.last_number()) if count else None,
+            last_arrival_ms=columns.last_arrival_ms() if count else None,
+            payload_bytes=columns.payload_bytes,
+            millis_behind_latest=0,
+            child_shards=(),
+            next_iterator=None,
+            ended=False,
+            at_tip=False,
+        )
+
+    def arrived_by(self, until_ms: int) -> int:
+        """How many records come before the first one that arrived after `until_ms` (ms since 1970
+        UTC).
+        """
+        micros = self.columns.arrivals.cast(pa.int64())
+        is_late = pc.greater_equal(micros, (until_ms + 1) * 1000)
+        index = int(pc.index(is_late, pa.scalar(value=True)).as_py())
+        return self.count if index < 0 else index

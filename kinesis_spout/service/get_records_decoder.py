@@ -96,7 +96,7 @@ def _page(body: _Body) -> DecodedPage:
         count=len(rows),
         first=SequenceNumber.parse(rows[0].SequenceNumber) if rows else None,
         last=SequenceNumber.parse(rows[-1].SequenceNumber) if rows else None,
-        last_arrival_ms=_last_ms(columns.arrivals) if rows else None,
+        last_arrival_ms=columns.last_arrival_ms() if rows else None,
         payload_bytes=columns.payload_bytes,
         millis_behind_latest=body.MillisBehindLatest,
         next_iterator=body.NextShardIterator,
@@ -146,11 +146,6 @@ def _moment(value: float | str | None) -> datetime | None:
     except ValueError:
         moment = parsedate_to_datetime(str(value))
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _last_ms(arrivals: pa.Array) -> int | None:
-    micros = arrivals[-1].value
-    return None if micros is None else micros // 1_000
 
 
 def _short(exc: Exception) -> str:

@@ -104,9 +104,24 @@ class RecordColumns:
         return RecordLists(numbers, keys, data, arrivals)
 
     def up_to(self, count: int) -> RecordColumns:
-        """The first `count` records."""
-        numbers, keys, data, _ = self.lists().part(0, count)
-        return RecordColumns(numbers, keys, data, self.arrivals[:count])
+        """The first `count` records, in the same form: Arrow is sliced, not copied."""
+        if self._batch is not None:
+            return RecordColumns.of(self._batch.slice(0, count))
+        return RecordColumns(
+            self._numbers[:count], self._keys[:count], self._data[:count], self.arrivals[:count]
+        )
+
+    def last_number(self) -> str:
+        """The sequence number of the last record, in either form."""
+        if self._batch is None:
+            return self._numbers[-1]
+        number: str = self._batch.column("sequenceNumber")[-1].as_py()
+        return number
+
+    def last_arrival_ms(self) -> int | None:
+        """Arrival of the last record, ms since 1970; None where the service gave none."""
+        micros = self.arrivals[-1].value
+        return None if micros is None else micros // 1_000
 
     def any_begins_with(self, prefix: bytes) -> bool:
         """Whether any payload begins with `prefix`. The loop runs in C."""

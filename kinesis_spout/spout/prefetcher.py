@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.kpl import refuse_aggregates
-from kinesis_spout.reading.page import Page, cut_page
+from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.get_records_decoder import decode_get_records
@@ -53,9 +53,9 @@ class SpoutShardGetter(KinesisShardGetter):
             self.last_page = Page.empty(self.shard_id)
             return self.last_page
         page = self._fetch_page(limit)
-        cut = None if self.until_ms is None else cut_page(page, self.until_ms)
-        if cut is not None:
-            self.last_page = page = cut
+        in_time = page.count if self.until_ms is None else page.arrived_by(self.until_ms)
+        if in_time < page.count:
+            self.last_page = page = page.head(in_time)
         return page
 
     def _fetch_page(self, limit: int) -> Page:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
 
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.kpl import refuse_aggregates
@@ -16,7 +15,6 @@ from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.record_columns import fitting_records, payload_bytes
 from state.plan import ShardReadResult, ShardSlice, TaskPlan
-from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
     from spark_job.process_services import WorkerServices
     from spark_job.settings import SourceSettings
+    from state.sequence_number import SequenceNumber
 
 MAX_CONCURRENT = 8
 STEP_S = 0.2
@@ -38,7 +37,7 @@ class Held:
     """
 
     end: ShardReadResult
-    pages: deque[pa.RecordBatch]
+    pages: deque[Page]
     retries: deque[Delivery] = field(default_factory=deque)
 
 
@@ -169,10 +168,11 @@ def _hold(
     for shard in plan.shards:
         found = retries.get(shard.shard_id, NO_RETRIES)
         getter = getters.get(shard.shard_id)
-        end, pages = ShardReadResult(shard_id=shard.shard_id), deque[pa.RecordBatch]()
+        end = ShardReadResult(shard_id=shard.shard_id)
+        pages: deque[Page] = deque()
         if getter is not None:
             end, pages = _take(getter, room, settings, at_least=0 if anything else 1)
-            room -= payload_bytes(pages)
+            room -= sum(page.payload_bytes for page in pages)
             anything = anything or bool(pages)
         end = msgspec.structs.replace(
             end, retries_done=found.done, retry_rows=found.rows, retries_gone=found.gone
@@ -183,9 +183,9 @@ def _hold(
 
 def _take(
     getter: BufferedGetter, room: int, settings: SourceSettings, *, at_least: int
-) -> tuple[ShardReadResult, deque[pa.RecordBatch]]:
-    """One shard's new records, as far as there is room, and their end."""
-    pages: deque[pa.RecordBatch] = deque()
+) -> tuple[ShardReadResult, deque[Page]]:
+    """One shard's new records that fit into `room` bytes, and where they end."""
+    pages: deque[Page] = deque()
     last: Page | None = None
     was_cut = False
     while not was_cut and (page := getter.take()) is not None:
@@ -194,45 +194,31 @@ def _take(
             continue
         if settings.aggregated_records == "fail":
             refuse_aggregates(page.records, page.shard_id)
-        fits = fitting_records(page.records, room, at_least=0 if pages else at_least)
-        was_cut = fits < page.count
-        kept = page.records.slice(0, fits) if was_cut else page.records
-        if kept.num_rows:
-            pages.append(kept)
-            room -= payload_bytes([kept])
-    return _end(getter, pages, last, was_cut=was_cut), pages
+        last = page.head(fitting_records(page.records, room, at_least=0 if pages else at_least))
+        was_cut = last.count < page.count
+        if last.count:
+            pages.append(last)
+            room -= last.payload_bytes
+    return _end(getter, pages, last), pages
 
 
-def _end(
-    getter: BufferedGetter, pages: Sequence[pa.RecordBatch], last: Page | None, *, was_cut: bool
-) -> ShardReadResult:
-    records = {}
-    if pages:
-        arrival = (
-            pages[-1]
-            .column("approximateArrivalTimestamp")[-1]
-            .cast(pa.timestamp("ms", tz="UTC"), safe=False)
-            .value
-        )
-        records = {
-            "first": SequenceNumber.parse(pages[0].column("sequenceNumber")[0].as_py()),
-            "last": SequenceNumber.parse(pages[-1].column("sequenceNumber")[-1].as_py()),
-            "count": sum(page.num_rows for page in pages),
-            "last_arrival_ms": arrival,
-        }
-    if was_cut:
-        return ShardReadResult(shard_id=getter.shard_id, **records)
-    if last is not None and last.gone:  # the driver reports what was lost
-        return ShardReadResult(shard_id=getter.shard_id, gone=True, **records)
-    if last is None:  # no time, or no room: the hint that it came with is still good
+def _end(getter: BufferedGetter, pages: Sequence[Page], last: Page | None) -> ShardReadResult:
+    """The result of reading `pages`; `last` is the last page that was taken, with records or
+    without.
+    """
+    if last is None:  # no time, or no room: the plan's iterator was not used and is still good
         return ShardReadResult(shard_id=getter.shard_id, iterator=getter.getter.iterator)
     return ShardReadResult(
         shard_id=getter.shard_id,
+        first=pages[0].first if pages else None,
+        last=pages[-1].last if pages else None,
+        count=sum(page.count for page in pages),
+        last_arrival_ms=pages[-1].last_arrival_ms if pages else None,
         at_tip=last.at_tip,
         tip_ms=last.service_time_ms if last.at_tip or last.ended else None,
         at_shard_end=last.ended,
         children=last.child_shards if last.ended else (),
+        gone=last.gone,  # the driver reports what was lost
         millis_behind_latest=last.millis_behind_latest,
         iterator=last.next_iterator,
-        **records,
     )

@@ -82,12 +82,12 @@ def _adopt_shard(
         )
     found = 0
     first: SequenceNumber | None = None
-    for records in _pages(end.shard_id, end.first, end.last, end.count, services):
+    for page in _pages(end.shard_id, end.first, end.last, end.count, services):
         if settings.aggregated_records == "fail":
-            refuse_aggregates(records, end.shard_id)
-        first = first or SequenceNumber.parse(records.column("sequenceNumber")[0].as_py())
-        found += records.num_rows
-        yield to_rows(records, stream=settings.stream.name, shard_id=end.shard_id)
+            refuse_aggregates(page.records, end.shard_id)
+        first = first or page.first
+        found += page.count
+        yield to_rows(page.records, stream=settings.stream.name, shard_id=end.shard_id)
     if found == end.count and first == end.first:
         return
     what = f"of the {end.count} records from {end.first} to {end.last} that were read before, {found} are left"
@@ -105,7 +105,7 @@ def _lost(what: str, settings: SourceSettings) -> None:
 
 def _pages(
     shard_id: str, first: SequenceNumber, last: SequenceNumber, count: int, services: WorkerServices
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[Page]:
     """Pages from `first` on, the last one cut behind `last`; ends early where the shard's records
     do.
     """
@@ -121,24 +121,24 @@ def _pages(
     while left > 0:
         page = getter.fetch(min(PAGE_RECORDS, left))
         if page.count:
-            records = _up_to(page, last)
-            left -= records.num_rows
-            if records.num_rows:
-                yield records
-            if records.num_rows < page.count or (page.last is not None and page.last >= last):
+            wanted = _up_to(page, last)
+            left -= wanted.count
+            if wanted.count:
+                yield wanted
+            if wanted.count < page.count or (page.last is not None and page.last >= last):
                 return
         if page.ended or page.gone or page.at_tip:
             return
 
 
-def _up_to(page: Page, last: SequenceNumber) -> pa.RecordBatch:
+def _up_to(page: Page, last: SequenceNumber) -> Page:
     if page.last is None or page.last <= last:
-        return page.records
+        return page
     index = pc.index(page.records.column("sequenceNumber"), pa.scalar(str(last.sequence))).as_py()
     if index >= 0:
-        return page.records.slice(0, index + 1)
+        return page.head(index + 1)
     kept = sum(
         SequenceNumber.parse(text) <= last
         for text in page.records.column("sequenceNumber").to_pylist()
     )
-    return page.records.slice(0, kept)
+    return page.head(kept)

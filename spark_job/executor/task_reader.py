@@ -70,4 +70,4 @@ def _rows(held: Sequence[Held], settings: SourceSettings) -> Iterator[pa.RecordB
                 attempts=delivery.attempts,
             )
         while shard.pages:
-            yield to_rows(shard.pages.popleft(), stream=stream, shard_id=shard.end.shard_id)
+            yield to_rows(shard.pages.popleft().records, stream=stream, shard_id=shard.end.shard_id)

@@ -154,8 +154,8 @@ OURS = (
     Mutant(
         "an adopted end is one record short",
         "spark_job/executor/replay.py",
-        "        return page.records.slice(0, index + 1)\n",
-        "        return page.records.slice(0, index)\n",
+        "        return page.head(index + 1)\n",
+        "        return page.head(index)\n",
     ),
     Mutant(
         "another attempt reads on where the first has ended",
@@ -197,9 +197,9 @@ OURS = (
     ),
     Mutant(
         "a cut page is told as if it were whole",
-        "spark_job/executor/first_read.py",
-        '            "last": SequenceNumber.parse(pages[-1].column("sequenceNumber")[-1].as_py()),\n',
-        '            "last": last.last if last and last.last else SequenceNumber.parse("0"),\n',
+        "kinesis_spout/reading/page.py",
+        "            last=SequenceNumber.parse(columns.last_number()) if count else None,\n",
+        "            last=self.last if count else None,\n",
     ),
     Mutant(
         "what never had a state is not missed",

@@ -1,14 +1,16 @@
-"""Ending at a time: what a page has of records that arrived later."""
+"""A page and its head: the records before a limit of bytes, a time, or a sequence number."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64encode
+from dataclasses import replace
 
 import pytest
 
-from kinesis_spout.reading.page import Page, cut_page
+from kinesis_spout.reading.page import Page
 from kinesis_spout.service.get_records_decoder import decode_get_records
+from state.plan import ChildShard
 from state.sequence_number import SequenceNumber
 
 
@@ -41,40 +43,69 @@ def page_of(*arrivals_ms: int) -> Page:
     )
 
 
-@pytest.mark.parametrize("arrivals_ms", [(), (1_000,), (1_000, 2_000, 2_000)])
-def test_a_page_that_holds_nothing_later_is_not_cut(arrivals_ms: tuple[int, ...]) -> None:
-    """A record of that very millisecond is in time."""
-    assert cut_page(page_of(*arrivals_ms), 2_000) is None
+def columns_of(page: Page, *, form: str) -> Page:
+    if form == "Arrow":
+        page.columns.to_arrow()
+    return page
 
 
-def test_what_is_left_says_what_it_holds() -> None:
-    """And that more follows: it is neither the tip nor the end."""
-    cut = cut_page(page_of(1_000, 2_000, 2_001), 2_000)
-    assert cut is not None
-    assert (cut.count, cut.records.num_rows, cut.payload_bytes, cut.last_arrival_ms) == (
+@pytest.mark.parametrize("form", ["lists", "Arrow"])
+def test_a_head_says_what_it_holds(form: str) -> None:
+    page = columns_of(page_of(1_000, 2_000, 2_001), form=form)
+    head = page.head(2)
+    assert (head.count, head.records.num_rows, head.payload_bytes, head.last_arrival_ms) == (
         2,
         2,
         3,
         2_000,
     )
-    assert (cut.first, cut.last) == (SequenceNumber(1), SequenceNumber(2))
-    assert (cut.ended, cut.at_tip) == (False, False)
+    assert (head.first, head.last) == (SequenceNumber(1), SequenceNumber(2))
+    assert head.columns.lists().numbers == ["1", "2"]
 
 
-def test_what_follows_a_late_record_is_not_taken_even_if_it_arrived_earlier() -> None:
-    """Positions are in the shard's order, so that nothing is skipped by the next run."""
-    cut = cut_page(page_of(1_000, 2_001, 1_500), 2_000)
-    assert cut is not None
-    assert cut.last == SequenceNumber(1)
+def test_a_head_is_followed_by_the_records_that_it_leaves_out() -> None:
+    """So it is neither the tip nor the end, and the next iterator would skip them."""
+    child = ChildShard(shard_id="shardId-000000000001", parents=("shardId-000000000000",))
+    page = page_of(1_000, 2_000)
+    head = page.head(1)
+    assert (page.ended, page.at_tip) == (True, True)
+    assert (head.ended, head.at_tip, head.gone) == (False, False, False)
+    head = replace(
+        page, ended=False, next_iterator="n", child_shards=(child,), millis_behind_latest=5
+    ).head(1)
+    assert (head.next_iterator, head.child_shards, head.millis_behind_latest) == (None, (), 0)
+    assert (head.shard_id, head.service_time_ms) == (page.shard_id, page.service_time_ms)
 
 
-def test_nothing_may_be_left() -> None:
-    cut = cut_page(page_of(2_001), 2_000)
-    assert cut is not None
-    assert (cut.count, cut.first, cut.last, cut.last_arrival_ms, cut.payload_bytes) == (
+def test_a_head_of_no_records_is_a_page_too() -> None:
+    head = page_of(2_001).head(0)
+    assert (head.count, head.first, head.last, head.last_arrival_ms, head.payload_bytes) == (
         0,
         None,
         None,
         None,
         0,
     )
+    assert (head.ended, head.at_tip) == (False, False)
+
+
+def test_a_head_that_leaves_nothing_out_is_the_page_itself() -> None:
+    """With its tip, its end and its iterator."""
+    for page in (page_of(1_000, 2_000), page_of(), Page.empty("a", gone=True)):
+        assert page.head(page.count) is page
+        assert page.head(10_000) is page
+
+
+@pytest.mark.parametrize("arrivals_ms", [(), (1_000,), (1_000, 2_000, 2_000)])
+def test_all_records_of_a_page_that_holds_nothing_later_arrived_by_then(
+    arrivals_ms: tuple[int, ...],
+) -> None:
+    """A record of that very millisecond is in time."""
+    assert page_of(*arrivals_ms).arrived_by(2_000) == len(arrivals_ms)
+
+
+def test_records_after_a_late_one_do_not_count_even_if_they_arrived_earlier() -> None:
+    """Positions are in the shard's order, so that nothing is skipped by the next run."""
+    assert page_of(1_000, 2_001, 1_500).arrived_by(2_000) == 1
+    assert page_of(1_000, 2_000, 2_001).arrived_by(2_000) == 2
+    assert page_of(2_001).arrived_by(2_000) == 0

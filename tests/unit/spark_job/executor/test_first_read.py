@@ -35,7 +35,7 @@ def read(job: SimulatedJob, plan: TaskPlan, **options: Any) -> list[Held]:
 
 
 def sequences(held: Held) -> list[int]:
-    return [int(text) for page in held.pages for text in page.column("sequenceNumber").to_pylist()]
+    return [int(text) for page in held.pages for text in page.columns.lists().numbers]
 
 
 def test_a_shard_is_read_to_its_tip_and_the_end_tells_first_last_count_and_the_tip(
