@@ -1,6 +1,4 @@
-"""Whether a spout has handed over all that it is to hand over, and every record of it has its
-outcome.
-"""
+"""Whether a spout has emitted all that it is configured to emit, and every record is resolved."""
 
 from __future__ import annotations
 
@@ -15,35 +13,33 @@ if TYPE_CHECKING:
 
 
 class SpoutEnd:
-    """One per open spout; called by the thread that keeps its shards, `reached` with the spout's
-    lock held.
+    """One per open spout, created before its first shard is assigned. One thread calls `reached`,
+    with the spout's lock held.
+
+    `until_ms`: up to when the spout reads (ms since 1970 UTC, service time); None: no limit.
     """
 
     def __init__(
-        self, config: SpoutConfig, core: SpoutCore, catalog: ShardCatalog, fetching: SpoutFetching
+        self,
+        config: SpoutConfig,
+        core: SpoutCore,
+        catalog: ShardCatalog,
+        fetching: SpoutFetching,
+        *,
+        until_ms: int | None,
     ) -> None:
         self._config = config
         self._core = core
         self._catalog = catalog
         self._fetching = fetching
-        self._until_ms: int | None = None
-        self._seen_from_ms = 0
-
-    def open(self) -> None:
-        """Decide what `now` is. Before the first shard is taken up, and after the service has told
-        its time.
-        """
-        now_ms = self._catalog.service_now_ms()
-        self._until_ms = self._fetching.until_ms = self._config.until_ms(now_ms)
-        # Whatever is seen from here on is later than now; of another time it has to be known that
-        # it has passed.
-        self._seen_from_ms = (
-            0 if self._until_ms is None or self._config.until == "now" else self._until_ms
-        )
+        self._until_ms = until_ms
+        # Observations count from this time on. `now` is the time of opening, so every observation
+        # is later than that; any other time must be known to have passed.
+        self._counts_after_ms = 0 if until_ms is None or config.until == "now" else until_ms
 
     def reached(self) -> bool:
-        """Nothing is without an outcome, and either `max_records` were handed over, or every shard
-        is done.
+        """Whether no record is unresolved, and either `max_records` were emitted or every shard is
+        done.
         """
         if self._config.total_tasks > 1 or any(
             seat.shard.unresolved for seat in self._core.seats.values()
@@ -52,30 +48,29 @@ class SpoutEnd:
         if self._core.is_full:
             return True
         if not self._config.shards and self._catalog.unfollowed():
-            return False  # children that nobody has told of yet
+            return False  # a shard has ended, and its children are not known yet
         lineage = self._catalog.wanted()
         return all(self._is_done(shard_id, lineage) for shard_id in lineage.states)
 
     def _is_done(self, shard_id: str, lineage: ShardLineage) -> bool:
-        """Finished; or read up to the time. A shard that waits for its parents is done when these
-        are: they did not end.
-        """
+        """Whether the shard is finished, or read up to the time."""
         state = lineage.states[shard_id]
         if state.end_was_read or lineage.waits_for(shard_id):
+            # A shard that waits has a parent that did not end: it is done when the parent is.
             return state.finished or not state.end_was_read
         seat, pages = self._core.seats.get(shard_id), self._fetching.get(shard_id)
         if seat is None or pages is None or seat.shard.open is not None or self._until_ms is None:
             return False
-        if pages.last_page is not None:
-            return seat.shard.pages.last_page is pages.last_page
+        if pages.final_page is not None:
+            return seat.shard.pages.last_page is pages.final_page
         tip_ms = seat.shard.tip_ms()
-        return tip_ms is not None and tip_ms > self._seen_from_ms and self._was_open(shard_id)
+        return tip_ms is not None and tip_ms > self._counts_after_ms and self._was_open(shard_id)
 
     def _was_open(self, shard_id: str) -> bool:
-        """The shard was open at that time: what continues it has later records only. A closed one
-        is read to its end.
+        """Whether the shard was open at that time, by a listing made later. Then its children have
+        later records only. A closed shard is read to its end.
         """
-        if self._catalog.listed_ms <= self._seen_from_ms:
+        if self._catalog.listed_ms <= self._counts_after_ms:
             self._catalog.expire()
             return False
         return not self._catalog.is_closed(shard_id)

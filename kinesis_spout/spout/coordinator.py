@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.config import StreamRef
     from kinesis_spout.spout.context import SpoutContext
-    from kinesis_spout.spout.prefetcher import SpoutFetching
+    from kinesis_spout.spout.prefetcher import Prefetched, SpoutFetching
     from kinesis_spout.spout.scheduler import ShardSeat
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
@@ -107,7 +107,8 @@ class SpoutKeeping:
             SpoutTips(context),
             only=frozenset(config.shards),
         )
-        self._end = SpoutEnd(config, context.core, self.catalog, fetching)
+        self._end: SpoutEnd | None = None
+        self._until_ms: int | None = None
         self.has_ended = False
         self._pin: StartPin | None = None
         self._conflicts = 0
@@ -123,7 +124,11 @@ class SpoutKeeping:
         """
         self._acquire(self._config.owner_wait_s)
         summary = self.catalog.describe()
-        self._end.open()
+        # After `describe`, which tells the service's time, and before the first shard is assigned.
+        self._until_ms = self._config.until_ms(self.catalog.service_now_ms())
+        self._end = SpoutEnd(
+            self._config, self._core, self.catalog, self._fetching, until_ms=self._until_ms
+        )
         self._store.bind_stream(
             StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms)
         )
@@ -157,7 +162,7 @@ class SpoutKeeping:
                 False  # another task has taken the list over, while this one's session was lost
             )
         with self._changed:
-            self.has_ended = self._end.reached()
+            self.has_ended = self._end is not None and self._end.reached()
             if self.has_ended:
                 self._changed.notify_all()
         return self._config.commit_interval_s
@@ -345,11 +350,14 @@ class SpoutKeeping:
                 state,
                 retry_policy=self._config.retry,
                 random=self._services.random,
-                pages=None if state.end_was_read else self._fetching.add(state, ending_sequence),
+                pages=None if state.end_was_read else self._add_pages(state, ending_sequence),
             )
             self._core.add(shard)
             self._changed.notify_all()
         self._hooks.shard_started(state.shard_id)
+
+    def _add_pages(self, state: ShardState, ending_sequence: SequenceNumber | None) -> Prefetched:
+        return self._fetching.add(state, ending_sequence=ending_sequence, until_ms=self._until_ms)
 
     def _leave_given_up(self) -> None:
         """A shard that is gone was given up by the catalog, which has said so: what is unresolved

@@ -15,7 +15,9 @@ from scheme.record import KPL_MAGIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.context import SpoutContext
+    from kinesis_spout.spout.services import SpoutServices
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
 
@@ -25,59 +27,90 @@ _ONE_RECORD = (
     b'"NextShardIterator":"i","MillisBehindLatest":0}'
 )
 _EMPTY_BEFORE_BACKOFF = 8
+_BACKOFF_GROWTH = 1.5
+_MAX_BACKOFF_STEPS = 20
 _NOTHING_TO_DO_S = 1.0
 
 
 class SpoutShardGetter(KinesisShardGetter):
-    """A shard at its tip is left alone for a while.
+    """The getter of a spout: it polls a shard at its tip less often, and stops at a time.
 
-    Nothing that arrived after `until_ms` is given: `last_page` is what is left of the page where it
-    stopped. Raises `AggregatedRecordError` for a page with a KPL aggregate, if these are refused,
-    before any record of it is known.
+    `until_ms`: no record that arrived later is returned (ms since 1970 UTC; None: no limit).
+    Raises `AggregatedRecordError` for a page with a KPL aggregate, if the configuration refuses
+    these, before any record of the page is known.
     """
 
     keeps_lists = True
-    refuse_aggregated = True
-    idle_poll_s = 0.0
-    until_ms: int | None = None
-    last_page: Page | None = None
-    max_idle_poll_s = 0.0
-    _idle_until_s = float("-inf")
-    _empty_in_a_row = 0
+
+    def __init__(
+        self,
+        config: SpoutConfig,
+        services: SpoutServices,
+        state: ShardState,
+        *,
+        ending_sequence: SequenceNumber | None,
+        until_ms: int | None,
+    ) -> None:
+        super().__init__(
+            services.client,
+            state.shard_id,
+            state.read_position,
+            pacer=services.pacer(state.shard_id),
+            clock=services.clock,
+            random=services.random,
+            ending_sequence=ending_sequence,
+        )
+        self._idle_poll_s = config.idle_poll_s
+        self._max_idle_poll_s = max(config.idle_poll_s, config.max_idle_poll_s)
+        self._refuses_aggregates = config.refuse_aggregated
+        self._until_ms = until_ms
+        self._final_page: Page | None = None
+        self._idle_until_s = float("-inf")
+        self._empty_in_a_row = 0
+
+    @property
+    def final_page(self) -> Page | None:
+        """The newest page once reading has stopped at `until_ms`; None before."""
+        return self._final_page
 
     def ready_at_s(self) -> float:
         return max(super().ready_at_s(), self._idle_until_s)
 
     def fetch_unless_throttled(self, limit: int) -> Page:
-        if self.last_page is not None:
-            self.last_page = Page.empty(self.shard_id)
-            return self.last_page
+        if self._final_page is not None:
+            # A fetch that began before the buffer was closed. Its page takes the place of the final
+            # one if that has no records, as the buffer keeps the newest empty page only.
+            self._final_page = Page.empty(self.shard_id)
+            return self._final_page
         page = self._fetch_page(limit)
-        in_time = page.count if self.until_ms is None else page.arrived_by(self.until_ms)
+        in_time = page.count if self._until_ms is None else page.arrived_by(self._until_ms)
         if in_time < page.count:
-            self.last_page = page = page.head(in_time)
+            self._final_page = page = page.head(in_time)
         return page
 
     def _fetch_page(self, limit: int) -> Page:
         page = super().fetch_unless_throttled(limit)
-        if self.refuse_aggregated and page.columns.any_begins_with(KPL_MAGIC):
+        if self._refuses_aggregates and page.columns.any_begins_with(KPL_MAGIC):
             refuse_aggregates(page.records, self.shard_id)
-        if page.at_tip:  # with records or without: to ask again at once would use the second's calls up, and wait for the next
+        if page.at_tip:
+            # With records too: a call at once would use up the second's calls for single records,
+            # and then wait for the next second.
             self._idle_until_s = self._clock.monotonic_s() + self._idle_s(page)
         return page
 
     def _idle_s(self, page: Page) -> float:
-        """Longer and longer from the ninth empty page on: a shard whose records come a second apart
-        is not left alone longer.
+        """Exponential backoff from the ninth empty page on. A shard whose records come a second
+        apart stays below that, and is polled at the same rate.
         """
         self._empty_in_a_row = 0 if page.count else self._empty_in_a_row + 1
-        growth = 1.5 ** min(max(0, self._empty_in_a_row - _EMPTY_BEFORE_BACKOFF), 20)
-        return min(max(self.idle_poll_s, self.max_idle_poll_s), self.idle_poll_s * growth)
+        steps = max(0, self._empty_in_a_row - _EMPTY_BEFORE_BACKOFF)
+        growth = _BACKOFF_GROWTH ** min(steps, _MAX_BACKOFF_STEPS)
+        return min(self._max_idle_poll_s, self._idle_poll_s * growth)
 
 
 class Prefetched:
-    """The buffer of one shard, as `page_source.PageSource`: whoever drops a page wakes
-    the fetcher.
+    """The buffer of one shard, a `kinesis_spout.spout.page_source.PageSource`. Dropping a page with
+    records wakes the fetching thread.
     """
 
     def __init__(
@@ -89,15 +122,13 @@ class Prefetched:
 
     @property
     def gone(self) -> bool:
-        """The service does not know the shard any more."""
+        """Whether the service does not know the shard any more."""
         return self.buffer.gone
 
     @property
-    def last_page(self) -> Page | None:
-        """The page before the first record that arrived too late to be of interest; None as long as
-        none was seen.
-        """
-        return self._getter.last_page
+    def final_page(self) -> Page | None:
+        """The last page that arrived in time, once a later record was seen; None before."""
+        return self._getter.final_page
 
     def first(self) -> Page | None:
         return self.buffer.first()
@@ -109,8 +140,8 @@ class Prefetched:
 
 
 class SpoutFetching:
-    """One per open spout. `step` is called by one thread; the rest from any, with the spout's lock
-    held.
+    """One per open spout. One thread calls `step`; any thread may call the rest, with the spout's
+    lock held.
     """
 
     def __init__(self, context: SpoutContext, wake: Callable[[], None]) -> None:
@@ -119,10 +150,9 @@ class SpoutFetching:
         self._core = context.core
         self._changed = context.changed
         self._wake = wake
-        self.until_ms: int | None = None
         self._budget = ByteBudget(config.prefetch_bytes)
         self._buffers: dict[str, Prefetched] = {}
-        self._is_stale = False
+        self._is_stale = False  # the reader's list of buffers is out of date
         self._reader = RoundRobinReader(
             [],
             max_concurrent=config.fetch_concurrency,
@@ -131,31 +161,31 @@ class SpoutFetching:
         )
 
     def open(self) -> None:
-        """Load what the first record needs besides: pyarrow imports pandas then, which would hold
-        that record up.
+        """Start the threads. Decodes a page first: pyarrow imports pandas with the first one, which
+        would delay the first record.
         """
         decode_get_records(_ONE_RECORD)
         self._reader.__enter__()
 
     def close(self) -> None:
-        """Waits for the fetches under way."""
+        """Waits for the fetches that are running."""
         self._reader.__exit__(None, None, None)
 
-    def add(self, state: ShardState, ending_sequence: SequenceNumber | None) -> Prefetched:
-        """Read a shard from where its state says."""
+    def add(
+        self,
+        state: ShardState,
+        *,
+        ending_sequence: SequenceNumber | None,
+        until_ms: int | None,
+    ) -> Prefetched:
+        """Start to read a shard at its read position. `until_ms`: see `SpoutShardGetter`."""
         getter = SpoutShardGetter(
-            self._services.client,
-            state.shard_id,
-            state.read_position,
-            pacer=self._services.pacer(state.shard_id),
-            clock=self._services.clock,
-            random=self._services.random,
+            self._config,
+            self._services,
+            state,
             ending_sequence=ending_sequence,
+            until_ms=until_ms,
         )
-        getter.idle_poll_s = self._config.idle_poll_s
-        getter.max_idle_poll_s = self._config.max_idle_poll_s
-        getter.refuse_aggregated = self._config.refuse_aggregated
-        getter.until_ms = self.until_ms
         buffer = BufferedGetter(
             getter, max_records=self._config.prefetch_records, budget=self._budget
         )
@@ -165,7 +195,7 @@ class SpoutFetching:
         return pages
 
     def remove(self, shard_id: str) -> None:
-        """Read a shard no more; what is in its buffer is dropped."""
+        """Stop reading a shard, and drop its buffered pages."""
         pages = self._buffers.pop(shard_id, None)
         if pages is not None:
             pages.buffer.close()
@@ -176,8 +206,8 @@ class SpoutFetching:
         return self._buffers.get(shard_id)
 
     def step(self) -> float:
-        """Fetch what is wanted, for a moment; seconds until there is more to do, unless somebody
-        takes a page.
+        """Fetch for a moment what the buffers want. Returns the seconds until there is more to
+        fetch, unless a page is dropped before.
         """
         with self._changed:
             if self._is_stale:
@@ -195,9 +225,9 @@ class SpoutFetching:
         seat = self._core.seats.get(buffer.shard_id)
         pages = self._buffers.get(buffer.shard_id)
         if seat is None or pages is None or pages.buffer is not buffer:
-            _drop_all(buffer)  # of a shard that was laid down while its fetch was under way
+            _drop_all(buffer)  # the shard was released while the fetch was running
             return
-        if pages.gone or pages.last_page is not None:
+        if pages.gone or pages.final_page is not None:
             buffer.close()
         seat.is_dirty = True
         self._core.look(seat)
