@@ -219,24 +219,35 @@ class StateStore(OutcomeStore, Protocol):
 
     # shards
     # ---------------------------------------------------------------------------------------------------
-    def save_states(self, changes: Sequence[StateChange]) -> list[StoredState]:
-        """Write shard states in one transaction, compare-and-set each; returns them with their new
-        versions.
+    def save_states(
+        self,
+        changes: Sequence[StateChange],
+        *,
+        cache: dict[str, StoredState] | None = None,
+        max_per_write: int | None = None,
+    ) -> list[StoredState]:
+        """Write shard states, compare-and-set each; returns them with their new versions.
 
-        Raises `StaleOwnerError`, `ConflictError` (a version differs), `CheckpointRegressionError`,
-        `StateTooLargeError` (at most some 500 states and 512 KB fit: callers pass that many at a
-        time). On an error nothing was written. A state whose list of unresolved records is too
-        large for a znode is collapsed into ranges first: detail is dropped towards redelivery,
-        keeping the lowest attempt count of a range.
+        They are written in their order, in as many transactions as they need: one takes as many as
+        the store allows, or `max_per_write` if that is fewer. `cache`, by shard id, is updated
+        after each transaction: after an error it tells which changes are stored.
+
+        Raises `CheckpointRegressionError`, `StateTooLargeError`, and ValueError for a shard that
+        occurs twice, before anything is written; `StaleOwnerError` and `ConflictError` (a version
+        differs), when nothing of their transaction was written. A state whose list of unresolved records is too large for a
+        znode is collapsed into ranges first: detail is dropped towards redelivery, keeping the
+        lowest attempt count of a range.
         """
         ...
 
-    def remove_states(self, states: Sequence[StoredState]) -> None:
-        """Remove the states of shards that are over, at most some 500, in one transaction, each in
-        the version that was read.
+    def remove_states(
+        self, states: Sequence[StoredState], *, cache: dict[str, StoredState] | None = None
+    ) -> None:
+        """Remove the states of shards that are over, each in the version that was read.
 
-        Raises `StaleOwnerError`, `ConflictError` (one has changed since), `StateTooLargeError`;
-        nothing was removed then.
+        In their order, in as many transactions as they need; `cache` loses the shards of each
+        transaction after it. Raises `StaleOwnerError`, `ConflictError` (one has changed since), when
+        nothing of their transaction was removed.
         """
         ...
 

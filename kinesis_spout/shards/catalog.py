@@ -12,8 +12,6 @@ from kinesis_spout.shards.start_position import new_shards
 from state.position import SHARD_END
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StartPin, StateChange, StateStore, StoredState, StreamIdentity
-from state.state_writing import write_states
-from state.znodes.shard_states import MAX_STATES_PER_WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -313,8 +311,7 @@ class ShardCatalog:
         """Remove the states of finished shards that the service no longer lists: they would pile up
         for ever.
         """
-        removable = self.lineage().removable(self.service_now_ms() - retention_ms)
-        self._forget(removable[:MAX_STATES_PER_WRITE])
+        self._forget(self.lineage().removable(self.service_now_ms() - retention_ms))
 
     def _give_up_vanished(self, *, is_active: bool) -> None:
         gone = self._loss.vanished(self.wanted(), is_active=is_active, listed_s=self._listed_s)
@@ -327,13 +324,11 @@ class ShardCatalog:
 
     def _forget(self, shards: Sequence[str]) -> None:
         if shards:
-            self._store.remove_states([self.states[shard] for shard in shards])
-        for shard in shards:
-            del self.states[shard]
+            self._store.remove_states([self.states[shard] for shard in shards], cache=self.states)
 
     def _save(self, changes: Sequence[StateChange]) -> None:
-        write_states(
-            self._store, self.states, changes, states_per_write=self._settings.states_per_write
+        self._store.save_states(
+            changes, cache=self.states, max_per_write=self._settings.states_per_write
         )
 
 

@@ -23,7 +23,6 @@ from state.ownership import this_process
 from state.plan import ShardReadResult
 from state.settle import child_states
 from state.state_store import StateChange, StreamIdentity
-from state.state_writing import write_states
 from state.task_share import TaskShare
 
 if TYPE_CHECKING:
@@ -190,8 +189,8 @@ class SpoutKeeping:
             children = self._children(changes)
         try:
             written = [*children, *changes.values()]
-            write_states(
-                self._store, self.catalog.states, written, states_per_write=STATES_PER_WRITE
+            self._store.save_states(
+                written, cache=self.catalog.states, max_per_write=STATES_PER_WRITE
             )
         except (StoreUnavailableError, ConflictError) as exc:
             self._put_off(dirty, exc)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from state.failpoint import failpoint
 from state.settle import child_states, settle_shard, settle_tracked
 from state.state_store import StateChange, StateStore, StoredState
-from state.state_writing import write_states
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,7 +69,7 @@ def settle(
         _say_gone(ends, report)
         children = _children(ends, states, tracked_since_ms)
         changes = [*children, *_changes(states, planned, ends, report, plan_id)]
-        write_states(store, states, changes, states_per_write=states_per_write)
+        store.save_states(changes, cache=states, max_per_write=states_per_write)
     store.mark_settled(plan_id)
     failpoint("plan-settled")
     return Settled(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.codec.values import MAX_VALUE_BYTES
-from state.errors import CheckpointRegressionError, ConflictError, StateTooLargeError
+from state.errors import CheckpointRegressionError, ConflictError
+from state.failpoint import failpoint
 from state.state_store import StateChange, StoredState
 from state.znodes.paths import ZookeeperPaths, is_shard
 from state.znodes.tree import (
@@ -66,40 +67,48 @@ class ShardZnodes:
             if node is not None
         }
 
-    def save(self, changes: Sequence[StateChange]) -> list[StoredState]:
+    def save(
+        self,
+        changes: Sequence[StateChange],
+        cache: dict[str, StoredState],
+        max_per_write: int | None,
+    ) -> list[StoredState]:
+        # All of them are checked and encoded before the first is written.
         writes = [self._write(change) for change in changes]
-        _check_size(writes, self._paths.base)
-        if not writes:
-            return []
-        operations = list(self._operations(writes))
+        _refuse_doubles(writes, self._paths.base)
+        saved: list[StoredState] = []
+        for transaction in _transactions(writes, max_per_write or MAX_STATES_PER_WRITE):
+            self._commit(list(self._operations(transaction)))
+            stored = [StoredState(write.state, write.version) for write in transaction]
+            cache.update((each.state.shard_id, each) for each in stored)
+            saved += stored
+            if len(saved) < len(writes):
+                failpoint("shard-states-half-written")
+        return saved
+
+    def remove(self, states: Sequence[StoredState], cache: dict[str, StoredState]) -> None:
+        for first in range(0, len(states), MAX_STATES_PER_WRITE):
+            transaction = states[first : first + MAX_STATES_PER_WRITE]
+            self._commit(list(self._removals(transaction)))
+            for stored in transaction:
+                cache.pop(stored.state.shard_id, None)
+
+    def _commit(self, operations: Sequence[Operation]) -> None:
         try:
             self._fence.commit(operations)
         except TransactionRefusedError as refused:
             raise conflict(refused) from refused
-        return [StoredState(write.state, write.version) for write in writes]
 
-    def remove(self, states: Sequence[StoredState]) -> None:
-        if len(states) > MAX_STATES_PER_WRITE:
-            raise StateTooLargeError(
-                f"{len(states)} shard states under {self._paths.base} are more than one "
-                "transaction removes "
-                f"({MAX_STATES_PER_WRITE}); remove them in parts"
-            )
+    def _removals(self, states: Sequence[StoredState]) -> Iterator[Operation]:
         folders = [self._paths.shard(stored.state.shard_id) for stored in states]
-        operations: list[Operation] = []
         for stored, folder, children in zip(
             states, folders, self._tree.children(folders), strict=True
         ):
             path = self._paths.shard_state(stored.state.shard_id)
-            operations += [Check(path, stored.version), Delete(path)]
+            yield Check(path, stored.version)
+            yield Delete(path)
             if children is not None and len(children) == 1:
-                operations.append(Delete(folder))  # else something of another program's is in it
-        if not operations:
-            return
-        try:
-            self._fence.commit(operations)
-        except TransactionRefusedError as refused:
-            raise conflict(refused) from refused
+                yield Delete(folder)  # else another program keeps something in it
 
     def _write(self, change: StateChange) -> _Write:
         _check_checkpoint(change)
@@ -121,36 +130,24 @@ class ShardZnodes:
             )
 
 
-def split_changes(
-    changes: Iterable[StateChange], max_states: int = MAX_STATES_PER_WRITE
-) -> Iterator[list[StateChange]]:
-    """The changes in lists that `save_states` takes at a time: at most 500 states (or fewer, as
-    asked) and 512 KB.
-    """
-    batch: list[StateChange] = []
-    batch_bytes = 0
-    for change in changes:
-        size = len(encode_shard_state(change.after, change.after.shard_id)[0])
-        if batch and (
-            len(batch) >= min(max_states, MAX_STATES_PER_WRITE)
-            or batch_bytes + size > MAX_VALUE_BYTES
+def _transactions(writes: Iterable[_Write], max_states: int) -> Iterator[list[_Write]]:
+    """The writes in their order, in lists that fit one transaction: ZooKeeper takes 1 MB."""
+    max_states = min(max_states, MAX_STATES_PER_WRITE)
+    transaction: list[_Write] = []
+    size = 0
+    for write in writes:
+        if transaction and (
+            len(transaction) >= max_states or size + len(write.data) > MAX_VALUE_BYTES
         ):
-            yield batch
-            batch, batch_bytes = [], 0
-        batch.append(change)
-        batch_bytes += size
-    if batch:
-        yield batch
+            yield transaction
+            transaction, size = [], 0
+        transaction.append(write)
+        size += len(write.data)
+    if transaction:
+        yield transaction
 
 
-def _check_size(writes: Sequence[_Write], base: str) -> None:
-    total = sum(len(write.data) for write in writes)
-    if len(writes) > MAX_STATES_PER_WRITE or total > MAX_VALUE_BYTES:
-        raise StateTooLargeError(
-            f"{len(writes)} shard states of {total} bytes under {base} are more than one "
-            "transaction takes "
-            f"({MAX_STATES_PER_WRITE} states, {MAX_VALUE_BYTES} bytes); write them in parts"
-        )
+def _refuse_doubles(writes: Sequence[_Write], base: str) -> None:
     if len({write.path for write in writes}) < len(writes):
         raise ValueError(f"a shard under {base} occurs twice in one write; merge its changes first")
 

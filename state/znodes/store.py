@@ -142,11 +142,19 @@ class ZnodeStateStore:
     def load_states(self) -> Mapping[str, StoredState]:
         return self._shards.load()
 
-    def save_states(self, changes: Sequence[StateChange]) -> list[StoredState]:
-        return self._shards.save(changes)
+    def save_states(
+        self,
+        changes: Sequence[StateChange],
+        *,
+        cache: dict[str, StoredState] | None = None,
+        max_per_write: int | None = None,
+    ) -> list[StoredState]:
+        return self._shards.save(changes, {} if cache is None else cache, max_per_write)
 
-    def remove_states(self, states: Sequence[StoredState]) -> None:
-        self._shards.remove(states)
+    def remove_states(
+        self, states: Sequence[StoredState], *, cache: dict[str, StoredState] | None = None
+    ) -> None:
+        self._shards.remove(states, {} if cache is None else cache)
 
     def save_shard_list(self, shard_ids: Sequence[str]) -> None:
         self._shard_list.save(shard_ids)

@@ -12,18 +12,21 @@ from state.errors import (
     CheckpointRegressionError,
     ConflictError,
     InvalidStoreSettingError,
-    StateTooLargeError,
     StoredDataError,
 )
 from state.position import SHARD_END, TRIM_HORIZON
-from state.shard_state import Lifecycle, ShardState
-from state.state_store import ShardList, StateChange
-from state.znodes.shard_states import split_changes
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.state_store import ShardList, StateChange, StoredState
 from tests.support import state_values
 from tests.support.state_stores import OWNER, owned, sequence, state_at
 
 if TYPE_CHECKING:
     from tests.support.state_stores import StoreWorld
+
+
+def changes_of(count: int) -> list[StateChange]:
+    """First states of that many shards, in the order of their ids."""
+    return [StateChange(None, state_at(1, f"shardId-{number:012}")) for number in range(count)]
 
 
 @pytest.fixture(scope="session")
@@ -153,15 +156,65 @@ def test_no_state_at_all_is_empty(store_world: StoreWorld) -> None:
     assert store.read_owner() is None
 
 
-def test_too_many_states_for_one_write_are_refused_whole(store_world: StoreWorld) -> None:
-    """501 states are too many; `split_changes` says how many go at a time."""
+def test_more_states_than_one_transaction_takes_are_written_in_several(
+    store_world: StoreWorld,
+) -> None:
+    """501 are too many for one. The cache is what is stored."""
     store = owned(store_world)
-    changes = [StateChange(None, state_at(1, f"shardId-{number:012}")) for number in range(501)]
-    with pytest.raises(StateTooLargeError, match="501 shard states"):
-        store.save_states(changes)
-    assert store.load_states() == {}
-    assert [len(store.save_states(part)) for part in split_changes(changes)] == [500, 1]
-    assert len(store.load_states()) == 501
+    cache: dict[str, StoredState] = {}
+    saved = store.save_states(changes_of(501), cache=cache)
+    assert [each.state for each in saved] == [change.after for change in changes_of(501)]
+    assert cache == {each.state.shard_id: each for each in saved} == store.load_states()
+    assert store.save_states([], cache=cache) == []
+
+
+def test_a_large_state_takes_a_transaction_of_its_own(store_world: StoreWorld) -> None:
+    """Two that together are larger than a transaction are written all the same."""
+    store = owned(store_world)
+    records = tuple(
+        UnresolvedRecord(
+            first=sequence(number),
+            last=sequence(number),
+            attempts=1,
+            due_ms=1,
+            reason="x" * 40 + str(number),
+        )
+        for number in range(2_000)
+    )
+    changes = [
+        StateChange(None, msgspec.structs.replace(state_at(1, f"s-{index}"), unresolved=records))
+        for index in range(4)
+    ]
+    saved = store.save_states(changes)
+    assert {each.state.shard_id: each for each in saved} == store.load_states()
+    assert len(saved) == 4
+
+
+def test_a_conflict_leaves_the_transactions_before_it_written(store_world: StoreWorld) -> None:
+    """And nothing of its own or a later one; the cache tells which."""
+    store = owned(store_world)
+    other = store.save_states(changes_of(5)[3:4])[0]
+    cache: dict[str, StoredState] = {}
+    with pytest.raises(ConflictError, match="shardId-000000000003/state was created by somebody"):
+        store.save_states(changes_of(5), cache=cache, max_per_write=2)
+    assert [*cache] == ["shardId-000000000000", "shardId-000000000001"]
+    assert store.load_states() == cache | {other.state.shard_id: other}
+
+
+def test_what_is_wrong_with_one_change_is_found_before_any_is_written(
+    store_world: StoreWorld,
+) -> None:
+    """Though it would be in a later transaction."""
+    store = owned(store_world)
+    known = store.save_states([StateChange(None, state_at(10))])[0]
+    others = changes_of(3)[1:]
+    for last, error in (
+        (StateChange(known, state_at(9)), CheckpointRegressionError),
+        (others[0], ValueError),
+    ):
+        with pytest.raises(error):
+            store.save_states([*others, last], max_per_write=1)
+        assert store.load_states() == {known.state.shard_id: known}
 
 
 def test_a_shard_twice_in_one_write_is_a_mistake(store_world: StoreWorld) -> None:
@@ -208,10 +261,16 @@ def test_what_else_is_below_a_shard_stays_when_its_state_is_removed(
     assert store_world.children("a") == ["notes"]
 
 
-def test_too_many_removals_at_a_time_are_refused(store_world: StoreWorld) -> None:
-    """As many as one transaction holds."""
+def test_more_removals_than_one_transaction_takes_are_done_in_several(
+    store_world: StoreWorld,
+) -> None:
+    """A conflict leaves those before it removed; the cache is what is left."""
     store = owned(store_world)
-    stored = store.save_states([StateChange(None, state_at(1))])
-    with pytest.raises(StateTooLargeError, match="501 shard states"):
-        store.remove_states(stored * 501)
-    assert len(store.load_states()) == 1
+    cache: dict[str, StoredState] = {}
+    stored = store.save_states(changes_of(502), cache=cache)
+    newer = store.save_states([StateChange(stored[501], state_at(2, "shardId-000000000501"))])[0]
+    with pytest.raises(ConflictError, match="shardId-000000000501/state was changed by somebody"):
+        store.remove_states(stored, cache=cache)
+    assert [*cache] == ["shardId-000000000500", "shardId-000000000501"]
+    store.remove_states([stored[500], newer], cache=cache)
+    assert cache == store.load_states() == {}

@@ -13,8 +13,7 @@ from state.plan import Plan, PlanStatus, ShardReadResult, ShardSlice, TaskPlan, 
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
-from state.state_store import StateChange, StoredState
-from state.state_writing import write_states
+from state.state_store import StateChange
 from tests.support.breaking_tree import breaking_store
 from tests.support.settled_plan import (
     CHILDREN,
@@ -161,25 +160,6 @@ def test_a_child_that_is_known_is_not_created_anew() -> None:
     store.save_states([StateChange(before=None, after=known)])
     settle(store, PLAN, states_per_write=500)
     assert states_in(store)[CHILDREN[0]] == known
-
-
-def test_states_are_written_so_many_at_a_time_and_remembered_with_their_versions() -> None:
-    backend = MemoryBackend()
-    store, tree = breaking_store(backend)
-    store.acquire(OWNER, timeout_s=1)
-    tree.written.clear()
-    changes = [
-        StateChange(
-            before=None, after=ShardState(shard_id=f"shardId-{n}", read_position=TRIM_HORIZON)
-        )
-        for n in range(7)
-    ]
-    states: dict[str, StoredState] = {}
-    write_states(store, states, changes, states_per_write=3)
-    assert [len(paths) for paths in tree.written] == [6, 6, 2]  # each with its folder
-    assert states == store.load_states()
-    write_states(store, states, [], states_per_write=3)
-    assert len(tree.written) == 3
 
 
 class _PublishedAtTheLastMoment(MemoryStateStore):
