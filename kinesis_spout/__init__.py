@@ -1,4 +1,4 @@
-"""kinesis-spout: reads Kinesis shards with tracking of every record in flight and checkpoints in
+"""kinesis-spout: reads Kinesis shards, tracks every record in flight, and checkpoints in
 ZooKeeper.
 """
 
@@ -9,8 +9,8 @@ __version__ = "0.1.0"
 
 
 def _refuse_hidden(package: str, module: str) -> None:
-    """Say so when another module of a name as common as `state` stands before ours in the module
-    path.
+    """Raise ImportError when another module with a name as common as `state` precedes ours in
+    sys.path.
     """
     try:
         found = find_spec(f"{package}.{module}")

@@ -1,7 +1,8 @@
-"""Configuration of the connection to Kinesis, and the small grammars of option values.
+"""Configuration of the connection to Kinesis, and parsers of option values.
 
-All values are frozen and checked when they are made. An error names the option as it is spelt here;
-a front end with other names passes `option=`, or re-spells the error by `ConfigError.respelt`.
+All values are frozen, and checked when they are created. An error names the option as it is spelt
+here. A front end with other names passes `option=`, or converts the error with
+`ConfigError.respelt`.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ _MAX_AMOUNT = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AwsConfig:
-    """How to reach and sign in to AWS. What is left out comes from botocore's own chain
-    (environment, files, instance role).
+    """Endpoint and credentials of AWS. Missing values come from botocore's own chain (environment,
+    files, instance role).
 
-    `endpoint_url` is for Kinesis only; STS, where `role_arn` is assumed, is found as usual. The
+    `endpoint_url` applies to Kinesis only. STS, where `role_arn` is assumed, is found as usual. The
     repr masks secrets.
     """
 
@@ -79,14 +80,14 @@ class AwsConfig:
 
 @dataclass(frozen=True, slots=True)
 class StreamRef:
-    """Which stream: its name, and its ARN where that is how it was named."""
+    """A stream: its name, and its ARN if it was configured by ARN."""
 
     name: str
     arn: str | None = None
 
     @classmethod
     def parse(cls, name: str | None = None, arn: str | None = None) -> StreamRef:
-        """Read exactly one of a stream name and a stream ARN; raises `ConfigError`."""
+        """Parse exactly one of a stream name and a stream ARN. Raises `ConfigError`."""
         if name is not None and arn is not None:
             raise ConfigError(
                 "options streamName and streamArn are both given; give one of them",
@@ -121,7 +122,9 @@ class StreamRef:
         return match["region"] if match else None
 
     def region_or(self, region: str | None) -> str | None:
-        """The region to use when `region` is configured: they must agree; raises `ConfigError`."""
+        """The region to use when `region` is configured. Raises `ConfigError` when the ARN names
+        another one.
+        """
         if region is not None and self.region is not None and region != self.region:
             raise ConfigError.of(
                 "region", f"is not the region of the stream, {self.arn}; leave it out", region
@@ -134,17 +137,16 @@ class StreamRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRate:
-    """How fast one shard may be read by polling. The defaults are the service's limits for all
-    pollers of a shard together.
+    """How fast one shard may be read by polling. The defaults are the service's limits, which all
+    pollers of a shard share.
     """
 
     reads_per_second: float = 5.0
     bytes_per_second: float = 2 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        if (
-            not 0 < self.reads_per_second <= 1_000
-        ):  # the service allows 5; emulators and tests have no limit
+        # The service allows 5; emulators and tests have no limit.
+        if not 0 < self.reads_per_second <= 1_000:
             raise ConfigError.of(
                 "reads_per_second", "must be above 0 and at most 1000", self.reads_per_second
             )
@@ -153,7 +155,7 @@ class ReadRate:
 
 
 def parse_duration_ms(text: str, *, option: str) -> int:
-    """`500ms`, `5s`, `2m`, `1h`, or a bare number of seconds; in milliseconds. Raises
+    """Milliseconds in a text like `500ms`, `5s`, `2m`, `1h`, or a bare number of seconds. Raises
     `ConfigError`.
     """
     return _amount(
@@ -165,7 +167,9 @@ def parse_duration_ms(text: str, *, option: str) -> int:
 
 
 def parse_size_bytes(text: str, *, option: str) -> int:
-    """`64MiB`, `10MB`, `1GiB`, or a bare number of bytes. Raises `ConfigError`."""
+    """Bytes in a text like `64MiB`, `10MB`, `1GiB`, or a bare number of bytes. Raises
+    `ConfigError`.
+    """
     return _amount(
         text,
         _SIZE_BYTES,
@@ -185,8 +189,8 @@ def parse_bool(text: str, *, option: str) -> bool:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` is most likely a misspelling of, regardless of case; None when
-    none is near.
+    """The known name that `name` is most likely a misspelling of, ignoring case; None when none is
+    similar.
     """
     by_key = {candidate.lower(): candidate for candidate in known}
     nearest = difflib.get_close_matches(name.lower(), sorted(by_key), n=1)
@@ -232,7 +236,10 @@ def _check_not_blank(config: AwsConfig) -> None:
 
 
 def _check_endpoint_url(url: str) -> None:
-    rule = "is not an endpoint; expected http:// or https://, a host and maybe a port, like http://127.0.0.1:4566"
+    rule = (
+        "is not an endpoint; expected http:// or https://, a host and maybe a port, like "
+        "http://127.0.0.1:4566"
+    )
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

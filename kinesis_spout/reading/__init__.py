@@ -1,1 +1,1 @@
-"""The records of one shard, page by page, and of many shards in turn."""
+"""Reading: one shard page by page, and many shards in rotation."""

@@ -1,8 +1,8 @@
-"""Reading ahead of one shard, within bounds: records per shard, and bytes for all shards that share
-a budget.
+"""Reading ahead of one shard, bounded by records per shard and by bytes of all shards that share a
+budget.
 
-How large a page is shows only when it is there, so room for the largest that the service sends is
-reserved before a fetch, and settled to the real size after it.
+The size of a page is known only after the fetch. So a fetch reserves the size of the largest page
+that the service returns, and settles it to the real size.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from kinesis_spout.reading.shard_getter import ThrottleTellingGetter
+from kinesis_spout.reading.shard_getter import ThrottleRaisingGetter
 from kinesis_spout.service.shard_info import MAX_BYTES_PER_CALL
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ RESERVED_PAGE_BYTES = MAX_BYTES_PER_CALL
 
 
 class ByteBudget:
-    """How many bytes may be held, shared by the getters of a task; safe for threads, never blocks.
+    """How many bytes the buffers of a task may hold together. Safe from any thread; never blocks.
 
-    One reservation is always granted while less than `max_bytes` is held, also when it does not
-    fit: a budget that is smaller than a page makes slow progress instead of none. So at most
-    `max_bytes` and one page are held.
+    While less than `max_bytes` is held, one reservation is always granted, even if it does not fit:
+    a budget that is smaller than a page makes slow progress instead of none. So at most `max_bytes`
+    and one page are held.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -39,18 +39,18 @@ class ByteBudget:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of pages that have come and were not taken yet."""
+        """Bytes of pages that were fetched and not taken yet."""
         with self._lock:
             return self._held_bytes
 
     @property
     def spent(self) -> bool:
-        """Whether no reservation is granted until pages are taken."""
+        """Whether no reservation will be granted until pages are taken."""
         with self._lock:
             return self._held_bytes >= self.max_bytes
 
     def try_reserve(self) -> bool:
-        """Reserve room for one page of any size; False when there is none."""
+        """Reserve the bytes of one page of any size. False when the budget does not allow it."""
         with self._lock:
             wanted = self._held_bytes + (self._reservations + 1) * RESERVED_PAGE_BYTES
             granted = wanted <= self.max_bytes or (
@@ -60,20 +60,22 @@ class ByteBudget:
             return granted
 
     def settle(self, page_bytes: int) -> None:
-        """Turn one reservation into the bytes of the page that came; 0 when none came."""
+        """Replace one reservation by the bytes of the page that was fetched; 0 when there was
+        none.
+        """
         with self._lock:
             self._reservations -= 1
             self._held_bytes += page_bytes
 
     def release(self, page_bytes: int) -> None:
-        """Pages of so many bytes are held no more."""
+        """Give the bytes of a page back that is not held any more."""
         with self._lock:
             self._held_bytes -= page_bytes
 
 
 class BufferedGetter:
-    """One shard's pages, read ahead up to `max_records`. One thread may fetch while
-    another takes.
+    """One shard's pages, read ahead up to `max_records`. One thread may fetch while another one
+    takes.
     """
 
     def __init__(self, getter: ShardGetter, *, max_records: int, budget: ByteBudget) -> None:
@@ -107,12 +109,12 @@ class BufferedGetter:
 
     @property
     def last_page(self) -> Page | None:
-        """The newest page that was fetched, also when it was taken since; it may be empty."""
+        """The newest page that was fetched, even if it was taken since; it may be empty."""
         return self._last_page
 
     @property
     def ended(self) -> bool:
-        """Whether the shard's end was fetched. Pages may still be there to be taken."""
+        """Whether the shard's end was fetched. The buffer may still hold pages."""
         return self._last_page is not None and self._last_page.ended
 
     @property
@@ -127,7 +129,9 @@ class BufferedGetter:
 
     @property
     def wants_fetch(self) -> bool:
-        """Whether there is room left, and more to come: neither closed, ended nor gone."""
+        """Whether the buffer has room, and the shard more to read: neither closed, ended nor
+        gone.
+        """
         is_over = self._closed or self.ended or self.gone
         return not is_over and self._records < self._max_records
 
@@ -135,22 +139,21 @@ class BufferedGetter:
         return self.getter.ready_at_s()
 
     def try_reserve(self) -> bool:
-        """Reserve the budget for one fetch; False when there is none now. `fetch` uses it up."""
+        """Reserve the budget of one `fetch`, which uses it up. False when there is none now."""
         self._reserved = self._reserved or self.budget.try_reserve()
         return self._reserved
 
     def unreserve(self) -> None:
-        """Give a reservation back that no fetch will use."""
+        """Give back a reservation that no fetch will use."""
         if self._reserved:
             self._reserved = False
             self.budget.settle(0)
 
     def fetch(self) -> Page:
-        """Fetch one page into the buffer and return it; blocks on the network. Needs a granted
+        """Fetch one page into the buffer and return it. Blocks on the network. Needs a granted
         `try_reserve`.
 
-        Raises `KinesisError`; of these, a `ThrottledError` that is retryable means: come again at
-        `ready_at_s()`.
+        Raises `KinesisError`. After a retryable `ThrottledError`, call again at `ready_at_s()`.
         """
         if not self._reserved:
             raise RuntimeError(
@@ -174,25 +177,23 @@ class BufferedGetter:
         return page
 
     def take(self) -> Page | None:
-        """The oldest page in the buffer, which makes room for another; None when there is none.
-        Never blocks.
+        """Remove and return the oldest page; None when there is none. Never blocks.
 
-        The last page taken tells where reading stopped (tip, end, children), so a page without
-        records is kept too; of a run of them, only the newest, which tells all that the others did.
+        The last page taken says where reading stopped (tip, end, children), so the buffer keeps
+        empty pages too. Of a run of empty pages it keeps only the newest, which says all that the
+        others did.
         """
         page = self.first()
         return page if page is None or self.drop(page) else self.take()
 
     def first(self) -> Page | None:
-        """The oldest page in the buffer, which stays there; None when there is none.
-        Never blocks.
-        """
+        """The oldest page, which stays in the buffer; None when there is none. Never blocks."""
         with self._lock:
             return self._pages[0] if self._pages else None
 
     def drop(self, page: Page) -> bool:
-        """Remove the oldest page, which makes room for another. False when it is not there any
-        more, as it held no records.
+        """Remove `page`, the oldest. False when it is not there any more: an empty page is replaced
+        by a newer empty one.
         """
         with self._lock:
             if not self._pages or self._pages[0] is not page:
@@ -205,15 +206,17 @@ class BufferedGetter:
         return True
 
     def close(self) -> None:
-        """Want no more fetches. What is in the buffer can still be taken."""
+        """Want no further fetch. The pages in the buffer can still be taken."""
         self._closed = True
 
     def _fetch_page(self, limit: int) -> Page:
-        if isinstance(self.getter, ThrottleTellingGetter):
+        if isinstance(self.getter, ThrottleRaisingGetter):
             return self.getter.fetch_unless_throttled(limit)
         return self.getter.fetch(limit)
 
 
 def _held_bytes(page: Page) -> int:
-    """What a page costs in memory: keys and numbers besides the payload."""
+    """Memory of a page, with keys and sequence numbers. An empty page counts 0: it is dropped
+    without a release.
+    """
     return page.columns.nbytes if page.count else 0

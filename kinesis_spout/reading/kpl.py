@@ -1,4 +1,4 @@
-"""Records that the Kinesis Producer Library aggregated, told from records of one's own."""
+"""Detection of records that the Kinesis Producer Library (KPL) aggregated."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from scheme.record import KPL_MAGIC, is_kpl_aggregate
 
 
 class AggregatedRecordError(KinesisError):
-    """A record that the Kinesis Producer Library aggregated. Nothing was read past it."""
+    """A record is a KPL aggregate. Nothing was read past it."""
 
 
 def refuse_aggregates(records: pa.RecordBatch, shard_id: str) -> None:
-    """Raise `AggregatedRecordError` for the first KPL aggregate: its bytes are no user's record and
-    must not pass for one.
+    """Raise `AggregatedRecordError` for the first KPL aggregate: it contains several user records
+    and must not be returned as one.
     """
     candidates = pc.equal(
         pc.binary_slice(records.column("data"), 0, len(KPL_MAGIC)), pa.scalar(KPL_MAGIC)

@@ -1,10 +1,10 @@
-"""Pacing of one shard: when it may be read next, so that its limits are kept instead of run into.
+"""Pacing of one shard: when the next call may start without exceeding the service's limits. Pure.
 
 The service allows 5 GetRecords calls and 2 MB a second per shard, and a page of 10 MB blocks the
-shard for 5 seconds (API reference of GetRecords). When the service saw a call is only known to lie
-between its start and its answer. So a call is held against the limit at its answer, and the next
-one at its start: whatever the network's delays, the service then sees no more calls in any second
-than allowed. A burst of 5 calls is within the limit; bytes are paid off before the next call.
+shard for 5 seconds (API reference of GetRecords). The service sees a call somewhere between its
+start and its answer. So a past call counts from its answer, and the next call from its start: then
+the service sees no more calls in any second than allowed, whatever the network's delays. A burst of
+5 calls is within the limit. The bytes of a page are paid off before the next call.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ if TYPE_CHECKING:
 
 _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 8.0
-RETRY_SHARE_OF_CALLS = 2 / 5  # so that new records always get through
+RETRY_SHARE_OF_CALLS = 2 / 5  # the rest is for new records
 
 
 class Pacer:
-    """Pure: times are passed in, in seconds of one monotonic clock. Not for concurrent use; one per
-    shard.
-    """
+    """One per shard, for one thread at a time. Times are seconds of one monotonic clock."""
 
     def __init__(self, rate: ReadRate) -> None:
-        # Below one call a second the window is longer than a second and holds one call.
+        # Below one call a second, the window is longer than a second and holds one call.
         self._calls_per_window = max(1, int(rate.reads_per_second))
         self._window_s = self._calls_per_window / rate.reads_per_second
         self._bytes_per_second = rate.bytes_per_second
@@ -40,11 +38,11 @@ class Pacer:
 
     @property
     def throttled_in_a_row(self) -> int:
-        """Calls that were throttled since the last page."""
+        """Throttled calls since the last page."""
         return self._throttled_in_a_row
 
     def ready_at_s(self, now_s: float) -> float:
-        """When the next call may start: `now_s`, or later."""
+        """When the next call may start: `now_s` or later."""
         window_ends_s = float("-inf")
         if len(self._call_times_s) == self._calls_per_window:
             window_ends_s = self._call_times_s[0] + self._window_s
@@ -55,7 +53,7 @@ class Pacer:
         self._call_times_s.append(now_s)
 
     def on_page(self, now_s: float, payload_bytes: int) -> None:
-        """The call that was started last has brought a page."""
+        """The last call has returned a page."""
         self._answered(now_s)
         self._throttled_in_a_row = 0
         self._paid_off_at_s = (
@@ -63,9 +61,7 @@ class Pacer:
         )
 
     def on_throttled(self, now_s: float, random: Random) -> None:
-        """The call that was started last was throttled: wait exponentially longer, with jitter,
-        until a page comes.
-        """
+        """The last call was throttled: exponential backoff with jitter until a page comes."""
         self._answered(now_s)
         longest_s = min(
             _LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(self._throttled_in_a_row, 16)
@@ -79,8 +75,8 @@ class Pacer:
 
 
 class RetryPacer(Pacer):
-    """Holds each call against its own smaller rate and against the shard's. Not for concurrent use,
-    as the shard's is not.
+    """The pacer of a shard's retries: two of the shard's five calls a second, which count for the
+    shard as well. For one thread at a time, together with the shard's pacer.
     """
 
     def __init__(self, rate: ReadRate, shard: Pacer) -> None:

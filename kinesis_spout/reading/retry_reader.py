@@ -1,13 +1,13 @@
-"""Reading a shard's retries: single records, and ranges of them, far apart, each exactly by its
-number.
+"""Reading the retries of a shard: single records and ranges, far apart, by sequence number.
 
-A page that starts at the first number that is wanted surely brings it. Whether to go on from there
-or to start anew at the next number is a matter of guessing: pages are read on as long as they bring
-something and the next number does not look far away. What was passed and not found is gone: nothing
-is ever put into a shard before its newest record. A page at the tip says so of what lies behind it
-only if it was asked for right there: emulators call the tip what is not. Where the time is over in
-the middle of a run of empty pages, the next reader of the process goes on from there: else what
-lies behind it would never be found.
+- A page that starts at the first wanted number contains that record, if it still exists. The reader
+  then either reads the next page or jumps to the next wanted number. It reads on while pages
+  contain wanted records and the next number is estimated to be near.
+- A record that was passed and not found is gone: a shard only ever grows at its tip.
+- A page at the tip proves that later retries are gone only if it was requested at the first of
+  them. Emulators report a tip where there is none.
+- When the time is over in the middle of a run of empty pages, the next reader in the process
+  continues there (`Search`). Otherwise a record behind a long run would never be found.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 FIRST_PAGE_RECORDS = 1_000
-MOST_PAGE_RECORDS = 10_000
+MAX_PAGE_RECORDS = 10_000
 BOUNDLESS = sys.maxsize
-STRETCHES_AHEAD = 2  # a number that lies no more than so many pages' stretch ahead is read on to
+MAX_SPANS_AHEAD = 2  # in spans of the last page: a number further ahead is jumped to
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How far a shard's retry `first` was looked for in vain: the iterator to go on with, and when
-    the service gave it.
+    """An unfinished search for the retry `first`: the iterator to continue with, and when the
+    service issued it (monotonic seconds).
     """
 
     first: SequenceNumber
@@ -56,8 +56,8 @@ class Search:
 
 
 class RetryServices(Protocol):
-    """What a reader of retries talks through. `searches`: by shard, where the next reader may go
-    on; a hint, it may be lost.
+    """The services that a reader needs. `searches`: by shard, where the next reader may continue; a
+    hint that may be lost.
     """
 
     client: KinesisClient
@@ -66,22 +66,22 @@ class RetryServices(Protocol):
     searches: dict[str, Search]
 
     def retry_pacer(self, shard_id: str) -> Pacer:
-        """The shard's pace for reading retries."""
+        """The pacer of the shard's retries."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Records of retries, in sequence order, with the number (int32) that each one's
-    delivery has.
-    """
+    """Records of retries in sequence order. `attempts` (int32): the number of each delivery."""
 
     records: pa.RecordBatch
     attempts: pa.Array
 
 
 class RetryByteBudget:
-    """Shared by the readers of a task; safe for threads, never blocks."""
+    """How many payload bytes the retries of a task's shards may hold together. Safe from any
+    thread; never blocks.
+    """
 
     def __init__(self, max_bytes: int = BOUNDLESS) -> None:
         self._lock = threading.Lock()
@@ -89,7 +89,9 @@ class RetryByteBudget:
         self._held_bytes = 0
 
     def take(self, records: pa.RecordBatch, *, at_least: int) -> int:
-        """Hold as many of the first records as fit, `at_least` so many; returns how many."""
+        """Reserve the bytes of as many of the first records as fit, and of `at_least` that many.
+        Returns how many.
+        """
         with self._lock:
             fitting = fitting_records(
                 records, self._max_bytes - self._held_bytes, at_least=at_least
@@ -98,7 +100,9 @@ class RetryByteBudget:
             return fitting
 
     def take_all(self, pages: Sequence[pa.RecordBatch], *, anyway: bool) -> bool:
-        """Hold the pages if all of them fit, or `anyway`."""
+        """Reserve the bytes of the pages if all of them fit, or `anyway`. Returns whether it
+        reserved them.
+        """
         with self._lock:
             wanted = payload_bytes(pages)
             taken = anyway or self._held_bytes + wanted <= self._max_bytes
@@ -106,16 +110,18 @@ class RetryByteBudget:
             return taken
 
     def would_take(self, pages: Sequence[pa.RecordBatch]) -> bool:
+        """Whether all pages would fit now."""
         with self._lock:
             return self._held_bytes + payload_bytes(pages) <= self._max_bytes
 
 
 class RetryReader:
-    """Looks for a shard's retries in their order. One use, by one thread; blocks on Kinesis.
+    """Searches for a shard's retries in their order. For one `read`, by one thread; blocks on
+    Kinesis.
 
-    After `read`: the first `done` retries were looked for, `rows` records of them were handed out,
-    and of those whose first numbers are in `gone` no record is left. What it goes by are the
-    numbers alone, so a second reader finds the same.
+    After `read`: the first `done` retries were searched for, `rows` records of them were returned,
+    and no record is left of those whose first numbers are in `gone`. The search depends on the
+    sequence numbers only, so a second reader finds the same records.
     """
 
     def __init__(
@@ -130,48 +136,49 @@ class RetryReader:
         self._lasts = [(one.last or one.first).sequence for one in retries]
         self._numbers = pa.array([str(one.first.sequence) for one in retries], pa.string())
         self._attempts = pa.array([one.attempts + 1 for one in retries], pa.int32())
-        self._range: list[Delivery] = []  # what was found of a range whose end was not reached yet
-        self._getter: KinesisShardGetter | None = None
-        self._began_at = 0  # the retry whose number the getter was asked for
+        self._range: list[Delivery] = []  # of the range that is being read
+        self._getter: KinesisShardGetter | None = None  # None: jump to the next retry
+        self._began_at = 0  # index of the retry that the getter started at
         self._limit = 0
         self._full = False
-        self._found_nothing = True  # not even what it may not hold
+        self._found_nothing = True  # every page so far was empty
 
     def read(
-        self, room: RetryByteBudget, *, until_s: float | None = None, at_least_one: bool = True
+        self, budget: RetryByteBudget, *, until_s: float | None = None, at_least_one: bool = True
     ) -> Iterator[Delivery]:
-        """What is found, until all were looked for, there is no more room, or the time `until_s` is
-        over.
+        """The records that are found, until all retries were searched for, the budget is used up,
+        or the monotonic time is `until_s`.
 
-        One call is made, and the first retry read as a whole, whatever the time; `at_least_one` is
-        held whatever the room.
+        The first call is made, and a first range is read to its end, regardless of the time. With
+        `at_least_one`, the first record or range is returned regardless of the budget.
         """
         in_time = True
         while self.done < len(self._retries) and not self._full and in_time:
             jumped = self._getter is None
             getter = self._getter or self._jump()
             done, rows = self.done, self.rows
+            # Every read makes progress: at least one call, and a range that was begun is finished.
             may_stop = self.done > 0 or not (jumped or self._range)
             page = self._fetch(getter, until_s if may_stop else None)
             if page is None:
                 in_time = False
             else:
                 self._found_nothing = self._found_nothing and not page.count
-                yield from self._take(page, room, at_least_one=at_least_one)
+                yield from self._take(page, budget, at_least_one=at_least_one)
                 self._choose_next(page, hit=self.rows > rows, moved=self.done > done or not jumped)
         self._note_search()
 
     # calls
-    # ----------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
     def _jump(self) -> KinesisShardGetter:
         retry = self._retries[self.done]
         services = self._services
         self._began_at = self.done
         self._limit = FIRST_PAGE_RECORDS
         if retry.last is not None:
-            self._limit = min(MOST_PAGE_RECORDS, max(FIRST_PAGE_RECORDS, retry.count))
+            self._limit = min(MAX_PAGE_RECORDS, max(FIRST_PAGE_RECORDS, retry.count))
         elif self.done == len(self._retries) - 1:
-            self._limit = 1  # it is the first record there, or it is gone
+            self._limit = 1  # the last one: it is the first record there, or it is gone
         self._getter = KinesisShardGetter(
             services.client,
             self._shard_id,
@@ -184,8 +191,8 @@ class RetryReader:
         return self._getter
 
     def _searched(self, retry: PlannedRetry) -> str | None:
-        """Where an earlier reader of this process has got to, which has found nothing yet: a long
-        run of empty pages.
+        """The iterator at which an earlier reader of this process stopped in a run of empty pages;
+        None without one that is still valid.
         """
         search = self._services.searches.get(self._shard_id)
         if search is None or search.first != retry.first:
@@ -209,8 +216,8 @@ class RetryReader:
             searches.pop(self._shard_id, None)
 
     def _fetch(self, getter: KinesisShardGetter, until_s: float | None) -> Page | None:
-        """The next page; None when it can't start before `until_s`. Waits for the pace, and through
-        throttling.
+        """The next page; None when no call may start before `until_s`. Waits for the pacer, and
+        through throttling.
         """
         clock = self._services.clock
         while True:
@@ -225,29 +232,41 @@ class RetryReader:
                     raise
 
     def _choose_next(self, page: Page, *, hit: bool, moved: bool) -> None:
-        """Go on with the next page, a larger one, or start anew where the next number is."""
+        """Read the next page, or a larger one, or jump to the next retry.
+
+        `hit`: the page had wanted records. `moved`: it settled a retry, or was not the first page
+        after a jump.
+        """
         if self._getter is None:
             return
         if not page.count or self._range or not moved:
+            # An empty page says nothing, a range is read to its end, and a first page that settles
+            # nothing lies before the retry (its iterator is of an earlier search).
             self._limit = max(self._limit, FIRST_PAGE_RECORDS)
         elif hit and self.done < len(self._retries) and self._is_near(page):
-            self._limit = min(MOST_PAGE_RECORDS, 2 * self._limit)
+            self._limit = min(MAX_PAGE_RECORDS, 2 * self._limit)
         else:
             self._getter = None
 
     def _is_near(self, page: Page) -> bool:
+        """Whether the next retry probably is within the next pages. Sequence numbers grow with
+        time, so the span of a page estimates the distance.
+        """
         if page.first is None or page.last is None:
             return False
         ahead = self._retries[self.done].first.sequence - page.last.sequence
-        return ahead <= STRETCHES_AHEAD * (page.last.sequence - page.first.sequence)
+        return ahead <= MAX_SPANS_AHEAD * (page.last.sequence - page.first.sequence)
 
-    # what a page brings
-    # ---------------------------------------------------------------------------------------
-    def _take(self, page: Page, room: RetryByteBudget, *, at_least_one: bool) -> Iterator[Delivery]:
-        """Take what the page has of the retries that it has passed: at the end of the shard, all
-        that are left.
+    # pages
+    # --------------------------------------------------------------------------------------------
+    def _take(
+        self, page: Page, budget: RetryByteBudget, *, at_least_one: bool
+    ) -> Iterator[Delivery]:
+        """The page's records of the retries that it has passed; at the shard's end it has passed
+        all of them.
         """
         passed = 0 if page.last is None else bisect_right(self._lasts, page.last.sequence)
+        # The tip counts only if the page was requested at the first retry that is not passed.
         at_tip = page.at_tip and self._began_at == max(self.done, passed)
         end = len(self._retries) if page.ended or page.gone or at_tip else passed
         while self.done < end and not self._full:
@@ -257,28 +276,29 @@ class RetryReader:
                 singles = next(
                     (i for i in range(self.done, end) if self._retries[i].last is not None), end
                 )
-                yield from self._take_singles(singles, page.records, room, anyway=anyway)
+                yield from self._take_singles(singles, page.records, budget, anyway=anyway)
             else:
                 self._extend_range(retry, page.records)
-                yield from self._finish_range(retry, room, anyway=anyway)
+                yield from self._finish_range(retry, budget, anyway=anyway)
         if page.at_tip and self.done < len(self._retries):
+            # A tip that does not count: request the next retry itself, a range from its start.
             self._getter, self._range = None, []
         elif self.done < len(self._retries) and not self._full:
             self._extend_range(self._retries[self.done], page.records)
-            fits = room.would_take([part.records for part in self._range])
+            fits = budget.would_take([part.records for part in self._range])
             self._full = not fits and not (at_least_one and not self.rows)
 
     def _take_singles(
-        self, end: int, records: pa.RecordBatch, room: RetryByteBudget, *, anyway: bool
+        self, end: int, records: pa.RecordBatch, budget: RetryByteBudget, *, anyway: bool
     ) -> Iterator[Delivery]:
-        """Single records up to the retry `end`, as far as there is room."""
+        """The single records before the retry `end`, as far as the budget allows."""
         wanted = self._numbers.slice(self.done, end - self.done)
         numbers = records.column("sequenceNumber")
         places = pc.index_in(numbers, value_set=wanted)
         found = places.drop_null()
         if len(found):
             kept = records.filter(places.is_valid())
-            fitting = room.take(kept, at_least=1 if anyway else 0)
+            fitting = budget.take(kept, at_least=1 if anyway else 0)
             if fitting < len(found):
                 self._full = True
                 end = self.done + int(found[fitting].as_py())
@@ -296,6 +316,7 @@ class RetryReader:
         self.done = end
 
     def _extend_range(self, retry: PlannedRetry, records: pa.RecordBatch) -> None:
+        """Add the page's records of the range; a no-op for a single record."""
         if retry.last is None:
             return
         numbers = records.column("sequenceNumber")
@@ -307,12 +328,12 @@ class RetryReader:
             self._range.append(Delivery(records.slice(start, end - start), attempts))
 
     def _finish_range(
-        self, retry: PlannedRetry, room: RetryByteBudget, *, anyway: bool
+        self, retry: PlannedRetry, budget: RetryByteBudget, *, anyway: bool
     ) -> Iterator[Delivery]:
-        """A range comes as a whole, or stays in the queue."""
+        """The range as a whole. If the budget does not allow it, the range stays queued."""
         if not self._range:
             self.gone.append(retry.first)
-        elif room.take_all([part.records for part in self._range], anyway=anyway):
+        elif budget.take_all([part.records for part in self._range], anyway=anyway):
             self.rows += sum(part.records.num_rows for part in self._range)
             yield from self._range
         else:

@@ -1,7 +1,7 @@
-"""Fetching from many shards at once, in strict rotation.
+"""Fetching from many shards concurrently, in strict rotation.
 
-A shard that must wait for its limits, or whose buffer is full, is passed over and delays nobody. A
-shard that found no budget is the first to get some when there is some again, so that none starves.
+A shard that must wait for its limits, or whose buffer is full, is skipped and delays no other. A
+shard that got no budget is the first in line when there is budget again, so that none starves.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _LOOK_AGAIN_S = 0.05
 
 
 class RoundRobinReader:
-    """Keeps up to `max_concurrent` fetches under way. Use it as a context manager, from one thread.
+    """Keeps up to `max_concurrent` fetches in flight. A context manager, for one thread.
 
-    Leaving the context waits for the fetches under way; their pages are in the buffers then.
+    Leaving the context waits for the fetches in flight; their pages are in the buffers then.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class RoundRobinReader:
         self._new_pool = new_pool
         self._next = 0
         self._pool: Executor | None = None
-        self._under_way: dict[Future[Page], BufferedGetter] = {}
+        self._in_flight: dict[Future[Page], BufferedGetter] = {}
 
     def __enter__(self) -> Self:
         self._pool = self._new_pool(self._max_concurrent, "kinesis-fetch")
         return self
 
     def replace(self, getters: Sequence[BufferedGetter]) -> None:
-        """Go on with these. A fetch that is under way for another one completes, and is told by
-        `step`.
+        """Read these from now on. A fetch in flight for another one completes, and `step` returns
+        that one.
         """
         self._getters = list(getters)
         self._next = self._next % len(self._getters) if self._getters else 0
@@ -72,28 +72,28 @@ class RoundRobinReader:
 
     @property
     def idle(self) -> bool:
-        """Nothing is under way, and nothing will be until pages are taken: no shard wants a fetch
-        that the budget allows.
+        """Whether no fetch is in flight and none will start until pages are taken: no shard wants a
+        fetch that the budget allows.
         """
-        return not self._under_way and not any(
+        return not self._in_flight and not any(
             getter.wants_fetch and not getter.budget.spent for getter in self._getters
         )
 
     def step(self, timeout_s: float) -> list[BufferedGetter]:
-        """Start what is due, wait for at most `timeout_s` until a fetch completes, return the
-        getters whose fetches did.
+        """Start the fetches that are due, wait up to `timeout_s` for one to complete, and return
+        the getters whose fetches completed.
 
-        Returns as soon as there is nothing to wait for. A shard that was throttled is tried again
-        at its time and is not returned. Raises the first error of a fetch, after the other fetches
+        Returns at once when there is nothing to wait for. A throttled shard is not returned; it is
+        tried again when it is ready. Raises the first error of a fetch, after the other fetches
         have completed or been cancelled.
         """
         left_s = timeout_s
         while True:
             due_in_s = self._submit_due()
-            if not self._under_way and due_in_s is None:
+            if not self._in_flight and due_in_s is None:
                 return []
-            # What was waited is counted here, not on the clock, so that a simulated clock cannot
-            # make this endless.
+            # The time waited is counted here instead of read from the clock: a simulated clock that
+            # stands still would make this loop endless.
             pause_s = left_s if due_in_s is None else min(left_s, due_in_s)
             completed = self._completed(pause_s)
             left_s -= pause_s
@@ -101,50 +101,49 @@ class RoundRobinReader:
                 return completed
 
     def _submit_due(self) -> float | None:
-        """Submit what may start now, in rotation. Returns in how many seconds to look again, where
-        that is a matter of time.
+        """Submit the fetches that may start now, in rotation. Returns the seconds until the next
+        one may start; None where that depends on a completion.
         """
         pool = self._pool
         if pool is None:
             raise RuntimeError("the reader is not open; use it in a with statement")
         soonest_s: float | None = None
-        busy = set(map(id, self._under_way.values()))
+        busy = set(map(id, self._in_flight.values()))
         first = self._next
         for offset in range(len(self._getters)):
             index = (first + offset) % len(self._getters)
             getter = self._getters[index]
             if id(getter) in busy or not getter.wants_fetch:
                 continue
-            if len(self._under_way) >= self._max_concurrent:
-                return None  # a completed fetch comes before anything that is due later
+            if len(self._in_flight) >= self._max_concurrent:
+                return None  # all slots are taken: a completion comes first
             ready_at_s = getter.ready_at_s()
-            if (
-                ready_at_s > self._clock.monotonic_s()
-            ):  # asked after: a getter that is ready answers with its own now
+            # The clock is read after ready_at_s(): a getter that is ready returns its own "now".
+            if ready_at_s > self._clock.monotonic_s():
                 soonest_s = ready_at_s if soonest_s is None else min(soonest_s, ready_at_s)
                 continue
             self._next = index
             if not getter.try_reserve():
-                if not getter.budget.spent and not self._under_way:
-                    soonest_s = (
-                        self._clock.monotonic_s() + _LOOK_AGAIN_S
-                    )  # another reader's fetch holds the budget
+                if not getter.budget.spent and not self._in_flight:
+                    # A fetch of another reader holds the budget, and nothing here will signal its
+                    # completion.
+                    soonest_s = self._clock.monotonic_s() + _LOOK_AGAIN_S
                 break
             self._next = (index + 1) % len(self._getters)
-            self._under_way[pool.submit(getter.fetch)] = getter
+            self._in_flight[pool.submit(getter.fetch)] = getter
         return None if soonest_s is None else max(0.0, soonest_s - self._clock.monotonic_s())
 
     def _completed(self, timeout_s: float) -> list[BufferedGetter]:
-        """Wait for a completion. The getters whose fetches are done, in the order in which they
-        were started.
+        """Wait for a completion. Returns the getters whose fetches completed, in the order of their
+        starts.
         """
-        if not self._under_way:
+        if not self._in_flight:
             self._clock.sleep(timeout_s)
             return []
-        done, _ = wait(self._under_way, timeout=timeout_s, return_when=FIRST_COMPLETED)
+        done, _ = wait(self._in_flight, timeout=timeout_s, return_when=FIRST_COMPLETED)
         finished = [
-            (future, self._under_way.pop(future))
-            for future in list(self._under_way)
+            (future, self._in_flight.pop(future))
+            for future in list(self._in_flight)
             if future in done
         ]
         for future, _getter in finished:
@@ -155,17 +154,17 @@ class RoundRobinReader:
         error = future.exception()
         if error is None or (isinstance(error, ThrottledError) and error.retryable):
             return
-        for other in self._under_way:
+        for other in self._in_flight:
             other.cancel()
         self._settle_all()
         raise error
 
     def _settle_all(self) -> None:
-        """Wait until nothing is under way. A fetch that was cancelled before it began gives its
+        """Wait until no fetch is in flight. A fetch that was cancelled before it began gives its
         reservation back.
         """
-        wait(self._under_way)
-        for future, getter in self._under_way.items():
+        wait(self._in_flight)
+        for future, getter in self._in_flight.items():
             if future.cancelled():
                 getter.unreserve()
-        self._under_way.clear()
+        self._in_flight.clear()

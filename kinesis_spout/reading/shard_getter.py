@@ -1,8 +1,8 @@
-"""Reading one shard, page by page: the iterator's life, the pace, the tip and the end.
+"""Reading one shard, page by page: iterators, pacing, the tip and the end.
 
-Where the next fetch starts is known exactly at any time (`position`); the iterator is only a
-shortcut to it that may be lost. An iterator that has expired is made again at the position: after
-the last record that was handed out, or before the first at the start position.
+The getter knows exactly where the next fetch starts (`position`). The iterator is a shortcut to it
+that may be lost. An expired iterator is replaced by one at the position: after the last record
+returned, or at the start position before the first.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 _FRESH_ITERATORS_PER_FETCH = 3
 _THROTTLED_FOR_S = 120.0
-_ON_END_S = (
-    60.0  # a longer pause was the caller's, no wait of ours: what came before it says nothing
-)
+# Throttling counts as continuous across shorter pauses. A longer one is the caller's, not a wait of
+# this getter, and what came before it says nothing.
+_MAX_PAUSE_S = 60.0
 
 
 class ShardGetter(Protocol):
@@ -46,8 +46,8 @@ class ShardGetter(Protocol):
 
     @property
     def position(self) -> Position:
-        """Where the next fetch starts: exactly after the last page that `fetch` returned. SHARD_END
-        after the end.
+        """Where the next fetch starts: right after the last page returned. SHARD_END after the
+        end.
         """
         ...
 
@@ -68,32 +68,32 @@ class ShardGetter(Protocol):
 
 
 @runtime_checkable
-class ThrottleTellingGetter(Protocol):
-    """A getter that can leave the waiting to its caller, so that no thread is held by a shard that
-    must wait.
+class ThrottleRaisingGetter(Protocol):
+    """A getter that leaves waiting to its caller, so that a shard that must wait holds no
+    thread.
     """
 
     def fetch_unless_throttled(self, limit: int) -> Page:
-        """As `fetch`, but raises `ThrottledError` at once: nothing was read, come again at
+        """As `fetch`, but raises `ThrottledError` at once: nothing was read, call again at
         `ready_at_s()`.
 
-        Raises `StillThrottledError` once that has gone on for too long.
+        Raises `StillThrottledError` when the shard has been throttled for too long.
         """
         ...
 
 
 class KinesisShardGetter:
-    """The getter over `KinesisClient`. `iterator` is a hint for `position`; `ending_sequence` is of
-    a closed shard's listing.
+    """The getter over `KinesisClient`.
 
-    `ending_sequence` can only add an end: some emulators never end a closed shard, others write a
-    number there that no record has. A shard that is throttled for `throttled_for_s` seconds on end
-    raises `StillThrottledError`.
+    `iterator` is a hint for `position`. `ending_sequence` is the one that the listing shows for a
+    closed shard. It ends the shard in addition to a missing next iterator: some emulators never end
+    a closed shard, others list a number that no record has. A shard that is throttled for
+    `throttled_for_s` seconds on end raises `StillThrottledError`.
     """
 
-    keeps_lists = (
-        False  # pages are changed to Arrow as soon as they come: smaller, and what most want
-    )
+    # False: pages are converted to Arrow in the fetching thread. Arrow is smaller, and most callers
+    # want it.
+    keeps_lists = False
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class KinesisShardGetter:
         return self._pacer.ready_at_s(self._clock.monotonic_s())
 
     def fetch(self, limit: int) -> Page:
-        """The next page. Waits until the shard's limits allow it, and through throttling; raises
+        """The next page. Waits until the shard's limits allow it, and through throttling. Raises
         `KinesisError`.
         """
         while True:
@@ -149,12 +149,12 @@ class KinesisShardGetter:
                     raise
 
     def fetch_unless_throttled(self, limit: int) -> Page:
-        """The next page now, whatever the pace. Raises `ThrottledError` when the shard must wait
-        until `ready_at_s()`.
+        """The next page now, without waiting for the pacer. Raises `ThrottledError` when the shard
+        must wait until `ready_at_s()`.
         """
         if limit < 1:
             raise ValueError(
-                f"a fetch of {limit} records from shard {self._shard_id} makes no sense; ask for "
+                f"a fetch of {limit} records from shard {self._shard_id} is not possible; request "
                 "one or more"
             )
         if self._is_beyond_the_end():
@@ -174,7 +174,7 @@ class KinesisShardGetter:
         return self._accept(fetched, limit)
 
     def _fetch(self, limit: int) -> FetchedPage:
-        """One page from the iterator, or from a fresh one where it is no good (any more)."""
+        """One page from the iterator, or from a fresh one where that is not valid (any more)."""
         fresh_iterators = 0
         while True:
             if self._iterator is None:
@@ -189,6 +189,7 @@ class KinesisShardGetter:
                     raise
                 self._iterator = None
             except (RequestRefusedError, ShardNotFoundError):
+                # A hint may belong to a stream that was deleted and created again.
                 if not self._iterator_is_a_hint:
                     raise
                 self._iterator = None
@@ -211,13 +212,13 @@ class KinesisShardGetter:
         return self._page(decoded, fetched.service_time_ms, ended=ended, limit=limit)
 
     def _refuse_disorder(self, decoded: DecodedPage) -> None:
-        """A page that runs backwards, or before the position, can't be told in positions: accepted,
-        it could never be settled.
+        """Raise `MalformedResponseError` for a page that is out of order or starts before the
+        position: positions cannot describe it, so it could never be settled.
         """
         if decoded.first is None or decoded.last is None:
             return
         start = self._position
-        # After a part of an aggregate, the aggregate as a whole comes again.
+        # AFTER a user record within an aggregate, the service returns the whole aggregate again.
         before = (
             start.sequence
             if start.kind is PositionKind.AFTER and start.sequence and not start.sequence.sub
@@ -245,7 +246,7 @@ class KinesisShardGetter:
             child_shards=decoded.child_shards,
             next_iterator=self._iterator,
             ended=ended,
-            # An emulator says 0 ms behind on a full page that has more records after it.
+            # Full pages do not count: an emulator says 0 ms behind where more records follow.
             at_tip=decoded.millis_behind_latest == 0 and decoded.count < limit,
             service_time_ms=service_time_ms,
         )
@@ -262,7 +263,7 @@ class KinesisShardGetter:
     def _on_throttled(self, exc: ThrottledError) -> None:
         now_s = self._clock.monotonic_s()
         self._pacer.on_throttled(now_s, self._random)
-        if self._throttled_since_s is None or now_s - self._throttled_last_s > _ON_END_S:
+        if self._throttled_since_s is None or now_s - self._throttled_last_s > _MAX_PAUSE_S:
             self._throttled_since_s = now_s
         self._throttled_last_s = now_s
         if now_s - self._throttled_since_s >= self._throttled_for_s:
@@ -275,7 +276,7 @@ class KinesisShardGetter:
 
 @cache
 def _nothing() -> DecodedPage:
-    """Made when it is first asked for: pyarrow imports pandas for it, which takes a third of a
-    second in every process.
+    """An answer without records. Created on first use: pyarrow imports pandas for it, which costs a
+    process a third of a second.
     """
     return decode_get_records(b'{"Records":[]}')

@@ -1,1 +1,1 @@
-"""Everything that talks to AWS. Nothing else imports botocore."""
+"""The calls to AWS. No other room imports botocore."""

@@ -1,6 +1,4 @@
-"""How often, and for how long, one call to Kinesis is tried: exponential backoff with jitter,
-bounded by attempts and time.
-"""
+"""Retries of one call to Kinesis: exponential backoff with jitter, bounded by attempts and time."""
 
 from __future__ import annotations
 
@@ -19,7 +17,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _FIRST_WAIT_S = 0.2
 _LONGEST_WAIT_S = 10.0
-_MALFORMED_ATTEMPTS = 3  # a body that was cut off on its way is good the next time; one that the service made so is not
+# A body that was truncated on the network is complete the next time. One that the service sends
+# malformed stays so.
+_MALFORMED_ATTEMPTS = 3
 
 
 def call_with_retries(
@@ -31,8 +31,8 @@ def call_with_retries(
     retry_for_s: float,
     retry_throttled: bool = True,
 ) -> _T:
-    """Run `call` until it succeeds, fails for good, or the bounds are reached: then its last error
-    is raised. Blocks.
+    """Run `call` until it succeeds. Raises its error when that is not transient, and its last error
+    when the bounds are reached. Blocks.
     """
     deadline_s = clock.monotonic_s() + retry_for_s
 

@@ -1,4 +1,4 @@
-"""The operations that read a stream: who it is, its shards, its records."""
+"""The operations that read a stream: its identity, its shards, its records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LISTING_RESTARTS = 5
 @dataclass(frozen=True, slots=True)
 class FetchedPage:
     """A decoded page, and the service's clock when it answered (ms since 1970, to the second; None
-    if it did not tell).
+    if the answer has no date).
     """
 
     page: DecodedPage
@@ -44,9 +44,9 @@ class KinesisClient:
     """Reads one stream. Methods block on the network, may be called from many threads, and raise
     `KinesisError`.
 
-    Transient faults are tried again, at most `max_attempts` times and for `retry_for_s` seconds;
-    the rest raises at once. The constructor does nothing but keep its arguments. A pickle holds
-    these only: each process makes its own connection.
+    Transient faults are retried, at most `max_attempts` times and for `retry_for_s` seconds; other
+    errors are raised at once. The constructor only keeps its arguments, and a pickle holds nothing
+    else: each process opens its own connection.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class KinesisClient:
 
     @property
     def where(self) -> str:
-        """The stream and where it is looked for, for messages."""
+        """The stream and its endpoint or region, for messages."""
         return self._connection.where
 
     def describe(self) -> StreamSummary:
@@ -85,8 +85,8 @@ class KinesisClient:
         )
 
     def list_shards(self) -> tuple[ShardInfo, ...]:
-        """All shards that the service knows, closed ones included. A page token that expires
-        restarts the listing.
+        """All shards that the service lists, including closed ones. An expired page token restarts
+        the listing.
         """
         for _ in range(_LISTING_RESTARTS):
             shards = self._list_once()
@@ -98,7 +98,7 @@ class KinesisClient:
         )
 
     def shard_iterator(self, shard_id: str, position: Position) -> str:
-        """An iterator at a position, good for five minutes; raises `ShardNotFoundError`,
+        """An iterator at a position, valid for five minutes. Raises `ShardNotFoundError` and
         `RequestRefusedError`.
         """
         arguments = (
@@ -113,11 +113,10 @@ class KinesisClient:
     def get_records(
         self, iterator: str, limit: int, *, retry_throttled: bool = True
     ) -> FetchedPage:
-        """The records at an iterator, at most `limit` (1 to 10,000) and 10 MB. Raises
-        `ExpiredIteratorError` at once.
+        """The records at an iterator, at most `limit` (1 to 10,000) and 10 MB.
 
-        With `retry_throttled` off, `ThrottledError` is raised at once too, for callers that pace
-        themselves.
+        Raises `ExpiredIteratorError` at once. With `retry_throttled` off it raises `ThrottledError`
+        at once too, for callers that pace themselves.
         """
         arguments: dict[str, Any] = {"ShardIterator": iterator, "Limit": limit}
         if self.stream.arn is not None:
@@ -130,13 +129,13 @@ class KinesisClient:
         return self._connection.retry(fetch, retry_throttled=retry_throttled)
 
     def close(self) -> None:
-        """Close this process's connections. The next call opens new ones, with credentials that are
-        looked up anew.
+        """Close this process's connections. The next call opens new ones and looks credentials up
+        again.
         """
         self._connection.close()
 
     def _list_once(self) -> tuple[ShardInfo, ...] | None:
-        """A complete listing, or None when a page token expired on the way."""
+        """A complete listing; None when a page token expired in between."""
         shards: dict[str, ShardInfo] = {}
         arguments = self._connection.stream_argument()
         while True:
@@ -147,4 +146,4 @@ class KinesisClient:
             shards.update((shard.shard_id, shard) for shard in listed)
             if token is None:
                 return tuple(shards.values())
-            arguments = {"NextToken": token}  # the service refuses the stream's name beside it
+            arguments = {"NextToken": token}  # the service refuses the stream's name with a token

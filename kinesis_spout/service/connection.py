@@ -1,10 +1,10 @@
-"""The connection to Kinesis through botocore: the only place that knows the vendor's client, its
+"""The connection to Kinesis through botocore: the only module that knows the vendor's client, its
 credentials and its exceptions.
 
-botocore finds credentials, signs and sends. It does not retry (`call_retry` does, once, not in two
-layers), and its parser never sees a record: botocore emits `before-parse.kinesis.GetRecords` with
-the raw answer, and the handler here takes the body out, so that the parser gets `{}` and the body
-goes to `get_records_decoder`.
+botocore finds credentials, signs and sends. It does not retry: `call_retry` does, so that retries
+are not nested in two layers. Its parser never sees a record: botocore emits
+`before-parse.kinesis.GetRecords` with the raw answer, and the handler here replaces the body by
+`{}` and keeps it for `get_records_decoder`.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ RAW_BODY = "KinesisSpoutRawBody"
 _SYSTEM_CLOCK = SystemClock()
 _POOL_CONNECTIONS = 64
 
-# Guards the lazy making of clients. A fork may happen while another thread holds it, so a child
-# starts with a new one.
+# Guards the lazy creation of clients. A fork may happen while another thread holds it, so a child
+# process starts with a new one.
 _building = threading.Lock()
 
 
@@ -65,8 +65,8 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 class ExpiredListingError(KinesisError):
-    """The next page of a listing can't be had any more; only the listing as a whole can be asked
-    for again.
+    """The page token of a listing has expired. The listing can only be requested again from its
+    start.
     """
 
 
@@ -74,9 +74,9 @@ class KinesisConnection:
     """Calls operations of the service on one stream, for `KinesisClient` and `RecordPutter`.
 
     Methods block on the network, may be called from many threads, and raise `KinesisError`.
-    Transient faults are tried again, at most `max_attempts` times and for `retry_for_s` seconds;
-    the rest raises at once. The constructor does nothing but keep its arguments. A pickle holds
-    these only: each process makes its own connection.
+    Transient faults are retried, at most `max_attempts` times and for `retry_for_s` seconds; other
+    errors are raised at once. The constructor only keeps its arguments, and a pickle holds nothing
+    else: each process opens its own connection.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class KinesisConnection:
 
     @property
     def where(self) -> str:
-        """The stream and where it is looked for, for messages."""
+        """The stream and its endpoint or region, for messages."""
         at = (
             f"at {self.aws.endpoint_url}"
             if self.aws.endpoint_url
@@ -121,15 +121,15 @@ class KinesisConnection:
         return f"stream {self.stream.name} {at}"
 
     def close(self) -> None:
-        """Close this process's connections. The next call opens new ones, with credentials that are
-        looked up anew.
+        """Close this process's connections. The next call opens new ones and looks credentials up
+        again.
         """
         built, self._built = self._built, None
         if built is not None and built[0] == os.getpid():
             built[1].close()
 
     def stream_argument(self) -> dict[str, Any]:
-        """How the service wants the stream named."""
+        """The argument that names the stream: by ARN, if that is how it was configured."""
         return (
             {"StreamARN": self.stream.arn}
             if self.stream.arn is not None
@@ -144,10 +144,10 @@ class KinesisConnection:
         *,
         about: str | None = None,
     ) -> _T:
-        """What `understand` makes of the operation's answer, tried as often as the bounds allow.
+        """Call an operation and return its answer as `understand` parses it, with retries.
 
         A KeyError, TypeError or ValueError of `understand` means that the answer is incomplete.
-        `about`: what of the stream is asked for, for messages.
+        `about`: the part of the stream that the call concerns, for messages.
         """
 
         def attempt() -> _T:
@@ -162,7 +162,7 @@ class KinesisConnection:
         return self.retry(attempt)
 
     def retry(self, call: Callable[[], _T], *, retry_throttled: bool = True) -> _T:
-        """Run `call` until it succeeds, fails for good or the bounds are reached."""
+        """Run `call` with the retries of this connection (`call_with_retries`)."""
         return call_with_retries(
             call,
             clock=self._clock,
@@ -175,8 +175,8 @@ class KinesisConnection:
     def send(
         self, operation: str, arguments: dict[str, Any], *, about: str | None
     ) -> dict[str, Any]:
-        """One attempt. Credentials that have expired are looked up anew, once: a file or a role may
-        have better ones.
+        """One attempt. Expired credentials are looked up again, once: a file or a role may have new
+        ones.
         """
         for credentials_may_be_old in (True, False):
             try:
@@ -199,8 +199,8 @@ class KinesisConnection:
         raise AssertionError("the second attempt returns or raises")
 
     def _vendor_client(self) -> Any:
-        """The botocore client of this process. Making it reads files, and asks STS when a role is
-        to be assumed.
+        """The botocore client of this process. Creating it reads files, and calls STS when a role
+        is to be assumed.
         """
         built = self._built
         if built is not None and built[0] == os.getpid():
@@ -212,7 +212,7 @@ class KinesisConnection:
             return built[1]
 
     def _raise_service_error(self, exc: vendor.ClientError, about: str | None) -> NoReturn:
-        """Raise our error for one that the service (or STS) answered."""
+        """Translate an error that the service (or STS) answered with."""
         code = _code(exc)
         if code == EXPIRED_LISTING:
             raise ExpiredListingError(
@@ -226,13 +226,13 @@ class KinesisConnection:
                 f"role {self.aws.role_arn} cannot be assumed for {self.where} ({code}); {advice}"
             ) from None
         if kind is CredentialsError:
-            # The service's own sentence may quote the request with its signed headers, so it is
-            # neither shown nor chained.
+            # The service's message may quote the request with its signed headers, so it is neither
+            # shown nor chained.
             raise CredentialsError(
                 f"the service refuses the credentials for {where} ({code}); {advice}"
             ) from None
         if kind is StreamNotFoundError and about is not None:
-            self._raise_what_is_missing(where, exc)
+            self._raise_not_found(where, exc)
         if kind is RequestRefusedError and exc.operation_name == "GetRecords":
             kind = ExpiredIteratorError  # the iterator is the only argument that can be wrong here
         said = str(exc.response.get("Error", {}).get("Message", "")).splitlines()[:1]
@@ -241,9 +241,9 @@ class KinesisConnection:
             f"({code}{': ' + said[0][:300] if said else ''}); {advice}"
         ) from exc
 
-    def _raise_what_is_missing(self, where: str, exc: vendor.ClientError) -> NoReturn:
-        """Tell a missing shard from a missing stream: the service has one code for both, so the
-        stream is asked for.
+    def _raise_not_found(self, where: str, exc: vendor.ClientError) -> NoReturn:
+        """Tell a missing shard from a missing stream. The service has one code for both, so the
+        stream is described: that raises when it is missing.
         """
         self.call("describe_stream_summary", self.stream_argument(), stream_summary)
         raise ShardNotFoundError(
@@ -251,15 +251,15 @@ class KinesisConnection:
         ) from exc
 
     def _raise_local_error(self, exc: Exception) -> NoReturn:
-        """Raise our error for one that came up on this side of the wire."""
+        """Translate an error of botocore's own, raised without an answer of the service."""
         kind, sentence = _local_fault(exc, self.aws, self.where)
         if isinstance(exc, vendor.EndpointConnectionError) and self.aws.endpoint_url is None:
             self._check_region_is_known(exc)
         raise kind(sentence) from exc
 
     def _check_region_is_known(self, exc: Exception) -> None:
-        """A region that no partition lists has no address: that is no fault that passes. Unlisted
-        but reachable ones are fine.
+        """Raise `ConfigError` for a region that no partition lists: it has no address, so a retry
+        cannot help. Called only after a failed connection: an unlisted region may be reachable.
         """
         session = Session()
         known = [
@@ -298,7 +298,7 @@ def _new_vendor_client(aws: AwsConfig, region: str | None) -> Any:
 
 
 class _FixedCredentials:
-    """Stands where botocore looks for its chain of credential providers."""
+    """Replaces botocore's chain of credential providers."""
 
     def __init__(self, credentials: DeferredRefreshableCredentials) -> None:
         self._credentials = credentials
@@ -308,9 +308,7 @@ class _FixedCredentials:
 
 
 def _session_of_role(source: Session, aws: AwsConfig, role_arn: str, region: str | None) -> Session:
-    """A session that is signed in as the role, and assumes it anew before its
-    credentials expire.
-    """
+    """A session with the role's credentials. It assumes the role again before they expire."""
     source_credentials = source.get_credentials()
     if source_credentials is None:
         raise vendor.NoCredentialsError
@@ -333,14 +331,16 @@ def _session_of_role(source: Session, aws: AwsConfig, role_arn: str, region: str
 def _take_body(
     response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
 ) -> None:
-    """A hook of botocore: keep the body of a good answer from its parser. Errors are left to it."""
+    """A botocore hook that hides the body of a successful answer from the parser. The parser still
+    gets errors.
+    """
     if response_dict["status_code"] < 300:
         customized_response_dict[RAW_BODY] = response_dict["body"]
         response_dict["body"] = b"{}"
 
 
 def _local_fault(exc: Exception, aws: AwsConfig, where: str) -> tuple[type[KinesisError], str]:
-    """The error class and the sentence for an exception of botocore's own."""
+    """The error class and the message for an exception of botocore's own."""
     if isinstance(exc, vendor.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(exc):
         return (
             ConfigError,

@@ -1,8 +1,7 @@
-"""What the service's error codes mean: which error of ours, and what a user can do about it.
+"""The service's error codes: for each the error class of ours, and what a user can do about it.
 
-A table, so that each code stands beside its meaning. Codes are from the Kinesis API reference
-(errors of GetRecords, GetShardIterator, ListShards, DescribeStreamSummary, PutRecords), from the
-errors that all AWS services share, and from STS.
+The codes are from the Kinesis API reference (errors of GetRecords, GetShardIterator, ListShards,
+DescribeStreamSummary, PutRecords), from the errors that all AWS services share, and from STS.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _POLICY = (
 
 _REFUSED = "check the position and the stream"
 _KMS_DECRYPT = "allow kms:Decrypt on the key that the stream is encrypted with"
-# What to do about the same code where records are put instead of read.
+# What to do about the same code when records are put instead of read.
 _WHEN_PUTTING = {
     _THROTTLED: "add shards to the stream, or put fewer records at a time",
     _POLICY: "allow kinesis:PutRecords (and kms:GenerateDataKey if the stream is encrypted)",
@@ -99,13 +98,19 @@ _NO_KEYS = (
     "environment variables "
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or an instance role (an emulator takes any pair)"
 )
-_NOT_RENEWED = "the AWS credentials for {where} could not be renewed ({kind}); sign in again, or check where they come from"
-_NO_ANSWER = "no answer came from the service for {where} ({kind}); check the network and the endpoint, or try again later"
+_NOT_RENEWED = (
+    "the AWS credentials for {where} could not be renewed ({kind}); sign in again, or check where "
+    "they come from"
+)
+_NO_ANSWER = (
+    "no answer came from the service for {where} ({kind}); check the network and the endpoint, or "
+    "try again later"
+)
 _NOT_READABLE = "the service's answer for {where} cannot be read ({kind}); check the endpoint"
 _BAD_FILE = "the AWS configuration file cannot be read ({kind}); correct it"
 
-# botocore's exceptions by name (only kinesis_client imports it); the first name in an exception's
-# ancestry counts. Only what cannot hold a secret is quoted.
+# botocore's exceptions by name, as only `connection` imports botocore. The first name in the
+# exception's ancestry counts. A message quotes only text that cannot hold a secret.
 _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "NoCredentialsError": (CredentialsError, _NO_KEYS),
     "NoAuthTokenError": (CredentialsError, _NO_KEYS),
@@ -134,11 +139,9 @@ _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "IncompleteReadError": (ServiceUnavailableError, _NO_ANSWER),
     "UnicodeDecodeError": (MalformedResponseError, _NOT_READABLE),
     "ResponseParserError": (MalformedResponseError, _NOT_READABLE),
-    "AttributeError": (
-        MalformedResponseError,
-        _NOT_READABLE,
-    ),  # these three come from botocore's parser, on a body that is
-    "TypeError": (MalformedResponseError, _NOT_READABLE),  # JSON but no object
+    # These three come from botocore's parser, for a body that is JSON but not an object.
+    "AttributeError": (MalformedResponseError, _NOT_READABLE),
+    "TypeError": (MalformedResponseError, _NOT_READABLE),
     "LookupError": (MalformedResponseError, _NOT_READABLE),
     "Exception": (
         ConfigError,
@@ -148,8 +151,8 @@ _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
 
 
 def meaning_of_local(kind: type[Exception]) -> tuple[type[KinesisError], str]:
-    """The error class of an exception of botocore's own, and the sentence with its gaps {where},
-    {profile}, {kind}, {text}.
+    """The error class of an exception of botocore's own, and its message with the placeholders
+    {where}, {profile}, {kind} and {text}.
     """
     return next(
         _LOCAL_MEANINGS[ancestor.__name__]
@@ -161,8 +164,8 @@ def meaning_of_local(kind: type[Exception]) -> tuple[type[KinesisError], str]:
 def meaning_of(
     code: str, http_status: int, *, putting: bool = False
 ) -> tuple[type[KinesisError], str]:
-    """The error class of a code and what to do about it. A code that is not known is judged by its
-    HTTP status.
+    """The error class of a code, and what to do about it. The HTTP status decides for an unknown
+    code.
     """
     kind, advice = _MEANINGS.get(code) or _meaning_of_status(http_status)
     return kind, _WHEN_PUTTING.get(advice, advice) if putting else advice

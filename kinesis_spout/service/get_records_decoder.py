@@ -1,10 +1,10 @@
-"""GetRecords bodies to columns, without a Python object per field that is not needed.
+"""Decoding of GetRecords bodies into columns.
 
-msgspec parses the JSON and the base64 in one pass into typed structs; the columns are taken from
-there. botocore's own parser makes dicts and datetimes instead, which costs more than all the rest
-of reading (benchmarks/decode.py measures it). The result is what botocore would give for the same
-body; where botocore accepts what is no answer of the service (base64 with foreign characters in it,
-a record without a sequence number), this raises.
+msgspec parses the JSON and the base64 in one pass into typed structs, and the columns are taken
+from these. botocore's own parser creates dicts and datetimes instead, which costs more than all the
+rest of reading (benchmarks/decode.py measures it). The values are those that botocore gives for the
+same body. botocore also accepts bodies that the service never sends (base64 with foreign
+characters, a record without a sequence number): these raise here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from state.sequence_number import SequenceNumber
 class DecodedPage(PageRecords):
     """One GetRecords answer.
 
-    - `millis_behind_latest`: None when the answer did not tell.
+    - `millis_behind_latest`: None when the answer has none.
     - `next_iterator`: None at the end of the shard, which may come together with records.
     """
 
@@ -42,8 +42,8 @@ class DecodedPage(PageRecords):
     child_shards: tuple[ChildShard, ...]
 
 
-# gc=False: the structs hold only strings, bytes and numbers, so they are in no cycle and the
-# collector need not visit them.
+# gc=False: the structs hold only strings, bytes and numbers, so they cannot be part of a cycle and
+# the garbage collector need not visit them.
 class _Record(msgspec.Struct, gc=False):
     SequenceNumber: str
     Data: bytes | None = None
@@ -57,9 +57,8 @@ class _ChildShard(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    Records: list[
-        _Record
-    ]  # without it, a proxy's {"message": ...} would pass for an empty page at the end of the shard
+    # Required: else a proxy's {"message": ...} would look like an empty page at the shard's end.
+    Records: list[_Record]
     NextShardIterator: str | None = None
     MillisBehindLatest: int | None = None
     ChildShards: list[_ChildShard] | None = None
@@ -69,8 +68,8 @@ _DECODER = msgspec.json.Decoder(_Body)
 
 
 def decode_get_records(body: bytes) -> DecodedPage:
-    """Decode the body of a 200 answer to GetRecords; raises `MalformedResponseError`. Pure; any
-    thread.
+    """Decode the body of a GetRecords answer with status 200. Raises `MalformedResponseError`.
+    Pure.
     """
     try:
         return _page(_DECODER.decode(body))
@@ -88,9 +87,7 @@ def decode_get_records(body: bytes) -> DecodedPage:
 
 def _page(body: _Body) -> DecodedPage:
     rows = body.Records
-    columns = (
-        _columns(rows) if rows else NO_RECORDS
-    )  # most answers at the tip have none: nothing to make of them
+    columns = _columns(rows) if rows else NO_RECORDS  # most answers at the tip have no records
     return DecodedPage(
         columns=columns,
         count=len(rows),
@@ -117,8 +114,8 @@ def _columns(rows: list[_Record]) -> RecordColumns:
 
 
 def _arrivals(values: list[float | str | None]) -> pa.Array:
-    """Seconds since 1970 to microseconds, rounded as `datetime.fromtimestamp` does: the fraction,
-    half to even.
+    """Seconds since 1970 as microseconds, rounded as `datetime.fromtimestamp` does: the fraction is
+    rounded half to even.
     """
     if str in set(map(type, values)):
         return pa.array([_moment(value) for value in values], ARRIVAL_TYPE)
@@ -132,9 +129,7 @@ def _arrivals(values: list[float | str | None]) -> pa.Array:
 
 
 def _moment(value: float | str | None) -> datetime | None:
-    """One time that is written as text, as botocore reads it: a number, ISO 8601, or the form of an
-    HTTP date.
-    """
+    """A time that is given as text, parsed as botocore does: a number, ISO 8601 or an HTTP date."""
     if value is None:
         return None
     try:

@@ -1,6 +1,4 @@
-"""Puts records on a stream: in requests of the size that the service takes, what was refused again
-until it is taken.
-"""
+"""Putting records on a stream with PutRecords, within its limits. Refused records are put again."""
 
 from __future__ import annotations
 
@@ -18,8 +16,8 @@ if TYPE_CHECKING:
 
     from kinesis_spout.config import AwsConfig, StreamRef
 
-# API reference, PutRecords: 500 records; the service takes 10 MiB by now, emulators and older
-# endpoints 5.
+# API reference, PutRecords: 500 records. The service accepts 10 MiB today, emulators and older
+# endpoints 5 MiB.
 REQUEST_RECORDS = 500
 REQUEST_BYTES = 5 * 1024 * 1024
 _REST_WAIT_S = (0.1, 1.0)
@@ -28,24 +26,24 @@ _SYSTEM_CLOCK = SystemClock()
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRecord:
-    """A record to be put. Its repr shows neither key nor data."""
+    """A record to put. Its repr shows neither key nor data."""
 
     partition_key: str = field(repr=False)
     data: bytes = field(repr=False)
 
     @property
     def size_bytes(self) -> int:
-        """As the service counts it: the data and the key."""
+        """The size that the service counts: data and key."""
         return len(self.data) + len(self.partition_key.encode())
 
 
 class RecordPutter:
-    """Puts records on one stream. At least once: where an answer got lost, its records are put
-    again. Not in order.
+    """Puts records on one stream. At least once: the records of a lost answer are put again. Not in
+    order.
 
     `put` blocks on the network, may be called from many threads, and raises `KinesisError`.
-    Transient faults are tried again, at most `max_attempts` times and for `retry_for_s` seconds
-    without a single record being taken. The constructor does nothing but keep its arguments.
+    Transient faults are retried, at most `max_attempts` times and for `retry_for_s` seconds without
+    any record being accepted. The constructor only keeps its arguments.
     """
 
     def __init__(
@@ -73,8 +71,8 @@ class RecordPutter:
         return f"RecordPutter({self._connection.where})"
 
     def put(self, records: Iterable[OutgoingRecord]) -> int:
-        """Put all records; returns how many there were. When it raises, any of them may have been
-        put.
+        """Put all records, and return how many there were. When this raises, any of them may have
+        been put.
         """
         count = 0
         for request in in_requests(records):
@@ -91,7 +89,7 @@ class RecordPutter:
             self._clock.sleep(self._random.uniform(*_REST_WAIT_S))
 
     def _put_some(self, waiting: Sequence[OutgoingRecord]) -> list[OutgoingRecord]:
-        """Put what the stream takes now, at least one record; returns the others."""
+        """Put the records once. The stream accepts at least one of them; returns the others."""
         entries = [
             {"Data": record.data, "PartitionKey": record.partition_key} for record in waiting
         ]
@@ -101,18 +99,20 @@ class RecordPutter:
     def _refused(
         self, waiting: Sequence[OutgoingRecord], answer: dict[str, Any]
     ) -> list[OutgoingRecord]:
-        """The records that were not taken; raises what their first code means when none was."""
+        """The records that the answer refuses. Raises the error of the first code when that is all
+        of them.
+        """
         codes = [entry.get("ErrorCode") for entry in answer["Records"]]
         refused = [record for record, code in zip(waiting, codes, strict=True) if code is not None]
         if len(refused) < len(waiting):
             return refused
         kind, advice = meaning_of(codes[0], 400, putting=True)
-        raise kind(f"no record is taken by {self._connection.where} ({codes[0]}); {advice}")
+        raise kind(f"no record was accepted by {self._connection.where} ({codes[0]}); {advice}")
 
 
 def in_requests(records: Iterable[OutgoingRecord]) -> Iterator[list[OutgoingRecord]]:
-    """The records in lists that fit into one request each; a record that is too large by itself
-    stands alone.
+    """The records in lists that fit into one request each. A record that is too large by itself is
+    alone in its list.
     """
     request: list[OutgoingRecord] = []
     size_bytes = 0

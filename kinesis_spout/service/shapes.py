@@ -1,4 +1,4 @@
-"""Between the service's words and ours: what a call is given and what its answer holds. Pure."""
+"""Arguments and answers of the service's operations, from and to our types. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _HOUR_MS = 3_600_000
 
 
 def service_time_ms(answer: dict[str, Any]) -> int | None:
-    """The service's clock, from the `Date` header: ms since 1970, to the second; None without a
-    readable one.
+    """The service's clock, from the `Date` header: ms since 1970, to the second. None without a
+    readable header.
     """
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
@@ -32,8 +32,8 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def iterator_arguments(position: Position) -> dict[str, Any]:
-    """The arguments of GetShardIterator that say where; raises `RequestRefusedError`
-    for SHARD_END.
+    """The arguments of GetShardIterator for a position. Raises `RequestRefusedError` for
+    SHARD_END.
     """
     sequence = position.sequence
     if position.timestamp_ms is not None:
@@ -42,7 +42,7 @@ def iterator_arguments(position: Position) -> dict[str, Any]:
             "Timestamp": datetime.fromtimestamp(position.timestamp_ms / 1_000, UTC),
         }
     if sequence is not None:
-        # Within an aggregate: its record must come again, since the service only knows whole
+        # Within a KPL aggregate the whole record must be read again: the service knows only whole
         # records.
         past = position.kind is PositionKind.AFTER and not sequence.sub
         kind = "AFTER_SEQUENCE_NUMBER" if past else "AT_SEQUENCE_NUMBER"
@@ -55,13 +55,13 @@ def iterator_arguments(position: Position) -> dict[str, Any]:
 
 
 def iterator_in(answer: dict[str, Any]) -> str:
-    """What GetShardIterator answered."""
+    """The iterator in an answer to GetShardIterator."""
     iterator: str = answer["ShardIterator"]
     return iterator
 
 
 def stream_summary(answer: dict[str, Any]) -> StreamSummary:
-    """What DescribeStreamSummary answered."""
+    """The summary in an answer to DescribeStreamSummary."""
     summary = answer["StreamDescriptionSummary"]
     return StreamSummary(
         arn=summary["StreamARN"],
@@ -74,8 +74,8 @@ def stream_summary(answer: dict[str, Any]) -> StreamSummary:
 
 
 def shard_page(answer: dict[str, Any]) -> tuple[list[ShardInfo], str | None]:
-    """One page of ListShards, and the token of the next one. An answer without shards at all is
-    none: KeyError.
+    """One page of ListShards, and the token of the next page. Raises KeyError for an answer without
+    a list of shards.
     """
     return [_shard_info(listed) for listed in answer["Shards"]], answer.get("NextToken") or None
 

@@ -1,4 +1,4 @@
-"""What the service tells about a stream and its shards."""
+"""A stream and its shards, as the service describes and lists them; its limits of one call."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
-MAX_RECORDS_PER_CALL = 10_000  # the service's limits of one GetRecords call
-ITERATOR_LIFE_S = 240.0  # the service's iterators live 5 minutes
+# API reference, GetRecords and GetShardIterator.
+MAX_RECORDS_PER_CALL = 10_000
 MAX_BYTES_PER_CALL = 10 * 1024 * 1024
+ITERATOR_LIFE_S = 240.0  # less than the service's 5 minutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSummary:
-    """`created_ms` (ms since 1970) and `arn` identify a stream: one that was deleted and made again
-    has another time.
+    """The identity, status and retention of a stream.
 
-    `service_time_ms` is the service's clock when it answered, to the second; None if it did not
-    tell.
+    - `created_ms` (ms since 1970) and `arn` identify it: a stream that was deleted and created
+      again has another creation time.
+    - `service_time_ms`: the service's clock when it answered, to the second; None if the answer has
+      no date.
     """
 
     arn: str
@@ -32,10 +34,11 @@ class StreamSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardInfo:
-    """One shard as listed. `hash_key_range` is inclusive at both ends.
+    """One shard of a listing.
 
-    `ending_sequence` is where a closed shard ends: at or above its last record. Emulators write odd
-    values there.
+    - `hash_key_range`: inclusive at both ends.
+    - `ending_sequence`: of a closed shard, at or above its last record; None for an open shard.
+      Emulators list odd values.
     """
 
     shard_id: str

@@ -1,1 +1,1 @@
-"""Which shards there are, in what order they are read, and where each one starts."""
+"""The shards of a stream: listing, order of reading, start positions, assignment, data loss."""

@@ -13,11 +13,10 @@ _NUMBER = re.compile(r"[0-9]+\Z")
 
 
 def assign(shards: Sequence[str], tasks: int) -> list[tuple[str, ...]]:
-    """Groups of shard ids, at most `tasks` of them, none empty, their sizes at most one apart.
+    """Groups of shard ids: at most `tasks` groups, none empty, their sizes at most one apart.
 
-    The ids are dealt out in sorted order, one to each group in turn, so the same set of shards
-    gives the same groups whatever order it comes in, and neighbours, such as the children of one
-    split, land in different groups.
+    The ids are assigned to the groups in turn, in sorted order. So the order of the argument does
+    not matter, and neighbours, such as the children of one split, get different groups.
     """
     if tasks < 1:
         raise ValueError(f"shards cannot be divided among {tasks} tasks; use one or more")
@@ -26,12 +25,12 @@ def assign(shards: Sequence[str], tasks: int) -> list[tuple[str, ...]]:
 
 
 def is_ours(shard_id: str, task_index: int, total_tasks: int) -> bool:
-    """Whether a shard is that task's, of so many that run side by side: every n-th of the stream's
-    shards, by their numbers.
+    """Whether a shard is assigned to a task, of `total_tasks` that run concurrently: by the shard's
+    number modulo the number of tasks.
 
-    Shards are numbered in the order of their making, so of a fresh stream each task gets what
-    `assign` would give it; and when shards come and go, none of the others changes hands. An id
-    that does not end with a number is placed by its checksum.
+    The service numbers shards in the order of their creation, so in a fresh stream each task gets
+    the shards that `assign` would give it. When shards come and go, no other shard changes its
+    task. An id that does not end with a number is assigned by its checksum.
     """
     number = _NUMBER.search(shard_id)
     place = int(number[0]) if number else crc32(shard_id.encode())

@@ -1,26 +1,26 @@
-"""Which shards may be read, which wait for which parents, and which are done: from the shard list
-and the shard states. Pure.
+"""The lineage of shards: which may be read, which wait for parents, which are done. Pure.
 
-A record's key may go on in a child shard, so a child is read only when its parents' ends were read
-and settled (`ShardState.end_was_read`); a merged shard has two parents. What a parent still has to
-retry does not hold its children.
+It is derived from a shard listing and the shard states. The records of a key continue in a child
+shard, so a child is read only after the ends of its parents were read and settled
+(`ShardState.end_was_read`). A merged shard has two parents. Queued retries of a parent do not hold
+its children.
 
-    listed  state                 parents' ends        phase
-    yes     none                  any                  NEW: it gets a state before it is read
-    yes     end not read          one not read         WAITING, for the ones that `waits_for` names
-    yes     end not read, open    read, or past        READABLE
-    yes     end not read, closed  read, or past        DRAINING: readable too, until its end is read
-    any     end read, unresolved  any                  DRAINED: it has retries queued
-    any     end read, all acked   any                  FINISHED
-    no      end not read          any                  VANISHED: what was unread is gone (or the list is late, so look again)
-    no      none                  any                  PAST: only named as a parent; its retention is over
+    listed  state                 parents' ends   phase
+    yes     none                  any             NEW: it gets a state before it is read
+    yes     end not read          one not read    WAITING for the parents that `waits_for` names
+    yes     end not read, open    read, or past   READABLE
+    yes     end not read, closed  read, or past   DRAINING: readable too, until its end is read
+    any     end read, unresolved  any             DRAINED: it has retries queued
+    any     end read, all acked   any             FINISHED
+    no      end not read          any             VANISHED: expired unread, or the list is late
+    no      none                  any             PAST: expired, only named as a parent
 
-A parent that is PAST holds nobody. One that has VANISHED holds its children until it is listed
-again, or given up by whoever decides about lost data: that turns it into DRAINED or FINISHED.
+A PAST parent holds no child. A VANISHED parent holds its children until it is listed again, or is
+given up (`kinesis_spout.shards.data_loss`), which makes it DRAINED or FINISHED.
 
-A shard closes only by a split or a merge, so one whose end was read always goes on in others. An
-end that does not name them, and a list that does not show them yet, leave it `unfollowed`; were it
-gone from the list too, it is `out_of_sight`.
+A shard closes only by a split or a merge, so a shard whose end was read has children. It is
+`unfollowed` while neither its last page nor the list has named them. If the shard is not listed
+any more either, it is `out_of_sight`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HASH_KEYS = 2**128
 
 
 class ShardPhase(StrEnum):
-    """What a shard is to its reader; the module's table says when."""
+    """The phase of a shard, as the module's table defines it."""
 
     NEW = "new"
     READABLE = "readable"
@@ -54,8 +54,8 @@ class ShardPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShardLineage:
-    """One complete listing beside the states, both by shard id. Looked at when asked, nothing is
-    kept: cheap to make.
+    """One complete listing and the states, both by shard id. Cheap to create: each method computes
+    its answer.
     """
 
     listed: Mapping[str, ShardInfo]
@@ -63,8 +63,8 @@ class ShardLineage:
 
     @classmethod
     def of(cls, listing: Iterable[ShardInfo], states: Mapping[str, ShardState]) -> ShardLineage:
-        """From a listing in any order. Of a shard that is listed twice, open and closed, the closed
-        one is newer.
+        """From a listing in any order. Where a shard is listed twice, open and closed, the closed
+        entry is the newer one.
         """
         listed: dict[str, ShardInfo] = {}
         for shard in listing:
@@ -73,9 +73,7 @@ class ShardLineage:
         return cls(listed, states)
 
     def among(self, shard_ids: Collection[str]) -> ShardLineage:
-        """The same as if there were only these shards: the others hold nobody. Of no ids: all
-        shards.
-        """
+        """The lineage restricted to these shards: the others hold no child. No ids: all shards."""
         if not shard_ids:
             return self
         listed = {
@@ -87,9 +85,9 @@ class ShardLineage:
         )
 
     # one shard
-    # ------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
     def phase(self, shard_id: str) -> ShardPhase:
-        """The phase of any shard; one that nobody knows is PAST."""
+        """The phase of any shard; PAST for an unknown one."""
         state, shard = self.states.get(shard_id), self.listed.get(shard_id)
         if state is None:
             return ShardPhase.PAST if shard is None else ShardPhase.NEW
@@ -102,7 +100,7 @@ class ShardLineage:
         return ShardPhase.DRAINING if shard.is_closed else ShardPhase.READABLE
 
     def parents(self, shard_id: str) -> tuple[str, ...]:
-        """Its parents, the first one first, as the listing and its state name them."""
+        """Its parents, in the order in which the listing and its state name them."""
         shard, state = self.listed.get(shard_id), self.states.get(shard_id)
         named = (
             *(() if shard is None else shard.parents),
@@ -111,19 +109,19 @@ class ShardLineage:
         return tuple(dict.fromkeys(named))
 
     def waits_for(self, shard_id: str) -> tuple[str, ...]:
-        """The parents that hold it: those of which more is to be read first. Empty unless its own
-        end is still to be read.
+        """The parents that hold it: those whose ends were not read. Empty when its own end was
+        read.
         """
         state = self.states.get(shard_id)
         if state is not None and state.end_was_read:
             return ()
         return tuple(parent for parent in self.parents(shard_id) if self._holds(parent))
 
-    # all of them
-    # ----------------------------------------------------------------------------------------------
+    # all shards
+    # --------------------------------------------------------------------------------------------
     def readable(self) -> list[str]:
-        """Shards to read now, READABLE and DRAINING, in the order of their ids, which is that of
-        their making.
+        """The shards to read now, READABLE and DRAINING, in the order of their ids, that is, of
+        their creation.
         """
         return sorted(
             shard_id
@@ -140,8 +138,8 @@ class ShardLineage:
         )
 
     def unfollowed(self) -> list[str]:
-        """Listed shards whose ends were read, and of whose hash keys nobody knows (all of) the
-        shards that took them over.
+        """Listed shards whose ends were read, and whose known children do not cover all of their
+        hash keys.
         """
         ended = {
             shard
@@ -151,8 +149,8 @@ class ShardLineage:
         ranges: dict[str, list[tuple[int, int]]] = {shard: [] for shard in ended}
         for child in (*self.states, *self.listed):
             for parent in ended.intersection(self.parents(child)):
-                # The end of the parent told of a child that is not listed, and such an end names
-                # all children.
+                # A child that is not listed was named by the parent's last page, which names all of
+                # them: it counts as covering the parent's whole range.
                 known = self.listed.get(child, self.listed[parent])
                 ranges[parent].append(known.hash_key_range)
         return sorted(
@@ -162,11 +160,11 @@ class ShardLineage:
         )
 
     def out_of_sight(self, horizon_ms: int) -> list[str]:
-        """Finished shards that are not listed any more and of which no child is known, all of it
-        older than `horizon_ms`.
+        """Finished shards that are not listed any more, have no known child, and were last verified
+        before `horizon_ms`.
 
-        Their children came and went while nobody looked: a shard is listed for as long as its
-        parents at least.
+        A shard is listed at least as long as its parents. So their children existed and expired
+        between two listings.
         """
         named = {parent for shard in (*self.states, *self.listed) for parent in self.parents(shard)}
         over = (
@@ -177,12 +175,12 @@ class ShardLineage:
         return sorted(shard for shard in over if shard not in named)
 
     def removable(self, horizon_ms: int) -> list[str]:
-        """Finished shards of which nobody needs the state any more, oldest first.
+        """Finished shards whose states are not needed any more, oldest first.
 
-        They are not listed, each has children and all of these have states of their own, and
-        nothing in them can be younger than `horizon_ms` (service time less retention): were they
-        listed again by mistake, there would be nothing to deliver. None goes before its parents:
-        these would look as if nobody had ever seen their children.
+        Such a shard is not listed, has children, and all of these have states. It has no record
+        younger than `horizon_ms` (service time less retention): if it were listed again by mistake,
+        there would be nothing to deliver. A parent is removed before its children; otherwise the
+        parent would look as if its children had never been observed.
         """
         gone = {
             shard
@@ -209,7 +207,7 @@ class ShardLineage:
 
     def oldest_first(self) -> list[str]:
         """Every shard that is listed, has a state or is named as a parent: parents before children,
-        else by id.
+        otherwise by id.
         """
         parents = {shard: self.parents(shard) for shard in (*self.listed, *self.states)}
         known = {*parents, *(parent for named in parents.values() for parent in named)}
@@ -228,10 +226,8 @@ class ShardLineage:
                 unplaced[child] -= 1
                 if not unplaced[child]:
                     heapq.heappush(free, child)
-        return [
-            *order,
-            *sorted(known.difference(order)),
-        ]  # a circle, which no service makes, must not hide shards
+        # Shards in a circle, which no service creates, are appended instead of left out.
+        return [*order, *sorted(known.difference(order))]
 
     def _waits(self, shard_id: str) -> bool:
         return any(self._holds(parent) for parent in self.parents(shard_id))
@@ -242,11 +238,11 @@ class ShardLineage:
 
 
 def open_range_holes(listing: Iterable[ShardInfo]) -> list[tuple[int, int]]:
-    """Hash keys that no open shard takes, as inclusive ranges in ascending order.
+    """Hash keys that no open shard covers, as inclusive ranges in ascending order.
 
-    A reshard under way, or a listing that is late, makes holes that pass: only what two complete
-    listings of an ACTIVE stream both have is a hole that stays. Ranges that overlap are none: a
-    parent may still look open beside its children.
+    A running reshard or a late listing shows holes that pass: only a hole in two complete listings
+    of an ACTIVE stream is a lasting one. Overlapping ranges are not an error: a parent may still be
+    listed as open together with its children.
     """
     ranges = sorted(
         shard.hash_key_range

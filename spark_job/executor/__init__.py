@@ -1,1 +1,1 @@
-"""A task on an executor: reads its shards, or reads again what was published."""
+"""A task on an executor: its first read of the shards, and the replay of a published result."""

@@ -1,4 +1,7 @@
-"""Reading a task's shards up to its limits, holding the pages until their end is published."""
+"""The first read of a task: its retries, then its shards up to the task's limits.
+
+Everything is held in memory until the task's result is published (`task_reader`).
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,15 @@ if TYPE_CHECKING:
 
 MAX_CONCURRENT = 8
 STEP_S = 0.2
+# Retries get at most half of a task's bytes and time where it may read new records too, so that
+# they do not delay these.
 RETRY_SHARE = 2
-"""Retries get one part in so many of a task's bytes and time, where it may read new records too."""
 
 
 @dataclass(slots=True)
 class Held:
-    """What was read of one shard: its retries, the pages of new records, both in order, and the end
-    that tells it.
+    """The records that were read of one shard, retries and new ones, both in order; and the result
+    that describes them.
     """
 
     end: ShardReadResult
@@ -43,8 +47,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class FoundRetries:
-    """What a task found of a shard's retries, as `state.plan.ShardReadResult` tells it, and the
-    records.
+    """The records found of a shard's retries. `done`, `rows` and `gone` are those of
+    `state.plan.ShardReadResult`.
     """
 
     deliveries: tuple[Delivery, ...]
@@ -61,12 +65,11 @@ NO_RETRIES = FoundRetries((), 0, 0, ())
 
 
 def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) -> list[Held]:
-    """Read the task's retries, then every shard until its limit, the tip, its end, the bytes or the
-    time that the task may take.
+    """Read the task's retries, then every shard until its limit, its tip, its end, or the task's
+    limits of bytes and time. Blocks on Kinesis.
 
-    Where there may be new records too, retries take at most half of the bytes and of the time, so
-    that they hold nothing up. A shard that has found nothing and is behind its tip (a run of empty
-    pages) goes on after the time box, up to the cap.
+    A shard without a record so far that is behind its tip (a run of empty pages) is read on after
+    the time box, up to the cap: its position moves only with a record.
     """
     retries = _collect_retries(plan, services, settings)
     room = plan.max_bytes - sum(found.held_bytes for found in retries.values())
@@ -86,11 +89,11 @@ def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) 
 def _collect_retries(
     plan: TaskPlan, services: WorkerServices, settings: SourceSettings
 ) -> dict[str, FoundRetries]:
-    """By shard, for the shards of the plan that have any. What was not looked for, for lack of time
-    or room, is not told.
+    """The retries that were found, by shard, for the shards that have any planned. Retries that
+    were not searched for, for lack of time or bytes, are not counted in `done`.
 
-    The first shard's first retry is held whatever the room: as shards take turns, none waits for
-    ever.
+    The first shard's first retry is held regardless of the bytes. Shards take turns at being first,
+    so none waits for ever.
     """
     shards = [shard for shard in plan.shards if shard.retries]
     if not shards:
@@ -162,7 +165,9 @@ def _hold(
     room: int,
     settings: SourceSettings,
 ) -> list[Held]:
-    """Take the pages out, cut what goes over the bytes (at least one record of the task stays)."""
+    """Take the pages out of the buffers and cut them to `room` bytes; at least one record of the
+    task is kept.
+    """
     held: list[Held] = []
     anything = any(found.rows for found in retries.values())
     for shard in plan.shards:

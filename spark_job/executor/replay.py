@@ -1,4 +1,4 @@
-"""Reading again exactly what was published: the same records, whatever was appended or resharded
+"""The replay of a published result: the same records again, whatever was appended or resharded
 since.
 """
 
@@ -33,8 +33,8 @@ PAGE_RECORDS = 10_000
 def adopt(
     end: TaskResult, plan: TaskPlan, services: WorkerServices, settings: SourceSettings
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a published end. Raises `DataLossError` where records of it are gone, unless
-    `failOnDataLoss` is false.
+    """The rows of a published result, in their order. Blocks on Kinesis. Raises `DataLossError`
+    where records of it are gone, unless `failOnDataLoss` is false.
     """
     retries = {shard.shard_id: shard.retries for shard in plan.shards}
     for shard in end.shards:
@@ -67,7 +67,7 @@ def _adopt_retries(
         )
     if reader.rows != end.retry_rows:
         what = (
-            f"of the {end.retry_rows} records that were read again before, {reader.rows} are left"
+            f"of the {end.retry_rows} retried records that were read before, {reader.rows} are left"
         )
         _lost(f"shard {end.shard_id} of stream {settings.stream.name}: {what}", settings)
 
@@ -90,7 +90,10 @@ def _adopt_shard(
         yield to_rows(page.records, stream=settings.stream.name, shard_id=end.shard_id)
     if found == end.count and first == end.first:
         return
-    what = f"of the {end.count} records from {end.first} to {end.last} that were read before, {found} are left"
+    what = (
+        f"of the {end.count} records from {end.first} to {end.last} that were read before, "
+        f"{found} are left"
+    )
     _lost(f"shard {end.shard_id} of stream {settings.stream.name}: {what}", settings)
 
 
@@ -106,7 +109,7 @@ def _lost(what: str, settings: SourceSettings) -> None:
 def _pages(
     shard_id: str, first: SequenceNumber, last: SequenceNumber, count: int, services: WorkerServices
 ) -> Iterator[Page]:
-    """Pages from `first` on, the last one cut behind `last`; ends early where the shard's records
+    """Pages from `first` on, the last one cut after `last`. Ends early where the shard's records
     do.
     """
     getter = KinesisShardGetter(
@@ -132,8 +135,10 @@ def _pages(
 
 
 def _up_to(page: Page, last: SequenceNumber) -> Page:
+    """The head of the page up to `last`."""
     if page.last is None or page.last <= last:
         return page
+    # The record itself is there, unless the service lost it: then all numbers are compared.
     index = pc.index(page.records.column("sequenceNumber"), pa.scalar(str(last.sequence))).as_py()
     if index >= 0:
         return page.head(index + 1)

@@ -1,9 +1,9 @@
-"""An executor's task: read once, publish what was read, then hand the rows over; or adopt what was
-published before.
+"""An executor's task: read, publish the result, then return the rows; or replay the result that
+was published before.
 
-The end of a batch is not planned, it is found by whoever reads first. Published before the first
-row leaves, it binds every later attempt (a retry, a second action, a replay after a crash) to
-exactly the same rows in the same order.
+The end of a batch is not planned: Kinesis cannot tell where a shard ends. The first attempt that
+reads finds it. The result is published before the first row is returned, and so binds every later
+attempt (a retry, a second action, a replay after a crash) to the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ TOKEN_BYTES = 8
 def read_task(
     plan_id: str, task: int, plan: TaskPlan, *, services: WorkerServices, settings: SourceSettings
 ) -> Iterator[pa.RecordBatch]:
-    """The task's rows, as Arrow batches in the plan's order of shards, retries first. Blocks on
-    Kinesis and ZooKeeper.
+    """The task's rows as Arrow batches, in the plan's order of shards, each shard's retries first.
+    Blocks on Kinesis and ZooKeeper.
 
-    Raises `state.errors.PlanClosedError` in an attempt that comes too late to publish,
-    `DataLossError` when records that were published are gone.
+    Raises `state.errors.PlanClosedError` when the plan was closed before this attempt could
+    publish, `DataLossError` when published records are gone.
     """
     published = services.store.read_end(plan_id, task)
     if published is None:
@@ -50,7 +50,8 @@ def read_task(
         if published.token == end.token:
             return _rows(held, settings)
         log.info(
-            "task %d of plan %s: another attempt has published first; reading what it read",
+            "task %d of plan %s: another attempt has published first; reading the records that it "
+            "read",
             task,
             plan_id,
         )
@@ -58,7 +59,7 @@ def read_task(
 
 
 def _rows(held: Sequence[Held], settings: SourceSettings) -> Iterator[pa.RecordBatch]:
-    """Each shard's retries, then its new records. What was handed over is not held any more."""
+    """Each shard's retries, then its new records. A batch is released when it is returned."""
     stream = settings.stream.name
     for shard in held:
         while shard.retries:
