@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.shards.start_position import RequestedStart
-from kinesis_spout.spout.wait_strategy import WaitStrategy, exponential_backoff
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
 from state.retry_policy import RetryPolicy
 from state.task_share import MAX_TASKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kinesis_spout.spout.dead_letter import DeadLetter
     from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.listener import SpoutListener
@@ -28,6 +26,26 @@ STATES_PER_WRITE = 100
 UNTIL_NOW_MARGIN_MS = (
     2_000  # the service's Date header is cut to whole seconds, and arrival times are approximate
 )
+
+WaitStrategy = Callable[[int], float]
+"""How long a loop over emissions waits when there is none. Takes how often in a row there was none,
+from 1, and gives the longest wait in seconds; 0 does not wait. The wait ends early when something
+changes: a record has come, an outcome was told, the spout was closed.
+"""
+
+_FIRST_S = 0.001
+_LONGEST_S = 0.1
+_DOUBLINGS = 7  # to the longest
+
+
+def exponential_backoff(streak: int) -> float:
+    """From a millisecond, doubling, to a tenth of a second."""
+    return _LONGEST_S if streak > _DOUBLINGS else min(_LONGEST_S, _FIRST_S * 2.0 ** (streak - 1))
+
+
+def do_not_wait(_streak: int) -> float:
+    """Ask again at once: lowest latency, and a core of the machine for it."""
+    return 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

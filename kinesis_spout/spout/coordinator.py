@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from kinesis_spout.config import StreamRef
-    from kinesis_spout.spout.context import SpoutContext
     from kinesis_spout.spout.prefetcher import SpoutFetching
     from kinesis_spout.spout.scheduler import ShardSeat
+    from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
     from state.state_store import StartPin

@@ -10,8 +10,8 @@ from kinesis_spout.spout.dead_letter import DeadLetter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.spout.context import SpoutContext
     from kinesis_spout.spout.retry_buffer import Letter
+    from kinesis_spout.spout.services import SpoutContext
 
 log = logging.getLogger("kinesis_spout")
 _LOOK_S = 0.2

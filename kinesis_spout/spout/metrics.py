@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
-
-from kinesis_spout.spout.shard_counts import LATENCY_BUCKETS, ShardCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesis_spout.spout.scheduler import ShardSeat, SpoutCore
+LATENCY_BUCKETS = 32  # of 2 ** n ms each: up to 24 days
+
+
+@dataclass(slots=True)
+class ShardCounts:
+    """Counted since the shard was taken up. `emitted` counts every delivery, `retried` those after
+    the first.
+
+    `timed_out` are among the `failed`. `latency[n]` counts acks of records that had arrived less
+    than 2 ** n ms before, and not less than 2 ** (n - 1); the service's clock and this machine's
+    may differ, so what looks negative counts as 0.
+    """
+
+    emitted: int = 0
+    acked: int = 0
+    failed: int = 0
+    retried: int = 0
+    timed_out: int = 0
+    dead_lettered: int = 0
+    malformed: int = 0
+    latency: list[int] = field(default_factory=lambda: [0] * LATENCY_BUCKETS)
+    latency_sum_ms: int = 0
+
+    def on_ack(self, latency_ms: int) -> None:
+        """An ack counted, so long after the record's arrival."""
+        self.acked += 1
+        latency_ms = max(latency_ms, 0)  # not `max`: once for every record
+        self.latency_sum_ms += latency_ms
+        try:
+            self.latency[latency_ms.bit_length()] += 1
+        except IndexError:
+            self.latency[-1] += 1
+
+    def add(self, other: ShardCounts) -> None:
+        """Count what another one has counted too."""
+        for each in fields(self):
+            if each.name != "latency":
+                setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        self.latency = [
+            ours + theirs for ours, theirs in zip(self.latency, other.latency, strict=True)
+        ]
 
 
 @dataclass(slots=True)
@@ -55,25 +93,6 @@ class SpoutMetrics:
     waits: WaitTimes = field(default_factory=WaitTimes)
 
 
-def metrics_of(core: SpoutCore, waits: WaitTimes, service_now_ms: int) -> SpoutMetrics:
-    """Copies, so that they stay as they are. The caller holds the spout's lock."""
-    shards = {
-        shard_id: _of_shard(seat, service_now_ms) for shard_id, seat in sorted(core.seats.items())
-    }
-    counts = ShardCounts()
-    counts.add(core.past)
-    for one in shards.values():
-        counts.add(one.counts)
-    lags = [one.lag_ms for one in shards.values() if one.lag_ms is not None]
-    total = ShardMetrics(
-        counts=counts,
-        pending=sum(one.pending for one in shards.values()),
-        queued=sum(one.queued for one in shards.values()),
-        lag_ms=max(lags, default=None),
-    )
-    return SpoutMetrics(total=total, shards=shards, waits=WaitTimes(waits.idle_s, waits.at_limit_s))
-
-
 def quantile_ms(latency: list[int], share: float) -> int | None:
     """The upper bound of the bucket in which so large a share of the acks ends; None when there are
     none.
@@ -85,17 +104,3 @@ def quantile_ms(latency: list[int], share: float) -> int | None:
         if seen and seen >= wanted:
             return 0 if not bucket else int(2**bucket)
     return None
-
-
-def _of_shard(seat: ShardSeat, service_now_ms: int) -> ShardMetrics:
-    shard = seat.shard
-    counts = ShardCounts()
-    counts.add(seat.counts)
-    checkpoint = shard.tracker.checkpoint
-    return ShardMetrics(
-        counts=counts,
-        pending=shard.pending,
-        queued=shard.unresolved - shard.pending,
-        lag_ms=shard.lag_ms(service_now_ms),
-        checkpoint=None if checkpoint is None else str(checkpoint),
-    )

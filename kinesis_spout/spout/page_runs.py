@@ -4,16 +4,25 @@ other. Pure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kinesis_spout.service.record_columns import NO_LISTS
 from kinesis_spout.spout.record_run import RecordRun
 
 if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
-    from kinesis_spout.spout.page_source import PageSource
 
 RUN_RECORDS = 1_000
+
+
+class PageSource(Protocol):
+    """Pages in the shard's order, that others add to. `drop` removes a page if it still is the
+    first.
+    """
+
+    def first(self) -> Page | None: ...
+
+    def drop(self, page: Page) -> None: ...
 
 
 class PageRuns:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesis_spout.reading.page import Page
-    from kinesis_spout.spout.context import SpoutContext
+    from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
 
@@ -85,7 +85,7 @@ class SpoutShardGetter(KinesisShardGetter):
 
 
 class Prefetched:
-    """The buffer of one shard, as `page_source.PageSource`: whoever drops a page wakes
+    """The buffer of one shard, as `page_runs.PageSource`: whoever drops a page wakes
     the fetcher.
     """
 

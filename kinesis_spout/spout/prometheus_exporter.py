@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError, KinesisError, MissingExtraError
-from kinesis_spout.spout.shard_counts import LATENCY_BUCKETS
+from kinesis_spout.spout.metrics import LATENCY_BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

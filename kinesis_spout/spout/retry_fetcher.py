@@ -17,8 +17,8 @@ from state.plan import PlannedRetry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from kinesis_spout.spout.context import SpoutContext
     from kinesis_spout.spout.scheduler import ShardSeat
+    from kinesis_spout.spout.services import SpoutContext
     from state.shard_state import UnresolvedRecord
 
 _LOOK_S = 0.2

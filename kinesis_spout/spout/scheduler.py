@@ -13,7 +13,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.spout.shard_counts import ShardCounts
+from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics, WaitTimes
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
@@ -62,6 +62,20 @@ class ShardSeat:
         self.due_ms: int | None = None
         self.is_left = False  # laid down: outcomes of its records are ignored
         self.is_dirty = False  # its state may have changed since it was stored
+
+    def metrics(self, service_now_ms: int) -> ShardMetrics:
+        """A copy, so that it stays as it is."""
+        shard = self.shard
+        counts = ShardCounts()
+        counts.add(self.counts)
+        checkpoint = shard.tracker.checkpoint
+        return ShardMetrics(
+            counts=counts,
+            pending=shard.pending,
+            queued=shard.unresolved - shard.pending,
+            lag_ms=shard.lag_ms(service_now_ms),
+            checkpoint=None if checkpoint is None else str(checkpoint),
+        )
 
 
 Place = tuple[ShardSeat, "RecordRun", int, int]
@@ -115,6 +129,26 @@ class SpoutCore:
         """Whether a shard may have a record that may go out."""
         retry_is_due = bool(self._due) and self._due[0][0] <= now_ms
         return retry_is_due or bool(self._retry_turns if self.at_limit else self._turns)
+
+    def metrics(self, waits: WaitTimes, service_now_ms: int) -> SpoutMetrics:
+        """Copies, so that they stay as they are. O(shards)."""
+        shards = {
+            shard_id: seat.metrics(service_now_ms) for shard_id, seat in sorted(self.seats.items())
+        }
+        counts = ShardCounts()
+        counts.add(self.past)
+        for one in shards.values():
+            counts.add(one.counts)
+        lags = [one.lag_ms for one in shards.values() if one.lag_ms is not None]
+        total = ShardMetrics(
+            counts=counts,
+            pending=sum(one.pending for one in shards.values()),
+            queued=sum(one.queued for one in shards.values()),
+            lag_ms=max(lags, default=None),
+        )
+        return SpoutMetrics(
+            total=total, shards=shards, waits=WaitTimes(waits.idle_s, waits.at_limit_s)
+        )
 
     # shards
     # -------------------------------------------------------------------------------------------------------

@@ -20,8 +20,12 @@ from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
+    import threading
+
     from kinesis_spout.reading.retry_reader import Search
     from kinesis_spout.spout.config import SpoutConfig
+    from kinesis_spout.spout.listener import SpoutHooks
+    from kinesis_spout.spout.scheduler import SpoutCore
     from state.state_store import StateStore
 
 
@@ -67,6 +71,19 @@ class SpoutServices:
         """Close the store, which gives the ownership up, and the client."""
         self.store.close()
         self.client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class SpoutContext:
+    """`changed` is the lock around `core`, and tells whoever waits that there may be something new
+    to do.
+    """
+
+    config: SpoutConfig
+    services: SpoutServices
+    core: SpoutCore
+    hooks: SpoutHooks
+    changed: threading.Condition
 
 
 def open_store(config: SpoutConfig) -> StateStore:

@@ -10,16 +10,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.spout.context import SpoutContext
 from kinesis_spout.spout.coordinator import SpoutKeeping
 from kinesis_spout.spout.dead_letter_queue import SpoutLetters
 from kinesis_spout.spout.emission import SpoutEmission
-from kinesis_spout.spout.metrics import SpoutMetrics, WaitTimes, metrics_of
-from kinesis_spout.spout.notifier import SpoutHooks
+from kinesis_spout.spout.listener import SpoutHooks
 from kinesis_spout.spout.prefetcher import SpoutFetching
 from kinesis_spout.spout.retry_fetcher import SpoutRereading
 from kinesis_spout.spout.scheduler import Limits, SpoutCore
-from kinesis_spout.spout.services import SpoutServices
+from kinesis_spout.spout.services import SpoutContext, SpoutServices
 from kinesis_spout.tuple_tree.acker import Acker
 from kinesis_spout.tuple_tree.tracked_tuple import TupleTree, fail_timed_out
 from scheme.errors import MalformedRecordError
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.background import Loop
     from kinesis_spout.spout.config import SpoutConfig
+    from kinesis_spout.spout.metrics import SpoutMetrics, WaitTimes
     from scheme.record_scheme import RecordScheme
     from state.sequence_number import SequenceNumber
 
@@ -68,7 +67,7 @@ class SpoutSession:
         self.error: Exception | None = None
         self.stream_name = config.stream_ref.name
         self._is_over = False
-        self.hooks = SpoutHooks(config)
+        self.hooks = SpoutHooks(config.listeners, on_ack=config.on_ack, on_fail=config.on_fail)
         limits = Limits(
             config.max_pending,
             config.max_unresolved_per_shard,
@@ -282,7 +281,7 @@ class SpoutSession:
 
     def metrics(self, waits: WaitTimes) -> SpoutMetrics:
         with self._changed:
-            return metrics_of(self.core, waits, self._keeping.catalog.service_now_ms())
+            return self.core.metrics(waits, self._keeping.catalog.service_now_ms())
 
     # threads
     # ------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from state.tracker.transitions import Effect, NodeState
 if TYPE_CHECKING:
     from random import Random
 
-    from kinesis_spout.spout.page_source import PageSource
+    from kinesis_spout.spout.page_runs import PageSource
     from state.retry_policy import RetryPolicy
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.background import ThreadLoop
-from kinesis_spout.spout.wait_strategy import do_not_wait
+from kinesis_spout.spout.config import do_not_wait
 from kinesis_spout.thread_pools import thread_pool
 from state.retry_policy import RetryPolicy
 from tests.support.spout_world import STREAM, PassingClock, SpoutUnderTest
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.dead_letter import DeadLetter
     from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
-    from kinesis_spout.spout.shard_counts import ShardCounts
+    from kinesis_spout.spout.metrics import ShardCounts
 
 SHORTEST_SWITCH_S = 1e-6
 LONGEST_S = 30.0
