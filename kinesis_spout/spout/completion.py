@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kinesis_spout.shards.lineage import ShardLineage
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.prefetcher import SpoutFetching
-    from kinesis_spout.spout.scheduler import SpoutCore
+    from kinesis_spout.spout.scheduler import SpoutScheduler
 
 
 class SpoutEnd:
@@ -20,7 +20,11 @@ class SpoutEnd:
     """
 
     def __init__(
-        self, config: SpoutConfig, core: SpoutCore, catalog: ShardCatalog, fetching: SpoutFetching
+        self,
+        config: SpoutConfig,
+        core: SpoutScheduler,
+        catalog: ShardCatalog,
+        fetching: SpoutFetching,
     ) -> None:
         self._config = config
         self._core = core
@@ -46,7 +50,7 @@ class SpoutEnd:
         is done.
         """
         if self._config.total_tasks > 1 or any(
-            seat.shard.unresolved for seat in self._core.seats.values()
+            assigned.shard.unresolved for assigned in self._core.assigned.values()
         ):
             return False
         if self._core.is_full:
@@ -63,12 +67,17 @@ class SpoutEnd:
         state = lineage.states[shard_id]
         if state.end_was_read or lineage.waits_for(shard_id):
             return state.finished or not state.end_was_read
-        seat, pages = self._core.seats.get(shard_id), self._fetching.get(shard_id)
-        if seat is None or pages is None or seat.shard.open is not None or self._until_ms is None:
+        assigned, pages = self._core.assigned.get(shard_id), self._fetching.get(shard_id)
+        if (
+            assigned is None
+            or pages is None
+            or assigned.shard.open is not None
+            or self._until_ms is None
+        ):
             return False
         if pages.last_page is not None:
-            return seat.shard.pages.last_page is pages.last_page
-        tip_ms = seat.shard.tip_ms()
+            return assigned.shard.pages.last_page is pages.last_page
+        tip_ms = assigned.shard.tip_ms()
         return tip_ms is not None and tip_ms > self._seen_from_ms and self._was_open(shard_id)
 
     def _was_open(self, shard_id: str) -> bool:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.config import StreamRef
     from kinesis_spout.spout.prefetcher import SpoutFetching
-    from kinesis_spout.spout.scheduler import ShardSeat
+    from kinesis_spout.spout.scheduler import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
@@ -58,7 +58,7 @@ class SpoutTips:
     """Where shards stand, for the catalog (`shard_catalog.TipWatch`)."""
 
     def __init__(self, context: SpoutContext) -> None:
-        self._core = context.core
+        self._scheduler = context.scheduler
         self._changed = context.changed
 
     def keep_only(self, shard_ids: Collection[str]) -> None:
@@ -75,8 +75,8 @@ class SpoutTips:
         and answered for.
         """
         with self._changed:
-            seat = self._core.seats.get(shard_id)
-            return None if seat is None or seat.shard.pending else seat.shard.tip_ms()
+            assigned = self._scheduler.assigned.get(shard_id)
+            return None if assigned is None or assigned.shard.pending else assigned.shard.tip_ms()
 
 
 class SpoutKeeping:
@@ -90,7 +90,7 @@ class SpoutKeeping:
         self._config = config = context.config
         self._services = services = context.services
         self._store = services.store
-        self._core = context.core
+        self._scheduler = context.scheduler
         self._fetching = fetching
         self._hooks = context.hooks
         self._changed = context.changed
@@ -107,7 +107,7 @@ class SpoutKeeping:
             SpoutTips(context),
             only=frozenset(config.shards),
         )
-        self._end = SpoutEnd(config, context.core, self.catalog, fetching)
+        self._end = SpoutEnd(config, context.scheduler, self.catalog, fetching)
         self.has_ended = False
         self._pin: StartPin | None = None
         self._conflicts = 0
@@ -174,13 +174,15 @@ class SpoutKeeping:
             self._hooks.error(exc)
             return False
         with self._changed:
-            dirty = [seat for seat in self._core.seats.values() if seat.is_dirty]
-            for seat in dirty:
-                seat.is_dirty = False
+            dirty = [
+                assigned for assigned in self._scheduler.assigned.values() if assigned.is_dirty
+            ]
+            for assigned in dirty:
+                assigned.is_dirty = False
             changes = {
-                seat.shard.shard_id: change
-                for seat in dirty
-                if (change := self._change(seat)) is not None
+                assigned.shard.shard_id: change
+                for assigned in dirty
+                if (change := self._change(assigned)) is not None
             }
             children = self._children(changes)
         try:
@@ -206,12 +208,12 @@ class SpoutKeeping:
             if self.commit() or self._conflicts == before:
                 return
 
-    def _change(self, seat: ShardSeat) -> StateChange | None:
+    def _change(self, assigned: AssignedShard) -> StateChange | None:
         """A later time of verification alone is none: the catalog stores that now and then
         (`save_verified`).
         """
-        before = self.catalog.states[seat.shard.shard_id]
-        after = seat.shard.snapshot()
+        before = self.catalog.states[assigned.shard.shard_id]
+        after = assigned.shard.snapshot()
         is_same = replace(after, verified_until_ms=before.state.verified_until_ms) == before.state
         return None if is_same else StateChange(before=before, after=after)
 
@@ -222,7 +224,7 @@ class SpoutKeeping:
         states: dict[str, ShardState] = {}
         tracked_since_ms = None if self._pin is None else self.catalog.tracked_since_ms(self._pin)
         for shard_id, change in changes.items():
-            page = self._core.seats[shard_id].shard.pages.last_page
+            page = self._scheduler.assigned[shard_id].shard.pages.last_page
             if page is None or not change.after.end_was_read:
                 continue
             self.catalog.expire()  # it has children, or will have
@@ -239,10 +241,10 @@ class SpoutKeeping:
             }
         return [StateChange(before=None, after=state) for state in states.values()]
 
-    def _put_off(self, dirty: list[ShardSeat], error: Exception) -> None:
+    def _put_off(self, dirty: list[AssignedShard], error: Exception) -> None:
         with self._changed:
-            for seat in dirty:
-                seat.is_dirty = True
+            for assigned in dirty:
+                assigned.is_dirty = True
         if isinstance(error, ConflictError):
             self._on_conflict(error)
         else:
@@ -335,7 +337,7 @@ class SpoutKeeping:
     def _is_new(self, shard_id: str) -> bool:
         if self._config.shards and shard_id not in self._config.shards:
             return False
-        return shard_id not in self._core.seats and is_ours(
+        return shard_id not in self._scheduler.assigned and is_ours(
             shard_id, self._config.task_index, self._config.total_tasks
         )
 
@@ -347,7 +349,7 @@ class SpoutKeeping:
                 random=self._services.random,
                 pages=None if state.end_was_read else self._fetching.add(state, ending_sequence),
             )
-            self._core.add(shard)
+            self._scheduler.add(shard)
             self._changed.notify_all()
         self._hooks.shard_started(state.shard_id)
 
@@ -355,7 +357,7 @@ class SpoutKeeping:
         """A shard that is gone was given up by the catalog, which has said so: what is unresolved
         of it goes on from there.
         """
-        for shard_id in list(self._core.seats):
+        for shard_id in list(self._scheduler.assigned):
             pages = self._fetching.get(shard_id)
             if (
                 pages is not None
@@ -364,16 +366,19 @@ class SpoutKeeping:
             ):
                 self._leave(shard_id)
 
-    def _release_finished(self, seats: Iterable[ShardSeat]) -> None:
+    def _release_finished(self, assigned: Iterable[AssignedShard]) -> None:
         """Those that are stored as finished, be it by an earlier commit that was given up behind
         them.
         """
-        for shard_id in [seat.shard.shard_id for seat in seats]:
-            if shard_id in self._core.seats and self.catalog.states[shard_id].state.finished:
+        for shard_id in [assigned.shard.shard_id for assigned in assigned]:
+            if (
+                shard_id in self._scheduler.assigned
+                and self.catalog.states[shard_id].state.finished
+            ):
                 self._leave(shard_id)
 
     def _leave(self, shard_id: str) -> None:
         with self._changed:
-            self._core.remove(shard_id)
+            self._scheduler.remove(shard_id)
             self._fetching.remove(shard_id)
         self._hooks.shard_finished(shard_id)

@@ -27,7 +27,7 @@ class SpoutLetters:
     def __init__(self, context: SpoutContext) -> None:
         self._stream = context.config.stream_ref.name
         self._write = context.config.dead_letter or _log_letter
-        self._core = context.core
+        self._scheduler = context.scheduler
         self._hooks = context.hooks
         self._changed = context.changed
         self._failures = 0
@@ -37,17 +37,17 @@ class SpoutLetters:
         grows; the others wait.
         """
         with self._changed:
-            due = list(self._core.letters())
-        for seat, letter in due:
+            due = list(self._scheduler.letters())
+        for assigned, letter in due:
             try:
-                self._write_all(letter, seat.shard.shard_id)
+                self._write_all(letter, assigned.shard.shard_id)
             except Exception as exc:  # noqa: BLE001  # whatever the callable raises: the record stays unresolved
                 self._failures += 1
                 self._hooks.error(exc)
                 return min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (self._failures - 1))
             self._failures = 0
             with self._changed:
-                self._core.dead_lettered(seat, letter.record.first, letter.record.count)
+                self._scheduler.dead_lettered(assigned, letter.record.first, letter.record.count)
                 self._changed.notify_all()
         return _LOOK_S
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinesis_spout.spout.scheduler import Place
+from kinesis_spout.spout.scheduler import SpoutDelivery
 from scheme.record import Record
 
 if TYPE_CHECKING:
@@ -45,25 +45,24 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
     """One hand-over of one record. As a context manager it acks at the end, and fails when the
     block raises.
 
-    `attempt` counts deliveries from 1. `place` is how the spout finds it: seat, run, where in that,
-    attempt. Outcomes may be told from any thread, once; a late ack of an earlier attempt still
-    counts. The repr leaves the payload out. A struct, for one is made for every record, and this is
-    the cheapest object that can be made.
+    `attempt` counts deliveries from 1. `delivery` is how the spout finds the record. Outcomes may
+    be told from any thread, once; a late ack of an earlier attempt still counts. The repr leaves
+    the payload out. A struct, for one is made for every record, and this is the cheapest object
+    that can be made.
     """
 
     _outcomes: Outcomes
     data: bytes
-    place: Place
+    delivery: SpoutDelivery
     _decoded: tuple[Any, ...] | None = None
 
     @classmethod
-    def of(cls, outcomes: Outcomes, place: Place) -> SpoutEmission:
-        _, run, at, _ = place
-        return cls(outcomes, run.data[at], place)
+    def of(cls, outcomes: Outcomes, delivery: SpoutDelivery) -> SpoutEmission:
+        return cls(outcomes, delivery.run.data[delivery.index], delivery)
 
     @property
     def attempt(self) -> int:
-        return self.place[3]
+        return self.delivery.attempt
 
     def decoded(self, scheme: RecordScheme) -> SpoutEmission:
         """The same with the values that the scheme makes of the payload. Raises what
@@ -79,24 +78,24 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
     @property
     def message_id(self) -> str:
         """`shardId:sequence:attempt`, by which `KinesisSpout.ack` and `fail` take outcomes."""
-        return f"{self.place[0].shard.shard_id}:{self.sequence_number}:{self.attempt}"
+        return f"{self.delivery.shard_id}:{self.sequence_number}:{self.attempt}"
 
     @property
     def shard_id(self) -> str:
-        return self.place[0].shard.shard_id
+        return self.delivery.shard_id
 
     @property
     def sequence_number(self) -> str:
-        return self.place[1].texts[self.place[2]]
+        return self.delivery.sequence_number
 
     @property
     def partition_key(self) -> str:
-        return self.place[1].keys[self.place[2]]
+        return self.delivery.partition_key
 
     @property
     def approximate_arrival_ms(self) -> int:
         """Milliseconds since 1970 UTC, by the service's clock."""
-        return self.place[1].arrivals[self.place[2]]
+        return self.delivery.arrival_ms
 
     @property
     def record(self) -> Record:

@@ -184,7 +184,7 @@ class KinesisSpout:
                 self._wait(session, streak)
 
     def _wait(self, session: SpoutSession, streak: int) -> None:
-        at_limit = session.core.at_limit
+        at_limit = session.scheduler.at_limit
         strategy = self.config.limit_wait if at_limit else self.config.idle_wait
         self._waits.add(
             session.wait(strategy(streak), lambda: self._may_emit(session)), at_limit=at_limit

@@ -126,7 +126,7 @@ class SpoutFetching:
     def __init__(self, context: SpoutContext, wake: Callable[[], None]) -> None:
         self._config = config = context.config
         self._services = services = context.services
-        self._core = context.core
+        self._core = context.scheduler
         self._changed = context.changed
         self._wake = wake
         self.until_ms: int | None = None
@@ -202,15 +202,15 @@ class SpoutFetching:
         return _NOTHING_TO_DO_S if self._reader.idle else 0.0
 
     def _on_page(self, buffer: BufferedGetter) -> None:
-        seat = self._core.seats.get(buffer.shard_id)
+        assigned = self._core.assigned.get(buffer.shard_id)
         pages = self._buffers.get(buffer.shard_id)
-        if seat is None or pages is None or pages.buffer is not buffer:
+        if assigned is None or pages is None or pages.buffer is not buffer:
             _drop_all(buffer)  # of a shard that was laid down while its fetch was under way
             return
         if pages.gone or pages.last_page is not None:
             buffer.close()
-        seat.is_dirty = True
-        self._core.look(seat)
+        assigned.is_dirty = True
+        self._core.reschedule(assigned)
 
 
 def _drop_all(buffer: BufferedGetter) -> None:

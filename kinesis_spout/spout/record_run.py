@@ -11,6 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -140,3 +142,30 @@ class RecordRun:
             found = states.find(PENDING if state == ACKED else ACKED, first, emitted)
             end = emitted if found < 0 else found
             yield state, range(first, end)
+
+
+class Delivery(msgspec.Struct, frozen=True, eq=False):
+    """One delivery of one record. `index` is the record's in its `run`; `attempt` counts from 1.
+
+    A struct: one is made for every delivery, at the price of a tuple of the same fields.
+    """
+
+    run: RecordRun
+    index: int
+    attempt: int
+
+    @property
+    def sequence(self) -> SequenceNumber:
+        return self.run.sequence(self.index)
+
+    @property
+    def sequence_number(self) -> str:
+        return self.run.texts[self.index]
+
+    @property
+    def partition_key(self) -> str:
+        return self.run.keys[self.index]
+
+    @property
+    def arrival_ms(self) -> int:
+        return self.run.arrivals[self.index]

@@ -17,7 +17,7 @@ from state.plan import PlannedRetry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from kinesis_spout.spout.scheduler import ShardSeat
+    from kinesis_spout.spout.scheduler import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
     from state.shard_state import UnresolvedRecord
 
@@ -32,7 +32,7 @@ class SpoutRereading:
     def __init__(self, context: SpoutContext, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._services = context.services
-        self._core = context.core
+        self._scheduler = context.scheduler
         self._hooks = context.hooks
         self._changed = context.changed
         self._max_bytes = context.config.prefetch_bytes
@@ -42,21 +42,21 @@ class SpoutRereading:
         now_ms = self._now_ms()
         with self._changed:
             wanted = [
-                (seat, records)
-                for seat in self._core.seats.values()
-                if (records := seat.shard.held.wanted(now_ms))
+                (assigned, records)
+                for assigned in self._scheduler.assigned.values()
+                if (records := assigned.shard.held.wanted(now_ms))
             ]
-        for seat, records in wanted:
+        for assigned, records in wanted:
             if (room_bytes := self._room_bytes()) <= 0:
                 break
             try:
-                found = list(self._read(seat.shard.shard_id, records, room_bytes))
+                found = list(self._read(assigned.shard.shard_id, records, room_bytes))
             except KinesisError as exc:
                 if not exc.retryable:
                     raise
                 self._hooks.error(exc)
             else:
-                self._restock(seat, found)
+                self._restock(assigned, found)
         return _LOOK_S
 
     def _room_bytes(self) -> int:
@@ -65,17 +65,17 @@ class SpoutRereading:
         """
         with self._changed:
             return self._max_bytes - sum(
-                seat.shard.held.held_bytes for seat in self._core.seats.values()
+                assigned.shard.held.held_bytes for assigned in self._scheduler.assigned.values()
             )
 
     def _restock(
-        self, seat: ShardSeat, found: Sequence[tuple[UnresolvedRecord, RecordRun | None]]
+        self, assigned: AssignedShard, found: Sequence[tuple[UnresolvedRecord, RecordRun | None]]
     ) -> None:
         now_ms = self._now_ms()
         with self._changed:
             for record, run in found:
-                seat.shard.restock(record, run, now_ms)
-            self._core.look(seat)
+                assigned.shard.restock(record, run, now_ms)
+            self._scheduler.reschedule(assigned)
             self._changed.notify_all()
 
     def _read(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.retry_reader import Search
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.listener import SpoutHooks
-    from kinesis_spout.spout.scheduler import SpoutCore
+    from kinesis_spout.spout.scheduler import SpoutScheduler
     from state.state_store import StateStore
 
 
@@ -75,13 +75,13 @@ class SpoutServices:
 
 @dataclass(frozen=True, slots=True)
 class SpoutContext:
-    """`changed` is the lock around `core`, and tells whoever waits that there may be something new
+    """`changed` is the lock around `scheduler`, and tells whoever waits that there may be something new
     to do.
     """
 
     config: SpoutConfig
     services: SpoutServices
-    core: SpoutCore
+    scheduler: SpoutScheduler
     hooks: SpoutHooks
     changed: threading.Condition
 

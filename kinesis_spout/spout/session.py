@@ -16,7 +16,7 @@ from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.listener import SpoutHooks
 from kinesis_spout.spout.prefetcher import SpoutFetching
 from kinesis_spout.spout.retry_fetcher import SpoutRereading
-from kinesis_spout.spout.scheduler import Limits, SpoutCore
+from kinesis_spout.spout.scheduler import Limits, SpoutDelivery, SpoutScheduler
 from kinesis_spout.spout.services import SpoutContext, SpoutServices
 from kinesis_spout.tuple_tree.acker import Acker
 from kinesis_spout.tuple_tree.tracked_tuple import TupleTree, fail_timed_out
@@ -75,7 +75,7 @@ class SpoutSession:
             config.prefetch_bytes,
             config.max_records,
         )
-        self.core = SpoutCore(limits)
+        self.scheduler = SpoutScheduler(limits)
         self._config = config
         self._tracking = config.tracking
         self._scheme = config.scheme
@@ -92,7 +92,7 @@ class SpoutSession:
         self._acker: Acker[TupleTree] = Acker(services.random)
         self._stack = ExitStack()
         self._loops: dict[str, Loop] = {}
-        context = SpoutContext(config, services, self.core, self.hooks, self._changed)
+        context = SpoutContext(config, services, self.scheduler, self.hooks, self._changed)
         self._fetching = SpoutFetching(context, lambda: self._wake("fetch"))
         self._keeping = SpoutKeeping(context, self._fetching, lambda: self._wake("keep"))
         self._letters = SpoutLetters(context)
@@ -147,12 +147,12 @@ class SpoutSession:
             raise self.error
         now_ms = int(self._monotonic_s() * 1000.0 + self._offset_ms)
         with self._lock:
-            place = self.core.emit(now_ms)
-            if place is None:
+            delivery = self.scheduler.emit(now_ms)
+            if delivery is None:
                 return None
             if not self._tracking:
-                self.core.ack(place, now_ms)
-        return SpoutEmission(self, place[1].data[place[2]], place)
+                self.scheduler.ack(delivery, now_ms)
+        return SpoutEmission(self, delivery.run.data[delivery.index], delivery)
 
     def _emit_decoded(self, scheme: RecordScheme) -> SpoutEmission | None:
         """The next record that its scheme can read; others are on their way to the dead letters."""
@@ -176,7 +176,7 @@ class SpoutSession:
 
     def may_emit(self) -> bool:
         """Whether it makes sense to ask now. The caller holds the lock."""
-        return self.error is not None or self.has_ended or self.core.has_turn(self.now_ms())
+        return self.error is not None or self.has_ended or self.scheduler.may_emit(self.now_ms())
 
     def wait(self, longest_s: float, until: Callable[[], bool]) -> float:
         """Wait until `until` holds, which is looked at when something has changed, or a retry is
@@ -188,7 +188,7 @@ class SpoutSession:
         with self._changed:
             self._waiting += 1
             try:
-                due_ms = self.core.next_retry_ms()
+                due_ms = self.scheduler.next_retry_ms()
                 due_s = longest_s if due_ms is None else max(0.0, (due_ms - self.now_ms()) / 1000)
                 self._changed.wait_for(until, min(longest_s, due_s))
             finally:
@@ -205,7 +205,7 @@ class SpoutSession:
         """See `SpoutEmission.ack`."""
         now_ms = int(self._monotonic_s() * 1000.0 + self._offset_ms)
         with self._lock:
-            acked = not self._is_over and self.core.ack(emission.place, now_ms)
+            acked = not self._is_over and self.scheduler.ack(emission.delivery, now_ms)
             if self._waiting:
                 self._changed.notify_all()
         if acked and self.hooks.any:
@@ -214,12 +214,11 @@ class SpoutSession:
 
     def fail(self, emission: SpoutEmission, reason: str | None, *, retry: bool) -> bool:
         """See `SpoutEmission.fail`."""
-        seat, run, at, attempt = emission.place
         with self._changed:
             if self._is_over:
                 return False
-            effect = self.core.fail(
-                seat, (run, at, attempt), self.now_ms(), reason=reason, retry=retry
+            effect = self.scheduler.fail(
+                emission.delivery, self.now_ms(), reason=reason, retry=retry
             )
             self._changed.notify_all()
         self._look_at_breaker()
@@ -230,21 +229,19 @@ class SpoutSession:
 
     def malformed(self, emission: SpoutEmission, reason: str) -> None:
         """The record can never be processed: to the dead letters, without a retry."""
-        seat, run, at, attempt = emission.place
         with self._changed:
-            self.core.fail(seat, (run, at, attempt), self.now_ms(), reason=reason, retry=False)
-            seat.counts.malformed += 1
+            self.scheduler.fail(emission.delivery, self.now_ms(), reason=reason, retry=False)
+            emission.delivery.assigned.counts.malformed += 1
         self._look_at_breaker()
         self.hooks.failed(emission, reason)
 
     def extend(self, emission: SpoutEmission, timeout_s: float | None) -> bool:
         """See `SpoutEmission.extend`."""
-        seat, run, at, attempt = emission.place
+        delivery = emission.delivery
+        assigned = delivery.assigned
         with self._changed:
             deadline_ms = None if timeout_s is None else self.now_ms() + round(timeout_s * 1000)
-            extended = self.core.seats.get(seat.shard.shard_id) is seat and seat.shard.extend(
-                run, at, attempt, deadline_ms
-            )
+            extended = not assigned.is_released and assigned.shard.extend(delivery, deadline_ms)
         self._wake("timeouts")
         return extended
 
@@ -261,17 +258,17 @@ class SpoutSession:
     def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> SpoutEmission | None:
         """What a message id names, if its payload is in memory."""
         with self._changed:
-            seat = self.core.seats.get(shard_id)
-            handed = None if seat is None else seat.shard.find(sequence, attempt)
-            return (
-                None if seat is None or handed is None else SpoutEmission.of(self, (seat, *handed))
-            )
+            assigned = self.scheduler.assigned.get(shard_id)
+            delivery = None if assigned is None else assigned.shard.find(sequence, attempt)
+            if assigned is None or delivery is None:
+                return None
+            return SpoutEmission.of(self, SpoutDelivery.of(assigned, delivery))
 
     def ack_unheld(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> bool:
         """A late ack of a record that waits for its retry, and whose payload is not in memory."""
         with self._changed:
-            seat = self.core.seats.get(shard_id)
-            acked = seat is not None and self.core.ack_unheld(seat, sequence, attempt)
+            assigned = self.scheduler.assigned.get(shard_id)
+            acked = assigned is not None and self.scheduler.ack_unheld(assigned, sequence, attempt)
             self._changed.notify_all()
             return acked
 
@@ -281,7 +278,7 @@ class SpoutSession:
 
     def metrics(self, waits: WaitTimes) -> SpoutMetrics:
         with self._changed:
-            return self.core.metrics(waits, self._keeping.catalog.service_now_ms())
+            return self.scheduler.metrics(waits, self._keeping.catalog.service_now_ms())
 
     # threads
     # ------------------------------------------------------------------------------------------------------
@@ -318,17 +315,17 @@ class SpoutSession:
         what is waited for here.
         """
         with self._changed:
-            expired = self.core.expire(self.now_ms())
+            expired = self.scheduler.expire(self.now_ms())
             if expired:
                 self._changed.notify_all()
         self._look_at_breaker()
-        for seat, handed in expired:
-            emission = SpoutEmission.of(self, (seat, *handed))
+        for delivery in expired:
+            emission = SpoutEmission.of(self, delivery)
             self.hooks.timed_out(emission)
             self.hooks.failed(emission, "no outcome until its deadline")
         fail_timed_out(self._acker, self.now_ms())
         with self._changed:
-            times = (self.core.next_deadline_ms(), self._acker.next_deadline_ms())
+            times = (self.scheduler.next_deadline_ms(), self._acker.next_deadline_ms())
         next_ms = min((ms for ms in times if ms is not None), default=None)
         longest_s = self._config.message_timeout_s or _NO_DEADLINE_S
         return (
@@ -340,7 +337,7 @@ class SpoutSession:
     def _look_at_breaker(self) -> None:
         most = self._config.breaker_failures
         with self._changed:
-            failed = self.core.failures_before_first_ack
+            failed = self.scheduler.failures_before_first_ack
         if most is not None and failed >= most and self.error is None:
             error = NothingAckedError(
                 f"{failed} records of stream {self.stream_name} failed and none was ever acked, so "

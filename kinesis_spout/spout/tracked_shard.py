@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kinesis_spout.spout.page_runs import PageRuns
-from kinesis_spout.spout.record_run import ACKED, RecordRun
+from kinesis_spout.spout.record_run import ACKED, Delivery, RecordRun
 from kinesis_spout.spout.retry_buffer import HeldRecords
 from state.tracker.inflight_record_tracker import InflightRecordTracker
 from state.tracker.transitions import Effect, NodeState
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState, UnresolvedRecord
 
 RETRIES_IN_A_ROW = 4  # then a new record has its turn: retries go first, but starve nothing
-
-Handed = tuple[RecordRun, int, int]
-"""A record that was handed over: its run, where it stands in that, and the number of the delivery.
-"""
 
 
 class TrackedShard:
@@ -91,7 +87,7 @@ class TrackedShard:
 
     # handing over
     # -------------------------------------------------------------------------------------------------
-    def emit(self, now_ms: int, deadline_ms: int | None, *, new: bool) -> Handed | None:
+    def emit(self, now_ms: int, deadline_ms: int | None, *, new: bool) -> Delivery | None:
         """The next record: a due retry first, but after a few of these a new one, where `new`
         allows it. None without any.
         """
@@ -100,12 +96,12 @@ class TrackedShard:
         if (
             self.waiting
             and not takes_turns
-            and (handed := self._emit_retry(now_ms, deadline_ms)) is not None
+            and (delivery := self._emit_retry(now_ms, deadline_ms)) is not None
         ):
             self._retries_in_a_row += 1
-            return handed
+            return delivery
         self._retries_in_a_row = 0
-        return None if run is None else (run, self.emit_new(run, deadline_ms), 1)
+        return None if run is None else Delivery(run, self.emit_new(run, deadline_ms), 1)
 
     def emit_new(self, run: RecordRun, deadline_ms: int | None) -> int:
         """Hand over the next record of the `open` run, which is that run's n-th."""
@@ -143,16 +139,17 @@ class TrackedShard:
 
     # outcomes
     # -----------------------------------------------------------------------------------------------------
-    def ack(self, run: RecordRun, at: int, attempt: int) -> int | None:
+    def ack(self, delivery: Delivery) -> int | None:
         """How many fewer are pending: 1, or 0 when a late ack took the record from the queue. None:
         it did not count.
         """
+        run = delivery.run
         if run.registered:
-            return self.ack_node(run.sequence(at), attempt)
-        states = run.states
-        if states[at]:
+            return self.ack_node(delivery.sequence, delivery.attempt)
+        states, index = run.states, delivery.index
+        if states[index]:
             return None  # acked before
-        states[at] = ACKED
+        states[index] = ACKED
         self._unacked -= 1
         run.unacked = unacked = run.unacked - 1
         if not unacked:
@@ -171,9 +168,7 @@ class TrackedShard:
 
     def fail(
         self,
-        run: RecordRun,
-        at: int,
-        attempt: int,
+        delivery: Delivery,
         now_ms: int,
         *,
         reason: str | None,
@@ -183,18 +178,19 @@ class TrackedShard:
         """Without `retry` it is exhausted at once. `keep`: there is room to keep its payload in
         memory.
         """
+        run = delivery.run
         if not run.registered:
-            if run.states[at] == ACKED:
+            if run.states[delivery.index] == ACKED:
                 return Effect.UNKNOWN
             self._register_through(run)
-        sequence = run.sequence(at)
-        effect = self.tracker.fail(sequence, attempt, now_ms, reason=reason, retry=retry)
+        sequence = delivery.sequence
+        effect = self.tracker.fail(sequence, delivery.attempt, now_ms, reason=reason, retry=retry)
         self._recount()
         if effect is Effect.QUEUED and not keep:
             self.held.drop(sequence)
         return effect
 
-    def expire(self, now_ms: int, *, max_held_bytes: int) -> list[Handed]:
+    def expire(self, now_ms: int, *, max_held_bytes: int) -> list[Delivery]:
         """Fail what has got no outcome until its deadline; what that was, in the order of the
         deadlines.
 
@@ -208,7 +204,7 @@ class TrackedShard:
         expired = self.tracker.expire(now_ms)
         self._recount()
         late = [
-            (run, 0, one.attempt)
+            Delivery(run, 0, one.attempt)
             for one in expired
             if (run := self.held.get(one.sequence)) is not None
         ]
@@ -219,27 +215,28 @@ class TrackedShard:
                 self.held.drop(one.sequence)
         return late
 
-    def extend(self, run: RecordRun, at: int, attempt: int, deadline_ms: int | None) -> bool:
+    def extend(self, delivery: Delivery, deadline_ms: int | None) -> bool:
         """Let a pending record time out at another time (None: never). False when that attempt is
         not pending.
         """
+        run = delivery.run
         if not run.registered:
-            if run.states[at] == ACKED:
+            if run.states[delivery.index] == ACKED:
                 return False
             self._register_through(run)
-        return self.tracker.extend(run.sequence(at), attempt, deadline_ms)
+        return self.tracker.extend(delivery.sequence, delivery.attempt, deadline_ms)
 
-    def find(self, sequence: SequenceNumber, attempt: int) -> Handed | None:
+    def find(self, sequence: SequenceNumber, attempt: int) -> Delivery | None:
         """What a message id names, where its payload is in memory."""
         for run in self._runs:
             if (
                 attempt == 1
                 and not sequence.sub
-                and (at := run.index_of(sequence.sequence)) is not None
+                and (index := run.index_of(sequence.sequence)) is not None
             ):
-                return run, at, 1
+                return Delivery(run, index, 1)
         held = self.held.get(sequence)
-        return None if held is None or held.size > 1 else (held, 0, attempt)
+        return None if held is None or held.size > 1 else Delivery(held, 0, attempt)
 
     def begins_range(self, sequence: SequenceNumber) -> bool:
         """Whether the tracker knows the record as the first of several that have one outcome."""
@@ -311,7 +308,7 @@ class TrackedShard:
         held_ms = self.held.oldest_arrival_ms()
         return min(runs if held_ms is None else [*runs, held_ms], default=None)
 
-    def _emit_retry(self, now_ms: int, deadline_ms: int | None) -> Handed | None:
+    def _emit_retry(self, now_ms: int, deadline_ms: int | None) -> Delivery | None:
         due_ms = self.tracker.next_retry_ms
         if due_ms is None or due_ms > now_ms:
             return None
@@ -321,7 +318,7 @@ class TrackedShard:
             return None
         emission = self.tracker.retry(sequence, deadline_ms=deadline_ms)
         self._recount()
-        return run, 0, emission.attempt
+        return Delivery(run, 0, emission.attempt)
 
     def _recount(self) -> None:
         """The tracker has changed."""

@@ -131,7 +131,8 @@ def test_what_is_read_again_after_a_restart_is_bounded_by_the_room_for_retries()
                 under_test.loops.take("fetch", "reread")
                 under_test.clock.advance(2)
             held = [
-                seat.shard.held.held_bytes for seat in spout._open_session().core.seats.values()
+                assigned.shard.held.held_bytes
+                for assigned in spout._open_session().scheduler.assigned.values()
             ]
             assert sum(held) <= 30
             while (emission := spout.next_tuple()) is not None:

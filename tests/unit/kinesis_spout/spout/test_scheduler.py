@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.spout.scheduler import Limits, SpoutCore
+from kinesis_spout.spout.scheduler import Limits, SpoutScheduler
 from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW
 from state.position import Position
 from state.retry_policy import RetryPolicy
@@ -19,7 +19,7 @@ from tests.support.tracker import POLICY, seq
 
 if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
-    from kinesis_spout.spout.scheduler import Place
+    from kinesis_spout.spout.scheduler import SpoutDelivery
 
 A, B, C = "shardId-0a", "shardId-0b", "shardId-0c"
 DUE_MS = 100
@@ -32,12 +32,12 @@ def core(
     max_unresolved: int = 100,
     timeout_ms: int | None = None,
     max_held_bytes: int = 1 << 20,
-) -> SpoutCore:
-    return SpoutCore(Limits(max_pending, max_unresolved, timeout_ms, max_held_bytes))
+) -> SpoutScheduler:
+    return SpoutScheduler(Limits(max_pending, max_unresolved, timeout_ms, max_held_bytes))
 
 
 def take_up(
-    spout: SpoutCore,
+    spout: SpoutScheduler,
     shard_id: str,
     *pages: Page,
     waiting: tuple[int, ...] = (),
@@ -57,18 +57,17 @@ def take_up(
     return source
 
 
-def emit(spout: SpoutCore, count: int = 1, *, now_ms: int = 0) -> list[Place]:
-    places = (spout.emit(now_ms) for _ in range(count))
-    return [place for place in places if place is not None]
+def emit(spout: SpoutScheduler, count: int = 1, *, now_ms: int = 0) -> list[SpoutDelivery]:
+    deliveries = (spout.emit(now_ms) for _ in range(count))
+    return [delivery for delivery in deliveries if delivery is not None]
 
 
-def named(places: list[Place]) -> list[tuple[str, int]]:
-    return [(seat.shard.shard_id[-1], run.sequences[at]) for seat, run, at, _ in places]
+def named(deliveries: list[SpoutDelivery]) -> list[tuple[str, int]]:
+    return [(one.shard_id[-1], one.sequence.sequence) for one in deliveries]
 
 
-def fail(spout: SpoutCore, place: Place, *, now_ms: int = 0) -> Effect:
-    seat, run, at, attempt = place
-    return spout.fail(seat, (run, at, attempt), now_ms, reason="no")
+def fail(spout: SpoutScheduler, delivery: SpoutDelivery, *, now_ms: int = 0) -> Effect:
+    return spout.fail(delivery, now_ms, reason="no")
 
 
 # turns
@@ -87,7 +86,7 @@ def test_a_shard_without_news_delays_nobody_and_has_its_turn_when_it_has_some() 
     idle = take_up(spout, B)
     assert named(emit(spout)) == [("a", 1)]
     idle.add(page_of([5]))
-    spout.look(spout.seats[B])
+    spout.reschedule(spout.assigned[B])
     assert named(emit(spout, 3)) == [("a", 2), ("b", 5), ("a", 3)]
 
 
@@ -99,8 +98,8 @@ def test_retries_go_on_when_the_limit_of_pending_ones_is_reached() -> None:
     fail(spout, first)
     assert named(emit(spout, 9)) == [("a", 2)]
     assert spout.at_limit
-    assert not spout.has_turn(DUE_MS - 1)
-    assert spout.has_turn(DUE_MS)
+    assert not spout.may_emit(DUE_MS - 1)
+    assert spout.may_emit(DUE_MS)
     assert named(emit(spout, 9, now_ms=DUE_MS)) == [("a", 1)]
     assert spout.pending == 3
 
@@ -109,16 +108,16 @@ def test_retries_in_a_row_are_counted_since_the_last_new_record() -> None:
     """However many came before that, retries that are due go first."""
     spout = core()
     take_up(spout, A, page_of(range(1, 9)))
-    for place in emit(spout, RETRIES_IN_A_ROW - 1):
-        fail(spout, place)
-    for place in emit(spout, RETRIES_IN_A_ROW - 1, now_ms=DUE_MS):
-        spout.ack(place, DUE_MS)
+    for delivery in emit(spout, RETRIES_IN_A_ROW - 1):
+        fail(spout, delivery)
+    for delivery in emit(spout, RETRIES_IN_A_ROW - 1, now_ms=DUE_MS):
+        spout.ack(delivery, DUE_MS)
     new = emit(spout, 2, now_ms=DUE_MS)
-    for place in new:
-        fail(spout, place, now_ms=DUE_MS)
+    for delivery in new:
+        fail(spout, delivery, now_ms=DUE_MS)
     again = emit(spout, 3, now_ms=2 * DUE_MS)
     assert named(new) == named(again)[:2]
-    assert [attempt for *_, attempt in again] == [2, 2, 1]
+    assert [delivery.attempt for delivery in again] == [2, 2, 1]
 
 
 def test_a_retry_of_an_earlier_page_goes_before_new_records_of_the_next() -> None:
@@ -134,9 +133,9 @@ def test_a_shard_with_too_much_unresolved_takes_no_new_records_and_the_others_do
     spout = core(max_unresolved=2)
     take_up(spout, A, page_of([1, 2, 3]))
     take_up(spout, B, page_of([1]))
-    places = emit(spout, 9)
-    assert named(places) == [("a", 1), ("b", 1), ("a", 2)]
-    spout.ack(places[0], 0)
+    deliveries = emit(spout, 9)
+    assert named(deliveries) == [("a", 1), ("b", 1), ("a", 2)]
+    spout.ack(deliveries[0], 0)
     assert named(emit(spout, 9)) == [("a", 3)]
 
 
@@ -145,9 +144,9 @@ def test_a_late_ack_of_what_is_not_in_memory_makes_room_for_the_next_record() ->
     spout = core(max_unresolved=1)
     take_up(spout, A, page_of([8]), waiting=(3,), policy=NO_RETRY)
     assert emit(spout) == []
-    assert spout.ack_unheld(spout.seats[A], seq(3), 1)
+    assert spout.ack_unheld(spout.assigned[A], seq(3), 1)
     assert named(emit(spout)) == [("a", 8)]
-    assert spout.seats[A].is_dirty
+    assert spout.assigned[A].is_dirty
 
 
 def test_a_late_ack_by_its_id_of_a_record_that_has_just_gone_out_again_is_counted_once() -> None:
@@ -156,12 +155,12 @@ def test_a_late_ack_by_its_id_of_a_record_that_has_just_gone_out_again_is_counte
     """
     spout = core()
     take_up(spout, A, waiting=(3,))
-    shard = spout.seats[A].shard
+    shard = spout.assigned[A].shard
     (wanted,) = shard.held.wanted(0)
     shard.restock(wanted, run_of(3), 0)
-    spout.look(spout.seats[A])
+    spout.reschedule(spout.assigned[A])
     assert named(emit(spout)) == [("a", 3)]
-    assert spout.ack_unheld(spout.seats[A], seq(3), 1)
+    assert spout.ack_unheld(spout.assigned[A], seq(3), 1)
     assert (spout.pending, shard.pending, shard.unresolved) == (0, 0, 0)
 
 
@@ -176,13 +175,13 @@ def test_an_ack_of_the_first_record_of_a_range_does_not_ack_the_others(policy: R
         unresolved=(UnresolvedRecord(first=seq(3), last=seq(6), count=4, attempts=1, due_ms=0),),
     )
     spout = core()
-    seat = spout.add(tracked_from(FakePages(), state=state, policy=policy))
-    assert not spout.ack_unheld(seat, seq(3), 1)
-    for record in seat.shard.held.wanted(0):
-        seat.shard.restock(record, run_of(3, 4, 5, 6), 0)
+    assigned = spout.add(tracked_from(FakePages(), state=state, policy=policy))
+    assert not spout.ack_unheld(assigned, seq(3), 1)
+    for record in assigned.shard.held.wanted(0):
+        assigned.shard.restock(record, run_of(3, 4, 5, 6), 0)
     if policy is NO_RETRY:
-        assert seat.shard.find(seq(3), 1) is None
-    assert seat.shard.unresolved == 4
+        assert assigned.shard.find(seq(3), 1) is None
+    assert assigned.shard.unresolved == 4
 
 
 # counts
@@ -198,7 +197,7 @@ def test_every_delivery_and_every_outcome_is_counted_once() -> None:
     assert len(spout.expire(50)) == 1
     (again,) = emit(spout, 3, now_ms=DUE_MS)
     assert spout.ack(third, DUE_MS)
-    counts = spout.seats[A].counts
+    counts = spout.assigned[A].counts
     assert named([again]) == [("a", 2)]
     assert (counts.emitted, counts.retried, counts.acked, counts.failed, counts.timed_out) == (
         4,
@@ -218,18 +217,22 @@ def test_outcomes_of_a_shard_that_was_laid_down_are_ignored_and_its_counts_are_k
     spout.remove(A)
     assert not spout.ack(first, 0)
     assert fail(spout, second) is Effect.UNKNOWN
-    assert (spout.pending, spout.past.emitted, spout.past.acked) == (0, 2, 0)
+    assert (spout.pending, spout.released_counts.emitted, spout.released_counts.acked) == (0, 2, 0)
 
 
 def test_a_letter_that_a_late_ack_has_overtaken_is_not_counted() -> None:
     spout = core()
     take_up(spout, A, page_of([1]), policy=NO_RETRY)
-    (place,) = emit(spout)
-    assert fail(spout, place) is Effect.EXHAUSTED
-    ((seat, letter),) = spout.letters()
-    assert spout.ack(place, 0)
-    assert not spout.dead_lettered(seat, letter.record.first, 1)
-    assert (seat.counts.acked, seat.counts.dead_lettered, seat.shard.unresolved) == (1, 0, 0)
+    (delivery,) = emit(spout)
+    assert fail(spout, delivery) is Effect.EXHAUSTED
+    ((assigned, letter),) = spout.letters()
+    assert spout.ack(delivery, 0)
+    assert not spout.dead_lettered(assigned, letter.record.first, 1)
+    assert (assigned.counts.acked, assigned.counts.dead_lettered, assigned.shard.unresolved) == (
+        1,
+        0,
+        0,
+    )
 
 
 def test_nothing_was_acked_until_the_first_ack() -> None:
@@ -247,10 +250,10 @@ def test_nothing_was_acked_until_the_first_ack() -> None:
 def test_failed_records_keep_their_payloads_while_there_is_room() -> None:
     spout = core(max_held_bytes=len(payload(1)))
     take_up(spout, A, page_of([1, 2, 3]))
-    places = emit(spout, 3)
-    for place in places:
-        fail(spout, place)
-    assert spout.seats[A].shard.held.held_bytes <= 2 * len(payload(1))
+    deliveries = emit(spout, 3)
+    for delivery in deliveries:
+        fail(spout, delivery)
+    assert spout.assigned[A].shard.held.held_bytes <= 2 * len(payload(1))
 
 
 def test_records_that_time_out_keep_their_payloads_while_there_is_room() -> None:
@@ -261,7 +264,10 @@ def test_records_that_time_out_keep_their_payloads_while_there_is_room() -> None
     take_up(spout, A, page_of([1, 2, 3]))
     emit(spout, 3)
     expired = spout.expire(50)
-    assert named([(seat, *handed) for seat, handed in expired]) == [("a", 1), ("a", 2), ("a", 3)]
-    assert spout.seats[A].shard.held.held_bytes <= len(payload(1))
+    assert named(expired) == [("a", 1), ("a", 2), ("a", 3)]
+    assert spout.assigned[A].shard.held.held_bytes <= len(payload(1))
     assert named(emit(spout, 3, now_ms=50 + DUE_MS)) == [("a", 1)]
-    assert [one.first for one in spout.seats[A].shard.held.wanted(50 + DUE_MS)] == [seq(2), seq(3)]
+    assert [one.first for one in spout.assigned[A].shard.held.wanted(50 + DUE_MS)] == [
+        seq(2),
+        seq(3),
+    ]

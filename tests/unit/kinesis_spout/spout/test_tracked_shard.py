@@ -23,14 +23,14 @@ DUE_MS = 100  # when the first retry of a failure at 0 is due
 
 def emit(shard: TrackedShard, count: int = 1, *, now_ms: int = 0) -> list[int]:
     """The numbers of the next records."""
-    handed = [shard.emit(now_ms, None, new=True) for _ in range(count)]
-    return [one[0].sequences[one[1]] for one in handed if one is not None]
+    deliveries = [shard.emit(now_ms, None, new=True) for _ in range(count)]
+    return [one.sequence.sequence for one in deliveries if one is not None]
 
 
 def ack(shard: TrackedShard, number: int, attempt: int = 1) -> int | None:
     found = shard.find(seq(number), attempt)
     assert found is not None
-    return shard.ack(*found)
+    return shard.ack(found)
 
 
 def fail(
@@ -38,7 +38,7 @@ def fail(
 ) -> Effect:
     found = shard.find(seq(number), attempt)
     assert found is not None
-    return shard.fail(*found, now_ms, reason="no", keep=keep)
+    return shard.fail(found, now_ms, reason="no", keep=keep)
 
 
 def checkpoint(shard: TrackedShard) -> str | None:
@@ -135,14 +135,14 @@ def test_a_late_ack_leaves_no_ghost_in_the_queue() -> None:
 
 def test_the_second_outcome_of_an_emission_does_not_count() -> None:
     shard = tracked(page_of([1, 2]))
-    handed = [shard.emit(0, None, new=True) for _ in range(2)]
-    assert handed[0] is not None
-    assert handed[1] is not None
-    assert shard.fail(*handed[0], 0, reason=None) is Effect.QUEUED
-    assert shard.fail(*handed[0], 0, reason=None) is Effect.IGNORED
-    assert shard.ack(*handed[1]) == 1
-    assert shard.ack(*handed[1]) is None
-    assert shard.fail(*handed[1], 0, reason=None) is Effect.UNKNOWN
+    deliveries = [shard.emit(0, None, new=True) for _ in range(2)]
+    assert deliveries[0] is not None
+    assert deliveries[1] is not None
+    assert shard.fail(deliveries[0], 0, reason=None) is Effect.QUEUED
+    assert shard.fail(deliveries[0], 0, reason=None) is Effect.IGNORED
+    assert shard.ack(deliveries[1]) == 1
+    assert shard.ack(deliveries[1]) is None
+    assert shard.fail(deliveries[1], 0, reason=None) is Effect.UNKNOWN
     assert shard.unresolved == 1
 
 
@@ -153,9 +153,9 @@ def test_a_late_failure_of_an_earlier_attempt_is_ignored_and_a_late_ack_counts()
     fail(shard, 1)
     second = shard.emit(DUE_MS, None, new=True)
     assert second is not None
-    assert shard.fail(*first, DUE_MS, reason=None) is Effect.IGNORED
-    assert shard.ack(*first) == 1
-    assert shard.ack(*second) is None
+    assert shard.fail(first, DUE_MS, reason=None) is Effect.IGNORED
+    assert shard.ack(first) == 1
+    assert shard.ack(second) is None
     assert (shard.pending, shard.unresolved) == (0, 0)
 
 
@@ -186,11 +186,11 @@ def test_an_emission_times_out_at_its_very_deadline_and_its_late_ack_counts() ->
     assert first is not None
     assert second is not None
     assert (shard.next_deadline_ms(), shard.expire(49, max_held_bytes=1)) == (50, [])
-    assert [run.sequences for run, _, _ in shard.expire(50, max_held_bytes=1 << 20)] == [[1]]
-    assert shard.extend(*second, 80)
-    assert not shard.extend(*first, 80)
+    assert [one.run.sequences for one in shard.expire(50, max_held_bytes=1 << 20)] == [[1]]
+    assert shard.extend(second, 80)
+    assert not shard.extend(first, 80)
     assert shard.next_deadline_ms() == 80
-    assert shard.ack(*first) == 0
+    assert shard.ack(first) == 0
     assert shard.unresolved == 1
 
 
@@ -312,8 +312,8 @@ def test_a_restored_range_becomes_the_records_that_it_is() -> None:
     assert emit(shard) == []
     (wanted,) = shard.held.wanted(0)
     shard.restock(wanted, run_of(3, 5, 6), 0)
-    handed = [shard.emit(0, None, new=True) for _ in range(4)]
-    assert [(one[0].sequences, one[2]) for one in handed if one is not None] == [
+    deliveries = [shard.emit(0, None, new=True) for _ in range(4)]
+    assert [(one.run.sequences, one.attempt) for one in deliveries if one is not None] == [
         ([3], 3),
         ([5], 3),
         ([6], 3),
