@@ -21,13 +21,13 @@ from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.errors import ConflictError, NotListerError, StoreUnavailableError
 from state.ownership import this_process
 from state.plan import ShardReadResult
-from state.settle import child_states
+from state.settle import children_first
 from state.state_store import StateChange, StreamIdentity
 from state.state_writing import write_states
 from state.task_share import TaskShare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from kinesis_spout.config import StreamRef
     from kinesis_spout.spout.prefetcher import SpoutFetching
@@ -184,9 +184,14 @@ class SpoutKeeping:
                 for assigned in dirty
                 if (change := self._change(assigned)) is not None
             }
-            children = self._children(changes)
+            ends = self._ends(changes)
         try:
-            written = [*children, *changes.values()]
+            written = children_first(
+                changes.values(),
+                ends,
+                self.catalog.states.keys(),
+                tracked_since_ms=self._tracked_since_ms(),
+            )
             write_states(
                 self._store, self.catalog.states, written, states_per_write=STATES_PER_WRITE
             )
@@ -217,29 +222,26 @@ class SpoutKeeping:
         is_same = replace(after, verified_until_ms=before.state.verified_until_ms) == before.state
         return None if is_same else StateChange(before=before, after=after)
 
-    def _children(self, changes: dict[str, StateChange]) -> list[StateChange]:
-        """First states of the shards that continue those whose ends are stored now: children first,
-        so that none is missed.
-        """
-        states: dict[str, ShardState] = {}
-        tracked_since_ms = None if self._pin is None else self.catalog.tracked_since_ms(self._pin)
+    def _ends(self, changes: Mapping[str, StateChange]) -> list[ShardReadResult]:
+        """The ends of the shards whose states now say that they ended, with their children."""
+        ends = []
         for shard_id, change in changes.items():
             page = self._scheduler.assigned[shard_id].shard.pages.last_page
             if page is None or not change.after.end_was_read:
                 continue
             self.catalog.expire()  # it has children, or will have
-            end = ShardReadResult(
-                shard_id=shard_id,
-                at_shard_end=True,
-                tip_ms=page.service_time_ms,
-                children=page.child_shards,
+            ends.append(
+                ShardReadResult(
+                    shard_id=shard_id,
+                    at_shard_end=True,
+                    tip_ms=page.service_time_ms,
+                    children=page.child_shards,
+                )
             )
-            known = self.catalog.states.keys() | states.keys()
-            states |= {
-                child.shard_id: child
-                for child in child_states(end, known, tracked_since_ms=tracked_since_ms)
-            }
-        return [StateChange(before=None, after=state) for state in states.values()]
+        return ends
+
+    def _tracked_since_ms(self) -> int | None:
+        return None if self._pin is None else self.catalog.tracked_since_ms(self._pin)
 
     def _put_off(self, dirty: list[AssignedShard], error: Exception) -> None:
         with self._changed:
