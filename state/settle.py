@@ -19,10 +19,12 @@ from state.plan import plan_number
 from state.position import TRIM_HORIZON
 from state.retry_policy import RetryPolicy
 from state.shard_state import ShardState
+from state.state_store import StateChange
 from state.tracker.inflight_record_tracker import InflightRecordTracker
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from state.plan import PlannedRetry, ShardReadResult, ShardSlice
     from state.report import ShardOutcome
@@ -95,6 +97,26 @@ def child_states(
         )
         for child in children.values()
     ]
+
+
+def children_first(
+    changes: Iterable[StateChange],
+    ends: Iterable[ShardReadResult],
+    known: AbstractSet[str],
+    *,
+    tracked_since_ms: int | None = None,
+) -> list[StateChange]:
+    """The `changes`, preceded by the first states of all new children that `ends` name.
+
+    Write them in this order. A child's state is then stored no later than its parent's end, so a
+    process that stops between two writes leaves a parent that is read again, not a child that
+    nobody knows. `known` and `tracked_since_ms` are as in `child_states`.
+    """
+    children: dict[str, ShardState] = {}
+    for end in ends:
+        for child in child_states(end, known | children.keys(), tracked_since_ms=tracked_since_ms):
+            children[child.shard_id] = child
+    return [*(StateChange(before=None, after=child) for child in children.values()), *changes]
 
 
 def _settled(

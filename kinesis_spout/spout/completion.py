@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from kinesis_spout.shards.lineage import ShardLineage
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.prefetcher import SpoutFetching
-    from kinesis_spout.spout.scheduler import SpoutCore
+    from kinesis_spout.spout.scheduler import SpoutScheduler
 
 
 class SpoutEnd:
@@ -22,14 +22,14 @@ class SpoutEnd:
     def __init__(
         self,
         config: SpoutConfig,
-        core: SpoutCore,
+        scheduler: SpoutScheduler,
         catalog: ShardCatalog,
         fetching: SpoutFetching,
         *,
         until_ms: int | None,
     ) -> None:
         self._config = config
-        self._core = core
+        self._scheduler = scheduler
         self._catalog = catalog
         self._fetching = fetching
         self._until_ms = until_ms
@@ -42,10 +42,10 @@ class SpoutEnd:
         done.
         """
         if self._config.total_tasks > 1 or any(
-            seat.shard.unresolved for seat in self._core.seats.values()
+            assigned.shard.unresolved for assigned in self._scheduler.assigned.values()
         ):
             return False
-        if self._core.is_full:
+        if self._scheduler.is_full:
             return True
         if not self._config.shards and self._catalog.unfollowed():
             return False  # a shard has ended, and its children are not known yet
@@ -58,12 +58,17 @@ class SpoutEnd:
         if state.end_was_read or lineage.waits_for(shard_id):
             # A shard that waits has a parent that did not end: it is done when the parent is.
             return state.finished or not state.end_was_read
-        seat, pages = self._core.seats.get(shard_id), self._fetching.get(shard_id)
-        if seat is None or pages is None or seat.shard.open is not None or self._until_ms is None:
+        assigned, pages = self._scheduler.assigned.get(shard_id), self._fetching.get(shard_id)
+        if (
+            assigned is None
+            or pages is None
+            or assigned.shard.open_run is not None
+            or self._until_ms is None
+        ):
             return False
         if pages.final_page is not None:
-            return seat.shard.pages.last_page is pages.final_page
-        tip_ms = seat.shard.tip_ms()
+            return assigned.shard.pages.last_page is pages.final_page
+        tip_ms = assigned.shard.tip_ms()
         return tip_ms is not None and tip_ms > self._counts_after_ms and self._was_open(shard_id)
 
     def _was_open(self, shard_id: str) -> bool:

@@ -1,22 +1,61 @@
-"""What a spout has counted, per shard and in total, at one moment."""
+"""What a spout counts, per shard and in total. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
-
-from kinesis_spout.spout.shard_counts import LATENCY_BUCKETS, ShardCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesis_spout.spout.scheduler import ShardSeat, SpoutCore
+LATENCY_BUCKETS = 32  # of 2 ** n ms each: up to 24 days
+
+
+@dataclass(slots=True)
+class ShardCounts:
+    """Counts since the shard was assigned. `emitted` counts every delivery, `retried` those after
+    the first.
+
+    - `timed_out` are included in `failed`.
+    - `latency[n]` counts acks between 2 ** (n - 1) ms (included) and 2 ** n ms (excluded) after the
+      record's arrival. The service's clock and this machine's may differ; a negative latency counts
+      as 0.
+    """
+
+    emitted: int = 0
+    acked: int = 0
+    failed: int = 0
+    retried: int = 0
+    timed_out: int = 0
+    dead_lettered: int = 0
+    malformed: int = 0
+    latency: list[int] = field(default_factory=lambda: [0] * LATENCY_BUCKETS)
+    latency_sum_ms: int = 0
+
+    def on_ack(self, latency_ms: int) -> None:
+        """Count an ack that came `latency_ms` after the record's arrival."""
+        self.acked += 1
+        latency_ms = max(latency_ms, 0)
+        self.latency_sum_ms += latency_ms
+        try:
+            self.latency[latency_ms.bit_length()] += 1
+        except IndexError:
+            self.latency[-1] += 1
+
+    def add(self, other: ShardCounts) -> None:
+        """Add the counts of another one."""
+        for each in fields(self):
+            if each.name != "latency":
+                setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        self.latency = [
+            ours + theirs for ours, theirs in zip(self.latency, other.latency, strict=True)
+        ]
 
 
 @dataclass(slots=True)
 class WaitTimes:
-    """Seconds that `emissions()` has waited: for want of a record, and because `max_pending` were
-    pending.
+    """Seconds that `emissions()` waited: `idle_s` without a record to emit, `at_limit_s` with
+    `max_pending` pending.
     """
 
     idle_s: float = 0.0
@@ -31,12 +70,12 @@ class WaitTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardMetrics:
-    """One shard's, or all shards'. `counts` since the spout was opened, of shards that are finished
-    too in the total.
+    """One shard, or all shards. `counts` are since the spout was opened; the total includes
+    finished shards.
 
-    `pending`: without an outcome; `queued`: waiting for a retry or a dead letter. `lag_ms`: how far
-    what was handed over last is behind the service's time, 0 at the tip, the farthest shard's in
-    the total; None where that is not known yet.
+    - `pending`: delivered, without an outcome. `queued`: waiting for a retry or a dead letter.
+    - `lag_ms`: how far the last emitted record is behind the service's time, 0 at the tip, None
+      when unknown. In the total: of the shard that is farthest behind.
     """
 
     counts: ShardCounts
@@ -48,35 +87,16 @@ class ShardMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoutMetrics:
-    """`shards` holds those that the spout has taken up now."""
+    """`shards` holds the shards that are assigned now."""
 
     total: ShardMetrics
     shards: Mapping[str, ShardMetrics]
     waits: WaitTimes = field(default_factory=WaitTimes)
 
 
-def metrics_of(core: SpoutCore, waits: WaitTimes, service_now_ms: int) -> SpoutMetrics:
-    """Copies, so that they stay as they are. The caller holds the spout's lock."""
-    shards = {
-        shard_id: _of_shard(seat, service_now_ms) for shard_id, seat in sorted(core.seats.items())
-    }
-    counts = ShardCounts()
-    counts.add(core.past)
-    for one in shards.values():
-        counts.add(one.counts)
-    lags = [one.lag_ms for one in shards.values() if one.lag_ms is not None]
-    total = ShardMetrics(
-        counts=counts,
-        pending=sum(one.pending for one in shards.values()),
-        queued=sum(one.queued for one in shards.values()),
-        lag_ms=max(lags, default=None),
-    )
-    return SpoutMetrics(total=total, shards=shards, waits=WaitTimes(waits.idle_s, waits.at_limit_s))
-
-
 def quantile_ms(latency: list[int], share: float) -> int | None:
-    """The upper bound of the bucket in which so large a share of the acks ends; None when there are
-    none.
+    """The upper bound of the latency bucket that holds the quantile `share` of all acks; None
+    without acks.
     """
     wanted = share * sum(latency)
     seen = 0
@@ -85,17 +105,3 @@ def quantile_ms(latency: list[int], share: float) -> int | None:
         if seen and seen >= wanted:
             return 0 if not bucket else int(2**bucket)
     return None
-
-
-def _of_shard(seat: ShardSeat, service_now_ms: int) -> ShardMetrics:
-    shard = seat.shard
-    counts = ShardCounts()
-    counts.add(seat.counts)
-    checkpoint = shard.tracker.checkpoint
-    return ShardMetrics(
-        counts=counts,
-        pending=shard.pending,
-        queued=shard.unresolved - shard.pending,
-        lag_ms=shard.lag_ms(service_now_ms),
-        checkpoint=None if checkpoint is None else str(checkpoint),
-    )

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesis_spout.spout.config import SpoutConfig
-    from kinesis_spout.spout.context import SpoutContext
-    from kinesis_spout.spout.services import SpoutServices
+    from kinesis_spout.spout.services import SpoutContext, SpoutServices
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
 
@@ -109,7 +108,7 @@ class SpoutShardGetter(KinesisShardGetter):
 
 
 class Prefetched:
-    """The buffer of one shard, a `kinesis_spout.spout.page_source.PageSource`. Dropping a page with
+    """The buffer of one shard, a `kinesis_spout.spout.page_runs.PageSource`. Dropping a page with
     records wakes the fetching thread.
     """
 
@@ -147,7 +146,7 @@ class SpoutFetching:
     def __init__(self, context: SpoutContext, wake: Callable[[], None]) -> None:
         self._config = config = context.config
         self._services = services = context.services
-        self._core = context.core
+        self._scheduler = context.scheduler
         self._changed = context.changed
         self._wake = wake
         self._budget = ByteBudget(config.prefetch_bytes)
@@ -222,15 +221,15 @@ class SpoutFetching:
         return _NOTHING_TO_DO_S if self._reader.idle else 0.0
 
     def _on_page(self, buffer: BufferedGetter) -> None:
-        seat = self._core.seats.get(buffer.shard_id)
+        assigned = self._scheduler.assigned.get(buffer.shard_id)
         pages = self._buffers.get(buffer.shard_id)
-        if seat is None or pages is None or pages.buffer is not buffer:
+        if assigned is None or pages is None or pages.buffer is not buffer:
             _drop_all(buffer)  # the shard was released while the fetch was running
             return
         if pages.gone or pages.final_page is not None:
             buffer.close()
-        seat.is_dirty = True
-        self._core.look(seat)
+        assigned.is_dirty = True
+        self._scheduler.reschedule(assigned)
 
 
 def _drop_all(buffer: BufferedGetter) -> None:

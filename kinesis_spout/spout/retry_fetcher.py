@@ -1,4 +1,4 @@
-"""Reading records again that are to be retried or dead-lettered and are not in memory: after a
+"""Reads records again whose retry or dead letter is due and whose payload is not in memory: after a
 restart, or for lack of room.
 """
 
@@ -16,71 +16,74 @@ from state.plan import PlannedRetry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from kinesis_spout.spout.context import SpoutContext
-    from kinesis_spout.spout.scheduler import ShardSeat
+    from kinesis_spout.spout.scheduler import AssignedShard
+    from kinesis_spout.spout.services import SpoutContext
     from state.shard_state import UnresolvedRecord
 
-_LOOK_S = 0.2
+_STEP_INTERVAL_S = 0.2
 
 
-class SpoutRereading:
-    """One per open spout; its step is called by one thread, and blocks on Kinesis. `now_ms` is the
+class SpoutRetryFetcher:
+    """One per open spout. One thread calls `step`, which blocks on Kinesis. `now_ms` gives the
     spout's time.
     """
 
     def __init__(self, context: SpoutContext, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._services = context.services
-        self._core = context.core
+        self._scheduler = context.scheduler
         self._hooks = context.hooks
         self._changed = context.changed
         self._max_bytes = context.config.prefetch_bytes
 
     def step(self) -> float:
-        """Read what every shard wants; what there is no room for is wanted again after a while."""
+        """Read what the shards want, as far as there is room. The rest is wanted again later.
+        Returns the seconds until the next step.
+        """
         now_ms = self._now_ms()
         with self._changed:
             wanted = [
-                (seat, records)
-                for seat in self._core.seats.values()
-                if (records := seat.shard.held.wanted(now_ms))
+                (assigned, records)
+                for assigned in self._scheduler.assigned.values()
+                if (records := assigned.shard.held.wanted(now_ms))
             ]
-        for seat, records in wanted:
+        for assigned, records in wanted:
             if (room_bytes := self._room_bytes()) <= 0:
                 break
             try:
-                found = list(self._read(seat.shard.shard_id, records, room_bytes))
+                found = list(self._read(assigned.shard.shard_id, records, room_bytes))
             except KinesisError as exc:
                 if not exc.retryable:
                     raise
                 self._hooks.error(exc)
             else:
-                self._restock(seat, found)
-        return _LOOK_S
+                self._restock(assigned, found)
+        return _STEP_INTERVAL_S
 
     def _room_bytes(self) -> int:
-        """What is left of the room for retries: those that are held need no reading, so they make
-        room when they are resolved.
+        """How many bytes of payload may still be kept for retries.
+
+        Payloads that are kept are not read again, so room always comes back when they are resolved.
         """
         with self._changed:
             return self._max_bytes - sum(
-                seat.shard.held.held_bytes for seat in self._core.seats.values()
+                assigned.shard.held.held_bytes for assigned in self._scheduler.assigned.values()
             )
 
     def _restock(
-        self, seat: ShardSeat, found: Sequence[tuple[UnresolvedRecord, RecordRun | None]]
+        self, assigned: AssignedShard, found: Sequence[tuple[UnresolvedRecord, RecordRun | None]]
     ) -> None:
         now_ms = self._now_ms()
         with self._changed:
             for record, run in found:
-                seat.shard.restock(record, run, now_ms)
-            self._core.look(seat)
+                assigned.shard.restock(record, run, now_ms)
+            self._scheduler.reschedule(assigned)
             self._changed.notify_all()
 
     def _read(
         self, shard_id: str, records: Sequence[UnresolvedRecord], room_bytes: int
     ) -> Iterator[tuple[UnresolvedRecord, RecordRun | None]]:
-        """Each record that was looked for, with what was found of it."""
+        """Each record that was looked for, with the run of what was found of it, or None."""
         retries = [
             PlannedRetry(
                 first=record.first,

@@ -1,10 +1,10 @@
-"""All shards of a spout: whose turn it is, how much may be pending, and what came of everything.
-Pure, as `tracked_shard` is.
+"""Schedules the records of all assigned shards, and counts their outcomes. Pure: times are
+arguments.
 
-A shard stands in the rotation while it has a record to hand over; whose buffer is empty, or whose
-retry is not due yet, costs nothing until it has one. Each turn is one record. Where new records may
-not go out, because `max_pending` are pending, the shards with due retries go on in a rotation of
-their own.
+A shard is in the rotation while it has a record to emit; each turn emits one record. A shard with
+an empty buffer, or with retries that are not due yet, is outside the rotation and costs nothing.
+When `max_pending` records are pending, no new record goes out, but due retries do: their shards are
+in a second rotation.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.spout.shard_counts import ShardCounts
+from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics, WaitTimes
+from kinesis_spout.spout.record_run import Delivery
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.spout.record_run import RecordRun
-    from kinesis_spout.spout.retry_buffer import Letter
-    from kinesis_spout.spout.tracked_shard import Handed, TrackedShard
+    from kinesis_spout.spout.retry_buffer import DueLetter
+    from kinesis_spout.spout.tracked_shard import TrackedShard
     from state.sequence_number import SequenceNumber
 
 
 class Limits(NamedTuple):
-    """`message_timeout_ms` None: emissions do not time out. `max_held_bytes`: payload kept for
-    retries, in all.
+    """The limits of a spout, over all its shards unless the name says otherwise.
 
-    `max_records`: after so many, only their retries go out.
+    - `message_timeout_ms`: None for no timeout.
+    - `max_held_bytes`: payload that is kept in memory for retries.
+    - `max_records`: after this many new records, only their retries go out. None for no limit.
     """
 
     max_pending: int
@@ -39,301 +40,354 @@ class Limits(NamedTuple):
     max_records: int | None = None
 
 
-class ShardSeat:
-    """A shard's place in the spout: its records, its counts, and where it stands in the
-    rotations.
-    """
+class AssignedShard:
+    """A shard that this spout reads: its records, its counts, its place in the rotations."""
 
     __slots__ = (
         "counts",
         "due_ms",
-        "in_turn",
-        "in_turn_for_retries",
+        "in_retry_rotation",
+        "in_rotation",
         "is_dirty",
-        "is_left",
+        "is_released",
         "shard",
     )
 
     def __init__(self, shard: TrackedShard) -> None:
         self.shard = shard
         self.counts = ShardCounts()
-        self.in_turn = False
-        self.in_turn_for_retries = False
-        self.due_ms: int | None = None
-        self.is_left = False  # laid down: outcomes of its records are ignored
+        self.in_rotation = False
+        self.in_retry_rotation = False
+        self.due_ms: int | None = None  # of its valid entry in the scheduler's heap
+        self.is_released = False  # outcomes of its deliveries are ignored from then on
         self.is_dirty = False  # its state may have changed since it was stored
 
+    def metrics(self, service_now_ms: int) -> ShardMetrics:
+        """A snapshot: later events do not change it."""
+        shard = self.shard
+        counts = ShardCounts()
+        counts.add(self.counts)
+        checkpoint = shard.tracker.checkpoint
+        return ShardMetrics(
+            counts=counts,
+            pending=shard.pending,
+            queued=shard.unresolved - shard.pending,
+            lag_ms=shard.lag_ms(service_now_ms),
+            checkpoint=None if checkpoint is None else str(checkpoint),
+        )
 
-Place = tuple[ShardSeat, "RecordRun", int, int]
-"""A record that was handed over: whose it is, its run, where it stands in that, and the number of
-the delivery.
-"""
+
+class SpoutDelivery(Delivery, frozen=True, eq=False):
+    """A delivery of the spout: as `Delivery`, with the assigned shard of its record."""
+
+    assigned: AssignedShard
+
+    @classmethod
+    def of(cls, assigned: AssignedShard, delivery: Delivery) -> SpoutDelivery:
+        return cls(delivery.run, delivery.index, delivery.attempt, assigned)
+
+    @property
+    def shard_id(self) -> str:
+        return self.assigned.shard.shard_id
 
 
-class SpoutCore:
-    """Not safe from several threads at a time: the caller holds a lock. Times in ms of one clock
-    that never goes back.
+class SpoutScheduler:
+    """The assigned shards of a spout, and the order in which their records go out.
+
+    Not thread-safe: the caller holds the spout's lock. Times are in ms of one clock that never goes
+    back.
     """
 
     def __init__(self, limits: Limits) -> None:
-        self.seats: dict[str, ShardSeat] = {}
-        self.past = ShardCounts()  # of shards that were laid down
+        self.assigned: dict[str, AssignedShard] = {}
+        self.released_counts = ShardCounts()  # of shards that are not assigned any more
         self.pending = 0
-        self._max_pending = limits.max_pending  # 0 as soon as no new record may go out at all
+        self._max_pending = limits.max_pending  # set to 0 when max_records are out
         self._max_unresolved = limits.max_unresolved_per_shard
         self._timeout_ms = limits.message_timeout_ms
         self._max_held_bytes = limits.max_held_bytes
         self._new_left = limits.max_records
-        self._turns: deque[ShardSeat] = deque()
-        self._retry_turns: deque[ShardSeat] = deque()
+        self._rotation: deque[AssignedShard] = deque()
+        self._retry_rotation: deque[AssignedShard] = deque()
+        # A heap of (due_ms, shard_id). An entry that differs from its shard's `due_ms` is stale.
         self._due: list[tuple[int, str]] = []
 
     @property
     def at_limit(self) -> bool:
-        """No new records go out until some outcomes have come."""
+        """Whether `max_pending` is reached: no new record goes out until there are outcomes."""
         return self.pending >= self._max_pending
 
     @property
     def is_full(self) -> bool:
-        """`max_records` were handed over."""
+        """Whether `max_records` new records were emitted."""
         return self._new_left == 0
 
     @property
     def failures_before_first_ack(self) -> int:
-        """How many have failed, as long as none was acked; 0 from the first ack on. O(shards) until
-        then.
-        """
-        if self.past.acked or any(seat.counts.acked for seat in self.seats.values()):
+        """How many deliveries failed before the first ack; 0 after it. O(shards) until then."""
+        if self.released_counts.acked or any(
+            assigned.counts.acked for assigned in self.assigned.values()
+        ):
             return 0
-        return self.past.failed + sum(seat.counts.failed for seat in self.seats.values())
+        return self.released_counts.failed + sum(
+            assigned.counts.failed for assigned in self.assigned.values()
+        )
 
     def next_retry_ms(self) -> int | None:
-        """When the next retry may be due; None when none waits."""
+        """When the next retry may be due; None without one."""
         return self._due[0][0] if self._due else None
 
-    def has_turn(self, now_ms: int) -> bool:
-        """Whether a shard may have a record that may go out."""
+    def may_emit(self, now_ms: int) -> bool:
+        """Whether `emit` may have a record. False means that it has none."""
         retry_is_due = bool(self._due) and self._due[0][0] <= now_ms
-        return retry_is_due or bool(self._retry_turns if self.at_limit else self._turns)
+        return retry_is_due or bool(self._retry_rotation if self.at_limit else self._rotation)
+
+    def metrics(self, waits: WaitTimes, service_now_ms: int) -> SpoutMetrics:
+        """A snapshot of all counts: later events do not change it. O(shards)."""
+        shards = {
+            shard_id: assigned.metrics(service_now_ms)
+            for shard_id, assigned in sorted(self.assigned.items())
+        }
+        counts = ShardCounts()
+        counts.add(self.released_counts)
+        for one in shards.values():
+            counts.add(one.counts)
+        lags = [one.lag_ms for one in shards.values() if one.lag_ms is not None]
+        total = ShardMetrics(
+            counts=counts,
+            pending=sum(one.pending for one in shards.values()),
+            queued=sum(one.queued for one in shards.values()),
+            lag_ms=max(lags, default=None),
+        )
+        return SpoutMetrics(
+            total=total, shards=shards, waits=WaitTimes(waits.idle_s, waits.at_limit_s)
+        )
 
     # shards
-    # -------------------------------------------------------------------------------------------------------
-    def add(self, shard: TrackedShard) -> ShardSeat:
-        """Take a shard in. Raises ValueError for one that is there."""
-        if shard.shard_id in self.seats:
-            raise ValueError(f"shard {shard.shard_id} is taken up already; lay it down first")
-        seat = self.seats[shard.shard_id] = ShardSeat(shard)
+    # --------------------------------------------------------------------------------------------
+    def add(self, shard: TrackedShard) -> AssignedShard:
+        """Assign a shard. Raises ValueError for one that is assigned already."""
+        if shard.shard_id in self.assigned:
+            raise ValueError(f"shard {shard.shard_id} is assigned already; release it first")
+        assigned = self.assigned[shard.shard_id] = AssignedShard(shard)
         self.pending += shard.pending
-        self.look(seat)
-        return seat
+        self.reschedule(assigned)
+        return assigned
 
     def remove(self, shard_id: str) -> None:
-        """Lay a shard down: outcomes of its records are ignored from here on."""
-        seat = self.seats.pop(shard_id)
-        self.pending -= seat.shard.pending
-        self.past.add(seat.counts)
-        seat.is_left = True
-        if seat.in_turn:
-            self._turns.remove(seat)
-        if seat.in_turn_for_retries:
-            self._retry_turns.remove(seat)
+        """Release a shard. Outcomes of its deliveries are ignored from now on."""
+        assigned = self.assigned.pop(shard_id)
+        self.pending -= assigned.shard.pending
+        self.released_counts.add(assigned.counts)
+        assigned.is_released = True
+        if assigned.in_rotation:
+            self._rotation.remove(assigned)
+        if assigned.in_retry_rotation:
+            self._retry_rotation.remove(assigned)
 
-    def look(self, seat: ShardSeat) -> None:
-        """A page may have come, or a retry is queued: give the shard its place."""
-        seat.shard.refill()
-        self._place(seat)
+    def reschedule(self, assigned: AssignedShard) -> None:
+        """Put the shard into the rotations it belongs to. Call it after a page or a payload was
+        added.
+        """
+        assigned.shard.refill()
+        self._enqueue(assigned)
 
-    # handing over
-    # -------------------------------------------------------------------------------------------------
-    def emit(self, now_ms: int) -> Place | None:
-        """One record of the shard whose turn it is; None when none has any that may go out."""
+    # emitting
+    # --------------------------------------------------------------------------------------------
+    def emit(self, now_ms: int) -> SpoutDelivery | None:
+        """The next record; None when no shard has one that may go out now."""
         if self._due and self._due[0][0] <= now_ms:
-            self._wake_due(now_ms)
+            self._enqueue_due_retries(now_ms)
         deadline_ms = None if self._timeout_ms is None else now_ms + self._timeout_ms
-        turns = self._turns
+        rotation = self._rotation
         if self.pending >= self._max_pending:
-            return self._emit_of(self._retry_turns, now_ms, deadline_ms, new=False)
-        if not turns:
+            return self._emit_of(self._retry_rotation, now_ms, deadline_ms, new=False)
+        if not rotation:
             return None
-        seat = turns[0]
-        run = seat.shard.open
+        assigned = rotation[0]
+        run = assigned.shard.open_run
         if run is None or run.emitted >= run.granted:
-            return self._emit_of(turns, now_ms, deadline_ms, new=True)
-        at = seat.shard.emit_new(run, deadline_ms)  # as nearly all records go
+            return self._emit_of(rotation, now_ms, deadline_ms, new=True)
+        # The short way, for nearly all records: `grant` has checked the limits and that no retry
+        # waits. The shard stays in the rotation, at its end, so it is not enqueued again.
+        index = assigned.shard.emit_new(run, deadline_ms)
         self.pending += 1
-        seat.counts.emitted += 1
-        turns.rotate(-1)
-        return seat, run, at, 1
+        assigned.counts.emitted += 1
+        rotation.rotate(-1)
+        return SpoutDelivery(run, index, 1, assigned)
 
     def _emit_of(
-        self, turns: deque[ShardSeat], now_ms: int, deadline_ms: int | None, *, new: bool
-    ) -> Place | None:
-        """A retry or, where `new` allows it, a new record."""
-        while turns:
-            seat = turns.popleft()
-            shard = seat.shard
-            handed = shard.emit(
+        self, rotation: deque[AssignedShard], now_ms: int, deadline_ms: int | None, *, new: bool
+    ) -> SpoutDelivery | None:
+        """The next record of a rotation: a due retry, or a new record where `new` allows it."""
+        while rotation:
+            assigned = rotation.popleft()
+            shard = assigned.shard
+            delivery = shard.emit(
                 now_ms, deadline_ms, new=new and shard.unresolved < self._max_unresolved
             )
+            # Enqueued again only if it has more, so that an idle shard leaves the rotation.
             if new:
-                seat.in_turn = False
+                assigned.in_rotation = False
             else:
-                seat.in_turn_for_retries = False
-            self._place(seat)
-            if handed is not None:
-                self._count(seat, is_new=handed[2] == 1)
+                assigned.in_retry_rotation = False
+            self._enqueue(assigned)
+            if delivery is not None:
+                self._count(assigned, is_new=delivery.attempt == 1)
+                # With max_records every new record is counted, so none takes the short way.
                 if self._new_left is None:
                     shard.grant(self._max_unresolved)
-                return seat, *handed
+                return SpoutDelivery.of(assigned, delivery)
         return None
 
-    def _count(self, seat: ShardSeat, *, is_new: bool) -> None:
+    def _count(self, assigned: AssignedShard, *, is_new: bool) -> None:
         self.pending += 1
-        seat.counts.emitted += 1
+        assigned.counts.emitted += 1
         if not is_new:
-            seat.counts.retried += 1
+            assigned.counts.retried += 1
         elif self._new_left is not None:
             self._new_left -= 1
             if not self._new_left:
-                self._max_pending = 0
+                self._max_pending = 0  # `emit` then allows retries only, without another check
 
     # outcomes
-    # -----------------------------------------------------------------------------------------------------
-    def ack(self, place: Place, now_ms: int) -> bool:
-        """Whether it counted: not for what was acked, or timed out and dead-lettered, before, nor
-        of a shard laid down.
+    # --------------------------------------------------------------------------------------------
+    def ack(self, delivery: SpoutDelivery, now_ms: int) -> bool:
+        """Whether the ack counted. It does not for a record that is acked already or dead-lettered,
+        nor for a shard that was released.
         """
-        seat, run, at, attempt = place
-        if seat.is_left:
+        assigned = delivery.assigned
+        if assigned.is_released:
             return False
-        shard = seat.shard
-        resolved = shard.ack(run, at, attempt)
+        shard = assigned.shard
+        resolved = shard.ack(delivery)
         if resolved is None:
             return False
         self.pending -= resolved
-        seat.is_dirty = True
-        seat.counts.on_ack(now_ms - run.arrivals[at])
-        if not seat.in_turn and shard.open is not None:
-            self._place(seat)
+        assigned.is_dirty = True
+        assigned.counts.on_ack(now_ms - delivery.run.arrivals[delivery.index])
+        # The shard left the rotation if it was at max_unresolved_per_shard; now it has room.
+        if not assigned.in_rotation and shard.open_run is not None:
+            self._enqueue(assigned)
         return True
 
-    def ack_unheld(self, seat: ShardSeat, sequence: SequenceNumber, attempt: int) -> bool:
-        """A late ack by message id, which is one record's: a range that begins with that record is
-        more, and comes again.
+    def ack_unheld(self, assigned: AssignedShard, sequence: SequenceNumber, attempt: int) -> bool:
+        """Ack a record by its message id while its payload is not in memory. Returns whether it
+        counted.
+
+        A message id names one record. If the record is the first of a range that has one outcome
+        for all, the ack does not count, and the range is delivered again.
         """
-        if seat.is_left or seat.shard.begins_range(sequence):
+        if assigned.is_released or assigned.shard.begins_range(sequence):
             return False
-        resolved = seat.shard.ack_node(sequence, attempt)
+        resolved = assigned.shard.ack_node(sequence, attempt)
         if resolved is None:
             return False
-        self.pending -= resolved  # 1 if it has come back meanwhile, and gone out
-        seat.is_dirty = True
-        seat.counts.acked += 1
-        self._place(seat)
+        # 0 for a queued record. 1 if it was read again and delivered since the caller looked.
+        self.pending -= resolved
+        assigned.is_dirty = True
+        assigned.counts.acked += 1
+        self._enqueue(assigned)
         return True
 
     def fail(
-        self,
-        seat: ShardSeat,
-        handed: Handed,
-        now_ms: int,
-        *,
-        reason: str | None,
-        retry: bool = True,
+        self, delivery: SpoutDelivery, now_ms: int, *, reason: str | None, retry: bool = True
     ) -> Effect:
-        """What came of it: QUEUED, EXHAUSTED, or that it did not count."""
-        if seat.is_left:
+        """Fail a delivery. Returns QUEUED or EXHAUSTED, or another effect when it did not count."""
+        assigned = delivery.assigned
+        if assigned.is_released:
             return Effect.UNKNOWN
-        shard = seat.shard
+        shard = assigned.shard
         before = shard.pending
         keep = shard.held.held_bytes < self._held_bytes_per_shard
-        effect = shard.fail(*handed, now_ms, reason=reason, retry=retry, keep=keep)
+        effect = shard.fail(delivery, now_ms, reason=reason, retry=retry, keep=keep)
         self.pending += shard.pending - before
         if effect in {Effect.QUEUED, Effect.EXHAUSTED}:
-            seat.is_dirty = True
-            seat.counts.failed += 1
-            self._place(seat)
+            assigned.is_dirty = True
+            assigned.counts.failed += 1
+            self._enqueue(assigned)
         return effect
 
-    def expire(self, now_ms: int) -> list[tuple[ShardSeat, Handed]]:
-        """Fail everything that has got no outcome until its deadline."""
-        expired = []
-        for seat in self.seats.values():
-            shard = seat.shard
+    def expire(self, now_ms: int) -> list[SpoutDelivery]:
+        """Fail all deliveries whose deadline is `now_ms` or earlier. Returns them."""
+        expired: list[SpoutDelivery] = []
+        for assigned in self.assigned.values():
+            shard = assigned.shard
             if not shard.pending or (due_ms := shard.next_deadline_ms()) is None or due_ms > now_ms:
                 continue
             before = shard.pending
             late = shard.expire(now_ms, max_held_bytes=self._held_bytes_per_shard)
             self.pending += shard.pending - before
-            seat.is_dirty = True
-            seat.counts.timed_out += len(late)
-            seat.counts.failed += len(late)
-            expired += [(seat, handed) for handed in late]
-            self._place(seat)
+            assigned.is_dirty = True
+            assigned.counts.timed_out += len(late)
+            assigned.counts.failed += len(late)
+            expired += [SpoutDelivery.of(assigned, delivery) for delivery in late]
+            self._enqueue(assigned)
         return expired
 
     def next_deadline_ms(self) -> int | None:
-        """When the next pending record times out; None when none can. O(shards with pending
-        records).
-        """
+        """When the next delivery times out; None when none can. O(shards with pending records)."""
         times = (
-            seat.shard.next_deadline_ms() for seat in self.seats.values() if seat.shard.pending
+            assigned.shard.next_deadline_ms()
+            for assigned in self.assigned.values()
+            if assigned.shard.pending
         )
         return min((ms for ms in times if ms is not None), default=None)
 
     # dead letters
-    # -------------------------------------------------------------------------------------------------
-    def letters(self) -> Iterator[tuple[ShardSeat, Letter]]:
-        """What is to be dead-lettered now."""
-        for seat in list(self.seats.values()):
-            for letter in seat.shard.held.letters():
-                yield seat, letter
+    # --------------------------------------------------------------------------------------------
+    def letters(self) -> Iterator[tuple[AssignedShard, DueLetter]]:
+        """The exhausted records that can be dead-lettered now."""
+        for assigned in list(self.assigned.values()):
+            for letter in assigned.shard.held.letters():
+                yield assigned, letter
 
-    def dead_lettered(self, seat: ShardSeat, sequence: SequenceNumber, count: int) -> bool:
-        """The letter is written. False when a late ack came first."""
-        if seat.is_left or seat.shard.dead_lettered(sequence) is not Effect.ACKED:
+    def dead_lettered(self, assigned: AssignedShard, sequence: SequenceNumber, count: int) -> bool:
+        """The letter was written: the record counts as acked. False when a late ack came first."""
+        if assigned.is_released or assigned.shard.dead_lettered(sequence) is not Effect.ACKED:
             return False
-        seat.is_dirty = True
-        seat.counts.dead_lettered += count
-        self._place(seat)
+        assigned.is_dirty = True
+        assigned.counts.dead_lettered += count
+        self._enqueue(assigned)
         return True
 
     @property
     def _held_bytes_per_shard(self) -> int:
-        return self._max_held_bytes // max(1, len(self.seats))
+        return self._max_held_bytes // max(1, len(self.assigned))
 
-    # turns
-    # --------------------------------------------------------------------------------------------------------
-    def _place(self, seat: ShardSeat) -> None:
-        """Into the rotation, at its end, if there is something new; and into the queue of those
-        whose retry is to come.
+    # private
+    # --------------------------------------------------------------------------------------------
+    def _enqueue(self, assigned: AssignedShard) -> None:
+        """Append the shard to the rotation if it may emit a new record, and to the heap of due
+        times if a retry waits.
         """
-        shard = seat.shard
+        shard = assigned.shard
         if (
-            not seat.in_turn
-            and shard.open is not None
+            not assigned.in_rotation
+            and shard.open_run is not None
             and shard.pending + shard.waiting < self._max_unresolved
         ):
-            seat.in_turn = True
-            self._turns.append(seat)
+            assigned.in_rotation = True
+            self._rotation.append(assigned)
         if not shard.waiting:
             return
         due_ms = shard.tracker.next_retry_ms
-        if due_ms is not None and (seat.due_ms is None or due_ms < seat.due_ms):
-            seat.due_ms = due_ms
+        if due_ms is not None and (assigned.due_ms is None or due_ms < assigned.due_ms):
+            assigned.due_ms = due_ms
             heappush(self._due, (due_ms, shard.shard_id))
 
-    def _wake_due(self, now_ms: int) -> None:
-        """Shards whose retry is due get their turn, also where no new records may go out."""
+    def _enqueue_due_retries(self, now_ms: int) -> None:
+        """Put the shards whose retry is due at `now_ms` into both rotations."""
         while self._due and self._due[0][0] <= now_ms:
             due_ms, shard_id = heappop(self._due)
-            seat = self.seats.get(shard_id)
-            if seat is None or seat.due_ms != due_ms:
+            assigned = self.assigned.get(shard_id)
+            # The shard was released, or an earlier retry was queued since.
+            if assigned is None or assigned.due_ms != due_ms:
                 continue
-            seat.due_ms = None
-            if not seat.in_turn:
-                seat.in_turn = True
-                self._turns.append(seat)
-            if not seat.in_turn_for_retries:
-                seat.in_turn_for_retries = True
-                self._retry_turns.append(seat)
+            assigned.due_ms = None
+            if not assigned.in_rotation:
+                assigned.in_rotation = True
+                self._rotation.append(assigned)
+            if not assigned.in_retry_rotation:
+                assigned.in_retry_rotation = True
+                self._retry_rotation.append(assigned)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from state.failpoint import failpoint
-from state.settle import child_states, settle_shard, settle_tracked
+from state.settle import children_first, settle_shard, settle_tracked
 from state.state_store import StateChange, StateStore, StoredState
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from state.plan import Plan, ShardReadResult, ShardSlice
     from state.report import OutcomePolicy, PlanReport
-    from state.shard_state import ShardState
 
 log = logging.getLogger("kinesis_spout")
 
@@ -67,8 +66,12 @@ def settle(
     redelivered = policy is not None and report is None and any(_has_records(end) for end in ends)
     if not redelivered:
         _say_gone(ends, report)
-        children = _children(ends, states, tracked_since_ms)
-        changes = [*children, *_changes(states, planned, ends, report, plan_id)]
+        changes = children_first(
+            _changes(states, planned, ends, report, plan_id),
+            (end for end in ends if end.shard_id in states),
+            states.keys(),
+            tracked_since_ms=tracked_since_ms,
+        )
         store.save_states(changes, cache=states, max_per_write=states_per_write)
     store.mark_settled(plan_id)
     failpoint("plan-settled")
@@ -111,23 +114,6 @@ def _say_gone(ends: Sequence[ShardReadResult], report: PlanReport | None) -> Non
             "%s",
             named,
         )
-
-
-def _children(
-    ends: Sequence[ShardReadResult], states: Mapping[str, StoredState], tracked_since_ms: int | None
-) -> list[StateChange]:
-    """They are written first: when the write of their parents' ends is seen, their states are
-    there.
-    """
-    children: dict[str, ShardState] = {}
-    for end in ends:
-        if end.shard_id in states:
-            known = states.keys() | children.keys()
-            children |= {
-                child.shard_id: child
-                for child in child_states(end, known, tracked_since_ms=tracked_since_ms)
-            }
-    return [StateChange(before=None, after=child) for child in children.values()]
 
 
 def _changes(

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kinesis_spout.errors import ConfigError, MissingExtraError
+from kinesis_spout.spout.metrics import LATENCY_BUCKETS, ShardCounts
 from kinesis_spout.spout.prometheus_exporter import MetricsServer, SpoutCollector, cumulative, serve
-from kinesis_spout.spout.shard_counts import LATENCY_BUCKETS, ShardCounts
 from tests.support.spouts import spout_on
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def test_a_port_in_use_is_one_sentence(orders: ServedFake) -> None:
     spout = spout_on(orders)
     with (
         serve(spout, 0) as server,
-        pytest.raises(ConfigError, match=f"option port: {server.port} cannot be listened on"),
+        pytest.raises(ConfigError, match=f"option port: {server.port} cannot be bound at"),
     ):
         serve(spout, server.port)
 

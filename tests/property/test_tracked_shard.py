@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS
-from kinesis_spout.spout.scheduler import Limits, SpoutCore
+from kinesis_spout.spout.scheduler import Limits, SpoutDelivery, SpoutScheduler
 from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
 from state.position import TRIM_HORIZON, PositionKind
 from state.retry_policy import RetryPolicy
@@ -23,7 +23,7 @@ from tests.support.spout_pages import FakePages, page_of, payload, run_of
 from tests.support.tracker import check_structure, seq
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.scheduler import Place, ShardSeat
+    from kinesis_spout.spout.scheduler import AssignedShard
 
 POLICY = RetryPolicy(
     retry_limit=LIMIT, first_delay_ms=FIRST_DELAY_MS, max_delay_ms=10_000, jitter=0
@@ -43,10 +43,10 @@ class SpoutMachine(RuleBasedStateMachine):
         self.now_ms = 1_000
         self.number = 1_000
         self.limits = Limits(100, 100, None, 1 << 20)
-        self.core = SpoutCore(self.limits)
+        self.core = SpoutScheduler(self.limits)
         self.oracles: dict[str, ShardOracle] = {}
         self.pages: dict[str, FakePages] = {}
-        self.made: list[tuple[Place, Entry]] = []
+        self.made: list[tuple[SpoutDelivery, Entry]] = []
         self.checkpoints: dict[str, int] = {}
         self.waited: dict[str, set[str]] = {}
         self.was_at_limit = False
@@ -63,7 +63,7 @@ class SpoutMachine(RuleBasedStateMachine):
         self, shards: int, pending: int, unresolved: int, timeout_ms: int | None, held: int
     ) -> None:
         self.limits = Limits(pending, unresolved, timeout_ms, held)
-        self.core = SpoutCore(self.limits)
+        self.core = SpoutScheduler(self.limits)
         for shard_id in SHARDS[:shards]:
             self.oracles[shard_id] = ShardOracle()
             self.take_up(ShardState(shard_id=shard_id, read_position=TRIM_HORIZON), [])
@@ -81,8 +81,8 @@ class SpoutMachine(RuleBasedStateMachine):
             TrackedShard(state, retry_policy=POLICY, random=never_drawn_from, pages=source)
         )
 
-    def seat(self, entry_shard: str) -> ShardSeat:
-        return self.core.seats[entry_shard]
+    def assigned(self, shard_id: str) -> AssignedShard:
+        return self.core.assigned[shard_id]
 
     # pages
     # ------------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class SpoutMachine(RuleBasedStateMachine):
         self.pages[shard_id].add(
             page_of(numbers, shard_id=shard_id, at_tip=at_tip, ended=ended, time_ms=self.now_ms)
         )
-        self.core.look(self.seat(shard_id))
+        self.core.reschedule(self.assigned(shard_id))
 
     @rule(ms=st.sampled_from([1, 50, 100, 200, 2_000]))
     def tick(self, ms: int) -> None:
@@ -128,20 +128,19 @@ class SpoutMachine(RuleBasedStateMachine):
         assert self.core.at_limit == at_limit
         ready = {shard_id for shard_id in self.oracles if self.has_turn(shard_id, new=not at_limit)}
         if ready:
-            assert self.core.has_turn(self.now_ms)
+            assert self.core.may_emit(self.now_ms)
         for shard_id in self.oracles.keys() - ready:
             self.oracles[shard_id].unbroken = 0
-        handed = self.core.emit(self.now_ms)
+        delivery = self.core.emit(self.now_ms)
         self.put_aside()
-        if handed is None:
+        if delivery is None:
             assert not ready, f"nothing came, though {ready} have something"
             return
-        seat, run, at, attempt = handed
-        shard_id = seat.shard.shard_id
+        shard_id = delivery.shard_id
         oracle = self.oracles[shard_id]
-        entry = oracle.find(run.sequences[at])
-        assert run.data[at] == payload(entry.number)
-        assert attempt == entry.attempts + 1
+        entry = oracle.find(delivery.sequence.sequence)
+        assert delivery.run.data[delivery.index] == payload(entry.number)
+        assert delivery.attempt == entry.attempts + 1
         due = [one for one in oracle.due(self.now_ms) if one.held]
         unread = oracle.of("unread")
         if entry.status == "unread":
@@ -167,8 +166,8 @@ class SpoutMachine(RuleBasedStateMachine):
         timeout_ms = self.limits.message_timeout_ms
         entry.deadline_ms = None if timeout_ms is None else self.now_ms + timeout_ms
         self.emitted += 1
-        self.retried += attempt > 1
-        self.made.append((handed, entry))
+        self.retried += delivery.attempt > 1
+        self.made.append((delivery, entry))
 
     def has_turn(self, shard_id: str, *, new: bool) -> bool:
         oracle = self.oracles[shard_id]
@@ -185,7 +184,7 @@ class SpoutMachine(RuleBasedStateMachine):
         turn it is looked at later.
         """
         for shard_id, oracle in self.oracles.items():
-            tracker = self.seat(shard_id).shard.tracker
+            tracker = self.assigned(shard_id).shard.tracker
             for entry in oracle.of("queued"):
                 due_ms = tracker._retries._due_ms.get(seq(entry.number))
                 if due_ms is None:
@@ -224,9 +223,9 @@ class SpoutMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.made)
     @rule(which=INDEX)
     def ack(self, which: int) -> None:
-        (seat, run, at, attempt), entry = self.made[which % len(self.made)]
-        counts = attempt <= entry.deliveries
-        assert self.core.ack((seat, run, at, attempt), self.now_ms) == counts
+        delivery, entry = self.made[which % len(self.made)]
+        counts = delivery.attempt <= entry.deliveries
+        assert self.core.ack(delivery, self.now_ms) == counts
         self.resolve(entry, counts=counts)
 
     def resolve(self, entry: Entry, *, counts: bool) -> None:
@@ -237,34 +236,36 @@ class SpoutMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.made)
     @rule(which=INDEX)
     def ack_by_id(self, which: int) -> None:
-        (seat, run, at, attempt), entry = self.made[which % len(self.made)]
-        counts = attempt <= entry.deliveries
-        sequence = seq(run.sequences[at])
-        found = seat.shard.find(sequence, attempt)
+        delivery, entry = self.made[which % len(self.made)]
+        counts = delivery.attempt <= entry.deliveries
+        assigned, sequence = delivery.assigned, delivery.sequence
+        found = assigned.shard.find(sequence, delivery.attempt)
         if found is None:
-            assert self.core.ack_unheld(seat, sequence, attempt) == counts
+            assert self.core.ack_unheld(assigned, sequence, delivery.attempt) == counts
         else:
-            assert self.core.ack((seat, *found), self.now_ms) == counts
+            assert self.core.ack(SpoutDelivery.of(assigned, found), self.now_ms) == counts
         self.resolve(entry, counts=counts)
 
     @precondition(lambda self: self.made)
     @rule(which=INDEX, retry=st.integers(0, 5).map(bool))
     def fail(self, which: int, retry: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
-        (seat, run, at, attempt), entry = self.made[which % len(self.made)]
-        effect = self.core.fail(seat, (run, at, attempt), self.now_ms, reason="no", retry=retry)
-        if entry.status == "pending" and attempt == entry.attempts + 1:
+        delivery, entry = self.made[which % len(self.made)]
+        effect = self.core.fail(delivery, self.now_ms, reason="no", retry=retry)
+        if entry.status == "pending" and delivery.attempt == entry.attempts + 1:
             assert effect.value == entry.fail(self.now_ms, retry=retry)
             self.failed += 1
         else:
-            assert effect is (Effect.IGNORED if attempt <= entry.deliveries else Effect.UNKNOWN)
+            assert effect is (
+                Effect.IGNORED if delivery.attempt <= entry.deliveries else Effect.UNKNOWN
+            )
 
     @precondition(lambda self: self.made)
     @rule(which=INDEX, ms=st.none() | st.integers(1, 400))
     def extend(self, which: int, ms: int | None) -> None:
-        (seat, run, at, attempt), entry = self.made[which % len(self.made)]
+        delivery, entry = self.made[which % len(self.made)]
         deadline_ms = None if ms is None else self.now_ms + ms
-        is_pending = entry.status == "pending" and attempt == entry.attempts + 1
-        assert seat.shard.extend(run, at, attempt, deadline_ms) == is_pending
+        is_pending = entry.status == "pending" and delivery.attempt == entry.attempts + 1
+        assert delivery.assigned.shard.extend(delivery, deadline_ms) == is_pending
         if is_pending:
             entry.deadline_ms = deadline_ms
 
@@ -281,7 +282,7 @@ class SpoutMachine(RuleBasedStateMachine):
             if entry.deadline_ms is not None and entry.deadline_ms <= self.now_ms
         ]
         expired = self.core.expire(self.now_ms)
-        assert sorted(run.sequences[at] for _, (run, at, _) in expired) == sorted(
+        assert sorted(delivery.sequence.sequence for delivery in expired) == sorted(
             entry.number for entry in late
         )
         for entry in late:
@@ -295,7 +296,7 @@ class SpoutMachine(RuleBasedStateMachine):
     @rule(which=INDEX, gone=st.integers(0, 4).map(lambda n: n == 0))
     def read_again(self, which: int, gone: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
         shard_id = list(self.oracles)[which % len(self.oracles)]
-        shard, oracle = self.seat(shard_id).shard, self.oracles[shard_id]
+        shard, oracle = self.assigned(shard_id).shard, self.oracles[shard_id]
         wanted = shard.held.wanted(self.now_ms)
         self.put_aside()
         for record in wanted:
@@ -308,17 +309,17 @@ class SpoutMachine(RuleBasedStateMachine):
                 entry.status = "exhausted"
             elif entry.status == "queued":
                 entry.due_ms = self.now_ms
-        self.core.look(self.seat(shard_id))
+        self.core.reschedule(self.assigned(shard_id))
         assert all(entry.held or entry.gone for entry in oracle.of("exhausted"))
 
     @rule(most=st.integers(1, 3))
     def write_letters(self, most: int) -> None:
-        for seat, letter in list(self.core.letters())[:most]:
-            entry = self.oracles[seat.shard.shard_id].find(letter.record.first.sequence)
+        for assigned, letter in list(self.core.letters())[:most]:
+            entry = self.oracles[assigned.shard.shard_id].find(letter.record.first.sequence)
             assert entry.status == "exhausted"
             assert letter.record.attempts == entry.attempts
             assert (letter.run is None) == entry.gone
-            assert self.core.dead_lettered(seat, letter.record.first, 1)
+            assert self.core.dead_lettered(assigned, letter.record.first, 1)
             entry.status = "acked"
             self.dead += 1
 
@@ -331,7 +332,7 @@ class SpoutMachine(RuleBasedStateMachine):
 
     def checked_state(self, shard_id: str) -> ShardState:
         oracle = self.oracles[shard_id]
-        state = self.seat(shard_id).shard.snapshot()
+        state = self.assigned(shard_id).shard.snapshot()
         assert [(one.first.sequence, one.attempts) for one in state.unresolved] + [
             (entry.number, 0)
             for entry in oracle.entries
@@ -385,7 +386,7 @@ class SpoutMachine(RuleBasedStateMachine):
         to anybody.
         """
         states = [self.checked_state(shard_id) for shard_id in self.oracles]
-        self.core = SpoutCore(self.limits)
+        self.core = SpoutScheduler(self.limits)
         self.made.clear()
         self.waited.clear()
         self.emitted = self.retried = self.acked = self.failed = self.timed_out = self.dead = 0
@@ -412,7 +413,7 @@ class SpoutMachine(RuleBasedStateMachine):
     def counts_are_exact(self) -> None:
         if not self.oracles:
             return
-        counts = [seat.counts for seat in self.core.seats.values()]
+        counts = [assigned.counts for assigned in self.core.assigned.values()]
         for name in ("emitted", "retried", "acked", "failed", "timed_out"):
             assert sum(getattr(one, name) for one in counts) == getattr(self, name), name
         assert sum(one.dead_lettered for one in counts) == self.dead
@@ -423,7 +424,7 @@ class SpoutMachine(RuleBasedStateMachine):
     @invariant()
     def shards_hold_what_is_unresolved_and_nothing_else(self) -> None:
         for shard_id, oracle in self.oracles.items():
-            shard = self.seat(shard_id).shard
+            shard = self.assigned(shard_id).shard
             check_structure(shard.tracker)
             assert shard.pending == len(oracle.of("pending"))
             assert shard.waiting == len(oracle.of("queued", "exhausted"))

@@ -178,4 +178,4 @@ class SpoutProcess:
             assert shard.pending == pending[shard_id], (
                 f"{shard_id} has {shard.pending} pending, not {pending[shard_id]}"
             )
-        assert self.spout._open_session().core.pending == metrics.total.pending
+        assert self.spout._open_session().scheduler.pending == metrics.total.pending

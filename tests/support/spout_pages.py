@@ -67,7 +67,7 @@ def run_of(*numbers: int) -> RecordRun:
 
 
 class FakePages:
-    """A `page_source.PageSource`: tests append to `pages`. As in the real one, a page without
+    """A `page_runs.PageSource`: tests append to `pages`. As in the real one, a page without
     records may vanish.
     """
 

@@ -6,8 +6,9 @@ from msgspec.structs import replace
 from state.errors import IllegalTrackerEventError
 from state.plan import ChildShard, ShardReadResult
 from state.position import SHARD_END, TRIM_HORIZON, Position
-from state.settle import child_states, settle_shard
+from state.settle import child_states, children_first, settle_shard
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.state_store import StateChange, StoredState
 from tests.support.tracker import SHARD, fresh_state, seq
 
 END = ShardReadResult(shard_id=SHARD, first=seq(10), last=seq(99), count=50, last_arrival_ms=7_000)
@@ -177,3 +178,23 @@ def test_children_start_at_their_oldest_record_with_their_parents_kept() -> None
     assert child_states(end, {"shardId-1"}) == [expected_right]
     assert [state.shard_id for state in child_states(end, [])] == ["shardId-1", "shardId-2"]
     assert child_states(END, []) == []
+
+
+def test_states_of_new_children_come_before_those_of_their_parents_once_each() -> None:
+    """A child that two parents name, as after a merge, gets one state; a known child gets none."""
+    merged = ChildShard(shard_id="shardId-3", parents=(SHARD, "shardId-1"))
+    known = ChildShard(shard_id="shardId-2", parents=(SHARD,))
+    ends = [
+        replace(END, shard_id=shard_id, at_shard_end=True, children=children)
+        for shard_id, children in ((SHARD, (known, merged)), ("shardId-1", (merged,)))
+    ]
+    stored = StoredState(state=fresh_state(), version=1)
+    parent = StateChange(before=stored, after=replace(stored.state, settled_plan="p"))
+    found = children_first([parent], ends, {SHARD, "shardId-1", "shardId-2"}, tracked_since_ms=7)
+    child = ShardState(
+        shard_id="shardId-3",
+        read_position=TRIM_HORIZON,
+        parents=(SHARD, "shardId-1"),
+        verified_until_ms=7,
+    )
+    assert found == [StateChange(before=None, after=child), parent]

@@ -6,8 +6,7 @@ import pytest
 from rich.console import Console
 
 from kinesis_spout.cli.stats_table import MOST_SHARDS, duration, stats_table, summary
-from kinesis_spout.spout.metrics import ShardMetrics, SpoutMetrics
-from kinesis_spout.spout.shard_counts import ShardCounts
+from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics
 
 
 def metrics(shards: int = 1, *, lag_ms: int | None = None, **counts: int) -> SpoutMetrics:
