@@ -61,7 +61,7 @@ class DemoKinesis:
         """Start the server, its noise in `log_file`. Raises `CliError` when it does not come up."""
         with log_file.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "spark_job.demo.server"],
+                [sys.executable, "-m", "spark_job.demo.kinesis_server"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -12,9 +12,8 @@ from spark_job.demo.manifest import RETRY_LIMIT
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from spark_job.demo.check import CarrierRow, Verdict
-    from spark_job.demo.letters import LetterComparison
     from spark_job.demo.manifest import Manifest
+    from spark_job.demo.verdict import CarrierRow, LetterComparison, Verdict
 
 
 def show(console: Console, verdict: Verdict, manifest: Manifest) -> None:

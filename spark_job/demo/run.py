@@ -13,14 +13,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kinesis_spout.cli.errors import CliError
-from spark_job.demo.check import (
-    Verdict,
-    carrier_rows,
-    compare,
-    count_written,
-    read_written,
-    shard_verdicts,
-)
 from spark_job.demo.flights import (
     SHARD_COUNT,
     carrier_figures,
@@ -29,10 +21,20 @@ from spark_job.demo.flights import (
     read_flights,
     to_json,
 )
+from spark_job.demo.job_process import JobProcess
 from spark_job.demo.kinesis import DemoKinesis, Put
-from spark_job.demo.letters import compare_letters, read_letters
 from spark_job.demo.manifest import APPLICATION, STREAM, ZOOKEEPER_ROOT, Manifest
-from spark_job.demo.process import JobProcess
+from spark_job.demo.verdict import (
+    LetterComparison,
+    Verdict,
+    carrier_rows,
+    compare,
+    compare_letters,
+    count_written,
+    read_letters,
+    read_written,
+    shard_verdicts,
+)
 from state.zookeeper.embedded import ensure_running, stop
 from state.zookeeper.store import ZookeeperStateStore
 
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 
     from spark_job.demo.flights import Flight
     from spark_job.demo.kinesis import ShardPuts
-    from spark_job.demo.letters import LetterComparison
     from spark_job.demo.manifest import DemoDirectory
     from spark_job.demo.screen import DemoScreen
 

@@ -19,7 +19,7 @@ import pytest
 from kinesis_spout.testing import Fault, drop, slow
 from spark_job.dead_letter.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.redrive import CHUNK_LETTERS
-from spark_job.demo.process_family import kill_family
+from spark_job.demo.job_process import kill_family
 from tests.support.command_line import command_line, environment, run_cli
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, serve
 from tests.support.letters import Story, frame_of, gone

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from spark_job.demo.process_family import kill_family, runs
+from spark_job.demo.job_process import kill_family, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinesis_spout.cli.errors import CliError
-from spark_job.demo.check import (
+from spark_job.demo.flights import FIELDS, INTEGERS, Flight
+from spark_job.demo.kinesis import ShardPuts
+from spark_job.demo.verdict import (
     Verdict,
     carrier_rows,
     compare,
@@ -17,8 +19,6 @@ from spark_job.demo.check import (
     read_written,
     shard_verdicts,
 )
-from spark_job.demo.flights import FIELDS, INTEGERS, Flight
-from spark_job.demo.kinesis import ShardPuts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,7 +1,7 @@
 """The demo's Kinesis: a moto server on a free loopback port that lives as long as its parent holds
 its stdin open.
 
-Run as `python -m spark_job.demo.server`; the first line on stdout is the port. Ending with the
+Run as `python -m spark_job.demo.kinesis_server`. The first line on stdout is the port. Ending with the
 parent's pipe, it cannot be left behind, whatever kills the parent.
 """
 

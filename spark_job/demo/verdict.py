@@ -6,23 +6,26 @@ Counters have no say in it.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from spark_job.demo.files import read_rows
-from spark_job.demo.flights import FIELDS, Flight
+from kinesis_spout.cli.errors import CliError
+from spark_job.demo.flights import FIELDS, Flight, cancelled_reason, is_cancelled
+from spark_job.demo.manifest import RETRY_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from spark_job.demo.kinesis import ShardPuts
-    from spark_job.demo.letters import LetterComparison
 
 
+# records
+# --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """What the comparison found, as row numbers. `processed` counts distinct flights that came out,
@@ -82,6 +85,122 @@ def compare(put: Sequence[Flight], written: Iterable[Mapping[str, object]]) -> C
     )
 
 
+def written_files(output: Path) -> list[Path]:
+    """The parquet files of all batches. What a killed write left unfinished is in a folder
+    `_temporary` and does not count.
+    """
+    return sorted(output.glob("batch=*/*.parquet"))
+
+
+def read_written(output: Path) -> Iterator[dict[str, object]]:
+    """The flights of all written files. Raises `CliError` for a file that cannot be read."""
+    return _read_rows(written_files(output), FIELDS, "the demo's parquet")
+
+
+def count_written(output: Path, counted: dict[Path, int]) -> int:
+    """Rows of all batches whose write is finished, from the files' footers. `counted` remembers the
+    batches already looked at.
+    """
+    for marker in output.glob("batch=*/_SUCCESS"):
+        if marker.parent not in counted:
+            counted[marker.parent] = sum(
+                pq.read_metadata(path).num_rows for path in marker.parent.glob("*.parquet")
+            )
+    return sum(counted.values())
+
+
+# dead letters
+# --------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterComparison:
+    """What the comparison found. `cancelled` is what the CSV says; `failed` are the flights that
+    were put but did not come out.
+
+    `wrong`: rows that should not be there, or not so: another flight, payload, number of attempts
+    or reason, or twice.
+    """
+
+    cancelled: int
+    dead_lettered: int
+    failed: int
+    missing: tuple[int, ...] = ()
+    wrong: tuple[object, ...] = ()
+
+    @property
+    def right(self) -> bool:
+        return not (self.missing or self.wrong) and self.failed == self.cancelled
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {
+            "cancelled": self.cancelled,
+            "failed": self.failed,
+            "dead_lettered": self.dead_lettered,
+        }
+
+    @property
+    def problems(self) -> list[str]:
+        texts = []
+        if self.failed != self.cancelled:
+            texts.append(
+                f"{self.failed:,} flights did not come out, and {self.cancelled:,} were cancelled"
+            )
+        if self.missing:
+            texts.append(
+                f"{len(self.missing):,} cancelled flights are not in the dead letter, the first is "
+                f"row {self.missing[0]}"
+            )
+        if self.wrong:
+            texts.append(
+                f"{len(self.wrong):,} dead letters are not as they should be, the first is of row "
+                f"{self.wrong[0]}"
+            )
+        return texts
+
+
+def compare_letters(
+    put: Sequence[Flight], letters: Iterable[Mapping[str, object]], *, processed: int
+) -> LetterComparison:
+    """Compare the dead letters (rows with data, attempts, reason), in any order, with the cancelled
+    flights that were put.
+
+    `processed`: how many flights came out.
+    """
+    cancelled = {flight["row"]: flight for flight in put if is_cancelled(flight)}
+    found: set[object] = set()
+    wrong: list[object] = []
+    for letter in letters:
+        flight = _flight_in(letter["data"])
+        row = flight.get("row")
+        expected = cancelled.get(row if isinstance(row, int) else None)
+        reason = None if expected is None else f"ValueError: {cancelled_reason(expected)}"
+        if (
+            row in found
+            or flight != expected
+            or (letter["attempts"], letter["reason"]) != (RETRY_LIMIT + 1, reason)
+        ):
+            wrong.append(row)
+        found.add(row)
+    return LetterComparison(
+        cancelled=len(cancelled),
+        dead_lettered=len(found),
+        failed=len(put) - processed,
+        missing=tuple(row for row in cancelled if isinstance(row, int) and row not in found),
+        wrong=tuple(wrong),
+    )
+
+
+def read_letters(folder: Path) -> Iterator[dict[str, object]]:
+    """The dead letters of all plans. Raises `CliError` for a file that cannot be read."""
+    return _read_rows(
+        sorted(folder.glob("plan=*/*.parquet")),
+        ("data", "attempts", "reason"),
+        "the demo's dead letters",
+    )
+
+
+# shards
+# --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardVerdict:
     """A shard's checkpoint in ZooKeeper against the last sequence number that a put to it was
@@ -110,30 +229,8 @@ def shard_verdicts(
     }
 
 
-def written_files(output: Path) -> list[Path]:
-    """The parquet files of all batches. What a killed write left unfinished is in a folder
-    `_temporary` and does not count.
-    """
-    return sorted(output.glob("batch=*/*.parquet"))
-
-
-def read_written(output: Path) -> Iterator[dict[str, object]]:
-    """The flights of all written files. Raises `CliError` for a file that cannot be read."""
-    return read_rows(written_files(output), FIELDS, "the demo's parquet")
-
-
-def count_written(output: Path, counted: dict[Path, int]) -> int:
-    """Rows of all batches whose write is finished, from the files' footers. `counted` remembers the
-    batches already looked at.
-    """
-    for marker in output.glob("batch=*/_SUCCESS"):
-        if marker.parent not in counted:
-            counted[marker.parent] = sum(
-                pq.read_metadata(path).num_rows for path in marker.parent.glob("*.parquet")
-            )
-    return sum(counted.values())
-
-
+# carriers
+# --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarrierRow:
     """One carrier's figures, by Spark from the written parquet and by plain Python from the CSV."""
@@ -175,6 +272,8 @@ def carrier_rows(
     return sorted(rows, key=lambda row: (-row.expected_departures, row.carrier))
 
 
+# verdict
+# --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """All that the demo found out. `ok` decides its exit code."""
@@ -233,3 +332,29 @@ class Verdict:
             *problems,
             *(f"the checkpoint of {shard} is not at its last record" for shard in behind),
         ]
+
+
+# private
+# --------------------------------------------------------------------------------------------------
+def _read_rows(
+    files: Iterable[Path], columns: Sequence[str], what: str
+) -> Iterator[dict[str, object]]:
+    """The rows of parquet files. Raises `CliError` naming the file that cannot be read as `what` it
+    should be.
+    """
+    for path in files:
+        try:
+            with pq.ParquetFile(path) as file:
+                yield from file.read(columns=list(columns)).to_pylist()
+        except (OSError, ValueError, KeyError) as exc:
+            raise CliError(
+                f"{path} cannot be read as {what}: {' '.join(str(exc).split())}"
+            ) from exc
+
+
+def _flight_in(data: object) -> Flight:
+    try:
+        flight = json.loads(data) if isinstance(data, bytes) else {}
+    except ValueError:
+        return {}
+    return flight if isinstance(flight, dict) else {}

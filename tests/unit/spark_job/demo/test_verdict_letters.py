@@ -11,8 +11,8 @@ import pytest
 
 from kinesis_spout.cli.errors import CliError
 from spark_job.demo.flights import FIELDS, INTEGERS, Flight, cancelled_reason, to_json
-from spark_job.demo.letters import compare_letters, read_letters
 from spark_job.demo.manifest import RETRY_LIMIT
+from spark_job.demo.verdict import compare_letters, read_letters
 
 if TYPE_CHECKING:
     from pathlib import Path
