@@ -2,7 +2,9 @@
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -14,16 +16,21 @@ from rich.prompt import Confirm
 
 from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.shared_options import parse_pairs
+from kinesis_spout.cli.shared_options import CONNECTION_OPTIONS, aws_config, parse_pairs
 from kinesis_spout.clock import SystemClock
-from spark_job.commands.quiet import Screen, quiet
+from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.errors import ConfigError
+from spark_job.commands.child_processes import Screen, quiet
 from spark_job.commands.redrive_report import Report, show_found
-from spark_job.commands.redrive_settings import connection_of, selection_of
-from spark_job.commands.run_session import spark_session
-from spark_job.commands.spark_options import DEFAULT_LOG, Conf, LogFile, Master
-from spark_job.dead_letter.redrive import Redrive
+from spark_job.commands.spark_session import DEFAULT_LOG, Conf, LogFile, Master, spark_session
+from spark_job.dead_letter.redrive import Redrive, Selection
+from spark_job.options import OPTIONS
 from spark_job.query_failure import failure_sentence
+from spark_job.settings import texts_from_options
+from state.errors import InvalidPositionError
+from state.position import PositionKind, StartingPosition
 
+_TIMES = "an ISO time like 2026-01-31T12:00:00Z, or a time ago like -2h (s, m, h or d)"
 WHICH, WHERE = "Which dead letters", "Where to"
 
 
@@ -146,6 +153,50 @@ def redrive(
                 raise CliError(failure_sentence(str(exc)), log_file=log_file) from exc
 
 
+def connection_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> AwsConfig:
+    """The connection from the command's own options (by field) and from `--option`, which win.
+    Raises `ConfigError`.
+    """
+    texts = {name: text for name, text in named.items() if text is not None} | texts_from_options(
+        options
+    )
+    for name in texts:
+        if name not in CONNECTION_OPTIONS.values():
+            known = ", ".join(CONNECTION_OPTIONS)
+            raise ConfigError(
+                f"option {OPTIONS[name].name} is for reading; those for putting are {known}"
+            )
+    return aws_config(texts)
+
+
+def selection_of(
+    *,
+    reasons: Sequence[str],
+    since: str | None,
+    until: str | None,
+    stream: str | None,
+    region: str | None,
+    now_ms: int,
+) -> Selection:
+    """The selection, times ago counted from `now_ms`. Raises typer's usage error, or
+    `ConfigError`.
+    """
+    if not all(text.strip() for text in reasons):
+        raise typer.BadParameter("give a part of the reason's text", param_hint="--reason")
+    target = None
+    if stream is not None:
+        target = (
+            StreamRef.parse(arn=stream) if stream.startswith("arn:") else StreamRef.parse(stream)
+        )
+        target.region_or(region)
+    times = _time("--since", since, now_ms), _time("--until", until, now_ms)
+    if times[0] is not None and times[1] is not None and times[0] >= times[1]:
+        raise typer.BadParameter(
+            "it is not after --since, so nothing is between them", param_hint="--until"
+        )
+    return Selection(reasons=tuple(reasons), since=times[0], until=times[1], target=target)
+
+
 class _PuttingBack:
     """Finds, shows, asks, puts and reports."""
 
@@ -204,3 +255,19 @@ class _PuttingBack:
                 highlight=False,
             )
             raise
+
+
+def _time(option: str, text: str | None, now_ms: int) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        wish = StartingPosition.parse(text)
+    except InvalidPositionError:
+        wish = None
+    if wish is None or (
+        wish.ago_ms is None
+        and (wish.position is None or wish.position.kind is not PositionKind.AT_TIMESTAMP)
+    ):
+        raise typer.BadParameter(f"{text!r} is no time; give {_TIMES}", param_hint=option)
+    timestamp_ms = wish.pin(now_ms).timestamp_ms
+    return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1_000, UTC)

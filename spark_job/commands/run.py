@@ -1,9 +1,12 @@
 """`kinesis-spout run`: a stream to parquet, json, the console or nowhere."""
 
+import importlib
+import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from py4j.protocol import Py4JError
@@ -14,14 +17,21 @@ from rich.markup import escape
 from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.shared_options import parse_pairs
-from spark_job.commands.quiet import quiet
+from spark_job.commands.child_processes import quiet
 from spark_job.commands.run_job import RunJob, Sink, follow
 from spark_job.commands.run_progress import Progress, ProgressLine
-from spark_job.commands.run_session import spark_session
-from spark_job.commands.run_settings import load_process, source_of
-from spark_job.commands.spark_options import DEFAULT_LOG, PANEL, Conf, LogFile, Master
+from spark_job.commands.spark_session import (
+    DEFAULT_LOG,
+    PANEL,
+    Conf,
+    LogFile,
+    Master,
+    spark_session,
+)
+from spark_job.kinesis_source import KinesisSource
 from spark_job.preflight import refuse_embedded_on_cluster
 from spark_job.query_failure import failure_sentence
+from spark_job.settings import texts_from_options
 
 STREAM, WRITE = "The stream", "What is done with it"
 
@@ -137,6 +147,43 @@ def run(
         )
         with one_sentence(console, debug=debug, log_file=log_file):
             _run(job, console, stop, master=master, conf=settings, log_file=log_file)
+
+
+def source_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> KinesisSource:
+    """The source from the command's own options (by field) and from reader options (`--option`),
+    which win.
+
+    Raises `ConfigError` naming the option.
+    """
+    fields = {name: text for name, text in named.items() if text is not None} | texts_from_options(
+        options
+    )
+    return KinesisSource(**fields)
+
+
+def load_process(text: str) -> Callable[[Any], Any]:
+    """The function that `module:function` names, the current directory being importable. Raises
+    `CliError`.
+    """
+    module_name, colon, function_name = text.partition(":")
+    if not colon or not module_name or not function_name:
+        raise typer.BadParameter(f"{text!r} is not module:function", param_hint="--process")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as exc:
+        raise CliError(
+            f"--process {text}: the module cannot be imported ({type(exc).__name__}: {exc})"
+        ) from exc
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise CliError(
+            f"--process {text}: {module_name} has no function {function_name} (it is "
+            f"{module.__file__})"
+        )
+    return function  # type: ignore[no-any-return]  # whatever it is, it is called with a frame and its result is checked
 
 
 def _run(

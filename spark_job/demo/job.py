@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documen
 
 from spark_job import DeadLetter, KinesisSource
 from spark_job.commands.batch_writer import BatchWriter
-from spark_job.commands.run_session import spark_session
+from spark_job.commands.spark_session import spark_session
 from spark_job.demo.flights import INTEGERS, TEXTS, cancelled_reason
 from spark_job.demo.kinesis import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from spark_job.demo.manifest import APPLICATION, RETRY_LIMIT, STREAM, DemoDirectory

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from spark_job.commands.child_environment import clean_environment
+from spark_job.commands.child_processes import clean_environment
 from spark_job.query_failure import failure_sentence
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from kinesis_spout.cli.errors import CliError
-from spark_job.commands.child_environment import clean_environment
+from spark_job.commands.child_processes import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from kinesis_spout.cli.errors import CliError
 from kinesis_spout.cli.shared_options import parse_pairs
 from kinesis_spout.errors import ConfigError
-from spark_job.commands.run import run
-from spark_job.commands.run_settings import load_process, source_of
+from spark_job.commands.run import load_process, run, source_of
 
 if TYPE_CHECKING:
     from pathlib import Path

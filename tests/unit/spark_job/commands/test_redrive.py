@@ -10,7 +10,7 @@ import typer
 
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import ConfigError
-from spark_job.commands.redrive_settings import connection_of, selection_of
+from spark_job.commands.redrive import connection_of, selection_of
 from spark_job.dead_letter.redrive import Selection
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kinesis_spout.cli.errors import CliError
-from spark_job.commands.quiet import quiet
+from spark_job.commands.child_processes import quiet
 
 
 def open_descriptors() -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -14,17 +16,34 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from kinesis_spout.cli.errors import CliError
-from spark_job.commands.child_environment import module_path
+from spark_job.commands.child_processes import module_path
 from spark_job.query_failure import failure_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",  # its bar would go over our line
     "spark.sql.streaming.stopTimeout": "30s",
 }
+
+# options that every command with a Spark session has
+PANEL = "Spark"
+DEFAULT_LOG = Path("kinesis-spout.log")
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        help="Spark master; else Spark's configuration's, else local[*].", rich_help_panel=PANEL
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE", help="Spark configuration. Repeatable.", rich_help_panel=PANEL
+    ),
+]
+LogFile = Annotated[Path, typer.Option(help="Where Spark's log goes.", rich_help_panel=PANEL)]
 
 
 @contextmanager
