@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
 
 RETRY_MARGIN_MS = 30_000
-LONGEST_RETRY_WAIT_MS = 86_400_000
+MAX_RETRY_WAIT_MS = 86_400_000
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class AvailableNowRun:
             unread -= later
         return sorted(unread)
 
-    def may_wait_s(self, option_ms: int | None, policy: OutcomePolicy | None) -> float:
+    def wait_left_s(self, option_ms: int | None, policy: OutcomePolicy | None) -> float:
         """How much longer it may wait for retries; below 0 when it has waited long enough."""
         longest_ms = (
             retry_wait_ms(RetryPolicy() if policy is None else policy.retry)
@@ -87,6 +87,6 @@ def retry_wait_ms(policy: RetryPolicy) -> int:
     for attempts in range(1, policy.retry_limit + 1):
         delay_ms = steady.due_ms(attempts, 0, Random(0))  # noqa: S311  # without jitter, chance has no say
         total_ms += delay_ms
-        if total_ms >= LONGEST_RETRY_WAIT_MS or not delay_ms:
+        if total_ms >= MAX_RETRY_WAIT_MS or not delay_ms:
             break
-    return min(total_ms, LONGEST_RETRY_WAIT_MS)
+    return min(total_ms, MAX_RETRY_WAIT_MS)

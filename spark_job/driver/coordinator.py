@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.shards.start_position import pin_start
 from spark_job.driver.available_now import AvailableNowRun
-from spark_job.driver.outcome_summary import OutcomeWatch
+from spark_job.driver.outcome_summary import OutcomeSummary
 from spark_job.driver.planner import PlanLimits, make_plan
 from spark_job.driver.prober import Prober
 from spark_job.driver.settle_plan import settle
-from spark_job.driver.shard_tips import ShardWatch
+from spark_job.driver.shard_tips import ShardTips
 from state.failpoint import failpoint
 from state.ownership import this_process
 from state.plan import PlanStatus, ShardReadResult, TaskPlan, make_plan_id, plan_number
@@ -49,17 +49,17 @@ class Coordinator:
         self._client = services.client
         self._clock = services.clock
         self._prober = Prober(services.client, services.new_pool)
-        self._watch = ShardWatch()
+        self._tips = ShardTips()
         self._catalog = ShardCatalog(
-            settings, services.store, services.client, services.clock, self._watch
+            settings, services.store, services.client, services.clock, self._tips
         )
-        self._outcomes = OutcomeWatch(settings, services.store)
+        self._outcomes = OutcomeSummary(settings, services.store)
         self._opened = False
         self._pin: StartPin | None = None
-        self._last_plan = ""
-        self._own_plan = ""
-        self._planned_s = NEVER_S
-        self._run: AvailableNowRun | None = None
+        self._newest_plan = ""
+        self._plan_of_this_run = ""
+        self._newest_plan_s = NEVER_S
+        self._available_now: AvailableNowRun | None = None
 
     # Spark's calls
     # --------------------------------------------------------------------------------------------
@@ -91,8 +91,8 @@ class Coordinator:
         """
         self._catalog.describe()
         self._catalog.expire()  # which shards are closed now is known from a listing made after now
-        self._run = AvailableNowRun(self._catalog.service_now_ms() + UNTIL_MARGIN_MS)
-        self._own_plan = ""
+        self._available_now = AvailableNowRun(self._catalog.service_now_ms() + UNTIL_MARGIN_MS)
+        self._plan_of_this_run = ""
 
     def next_plan(self, start: str, *, max_records: int | None) -> str:
         """Settle plan `start`, and make the next one. Waits up to `idleWait` for something to read,
@@ -103,7 +103,7 @@ class Coordinator:
         """
         pin = self._open()
         if (
-            self._run is None or start != self._own_plan
+            self._available_now is None or start != self._plan_of_this_run
         ):  # a run that ends goes by what was open when it began to read
             self._catalog.refresh(
                 pin
@@ -113,14 +113,14 @@ class Coordinator:
         while True:
             self._catalog.refresh(pin)
             shards = self._due_shards()
-            pause_s = min(POLL_S, self._patience_s(begun_s))
+            pause_s = min(POLL_S, self._wait_left_s(begun_s))
             if shards or self._has_due_retries() or pause_s <= 0:
                 break
             self._clock.sleep(pause_s)
-            if self._run is not None:
-                self._run.waited_s += pause_s
+            if self._available_now is not None:
+                self._available_now.waited_s += pause_s
         self._catalog.save_verified()
-        return self._create_plan(start, shards, max_records) or self._without_a_plan(start)
+        return self._create_plan(start, shards, max_records) or self._without_plan(start)
 
     def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
         """What a plan's tasks are to read. A closed plan's tasks that published nothing are left
@@ -142,7 +142,7 @@ class Coordinator:
         is_open = (
             pointer is not None and pointer.id == plan_id and pointer.status is PlanStatus.OPEN
         )
-        if is_open and plan_id == self._own_plan:
+        if is_open and plan_id == self._plan_of_this_run:
             return tasks
         ends = self._store.read_ends(plan_id)
         if is_open:
@@ -169,7 +169,7 @@ class Coordinator:
         """
         return {
             "format": 1,
-            "plan": self._last_plan,
+            "plan": self._newest_plan,
             "lagMs": self._catalog.lag_ms(),
             "readableShards": len(self._catalog.readable()),
             **self._outcomes.report(self._clock.now_ms()),
@@ -207,7 +207,11 @@ class Coordinator:
         )
         self._catalog.states = settled.states
         for end in settled.ends:
-            self._on_read(end, is_news=plan_id == self._own_plan, redelivered=settled.redelivered)
+            self._on_read(
+                end,
+                is_of_this_run=plan_id == self._plan_of_this_run,
+                redelivered=settled.redelivered,
+            )
         for old in self._store.known_plans():
             if plan_number(old) < plan_number(plan_id):
                 self._store.remove_plan(old)
@@ -217,35 +221,37 @@ class Coordinator:
     # ----------------------------------------------------------------------------------------------
     def _due_shards(self) -> list[str]:
         """The shards of the next plan: none as long as nothing is known to be there to read."""
-        run = self._run
+        run = self._available_now
         shards = [
             shard for shard in self._catalog.readable() if run is None or not run.is_done(shard)
         ]
         shards = [shard for shard in shards if not self._outcomes.holds(shard)]
         if len(shards) > self._settings.probe_max_shards:
-            due = shards if self._interval_is_over(shards) else []
+            due = shards if self._idle_interval_is_over(shards) else []
             self._catalog.check_retention(due)
             return due
         self._catalog.check_retention(
             shards
         )  # before a probe: a tip that is seen now says nothing of what went by
-        self._probe([shard for shard in shards if not self._watch.is_behind(shard)])
-        if not any(self._watch.is_behind(shard) for shard in shards):
+        self._probe([shard for shard in shards if not self._tips.is_behind(shard)])
+        if not any(self._tips.is_behind(shard) for shard in shards):
             return []
-        return [shard for shard in shards if self._watch.is_behind(shard) or self._is_stale(shard)]
+        return [
+            shard for shard in shards if self._tips.is_behind(shard) or self._probe_is_due(shard)
+        ]
 
-    def _interval_is_over(self, shards: Sequence[str]) -> bool:
+    def _idle_interval_is_over(self, shards: Sequence[str]) -> bool:
         """Too many shards to ask one by one: plan when one is not known to be at its tip, else at
         intervals.
         """
-        waited_s = self._clock.monotonic_s() - self._planned_s
+        waited_s = self._clock.monotonic_s() - self._newest_plan_s
         return waited_s >= self._settings.idle_interval_ms / 1000 or any(
-            not self._watch.is_idle(shard) for shard in shards
+            not self._tips.is_idle(shard) for shard in shards
         )
 
-    def _is_stale(self, shard: str) -> bool:
+    def _probe_is_due(self, shard: str) -> bool:
         return (
-            self._clock.monotonic_s() - self._watch.checked_s(shard)
+            self._clock.monotonic_s() - self._tips.checked_s(shard)
             >= self._settings.probe_interval_ms / 1000
         )
 
@@ -253,12 +259,12 @@ class Coordinator:
         states = self._catalog.states
         now_s = self._clock.monotonic_s()
         probes = [
-            self._watch.probe(shard, states[shard].state.read_position, now_s)
+            self._tips.probe(shard, states[shard].state.read_position, now_s)
             for shard in shards
-            if self._is_stale(shard)
+            if self._probe_is_due(shard)
         ]
         for answer in self._prober.ask(probes):
-            self._watch.on_answer(answer, self._clock.monotonic_s())
+            self._tips.on_answer(answer, self._clock.monotonic_s())
             if not answer.has_work and not answer.gone:
                 self._on_tip(answer.shard_id)
 
@@ -269,19 +275,19 @@ class Coordinator:
         makes none any more.
         """
         return self._outcomes.queue.is_due(self._clock.now_ms()) and (
-            self._run is None or self._retry_patience_s(self._run) >= 0
+            self._available_now is None or self._retry_wait_left_s(self._available_now) >= 0
         )
 
-    def _retry_patience_s(self, run: AvailableNowRun) -> float:
-        return run.may_wait_s(
+    def _retry_wait_left_s(self, run: AvailableNowRun) -> float:
+        return run.wait_left_s(
             self._settings.available_now_retry_wait_ms, self._outcomes.queue.policy
         )
 
-    def _patience_s(self, begun_s: float) -> float:
+    def _wait_left_s(self, begun_s: float) -> float:
         """How much longer a call that has begun then waits for something to plan; 0 or less for no
         longer.
         """
-        settings, run = self._settings, self._run
+        settings, run = self._settings, self._available_now
         waited_s = self._clock.monotonic_s() - begun_s
         if run is None:
             return settings.idle_wait_ms / 1000 - waited_s
@@ -294,15 +300,15 @@ class Coordinator:
         next_ms = self._outcomes.queue.next_ms()
         if next_ms is None:
             return search_s
-        patience_s = self._retry_patience_s(run)
+        patience_s = self._retry_wait_left_s(run)
         comes_in_time = (next_ms - self._clock.now_ms()) / 1000 <= patience_s
         return max(search_s, patience_s if comes_in_time else 0.0)
 
-    def _without_a_plan(self, start: str) -> str:
+    def _without_plan(self, start: str) -> str:
         """Ends an AvailableNow run: says what it leaves."""
-        if self._run is None:
+        if self._available_now is None:
             return start
-        if unread := self._unread(self._run):
+        if unread := self._unread(self._available_now):
             log.warning(
                 "the run ends, though these shards, or those that continue them, were not seen "
                 "read up to its start within "
@@ -322,26 +328,26 @@ class Coordinator:
 
     # what was seen
     # --------------------------------------------------------------------------------------------
-    def _on_read(self, end: ShardReadResult, *, is_news: bool, redelivered: bool) -> None:
-        """`is_news`: the plan was made by this run. The tips of another one, replayed, may have
+    def _on_read(self, end: ShardReadResult, *, is_of_this_run: bool, redelivered: bool) -> None:
+        """`is_of_this_run`: the plan was made by this run. The tips of another one, replayed, may have
         been seen days ago.
 
         What is delivered again counts as not read: an iterator behind it would pass it over.
         """
         if end.at_shard_end or end.gone:
             self._catalog.expire()
-        if self._run is not None and not redelivered:
-            self._run.on_read(end)
-        if redelivered or not is_news:
-            self._watch.forget(end.shard_id)
+        if self._available_now is not None and not redelivered:
+            self._available_now.on_read(end)
+        if redelivered or not is_of_this_run:
+            self._tips.forget(end.shard_id)
             return
-        self._watch.on_end(end, self._clock.monotonic_s())
+        self._tips.on_end(end, self._clock.monotonic_s())
         if end.at_tip:
             self._on_tip(end.shard_id)
 
     def _on_tip(self, shard_id: str) -> None:
-        if self._run is not None:
-            self._run.on_tip(shard_id, is_closed=self._catalog.is_closed(shard_id))
+        if self._available_now is not None:
+            self._available_now.on_tip(shard_id, is_closed=self._catalog.is_closed(shard_id))
 
     # making a plan
     # --------------------------------------------------------------------------------------------
@@ -361,9 +367,9 @@ class Coordinator:
             self._catalog.shard_states(),
             self._limits(max_records),
             endings=self._catalog.endings(),
-            iterators=self._watch.iterators(shards, now_s),
+            iterators=self._tips.iterators(shards, now_s),
             now_ms=now_ms,
-            until_ms=None if self._run is None else self._run.until_ms,
+            until_ms=None if self._available_now is None else self._available_now.until_ms,
             turn=number,
             retries=retries,
             in_order=self._outcomes.queue.in_order,
@@ -371,8 +377,8 @@ class Coordinator:
         )
         self._store.create_plan(plan)
         failpoint("plan-created")
-        self._planned_s = now_s
-        self._last_plan = self._own_plan = plan.plan_id
+        self._newest_plan_s = now_s
+        self._newest_plan = self._plan_of_this_run = plan.plan_id
         return plan.plan_id
 
     def _next_number(self, start: str) -> int:

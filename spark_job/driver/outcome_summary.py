@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from state.state_store import StateStore, StoredState
 
 log = logging.getLogger("kinesis_spout")
-MOST_REDELIVERED = 2  # plans in a row: one may be an accident
+MAX_REDELIVERED = 2  # plans in a row: one may be an accident
 
 
-class OutcomeWatch:
+class OutcomeSummary:
     """One per query. `open` and `on_settled` keep it up to date; the rest does no I/O."""
 
     def __init__(self, settings: SourceSettings, store: StateStore) -> None:
@@ -80,7 +80,7 @@ class OutcomeWatch:
                 "again",
                 plan_id,
             )
-        if self._redelivered >= MOST_REDELIVERED:
+        if self._redelivered >= MAX_REDELIVERED:
             raise ConfigError(
                 f"application {self._settings.application} tracks its records, but "
                 f"{self._redelivered} batches in a row have "

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.shards.assignment import assign
-from spark_job.driver.retry_planner import MOST_ENTRIES_PER_TASK, DueRetry, most_urgent
+from spark_job.driver.retry_planner import MAX_ENTRIES_PER_TASK, DueRetry, most_urgent
 from state.plan import Plan, ShardSlice, TaskPlan
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
 
 
-MOST_SHARDS_PER_TASK = (
+MAX_SHARDS_PER_TASK = (
     500  # so many shards' plan, and their ends, fit into one znode each, iterators and all
 )
 
@@ -72,9 +72,9 @@ def make_plan(
         due, new = _in_turn(due, new, turn)
     members = sorted({*new, *due})
     tasks: list[TaskPlan] = []
-    for group in assign(members, max(limits.max_tasks, -(-len(members) // MOST_SHARDS_PER_TASK))):
+    for group in assign(members, max(limits.max_tasks, -(-len(members) // MAX_SHARDS_PER_TASK))):
         planned = most_urgent(
-            {shard: due[shard] for shard in group if shard in due}, entries=MOST_ENTRIES_PER_TASK
+            {shard: due[shard] for shard in group if shard in due}, entries=MAX_ENTRIES_PER_TASK
         )
         slices = (
             ShardSlice(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kinesis_spout.service.client import KinesisClient
     from state.position import Position
 
-MOST_CONCURRENT = 16
+MAX_CONCURRENT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Prober:
         if len(probes) <= 1:
             return [self._ask(probe) for probe in probes]
         if self._pool is None:
-            self._pool = self._new_pool(MOST_CONCURRENT, "kinesis-probe")
+            self._pool = self._new_pool(MAX_CONCURRENT, "kinesis-probe")
         return list(self._pool.map(self._ask, probes))
 
     def close(self) -> None:

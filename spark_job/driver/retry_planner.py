@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from state.report import OutcomePolicy
     from state.shard_state import UnresolvedRecord
 
-MOST_ENTRIES_PER_TASK = 2_000  # retries whose numbers fit into a task's znode beside what its shards need there; a range has two
+MAX_ENTRIES_PER_TASK = 2_000  # retries whose numbers fit into a task's znode beside what its shards need there; a range has two
 
 
 @dataclass(frozen=True, slots=True)
