@@ -120,7 +120,7 @@ def test_available_now_does_not_wait_for_ever_for_children_that_never_show_up(
         with caplog.at_level(logging.WARNING, "kinesis_spout"):
             plan, _ = read_all(job, coordinator)
         assert (
-            "those that continue them, were not seen read up to its start within maxSearchTime: "
+            "or their children, were not read up to its start within maxSearchTime: "
             f"{shard(0)}" in caplog.text
         )
         job.clock.advance(60)
