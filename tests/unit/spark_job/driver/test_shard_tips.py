@@ -1,4 +1,4 @@
-"""What the driver remembers of a shard between two looks at it."""
+"""The driver's knowledge of a shard between two checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def answer(*, has_work: bool = False, tip_ms: int | None = None) -> Answer:
     return Answer("s", has_work=has_work, iterator="probed", tip_ms=tip_ms)
 
 
-def test_a_shard_that_was_never_looked_at_is_neither_idle_nor_behind_and_long_due_for_a_look() -> (
+def test_a_shard_that_was_never_checked_is_neither_idle_nor_behind_and_its_check_is_overdue() -> (
     None
 ):
     tips = ShardTips()
@@ -26,7 +26,7 @@ def test_a_shard_that_was_never_looked_at_is_neither_idle_nor_behind_and_long_du
     assert (tips.iterator("s", 0.0), tips.verified_ms("s")) == (None, None)
 
 
-def test_a_read_that_ended_at_the_tip_makes_it_idle_and_another_one_behind() -> None:
+def test_a_read_to_the_tip_makes_a_shard_idle_and_any_other_read_makes_it_behind() -> None:
     tips = ShardTips()
     tips.on_end(end(at_tip=True), 7.0)
     assert (tips.is_idle("s"), tips.is_behind("s"), tips.checked_s("s")) == (True, False, 7.0)
@@ -34,7 +34,7 @@ def test_a_read_that_ended_at_the_tip_makes_it_idle_and_another_one_behind() -> 
     assert (tips.is_idle("s"), tips.is_behind("s"), tips.checked_s("s")) == (False, True, 8.0)
 
 
-def test_a_probe_that_found_something_makes_it_behind_and_one_that_found_nothing_idle() -> None:
+def test_a_probe_with_work_makes_a_shard_behind_and_one_without_makes_it_idle() -> None:
     tips = ShardTips()
     tips.on_answer(answer(has_work=True), 1.0)
     assert tips.is_behind("s")
@@ -43,14 +43,14 @@ def test_a_probe_that_found_something_makes_it_behind_and_one_that_found_nothing
     assert (tips.verified_ms("s"), tips.checked_s("s")) == (900, 2.0)
 
 
-def test_a_probe_that_saw_no_tip_does_not_take_back_the_last_one() -> None:
+def test_a_probe_that_saw_no_tip_keeps_the_last_tip() -> None:
     tips = ShardTips()
     tips.on_answer(answer(tip_ms=900), 1.0)
     tips.on_answer(answer(has_work=True), 2.0)
     assert tips.verified_ms("s") == 900
 
 
-def test_an_iterator_is_a_hint_for_as_long_as_the_service_keeps_it() -> None:
+def test_an_iterator_is_a_hint_until_it_expires() -> None:
     tips = ShardTips()
     tips.on_end(end(), 100.0)
     assert tips.iterator("s", 100.0 + ITERATOR_LIFE_S - 1) == "hint"
@@ -59,7 +59,7 @@ def test_an_iterator_is_a_hint_for_as_long_as_the_service_keeps_it() -> None:
     assert tips.iterators(["s", "unknown"], 101.0) == {"s": "hint"}
 
 
-def test_a_read_without_a_next_iterator_forgets_the_old_one() -> None:
+def test_a_read_without_a_next_iterator_drops_the_old_one() -> None:
     """A page that was cut goes on in the middle: the iterator behind it would skip the rest."""
     tips = ShardTips()
     tips.on_end(end(), 1.0)
