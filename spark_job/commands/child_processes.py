@@ -1,8 +1,7 @@
-"""Keeps Spark's noise off the screen: the process's stderr (and stdout) go to a log file, ours keep
-the screen.
+"""What child processes inherit from a command: the environment, the module path, and stdout and
+stderr.
 
-The JVM and the Python workers inherit file descriptors, so they are redirected there and not in
-`sys`; it must happen before the JVM starts.
+Imports no pyspark, so the demo's command starts fast.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ STDERR = 2
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment without anything that could lead to a real AWS account, our packages
-    importable.
+    """An environment for a child process that cannot reach a real AWS account.
+
+    It lacks all `AWS_*` variables and the instance metadata, and our packages are importable.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     kept["AWS_EC2_METADATA_DISABLED"] = "true"
@@ -36,11 +36,10 @@ def clean_environment() -> dict[str, str]:
 
 
 def module_path(before: str, *folders: Path) -> str:
-    """A PYTHONPATH on which a child finds `folders` and our packages, too when they are run from a
-    checkout.
+    """The PYTHONPATH `before` plus `folders` and the folder of our packages.
 
-    An installed package is found anyway, and its folder must not be named: it would come before the
-    standard library.
+    So a child finds our packages in a checkout too. The folder of installed packages is left out:
+    a child finds them anyway, and on PYTHONPATH they would come before the standard library.
     """
     installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
     added = [str(folder) for folder in (*folders, OUR_FOLDER) if folder.resolve() not in installed]
@@ -50,7 +49,7 @@ def module_path(before: str, *folders: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Where our own output goes while everybody else's goes to the log."""
+    """The streams for our own output, while all other output goes to the log."""
 
     stdout: IO[str]
     stderr: IO[str]
@@ -58,11 +57,14 @@ class Screen:
 
 @contextmanager
 def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[Screen]:
-    """Inside, whatever this process and its children write to stderr goes to `log_file`, and stdout
-    too unless it is kept.
+    """Redirect the stderr of this process and its children to `log_file`, and stdout unless it is
+    kept.
 
-    Appends to the file and creates its folder. Not for use from several threads: descriptors are
-    the process's. Raises `CliError` when the file cannot be written.
+    Spark's JVM and Python workers inherit file descriptors, so these are redirected and not
+    `sys.stderr`. The block must begin before the JVM starts.
+
+    Appends to the file and creates its folder. Not thread-safe: the descriptors belong to the
+    process. Raises `CliError` when the file cannot be written.
     """
     redirected = (STDERR,) if keep_stdout else (STDERR, STDOUT)
     with ExitStack() as stack:
@@ -71,7 +73,7 @@ def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[Screen]:
             log = stack.enter_context(log_file.open("ab", buffering=0))
         except OSError as exc:
             raise CliError(
-                f"the log file {log_file} cannot be written: {exc.strerror}; give another with "
+                f"the log file {log_file} cannot be written ({exc.strerror}); give another with "
                 "--log-file"
             ) from exc
         _flush()

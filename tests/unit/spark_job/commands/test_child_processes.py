@@ -1,4 +1,4 @@
-"""Noise goes to the log, ours to the screen, and everything is put back."""
+"""Output of Spark goes to the log, ours to the screen, and all descriptors are restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def open_descriptors() -> int:
 
 
 def shout(text: str) -> None:
-    """What a child process writes to both streams."""
+    """Have a child process write to both streams."""
     subprocess.run(
         [
             sys.executable,
