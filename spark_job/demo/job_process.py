@@ -1,4 +1,4 @@
-"""The demo's job as a real process of its own, which can be killed with all that belongs to it."""
+"""The demo's job as a process of its own, which can be killed with all its descendants."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _LOOK_S = 0.02
 
 
 class JobProcess:
-    """`python -m spark_job.demo.job`, in a session of its own, its output in the directory's log.
-    Ended with the with block.
+    """A running `python -m spark_job.demo.job`, in a session of its own. Its output goes to the
+    directory's log. The end of the with block kills it.
     """
 
     def __init__(
@@ -75,20 +75,18 @@ class JobProcess:
         return self._process.pid
 
     def exit_code(self, *, wait_s: float) -> int | None:
-        """Wait up to `wait_s` for the job to end; its exit code, or None when it still runs."""
+        """Wait up to `wait_s` for the job to end. Returns its exit code; None while it runs."""
         try:
             return self._process.wait(timeout=wait_s)
         except subprocess.TimeoutExpired:
             return None
 
     def kill(self) -> int:
-        """Send kill -9 to the job and all processes it has started; how many there were.
-        Idempotent.
-        """
+        """Send kill -9 to the job and its descendants, and return their number. Idempotent."""
         return kill_family(self._process)
 
     def failure(self) -> str:
-        """Why the job ended: the cause at the end of what it logged."""
+        """The cause of the job's failure, from the end of its log."""
         with self._directory.job_log.open("rb") as log:
             size = log.seek(0, 2)
             log.seek(max(self._log_start, size - _LOG_TAIL_BYTES))
@@ -96,11 +94,11 @@ class JobProcess:
 
 
 def kill_family(process: subprocess.Popen[Any]) -> int:
-    """Send kill -9 to the process and all that it has started, by id; how many there were.
-    Idempotent.
+    """Send kill -9 to a process that we started and to its descendants, and return their number.
 
-    Blocks until they have ended. Nothing that was started before the process is part of it. Once
-    the process has ended, what it has left behind cannot be found any more: 0.
+    A Spark job has a JVM and Python workers. Signals go to process ids, never to a group. Blocks
+    until all have ended. Idempotent: returns 0 once the process has ended, since its descendants
+    can no longer be found then.
     """
     if process.poll() is not None:
         return 0
@@ -113,8 +111,8 @@ def kill_family(process: subprocess.Popen[Any]) -> int:
 
 
 def runs(process: psutil.Process) -> bool:
-    """Not so for a process that has ended and that nobody has waited for: who is process 1 of a
-    container rarely does.
+    """Whether the process runs. A zombie does not: it has ended, but its parent has not waited for
+    it, as process 1 of a container rarely does.
     """
     try:
         return process.status() != psutil.STATUS_ZOMBIE
@@ -131,8 +129,8 @@ def _wait_for(members: list[psutil.Process]) -> None:
 
 
 def _stopped_tree(root: psutil.Process) -> list[psutil.Process]:
-    """The process and all that descend from it, stopped, so that none can start another while the
-    rest are being ended.
+    """The process and its descendants, all suspended, so that none can start another process while
+    the others are killed.
     """
     members = [root]
     _if_there(root.suspend)

@@ -1,7 +1,6 @@
-"""The demo's verdict: what Spark wrote, read back with pyarrow and compared with the CSV row by
-row.
+"""The demo's verdict: compares what Spark wrote, read back with pyarrow, with the CSV row by row.
 
-Counters have no say in it.
+It uses no counter of the job, and no Spark.
 """
 
 from __future__ import annotations
@@ -28,12 +27,15 @@ if TYPE_CHECKING:
 # --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What the comparison found, as row numbers. `processed` counts distinct flights that came out,
-    `written` all rows.
+    """The comparison of the flights that were put with the rows that were written.
 
-    - `missing`: put, but not written. `duplicates`: how often flights were written beyond once, in
-      total.
-    - `altered`: written with other content than was put. `unknown`: written, but never put.
+    - `put`, `written`: the number of flights, and of all rows.
+    - `processed`: the number of distinct flights that were written.
+    - `duplicates`: the number of rows beyond the first of each flight.
+    - `missing`: row numbers of flights that were put but not written.
+    - `twice`: row numbers of flights that were written more than once.
+    - `altered`: row numbers of flights that were written with other content.
+    - `unknown`: row numbers that were written but never put.
     """
 
     put: int
@@ -47,16 +49,14 @@ class Comparison:
 
     @property
     def complete(self) -> bool:
-        """Nothing missing, nothing altered, nothing out of nowhere. Duplicates are allowed: the
-        promise is at least once.
+        """Whether nothing is missing, altered or unknown. Duplicates are allowed: the guarantee is
+        at least once.
         """
         return not (self.missing or self.altered or self.unknown)
 
 
 def compare(put: Sequence[Flight], written: Iterable[Mapping[str, object]]) -> Comparison:
-    """Compare the flights that were put and should come out with the rows that were written, in any
-    order.
-    """
+    """Compare the flights that should be written with the rows that were, in any order."""
     expected = {flight["row"]: flight for flight in put}
     times: Counter[int] = Counter()
     altered: set[int] = set()
@@ -86,8 +86,9 @@ def compare(put: Sequence[Flight], written: Iterable[Mapping[str, object]]) -> C
 
 
 def written_files(output: Path) -> list[Path]:
-    """The parquet files of all batches. What a killed write left unfinished is in a folder
-    `_temporary` and does not count.
+    """The parquet files of all batches.
+
+    Leaves out the files of a killed write, which are in a folder `_temporary`.
     """
     return sorted(output.glob("batch=*/*.parquet"))
 
@@ -98,8 +99,9 @@ def read_written(output: Path) -> Iterator[dict[str, object]]:
 
 
 def count_written(output: Path, counted: dict[Path, int]) -> int:
-    """Rows of all batches whose write is finished, from the files' footers. `counted` remembers the
-    batches already looked at.
+    """The number of rows in all finished batches, from the files' footers.
+
+    `counted` is a cache of batches that were counted before.
     """
     for marker in output.glob("batch=*/_SUCCESS"):
         if marker.parent not in counted:
@@ -113,11 +115,14 @@ def count_written(output: Path, counted: dict[Path, int]) -> int:
 # --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterComparison:
-    """What the comparison found. `cancelled` is what the CSV says; `failed` are the flights that
-    were put but did not come out.
+    """The comparison of the dead letters with the cancelled flights.
 
-    `wrong`: rows that should not be there, or not so: another flight, payload, number of attempts
-    or reason, or twice.
+    - `cancelled`: the number of cancelled flights in the CSV.
+    - `failed`: the number of flights that were put but not written.
+    - `dead_lettered`: the number of distinct flights among the dead letters.
+    - `missing`: row numbers of cancelled flights without a dead letter.
+    - `wrong`: row numbers of dead letters with a wrong flight, payload, number of attempts or
+      reason, and of second dead letters of a flight.
     """
 
     cancelled: int
@@ -143,17 +148,16 @@ class LetterComparison:
         texts = []
         if self.failed != self.cancelled:
             texts.append(
-                f"{self.failed:,} flights did not come out, and {self.cancelled:,} were cancelled"
+                f"{self.failed:,} flights were not written, but {self.cancelled:,} were cancelled"
             )
         if self.missing:
             texts.append(
-                f"{len(self.missing):,} cancelled flights are not in the dead letter, the first is "
-                f"row {self.missing[0]}"
+                f"{len(self.missing):,} cancelled flights have no dead letter, the first is row "
+                f"{self.missing[0]}"
             )
         if self.wrong:
             texts.append(
-                f"{len(self.wrong):,} dead letters are not as they should be, the first is of row "
-                f"{self.wrong[0]}"
+                f"{len(self.wrong):,} dead letters are wrong, the first is of row {self.wrong[0]}"
             )
         return texts
 
@@ -161,10 +165,10 @@ class LetterComparison:
 def compare_letters(
     put: Sequence[Flight], letters: Iterable[Mapping[str, object]], *, processed: int
 ) -> LetterComparison:
-    """Compare the dead letters (rows with data, attempts, reason), in any order, with the cancelled
-    flights that were put.
+    """Compare the dead letters, in any order, with the cancelled flights that were put.
 
-    `processed`: how many flights came out.
+    - `letters`: rows with data, attempts and reason.
+    - `processed`: the number of flights that were written.
     """
     cancelled = {flight["row"]: flight for flight in put if is_cancelled(flight)}
     found: set[object] = set()
@@ -203,9 +207,7 @@ def read_letters(folder: Path) -> Iterator[dict[str, object]]:
 # --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardVerdict:
-    """A shard's checkpoint in ZooKeeper against the last sequence number that a put to it was
-    answered with.
-    """
+    """A shard's checkpoint in ZooKeeper, and the last sequence number that a put returned."""
 
     put: int
     last_sequence_number: str
@@ -233,7 +235,7 @@ def shard_verdicts(
 # --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarrierRow:
-    """One carrier's figures, by Spark from the written parquet and by plain Python from the CSV."""
+    """One carrier's figures: by Spark from the written files, and by plain Python from the CSV."""
 
     carrier: str
     departures: int
@@ -258,7 +260,7 @@ def carrier_rows(
     by_spark: Mapping[str, tuple[int, float | None]],
     expected: Mapping[str, tuple[int, float | None]],
 ) -> list[CarrierRow]:
-    """All carriers of either side, most departures first."""
+    """The figures of every carrier on either side, most departures first."""
     rows = [
         CarrierRow(
             carrier=carrier,
@@ -276,7 +278,7 @@ def carrier_rows(
 # --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """All that the demo found out. `ok` decides its exit code."""
+    """All comparisons of the demo. `ok` decides its exit code."""
 
     records: Comparison
     shards: Mapping[str, ShardVerdict]
@@ -296,7 +298,7 @@ class Verdict:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, a sentence each; empty when all is well."""
+        """One sentence for each problem; empty when there is none."""
         found = self.records
         texts = [
             (
@@ -339,8 +341,9 @@ class Verdict:
 def _read_rows(
     files: Iterable[Path], columns: Sequence[str], what: str
 ) -> Iterator[dict[str, object]]:
-    """The rows of parquet files. Raises `CliError` naming the file that cannot be read as `what` it
-    should be.
+    """The rows of parquet files. Raises `CliError` with the path of a file that cannot be read.
+
+    `what` says in the error what the files should be.
     """
     for path in files:
         try:
