@@ -64,8 +64,9 @@ class WorkerServices:
 
     @classmethod
     def connect(cls, settings: SourceSettings) -> WorkerServices:
-        """New services that nobody shares. Starts the embedded ZooKeeper if `zookeeper` names one
-        that does not run.
+        """New services, not shared with other callers.
+
+        Starts the embedded ZooKeeper if `zookeeper` names one that does not run.
         """
         clock = SystemClock()
         return cls(

@@ -1,5 +1,4 @@
-"""What child processes inherit from a command: the environment, the module path, and stdout and
-stderr.
+"""Environment, module path, stdout and stderr of a command's child processes.
 
 Imports no pyspark, so the demo's command starts fast.
 """

@@ -24,7 +24,9 @@ SHARD_COUNT = 4
 
 Value = int | str | None
 Flight = Mapping[str, Value]
-"""A row of the CSV: its number `row` (from 0) and the CSV's columns. `NA` is None, numbers are int."""
+"""A row of the CSV: its number `row` (from 0), then the CSV's columns. `NA` is None, and numbers
+are int.
+"""
 
 INTEGERS = (
     *(

@@ -19,7 +19,7 @@ RETRY_LIMIT = 2
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a demo put, and how its job ran.
+    """The input of a demo, and how its job ran.
 
     - `records`: the first rows of the CSV, this many, were put.
     - `shards`: what was put to each shard.

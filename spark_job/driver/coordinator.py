@@ -1,7 +1,7 @@
 """The driver's side of a query: owns the application's state, plans batches, settles them, and
 waits while nothing is new.
 
-This is Spark's protocol as PySpark 4.3.0 plays it, and how this module answers it:
+This is Spark's protocol as observed on PySpark 4.3.0, and this module's answer to each part of it:
 
 - `latestOffset(start)` gets plan k as `start` only after batch k is in Spark's commit log. This
   holds after a restart too, and at the end of an AvailableNow run, where `commit(k)` never comes.
@@ -9,7 +9,7 @@ This is Spark's protocol as PySpark 4.3.0 plays it, and how this module answers 
 - `initialOffset` is called twice in batch 0, and again when batch 0 is replayed. So `pin_start`
   writes the start once and changes nothing else.
 - A restart may begin with `partitions` of a batch to replay, without `latestOffset` before it. So
-  every call acquires the ownership itself, if it is not held yet.
+  `next_plan` and `tasks` both acquire the ownership, unless it is held already.
 - Planning processes construct a reader too. So the constructor does no I/O.
 - The default trigger polls `latestOffset` every 10 ms. So `next_plan` waits up to `idleWait`.
 - An error in any call ends the query. So the client and the store retry transient faults.
@@ -19,8 +19,8 @@ This is Spark's protocol as PySpark 4.3.0 plays it, and how this module answers 
   Spark's batch ids.
 
 ZooKeeper is the authority on what has been consumed. Everything that this object remembers is a
-cache that may be lost at any time. Every method blocks on ZooKeeper and Kinesis. Spark calls all of
-them from one thread.
+cache that may be lost at any time. Every method but `report` blocks on ZooKeeper and Kinesis. Spark
+calls all of them from one thread.
 """
 
 from __future__ import annotations

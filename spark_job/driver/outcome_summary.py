@@ -67,7 +67,8 @@ class OutcomeSummary:
         )
         if settled.outages and not self.outages:
             log.warning(
-                "most records of plan %s failed: nothing new is read until their retries succeed",
+                "most records of plan %s failed: no new records are read until their retries "
+                "succeed",
                 plan_id,
             )
         elif self.outages and not settled.outages:

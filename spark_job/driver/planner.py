@@ -130,8 +130,8 @@ def _in_turn(
 def _new_records(
     shards: Sequence[str], states: Mapping[str, ShardState], limits: PlanLimits, turn: int
 ) -> dict[str, int]:
-    """The most new records to read, by shard, within the rest of each shard's allowance of
-    unresolved records.
+    """The maximum number of new records to read, by shard, within the rest of each shard's
+    allowance of unresolved records.
     """
     chosen, per_shard = share_records(shards, limits, turn)
     room = {
