@@ -31,7 +31,7 @@ from state.errors import InvalidPositionError
 from state.position import PositionKind, StartingPosition
 
 _TIMES = "an ISO time like 2026-01-31T12:00:00Z, or a time ago like -2h (s, m, h or d)"
-WHICH, WHERE = "Which dead letters", "Where to"
+WHICH, WHERE = "Which dead letters", "The destination"
 
 
 class LetterFormat(StrEnum):
@@ -122,8 +122,8 @@ def redrive(
 ) -> None:
     """Put dead letters back on the streams that they came from, each record once.
 
-    PATH/_redriven records what was put, so a second run puts nothing twice. After a killed run, up
-    to 500 records may be put again. Do not run two at a time on one path.
+    PATH/_redriven lists the letters that were put, so a second run puts nothing twice. After a
+    killed run, up to 500 records may be put again. Do not run two at a time on one path.
     """
     pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
     debug = root_options(ctx).debug

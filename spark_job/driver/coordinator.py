@@ -145,7 +145,7 @@ class Coordinator:
         """The tasks of a plan, by number.
 
         Leaves out the tasks of a closed plan that published no end: they may not publish any more,
-        and the shard states bring their records again. A plan that ZooKeeper no longer has gives no
+        and later batches read their records. A plan that ZooKeeper no longer has gives no
         tasks, with a warning.
         """
         self._open()
@@ -158,7 +158,7 @@ class Coordinator:
         if plan is None:
             log.warning(
                 "plan %s is no longer in ZooKeeper, so its batch is empty; later batches read its "
-                "records again, from the shard states",
+                "unacked records, from the shard states",
                 plan_id,
             )
             return {}
