@@ -189,7 +189,7 @@ class _PublishedAtTheLastMoment(MemoryStateStore):
 
 
 def test_an_end_that_is_published_just_before_the_plan_is_closed_is_settled() -> None:
-    """Settling reads the ends after it has closed the plan. Read before, they may be incomplete, and
+    """Settling reads the ends after it has closed the plan. Earlier ones may be incomplete, and
     rows would leave a task without being settled.
     """
     store = _PublishedAtTheLastMoment(backend_with_plan(0))
