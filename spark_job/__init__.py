@@ -1,4 +1,7 @@
-"""Kinesis for Spark Structured Streaming. The only package that needs pyspark to be imported."""
+"""The Kinesis source for Spark Structured Streaming.
+
+Of the four packages, only this one needs pyspark to be imported.
+"""
 
 from spark_job.data_source import register
 from spark_job.dead_letter.dead_letter import DeadLetter

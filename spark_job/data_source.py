@@ -1,9 +1,9 @@
-"""`format("kinesis")`: the data source as Spark sees it. Thin: `coordinator` plans and settles,
-`task_reader` reads.
+"""`format("kinesis")`: the data source that Spark sees. `spark_job.driver.coordinator` plans and
+settles; `spark_job.executor.task_reader` reads.
 
-Spark makes a reader in several processes (planning, driver, executors), and says `stop` only
-sometimes. So a reader holds settings only; what talks to the world is made at the first driver
-call, and never pickled.
+Spark constructs readers in several processes (planning, driver, executors) and does not always call
+`stop`. So a reader holds settings only. Its connections are made at the first driver call and are
+never pickled.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ START_OFFSET = {"format": OFFSET_FORMAT, "plan": ""}
 
 
 class TaskPartition(InputPartition):
-    """One task of one plan."""
+    """One task of one plan, as Spark sends it to an executor."""
 
     def __init__(self, plan_id: str, task: int, plan: TaskPlan) -> None:
         super().__init__(None)
@@ -51,7 +51,7 @@ class TaskPartition(InputPartition):
 
 
 class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's side of one query. Called from one thread of the query's driver worker; `read` runs
+    """One query's reader. Spark calls it from one thread of the query's driver worker; `read` runs
     on executors.
     """
 
@@ -64,13 +64,16 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def coordinator(self) -> Coordinator:
+        # Not in the constructor: planning processes construct a reader too, and never use it.
         if self._coordinator is None:
             self._coordinator = Coordinator(self._settings, WorkerServices.connect(self._settings))
         return self._coordinator
 
     def initialOffset(self) -> dict[str, Any]:
-        """The same every time: it pins the start and changes nothing else, since Spark asks twice
-        and again in a replay.
+        """Pin the start, and return the offset before every plan.
+
+        Spark calls this twice in batch 0, and again when batch 0 is replayed. So it is the same
+        every time and changes nothing else.
         """
         self.coordinator.pin_start()
         return dict(START_OFFSET)
@@ -80,11 +83,13 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Settles the plan that `start` names, and returns the next one; `start` itself when there
-        is nothing to read.
+        """Settle the plan that `start` names, and return the next plan's offset, or `start` when
+        there is nothing to read.
+
+        Spark passes an offset as `start` only after its batch is committed.
         """
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return _offset(self.coordinator.next_plan(plan_of(start), max_records=most))
+        max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return _offset(self.coordinator.next_plan(plan_of(start), max_records=max_records))
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.coordinator.prepare_available_now()
@@ -117,8 +122,8 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: a plan is settled by the next `latestOffset`, which comes also where this call
-        does not.
+        """Do nothing. The next `latestOffset` settles the plan; it comes also where `commit` does
+        not, as at the end of an AvailableNow run.
         """
 
     def stop(self) -> None:
@@ -128,9 +133,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class KinesisDataSource(DataSource):
-    """The data source. `master` is put in by `register`, for the rule that an embedded ZooKeeper is
-    for one machine.
-    """
+    """The data source. `register` sets `master`, to refuse an embedded ZooKeeper on a cluster."""
 
     master: str | None = None
 
@@ -162,7 +165,7 @@ class KinesisDataSource(DataSource):
 
 
 def register(spark: SparkSession, name: str = "kinesis") -> None:
-    """Make `format(name)` known to a session. Idempotent."""
+    """Register the source as `format(name)` in a session. Idempotent."""
     master = spark_master(spark)
 
     class RegisteredKinesisDataSource(KinesisDataSource):
@@ -175,20 +178,17 @@ def register(spark: SparkSession, name: str = "kinesis") -> None:
 
 
 def spark_master(spark: SparkSession) -> str | None:
-    """The session's master URL, or None where it can't be asked."""
+    """The session's master URL; None when the session does not give it."""
     return spark.conf.get("spark.master", None)
 
 
 def plan_of(offset: Mapping[str, Any]) -> str:
-    """The plan id in an offset; raises `ConfigError` for an offset that this version
-    did not write.
-    """
+    """The plan id in an offset. Raises `ConfigError` for an offset of another format."""
     if offset.get("format") != OFFSET_FORMAT or not isinstance(offset.get("plan"), str):
         raise ConfigError(
             f"the checkpoint location holds an offset of format {offset.get('format')!r}, not "
-            f"{OFFSET_FORMAT}; "
-            "use the kinesis-spout version that wrote it, or a new checkpointLocation (ZooKeeper "
-            "keeps the progress)"
+            f"{OFFSET_FORMAT}; use the kinesis-spout version that wrote it, or a new "
+            "checkpointLocation (ZooKeeper keeps the progress)"
         )
     return str(offset["plan"])
 

@@ -1,4 +1,4 @@
-"""`KinesisSource`: a job's set-up in one frozen object."""
+"""`KinesisSource`: the settings of a job that reads a stream, in one frozen object."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Number = int | float | str | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KinesisSource:
-    """What a Spark job reads from Kinesis, and where it keeps its checkpoints.
+    """The stream that a Spark job reads, its checkpoints in ZooKeeper, and how it reads.
 
-    Every field is a reader option under its snake_case name (see the README's table); None means
-    the default. Durations are texts like "500ms", "5s", "2m" or numbers of seconds, sizes texts
-    like "64MiB" or numbers of bytes. `starting_position` is LATEST, TRIM_HORIZON, an ISO time,
-    "-2h", AT:<sequence>, AFTER:<sequence>, or a mapping from shard ids (and "default") to these.
+    - Every field is a reader option in snake_case (see the README's table). None means the default.
+    - Durations are texts like "500ms", "5s", "2m", or numbers of seconds.
+    - Sizes are texts like "64MiB", or numbers of bytes.
+    - `starting_position` is LATEST, TRIM_HORIZON, an ISO time, "-2h", AT:<sequence>,
+      AFTER:<sequence>, or a mapping from shard ids and "default" to these.
 
-    Raises `kinesis_spout.errors.ConfigError` at once for a bad value; does no I/O until
-    `read_stream`.
+    The constructor raises `kinesis_spout.errors.ConfigError` for a bad value, and does no I/O.
     """
 
     stream: Text = None
@@ -89,22 +89,22 @@ class KinesisSource:
         return f"KinesisSource({', '.join(shown)})"
 
     def settings(self) -> SourceSettings:
-        """The checked form."""
+        """The checked settings."""
         return SourceSettings.from_texts(self._texts())
 
     def options(self) -> dict[str, str]:
-        """The same as reader options, for `format("kinesis").options(**source.options())`; with the
+        """Reader options, for `format("kinesis").options(**source.options())`. They include the
         secrets that are set.
         """
         return {OPTIONS[name].name: text for name, text in self._texts().items()}
 
     def read_stream(self, spark: SparkSession) -> DataFrame:
-        """The stream as a frame. Registers the source and checks, before anything is read, that
-        ZooKeeper and the stream answer.
+        """The stream as a streaming DataFrame.
 
-        Blocks on both for a moment. Raises `ConfigError`, a `kinesis_spout.errors.KinesisError` or
-        a `state.errors.StateError`, each in one sentence. A `UserWarning` says when stored state
-        wins over `starting_position`.
+        Registers the source, and checks that ZooKeeper and the stream answer before anything is
+        read. Blocks on both for a moment. Raises `ConfigError`, a
+        `kinesis_spout.errors.KinesisError` or a `state.errors.StateError`, each with one sentence.
+        A `UserWarning` says when stored progress overrides `starting_position`.
         """
         master = spark_master(spark)
         for message in preflight(self.settings(), master=master):
@@ -128,21 +128,24 @@ class KinesisSource:
         on_exhausted: str = "dead_letter",
         bisect: bool = False,
     ) -> Tracked:
-        """A function for `foreachBatch` that lets `process` fail records one by one: `process` gets
-        a `TrackedBatch`.
+        """A function for `foreachBatch` that calls `process` with a `TrackedBatch`, in which single
+        records may fail.
 
-        A failed record comes again up to `retry_limit` times (0: never), after `retry_first_delay`,
-        doubled each time up to `retry_max_delay`, and not when its first failure is longer ago than
-        `retry_max_age`. Then it is exhausted, and so is a rejected or malformed one at once:
-        `on_exhausted` is "dead_letter" (which needs `dead_letter`), "drop" (counted and logged) or
-        "stop" (the query fails). `on_failure` says what waits for a retry: "continue" nothing,
-        "block_key" later records of its partition key, "block_shard" later records of its shard.
+        - A failed record is delivered again up to `retry_limit` times (0: never). The first retry
+          comes after `retry_first_delay`; the delay doubles with each retry, up to
+          `retry_max_delay`.
+        - A record is exhausted after its last retry, or when its first failure is longer ago than
+          `retry_max_age`. A rejected or malformed record is exhausted at once.
+        - `on_exhausted` is "dead_letter" (which needs `dead_letter`), "drop" (counted and logged),
+          or "stop" (the query fails).
+        - `on_failure` sets which later records wait for a retry: "continue" none, "block_key" those
+          of its partition key, "block_shard" those of its shard.
 
-        What `process` raises fails the batch, and nothing of it is acked. With `bisect` the batch
-        is then run in parts, to find the records that make it fail, and only these are failed;
-        `batch.id` raises then, as parts share it: use `batch.token`.
+        An error that `process` raises fails the batch, and no record of it is acked. With `bisect`,
+        the batch is then run in parts to find the records that make it fail, and only these fail.
+        The parts share a batch id, so `batch.id` raises under `bisect`; use `batch.token`.
 
-        Raises `kinesis_spout.errors.ConfigError` at once for a bad argument; does no I/O.
+        Raises `kinesis_spout.errors.ConfigError` for a bad argument, and does no I/O.
         """
         options = TrackOptions.check(
             dead_letter=dead_letter,
@@ -166,8 +169,8 @@ class KinesisSource:
 
 
 def _task_slots(spark: SparkSession) -> int | None:
-    """How many tasks run at a time: one wave of tasks reads all shards. None on Spark Connect,
-    where it can't be asked.
+    """How many tasks run at a time, so that one wave of tasks reads all shards. None on Spark
+    Connect, which does not tell.
     """
     try:
         return max(1, spark.sparkContext.defaultParallelism)

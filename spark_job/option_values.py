@@ -1,5 +1,5 @@
-"""How an option's text is read: each reader takes its name and text, and raises `ConfigError`
-naming both and the rule.
+"""Readers of option texts. Each takes an option's name and text, and raises `ConfigError` with the
+name, the text and the rule.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ def read_text(_option: str, text: str) -> str:
 
 
 def read_name(option: str, text: str) -> str:
-    """A name of a node in ZooKeeper: refused here what would be refused only when the
-    query runs.
-    """
+    """The name of a znode. Without this check a bad name would fail only when the query runs."""
     try:
         return valid_name(f"option {option}", text)
     except InvalidStoreSettingError as exc:
@@ -52,7 +50,7 @@ def whole_number(minimum: int) -> Reader:
         if match is not None and int(match[1]) >= minimum:
             return int(match[1])
         raise ConfigError(
-            f"option {option} is {text[:40]!r}; give a whole number of at least {minimum}, of at "
+            f"option {option} is {text[:40]!r}; give a whole number of at least {minimum} and at "
             "most 18 digits"
         )
 
@@ -108,23 +106,24 @@ def read_start(option: str, text: str) -> RequestedStart:
     try:
         if not text.lstrip().startswith("{"):
             return RequestedStart(default=StartingPosition.parse(text))
-        wishes = json.loads(text)
-        if not isinstance(wishes, dict) or not all(
-            isinstance(wish, str) for wish in wishes.values()
+        starts = json.loads(text)
+        if not isinstance(starts, dict) or not all(
+            isinstance(start, str) for start in starts.values()
         ):
             raise ConfigError(
-                f'option {option}: a JSON start maps shard ids (and "default") to positions, as in {_JSON_START}'
+                f"option {option} is {text!r}; give a JSON object that maps shard ids and "
+                f'"default" to positions, as in {_JSON_START}'
             )
-        default = StartingPosition.parse(wishes.pop("default", "LATEST"))
+        default = StartingPosition.parse(starts.pop("default", "LATEST"))
         return RequestedStart(
             default=default,
             shards=tuple(
-                (shard, StartingPosition.parse(wish)) for shard, wish in sorted(wishes.items())
+                (shard, StartingPosition.parse(start)) for shard, start in sorted(starts.items())
             ),
         )
     except json.JSONDecodeError as exc:
         raise ConfigError(
-            f"option {option} is {text!r}, which is not JSON: {exc}; give it as in {_JSON_START}"
+            f"option {option} is {text!r}, which is not JSON: {exc}; write it as in {_JSON_START}"
         ) from exc
     except InvalidPositionError as exc:
         raise ConfigError(f"option {option}: {exc}") from exc

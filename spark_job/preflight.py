@@ -1,5 +1,5 @@
-"""What can be checked before a query starts, in the user's own process, so that errors are seen
-where they are made.
+"""Checks before a query starts. They run in the user's own process, so an error appears at the line
+that causes it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ SERVICE_READS_PER_SECOND = 5
 
 
 def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
-    """Ask the stream and ZooKeeper once, and return what the user should be warned of. Blocks on
-    both; raises what they raise.
+    """Call the stream and ZooKeeper once, and return warnings for the user.
+
+    Blocks on both and raises what they raise.
     """
     refuse_embedded_on_cluster(settings.zookeeper, master)
     warnings = list(_too_fast(settings))
@@ -42,32 +43,31 @@ def _too_fast(settings: SourceSettings) -> Iterator[str]:
     ):
         yield (
             f"option readsPerSecond is {settings.rate.reads_per_second:g}, but Kinesis allows "
-            f"{SERVICE_READS_PER_SECOND} reads "
-            "a second and shard for all consumers together: the rest will be throttled"
+            f"{SERVICE_READS_PER_SECOND} reads a second and shard to all consumers together and "
+            f"throttles the rest; give {SERVICE_READS_PER_SECOND} or less"
         )
 
 
-def _stored_state_wins(settings: SourceSettings, wish: str) -> str:
+def _stored_state_wins(settings: SourceSettings, requested: str) -> str:
     application, stream = settings.application, settings.stream.name
     return (
-        f"application {application} has progress on stream {stream} (started at {wish}), so "
-        "startingPosition "
-        f"{settings.starting_position.text} has no effect; use another applicationName, or remove "
-        "the progress with "
+        f"application {application} has progress on stream {stream} (started at {requested}), so "
+        f"startingPosition {settings.starting_position.text} has no effect; use another "
+        "applicationName, or remove the progress with "
         f"`kinesis-spout reset --application {application} --stream {stream} --zookeeper "
         f"{settings.zookeeper}`"
     )
 
 
 def refuse_embedded_on_cluster(zookeeper: str, master: str | None) -> None:
-    """An embedded ZooKeeper listens on 127.0.0.1: executors on other machines would
-    never reach it.
+    """Raise `ConfigError` for an embedded ZooKeeper on a cluster of machines.
+
+    It listens on 127.0.0.1, so executors on other machines could not reach it.
     """
     if zookeeper.startswith(EMBEDDED_PREFIX) and master is not None and not is_one_machine(master):
         raise ConfigError(
             f"option zookeeper is {zookeeper!r}, which is for one machine, but the Spark master is "
-            f"{master!r}; "
-            "give the connect string of an ensemble"
+            f"{master!r}; give the connect string of an ensemble"
         )
 
 

@@ -1,8 +1,8 @@
-"""What one process talks through: one Kinesis client, one store connection, one pacer a shard, for
-each set of settings.
+"""The connections of one process: a Kinesis client, a store connection and a pacer for each shard,
+for each set of settings.
 
-Spark reuses Python workers over batches, so these are kept per process: credentials are resolved
-once, connections stay open, and a shard's read rate holds across the batches that this worker runs.
+Spark reuses Python workers over batches, so a process keeps them. Credentials are resolved once,
+connections stay open, and a shard's read rate holds over all batches that this worker runs.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _lock = threading.Lock()
 
 @dataclass(slots=True)
 class WorkerServices:
-    """The connections of one process. `store` is bound to the application and stream; both connect
-    at their first use.
+    """The connections of one process. The client and the store connect at their first use.
 
-    `new_pool` and `random` (jitter) are arguments so that a simulation can be repeated. `searches`:
-    by shard, where the next task of this process may go on to look for a retry; a hint, which may
-    be lost.
+    - `store`: bound to the application and the stream.
+    - `new_pool`, `random` (jitter): arguments, so that a simulation can be repeated.
+    - `searches`: by shard, where the next task of this process continues to search for a retry. A
+      hint that may be lost.
     """
 
     client: KinesisClient
@@ -51,7 +51,10 @@ class WorkerServices:
 
     @classmethod
     def here(cls, settings: SourceSettings) -> WorkerServices:
-        """Services of this process for these settings. A forked process gets its own."""
+        """The services of this process for these settings. Makes them at the first call.
+
+        A forked process gets its own: two processes must not share a connection.
+        """
         key = (os.getpid(), settings)
         with _lock:
             if key not in _services:
@@ -60,8 +63,9 @@ class WorkerServices:
 
     @classmethod
     def connect(cls, settings: SourceSettings) -> WorkerServices:
-        """New services, not shared with anybody. Starts the embedded ZooKeeper if `zookeeper` names
-        one that does not run.
+        """New services, not shared with other callers.
+
+        Starts the embedded ZooKeeper if `zookeeper` names one that does not run.
         """
         clock = SystemClock()
         return cls(
@@ -73,7 +77,7 @@ class WorkerServices:
 
     @classmethod
     def forget_all(cls) -> None:
-        """Close what this process keeps. For tests and for long-lived processes that use many
+        """Close all services of this process. For tests, and for long-lived processes that use many
         settings.
         """
         with _lock:
@@ -87,14 +91,14 @@ class WorkerServices:
         return self.pacers[shard_id]
 
     def retry_pacer(self, shard_id: str) -> RetryPacer:
-        """The shard's pace for reading retries: a part of its own, which counts against it."""
+        """The pacer of the shard's retries. Its reads also count for the shard's own pacer."""
         if shard_id not in self.retry_pacers:
             self.retry_pacers[shard_id] = RetryPacer(self.settings.rate, self.pacer(shard_id))
         return self.retry_pacers[shard_id]
 
 
 def open_store(settings: SourceSettings) -> ZookeeperStateStore:
-    """A store of its own for these settings, not connected yet."""
+    """A new store for these settings, not connected yet."""
     return ZookeeperStateStore(
         resolve_connect_string(settings.zookeeper),
         root=settings.zookeeper_root,

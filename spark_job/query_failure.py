@@ -1,5 +1,5 @@
-"""Why a query failed, in one sentence: out of the pages that Spark, py4j and the Python workers
-wrap around it.
+"""The cause of a failed query in one sentence, out of the pages of text that Spark, py4j and the
+Python workers wrap around it.
 """
 
 from __future__ import annotations
@@ -8,22 +8,23 @@ import re
 
 _TRACEBACK = "Traceback (most recent call last):"
 _ERROR_CLASS = re.compile(r"^\[[A-Z][A-Z0-9_.]*\]\s*")
-_SQLSTATE = re.compile(r"\s*SQLSTATE: .*$", re.DOTALL)  # and the position and the plan behind it
+_SQLSTATE = re.compile(r"\s*SQLSTATE: .*$", re.DOTALL)  # with the position and plan that follow
 _RAISED = re.compile(r"^((?:\w+\.)*)(\w+)(?:: (.*))?$", re.DOTALL)
 _OURS = ("kinesis_spout.", "state.", "scheme.", "spark_job.")
-_CALLED = re.compile(r"^An error occurred while calling .*\n: ")  # py4j, before Java's own words
+_CALLED = re.compile(r"^An error occurred while calling .*\n: ")  # py4j, before Java's message
 _TASK = re.compile(
-    r"^(?:[\w.]+Exception: )?Job aborted due to stage failure: .*?: Lost task [^(]*\(TID \d+\) \([^)]*\): "
+    r"^(?:[\w.]+Exception: )?Job aborted due to stage failure: "
+    r".*?: Lost task [^(]*\(TID \d+\) \([^)]*\): "
 )
 _FRAME = re.compile(r"^\s|^\tat |^Caused by: |^=== ")
-LONGEST = 600
+MAX_LENGTH = 600
 
 
 def failure_sentence(text: str) -> str:
-    """The cause of a failed query from its exception's text.
+    """The cause of a failed query, from its exception's text.
 
-    The last Python traceback in it is the outermost Python error, and says it; without one, the
-    first line of Spark or Java does.
+    It is the last Python traceback's error, which is the outermost Python error. Without a
+    traceback it is the first line of Spark or Java.
     """
     before, marker, after = text.rpartition(_TRACEBACK)
     sentence = _raised_in(after) if marker else None
@@ -31,8 +32,8 @@ def failure_sentence(text: str) -> str:
 
 
 def _raised_in(after: str) -> str | None:
-    """What was raised, from the lines after a traceback's first: the first line that is not part of
-    a stack.
+    """The error after a traceback's first line: the first line that is not part of a stack, with
+    the lines that continue it.
     """
     lines = iter(after.splitlines())
     for line in lines:
@@ -48,7 +49,7 @@ def _raised_in(after: str) -> str | None:
 
 
 def _without_class(raised: str) -> str:
-    """`package.module.Error: message` as the message; errors that are not ours keep their class's
+    """`package.module.Error: message` without its class, for our errors; others keep the class's
     name.
     """
     match = _RAISED.match(raised)
@@ -77,4 +78,4 @@ def _first_line(text: str) -> str:
 
 
 def _shortened(sentence: str) -> str:
-    return sentence if len(sentence) <= LONGEST else f"{sentence[:LONGEST]}..."
+    return sentence if len(sentence) <= MAX_LENGTH else f"{sentence[:MAX_LENGTH]}..."

@@ -1,4 +1,4 @@
-"""From decoded pages to the rows that Spark gets: Arrow columns, no Python per record."""
+"""Rows for Spark from decoded pages, as Arrow columns: no Python code runs per record."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ FIRST_ATTEMPT = 1
 def to_rows(
     records: pa.RecordBatch, *, stream: str, shard_id: str, attempts: pa.Array | None = None
 ) -> pa.RecordBatch:
-    """Rows of records, which have the decoder's columns: of new ones, or of the deliveries that
-    `attempts` (int32) counts.
+    """Rows of `records`, which have the decoder's columns (`record_columns.PAGE_SCHEMA`).
+
+    `attempts` (int32) are the delivery counts of retries; None means first deliveries.
     """
     count = records.num_rows
     sequence = records.column("sequenceNumber")

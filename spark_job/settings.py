@@ -1,7 +1,7 @@
-"""What the source runs on: its options parsed, checked, frozen, hashable and picklable (they travel
-to the executors).
+"""The source's checked settings: frozen, hashable, and picklable for the way to the executors.
 
-`options` is the table of them; `spark_job.kinesis_source.KinesisSource` is what a user writes.
+`spark_job.options` is the table of options. `spark_job.kinesis_source.KinesisSource` is the form
+that users write.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ _FIELD_HINTS = {name.replace("_", ""): option.name for name, option in OPTIONS.i
 }
 _FIELD = re.compile(
     rf"\b(?:{'|'.join(name for name in OPTIONS if '_' in name)})\b"
-)  # the others are words as well
+)  # only names with an underscore: the others are ordinary words too
 _FIELD_BY_KEY = {option.name.lower(): name for name, option in OPTIONS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """The checked settings of one source. Durations in milliseconds, sizes in bytes. Secrets are in
-    `aws` only, masked there.
+    """The checked settings of one source. Durations are in milliseconds, sizes in bytes.
+
+    Secrets are only in `aws`, whose repr masks them. `start_is_default`: the user gave no
+    `startingPosition`.
     """
 
     aws: AwsConfig
@@ -64,8 +66,9 @@ class SourceSettings:
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str]) -> SourceSettings:
-        """Check and read values by field name. Raises `ConfigError` naming the option, the value
-        (unless secret) and the rule.
+        """Settings from texts by field name.
+
+        Raises `ConfigError` with the option, the value (unless it is a secret) and the rule.
         """
         values = {
             name: _read(option, texts.get(name, option.default)) for name, option in OPTIONS.items()
@@ -76,7 +79,7 @@ class SourceSettings:
             )
         for name in ("application", "zookeeper"):
             if not values[name]:
-                raise ConfigError(f"option {OPTIONS[name].name} is missing; {_WHY[name]}")
+                raise ConfigError(f"option {OPTIONS[name].name} is missing; {_REMEDIES[name]}")
         stream = StreamRef.parse(name=values.pop("stream"), arn=values.pop("stream_arn"))
         aws = _aws({f.name: values.pop(f.name) for f in fields(AwsConfig)}, stream)
         rate = ReadRate(
@@ -95,20 +98,22 @@ class SourceSettings:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> SourceSettings:
-        """Check and read reader options, in any case. Unknown ones raise `ConfigError` naming the
-        nearest known one.
+        """Settings from reader options, in upper or lower case.
+
+        An unknown option raises `ConfigError` with the nearest known name.
         """
         return cls.from_texts(texts_from_options(options))
 
 
-_WHY = {
-    "application": "it names this job's checkpoints, e.g. orders-etl",
-    "zookeeper": "give a connect string like zk1:2181,zk2:2181/chroot, or embedded:<directory> on one machine",
+_REMEDIES = {
+    "application": "give a name for this job's checkpoints, e.g. orders-etl",
+    "zookeeper": "give a connect string like zk1:2181,zk2:2181/chroot, or "
+    "embedded:<directory> on one machine",
 }
 
 
 def texts_from_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Reader options as texts by field name."""
+    """Reader options by field name. Raises `ConfigError` for an unknown option."""
     texts: dict[str, str] = {}
     for key, value in options.items():
         name = _FIELD_BY_KEY.get(key.lower())
@@ -127,7 +132,7 @@ def texts_from_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _aws(values: dict[str, Any], stream: StreamRef) -> AwsConfig:
-    """The connection's config; an error there names its field, and is spelt here as the option."""
+    """The connection's config. Its errors name fields; this turns the names into options."""
     try:
         stream.region_or(values["region"])
         return AwsConfig(**values)

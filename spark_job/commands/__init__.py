@@ -1,1 +1,1 @@
-"""The commands that start Spark: `run` and `redrive`."""
+"""The commands that start Spark: `kinesis-spout run` and `kinesis-spout redrive`."""

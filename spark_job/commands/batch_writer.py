@@ -1,8 +1,8 @@
-"""Writes each batch to a directory of its own, so that a batch that comes again replaces itself.
+"""Writes each batch to a directory of its own, so that a replayed batch replaces its first writing.
 
-The source replays a batch row for row under the same batch id of the same query, so overwriting
-`batch=<query>-<id>` makes the files exactly-once as long as the query's checkpoint location is
-kept. Files directly in `path` could not tell.
+The source replays a batch row for row under the same batch id of the same query. So overwriting
+`batch=<query>-<id>` gives exactly-once files as long as the query's checkpoint location is kept.
+Files directly in `path` could not be matched with their batch.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ CONSOLE_ROWS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchWriter:
-    """A function for `foreachBatch`: applies `process` and writes its result in `format` (parquet,
-    json, console or noop).
+    """A function for `foreachBatch` that applies `process` and writes the result.
+
+    - `format`: parquet, json, console or noop.
+    - `path`: the directory of parquet or json files.
     """
 
     process: Callable[[DataFrame], DataFrame]
@@ -33,12 +35,12 @@ class BatchWriter:
     path: str | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Blocks until the batch is written. Runs in a thread of Spark's on the driver."""
+        """Write one batch. Blocks until it is written; Spark calls this on the driver."""
         result = self.process(batch)
         if not isinstance(result, type(batch)):
             raise TypeError(
                 f"the function applied to each batch returned a {type(result).__name__}, not a "
-                "DataFrame; let it return one"
+                "DataFrame; return a DataFrame from it"
             )
         if self.format in FILE_FORMATS:
             result.write.mode("overwrite").format(self.format).save(
@@ -52,17 +54,16 @@ class BatchWriter:
 
 
 def batch_directory(query_id: str, batch_id: int) -> str:
-    """`batch=<first 8 of the query's id>-<batch id>`: Spark reads it as a partition
-    column `batch`.
+    """`batch=<first 8 characters of the query id>-<batch id>`.
+
+    Spark reads this name as a partition column `batch`.
     """
     return f"batch={query_id[:8]}-{batch_id}"
 
 
 def _query_id(batch: DataFrame) -> str:
-    """The streaming query's id: kept in its checkpoint location, so it survives restarts."""
+    """The streaming query's id. Its checkpoint location keeps it, so it survives restarts."""
     query_id = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
     if not query_id:
-        raise RuntimeError(
-            "a batch came without the id of its query; call this from foreachBatch only"
-        )
+        raise RuntimeError("the batch has no query id; use a BatchWriter in foreachBatch only")
     return str(query_id)

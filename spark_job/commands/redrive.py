@@ -1,8 +1,10 @@
-"""`kinesis-spout redrive`: puts dead letters back on their stream."""
+"""`kinesis-spout redrive`: puts dead letters back on the streams that they came from."""
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -14,21 +16,26 @@ from rich.prompt import Confirm
 
 from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.shared_options import parse_pairs
+from kinesis_spout.cli.shared_options import CONNECTION_OPTIONS, aws_config, parse_pairs
 from kinesis_spout.clock import SystemClock
-from spark_job.commands.quiet import Screen, quiet
+from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.errors import ConfigError
+from spark_job.commands.child_processes import Screen, quiet
 from spark_job.commands.redrive_report import Report, show_found
-from spark_job.commands.redrive_settings import connection_of, selection_of
-from spark_job.commands.run_session import spark_session
-from spark_job.commands.spark_options import DEFAULT_LOG, Conf, LogFile, Master
-from spark_job.dead_letter.redrive import Redrive
+from spark_job.commands.spark_session import DEFAULT_LOG, Conf, LogFile, Master, spark_session
+from spark_job.dead_letter.redrive import Redrive, Selection
+from spark_job.options import OPTIONS
 from spark_job.query_failure import failure_sentence
+from spark_job.settings import texts_from_options
+from state.errors import InvalidPositionError
+from state.position import PositionKind, StartingPosition
 
-WHICH, WHERE = "Which dead letters", "Where to"
+_TIMES = "an ISO time like 2026-01-31T12:00:00Z, or a time ago like -2h (s, m, h or d)"
+WHICH, WHERE = "Which dead letters", "The destination"
 
 
 class LetterFormat(StrEnum):
-    """What the dead letters' files may be."""
+    """The formats of dead letter files."""
 
     PARQUET = "parquet"
     JSON = "json"
@@ -40,51 +47,58 @@ def redrive(
     ctx: typer.Context,
     path: Annotated[
         str,
-        typer.Argument(
-            help="Where the dead letters are: the path that the job's DeadLetter was given."
-        ),
+        typer.Argument(help="Directory of the dead letters: the path of the job's DeadLetter."),
     ],
     *,
     reason: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TEXT",
-            help="Only letters whose reason holds TEXT. Repeatable.",
+            help="Only letters whose reason contains TEXT. Repeatable.",
             rich_help_panel=WHICH,
         ),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            help="Only those that last failed at or after this: an ISO time, or -2h.",
+            help="Only letters that last failed at or after this: an ISO time, or -2h.",
             rich_help_panel=WHICH,
         ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(help="Only those that last failed before this.", rich_help_panel=WHICH),
+        typer.Option(help="Only letters that last failed before this.", rich_help_panel=WHICH),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="At most so many; the others next time.", rich_help_panel=WHICH),
+        typer.Option(
+            min=1,
+            help="Maximum number of records to put; a later run puts the others.",
+            rich_help_panel=WHICH,
+        ),
     ] = None,
     format: Annotated[  # noqa: A002  # the option's name
         LetterFormat | None,
-        typer.Option(help="Told by the files' names if not given.", rich_help_panel=WHICH),
+        typer.Option(
+            help="Format of the files (default: from their names).", rich_help_panel=WHICH
+        ),
     ] = None,
     stream: Annotated[
         str | None,
         typer.Option(
-            help="Another stream (name or ARN) than the one each came from.", rich_help_panel=WHERE
+            help="Put all records on this stream (name or ARN), not on the one each came from.",
+            rich_help_panel=WHERE,
         ),
     ] = None,
     region: Annotated[
         str | None,
-        typer.Option(help="AWS region; else the AWS configuration's.", rich_help_panel=WHERE),
+        typer.Option(
+            help="AWS region (default: from the AWS configuration).", rich_help_panel=WHERE
+        ),
     ] = None,
     endpoint_url: Annotated[
         str | None,
-        typer.Option(help="Another Kinesis endpoint, a local one say.", rich_help_panel=WHERE),
+        typer.Option(help="Kinesis endpoint, e.g. of a local emulator.", rich_help_panel=WHERE),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -95,9 +109,9 @@ def redrive(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count them by reason, and put nothing.")
+        bool, typer.Option("--dry-run", help="Count the letters by reason, and put nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Put without asking.")] = False,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON object on stdout, and nothing else there."),
@@ -106,10 +120,10 @@ def redrive(
     conf: Conf = None,
     log_file: LogFile = DEFAULT_LOG,
 ) -> None:
-    """Put dead letters back on the stream that they came from, each record once.
+    """Put dead letters back on the streams that they came from, each record once.
 
-    What was put is remembered beside them (PATH/_redriven): a second run puts nothing twice. One
-    that was killed may bring the last 500 again. Do not run two at a time on one path.
+    PATH/_redriven lists the letters that were put, so a second run puts nothing twice. After a
+    killed run, up to 500 records may be put again. Do not run two at a time on one path.
     """
     pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
     debug = root_options(ctx).debug
@@ -126,15 +140,15 @@ def redrive(
         )
         if not (dry_run or yes or sys.stdin.isatty()):
             raise CliError(
-                "nobody is here to be asked whether to put them; give --yes, or --dry-run to see "
-                "what there is"
+                "stdin is not a terminal, so redrive cannot ask whether to put the records; give "
+                "--yes, or --dry-run to count them"
             )
         screen = stack.enter_context(quiet(log_file))
         with one_sentence(Console(file=screen.stderr), debug=debug, log_file=log_file):
             spark = stack.enter_context(
                 spark_session("kinesis-spout redrive", master=master, conf=settings)
             )
-            stop.install()  # PySpark's context has taken SIGINT over
+            stop.install()  # again: PySpark's context has replaced the handler of SIGINT
             try:
                 work = Redrive.open(
                     spark, path, format=format and format.value, selection=selection, aws=aws
@@ -146,8 +160,54 @@ def redrive(
                 raise CliError(failure_sentence(str(exc)), log_file=log_file) from exc
 
 
+def connection_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> AwsConfig:
+    """The connection from the command's own options (by field) and from `--option`, which wins.
+
+    Raises `ConfigError` for a bad option, and for one that is only for reading.
+    """
+    texts = {name: text for name, text in named.items() if text is not None} | texts_from_options(
+        options
+    )
+    for name in texts:
+        if name not in CONNECTION_OPTIONS.values():
+            known = ", ".join(CONNECTION_OPTIONS)
+            raise ConfigError(
+                f"option {OPTIONS[name].name} is for reading; the options for putting are {known}"
+            )
+    return aws_config(texts)
+
+
+def selection_of(
+    *,
+    reasons: Sequence[str],
+    since: str | None,
+    until: str | None,
+    stream: str | None,
+    region: str | None,
+    now_ms: int,
+) -> Selection:
+    """The selection of letters. Times like -2h count back from `now_ms`.
+
+    Raises `typer.BadParameter`, or `ConfigError` for a bad stream.
+    """
+    if not all(text.strip() for text in reasons):
+        raise typer.BadParameter("give a part of the reason's text", param_hint="--reason")
+    target = None
+    if stream is not None:
+        target = (
+            StreamRef.parse(arn=stream) if stream.startswith("arn:") else StreamRef.parse(stream)
+        )
+        target.region_or(region)
+    times = _time("--since", since, now_ms), _time("--until", until, now_ms)
+    if times[0] is not None and times[1] is not None and times[0] >= times[1]:
+        raise typer.BadParameter(
+            "it is not after --since, so no letter is between them", param_hint="--until"
+        )
+    return Selection(reasons=tuple(reasons), since=times[0], until=times[1], target=target)
+
+
 class _PuttingBack:
-    """Finds, shows, asks, puts and reports."""
+    """One redrive: finds the letters, shows them, asks, puts them and reports."""
 
     def __init__(
         self, path: str, work: Redrive, screen: Screen, stop: StopSignals, *, as_json: bool
@@ -194,13 +254,28 @@ class _PuttingBack:
                 self._notes.print(f"put {count:,} of {asked:,}", highlight=False)
 
         try:
-            with (
-                self._stop.deferred()
-            ):  # so that ctrl-C does not fall between what is put and its being remembered
+            # Ctrl-C must not fall between a put and the record of it.
+            with self._stop.deferred():
                 self._work.put(limit=limit, stopping=lambda: self._stop.stopping, progress=progress)
         except BaseException:
             self._notes.print(
-                f"{self._put:,} of {asked:,} are put and remembered; run it again for the others",
+                f"{self._put:,} of {asked:,} are put and recorded; run it again for the others",
                 highlight=False,
             )
             raise
+
+
+def _time(option: str, text: str | None, now_ms: int) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = StartingPosition.parse(text)
+    except InvalidPositionError:
+        moment = None
+    if moment is None or (
+        moment.ago_ms is None
+        and (moment.position is None or moment.position.kind is not PositionKind.AT_TIMESTAMP)
+    ):
+        raise typer.BadParameter(f"{text!r} is not a time; give {_TIMES}", param_hint=option)
+    timestamp_ms = moment.pin(now_ms).timestamp_ms
+    return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1_000, UTC)

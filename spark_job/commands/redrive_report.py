@@ -1,4 +1,4 @@
-"""What `kinesis-spout redrive` says: a table by reason, or one JSON object."""
+"""The report of `kinesis-spout redrive`: a table by reason, or one JSON object."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was found, and how many were put; None: nothing was to be put (a dry run)."""
+    """The dead letters found in `path`, and how many were put. `put` None means a dry run."""
 
     path: str
     found: Found
     put: int | None
 
     def as_json(self) -> dict[str, object]:
-        """Times in ISO 8601, UTC."""
+        """The object that `--json` prints. Times are in ISO 8601, UTC."""
         found = self.found
         return {
             "path": self.path,
@@ -42,7 +42,7 @@ class Report:
 
 
 def show_found(console: Console, found: Found) -> None:
-    """The letters that are to be put, by stream and reason, and how many are not."""
+    """Print the letters to put, by stream and reason, and the numbers of those left out."""
     if found.to_put:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("letters", justify="right")
@@ -59,7 +59,7 @@ def show_found(console: Console, found: Found) -> None:
 
 
 def notes(found: Found) -> list[str]:
-    """A line for whatever the table does not hold."""
+    """A line for each number that the table does not show."""
     lines = (
         [f"{found.to_put:,} dead letters to put"] if found.to_put else ["no dead letters to put"]
     )
@@ -70,10 +70,10 @@ def notes(found: Found) -> list[str]:
     if found.without_payload:
         lines.append(
             f"{found.without_payload:,} have no payload (their records were past the stream's "
-            "retention) and are left"
+            "retention) and cannot be put"
         )
     if found.unreadable:
-        lines.append(f"{found.unreadable:,} rows in the files are no dead letters")
+        lines.append(f"{found.unreadable:,} rows in the files are not dead letters")
     return lines
 
 

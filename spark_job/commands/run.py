@@ -1,9 +1,12 @@
-"""`kinesis-spout run`: a stream to parquet, json, the console or nowhere."""
+"""`kinesis-spout run`: writes a stream to parquet, json, the console or nowhere."""
 
+import importlib
+import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from py4j.protocol import Py4JError
@@ -14,16 +17,23 @@ from rich.markup import escape
 from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.shared_options import parse_pairs
-from spark_job.commands.quiet import quiet
+from spark_job.commands.child_processes import quiet
 from spark_job.commands.run_job import RunJob, Sink, follow
 from spark_job.commands.run_progress import Progress, ProgressLine
-from spark_job.commands.run_session import spark_session
-from spark_job.commands.run_settings import load_process, source_of
-from spark_job.commands.spark_options import DEFAULT_LOG, PANEL, Conf, LogFile, Master
+from spark_job.commands.spark_session import (
+    DEFAULT_LOG,
+    PANEL,
+    Conf,
+    LogFile,
+    Master,
+    spark_session,
+)
+from spark_job.kinesis_source import KinesisSource
 from spark_job.preflight import refuse_embedded_on_cluster
 from spark_job.query_failure import failure_sentence
+from spark_job.settings import texts_from_options
 
-STREAM, WRITE = "The stream", "What is done with it"
+STREAM, WRITE = "The stream", "The output"
 
 
 # long: its parameters are the command's options, and typer takes the help from them
@@ -35,28 +45,34 @@ def run(
     ] = None,
     application: Annotated[
         str | None,
-        typer.Option(help="Name under which the checkpoints are kept.", rich_help_panel=STREAM),
+        typer.Option(
+            help="Name of the application, under which ZooKeeper keeps its checkpoints.",
+            rich_help_panel=STREAM,
+        ),
     ] = None,
     zookeeper: Annotated[
         str | None,
         typer.Option(
-            help="Connect string, with chroot if any, or embedded:DIRECTORY on one machine.",
+            help="Connect string, with a chroot if any, or embedded:DIRECTORY on one machine.",
             rich_help_panel=STREAM,
         ),
     ] = None,
     region: Annotated[
         str | None,
-        typer.Option(help="AWS region; else the AWS configuration's.", rich_help_panel=STREAM),
+        typer.Option(
+            help="AWS region (default: from the AWS configuration).", rich_help_panel=STREAM
+        ),
     ] = None,
     endpoint_url: Annotated[
         str | None,
-        typer.Option(help="Another Kinesis endpoint, a local one say.", rich_help_panel=STREAM),
+        typer.Option(help="Kinesis endpoint, e.g. of a local emulator.", rich_help_panel=STREAM),
     ] = None,
     start: Annotated[
         str | None,
         typer.Option(
             "--from",
-            help="Where a new application starts: LATEST (the default), TRIM_HORIZON, -2h or an ISO time.",
+            help="Where a new application starts: LATEST (default), TRIM_HORIZON, -2h, or an ISO "
+            "time.",
             rich_help_panel=STREAM,
         ),
     ] = None,
@@ -78,16 +94,17 @@ def run(
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="A function from DataFrame to DataFrame, applied to each batch; found from the current directory. "
-            "Each batch is then written to a directory of its own, so a batch that comes again "
-            "replaces itself.",
+            help="A function from DataFrame to DataFrame, applied to each batch. It is found from "
+            "the current directory. Each batch is then written to a directory of its own, so a "
+            "replayed batch replaces its first writing.",
             rich_help_panel=WRITE,
         ),
     ] = None,
     checkpoint_location: Annotated[
         str | None,
         typer.Option(
-            help="Spark's own log of the query (default: PATH/_checkpoint).", rich_help_panel=WRITE
+            help="Directory of Spark's own log of the query (default: PATH/_checkpoint).",
+            rich_help_panel=WRITE,
         ),
     ] = None,
     trigger: Annotated[
@@ -97,16 +114,18 @@ def run(
     available_now: Annotated[
         bool,
         typer.Option(
-            "--available-now", help="Read what is there now, then end.", rich_help_panel=PANEL
+            "--available-now",
+            help="Read the records that are there now, then end.",
+            rich_help_panel=PANEL,
         ),
     ] = False,
     master: Master = None,
     conf: Conf = None,
     log_file: LogFile = DEFAULT_LOG,
 ) -> None:
-    """Run a stream to parquet, json, the console or nowhere (noop), with checkpoints in ZooKeeper.
+    """Write a stream to parquet, json, the console or nowhere, with checkpoints in ZooKeeper.
 
-    Ctrl-C stops it in order. Started again, it goes on where ZooKeeper says.
+    Ctrl-C stops the query in order. A later run continues from the checkpoints.
     """
     _check(sink=sink, path=path, trigger=trigger, available_now=available_now)
     named = {
@@ -139,6 +158,46 @@ def run(
             _run(job, console, stop, master=master, conf=settings, log_file=log_file)
 
 
+def source_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> KinesisSource:
+    """The source from the command's own options (by field) and from reader options (`--option`),
+    which win.
+
+    Raises `ConfigError` with the name of a bad option.
+    """
+    fields = {name: text for name, text in named.items() if text is not None} | texts_from_options(
+        options
+    )
+    return KinesisSource(**fields)
+
+
+def load_process(text: str) -> Callable[[Any], Any]:
+    """Import the function that `module:function` names, also from the current directory.
+
+    Raises `typer.BadParameter`, or `CliError` when the import fails.
+    """
+    module_name, colon, function_name = text.partition(":")
+    if not colon or not module_name or not function_name:
+        raise typer.BadParameter(
+            f"{text!r} is not of the form module:function", param_hint="--process"
+        )
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as exc:
+        raise CliError(
+            f"--process {text}: the module cannot be imported ({type(exc).__name__}: {exc})"
+        ) from exc
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise CliError(
+            f"--process {text}: module {module_name} ({module.__file__}) has no function "
+            f"{function_name}"
+        )
+    return function  # type: ignore[no-any-return]  # BatchWriter checks its result
+
+
 def _run(
     job: RunJob,
     console: Console,
@@ -157,7 +216,7 @@ def _run(
     with spark_session(
         f"kinesis-spout {job.source.application}", master=master, conf=conf, folders=(Path.cwd(),)
     ) as spark:
-        stop.install()  # PySpark's context has taken SIGINT over
+        stop.install()  # again: PySpark's context has replaced the handler of SIGINT
         try:
             query, notes = job.start(spark)
         except (PySparkException, Py4JError) as exc:
@@ -188,7 +247,7 @@ def _say(console: Console, text: str) -> None:
 
 def _check(*, sink: Sink, path: str | None, trigger: str | None, available_now: bool) -> None:
     if sink.writes_files and path is None:
-        raise typer.BadParameter(f"--sink {sink.value} needs it", param_hint="--path")
+        raise typer.BadParameter(f"--sink {sink.value} needs a directory", param_hint="--path")
     if not sink.writes_files and path is not None:
         raise typer.BadParameter(
             f"--sink {sink.value} writes no files; leave it out", param_hint="--path"
@@ -200,8 +259,8 @@ def _check(*, sink: Sink, path: str | None, trigger: str | None, available_now: 
 
 
 def _checkpoint_location(sink: Sink, path: str | None, stack: ExitStack) -> str:
-    """Beside the files it belongs to, under a name that readers skip; for sinks without files a
-    directory of this run only.
+    """A directory beside the sink's files, under a name that readers skip; without files, a
+    temporary directory of this run.
     """
     if sink.writes_files and path is not None:
         return f"{path.rstrip('/')}/_checkpoint"

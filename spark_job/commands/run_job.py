@@ -1,5 +1,5 @@
-"""The query behind `kinesis-spout run`: started from frozen settings, followed until it ends or is
-asked to stop.
+"""The query of `kinesis-spout run`: starts it from frozen settings, and follows it until it ends or
+a signal stops it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POLL_S = 0.5
 
 
 class Sink(StrEnum):
-    """Where `run` writes to."""
+    """The sinks of `run`."""
 
     PARQUET = "parquet"
     JSON = "json"
@@ -43,8 +43,11 @@ class Sink(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunJob:
-    """What to run. `checkpoint_location`: where Spark keeps its own log; ZooKeeper keeps what has
-    been consumed.
+    """The query to run.
+
+    - `checkpoint_location`: the directory of Spark's own log. ZooKeeper keeps what was consumed.
+    - `trigger`: the processing time between batches, like "5 seconds".
+    - `process`: applied to each batch; None writes the batch as it is.
     """
 
     source: KinesisSource
@@ -56,8 +59,9 @@ class RunJob:
     process: Callable[[DataFrame], DataFrame] | None = None
 
     def start(self, spark: SparkSession) -> tuple[StreamingQuery, list[str]]:
-        """Start the query; returns it with what the user should know. Raises what
-        `KinesisSource.read_stream` raises.
+        """Start the query, and return it with the warnings for the user.
+
+        Raises what `KinesisSource.read_stream` raises.
         """
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -84,10 +88,9 @@ class RunJob:
 def follow(
     query: StreamingQuery, line: ProgressLine, stop: StopSignals, *, log_file: Path
 ) -> Progress:
-    """Show the query's progress until it ends, or stop it when a signal came. Blocks; call it with
-    signals deferred.
+    """Show the query's progress until it ends, or stop the query at a signal.
 
-    Raises `CliError` with the cause's sentence when the query failed.
+    Blocks; call it with signals deferred. Raises `CliError` with the cause when the query failed.
     """
     progress = Progress()
     interrupted = False

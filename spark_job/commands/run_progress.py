@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What is known of a query. `rows_per_s` is the last batch's.
+    """The figures of a query so far.
 
-    `lag_ms` and what follows it are the source's own report; None as long as there is none.
+    - `rows_per_s`: of the last batch.
+    - `lag_ms`, `unresolved`, `oldest_unresolved_ms`, `dead_lettered`, `outage`: from the source's
+      own report; None until there is one.
     """
 
     batches: int = 0
@@ -34,9 +36,9 @@ class Progress:
     last_batch: int = -1
 
     def after(self, report: Mapping[str, Any]) -> Progress:
-        """With one of Spark's progress reports taken in.
+        """The figures after one more of Spark's progress reports.
 
-        A report of a batch already counted (an idle query repeats them) adds no rows.
+        A report of a batch already counted adds no rows: an idle query repeats its reports.
         """
         source = _source_report(report)
         lag_ms, dead_lettered = _integer(source.get("lagMs")), _integer(source.get("deadLettered"))
@@ -60,9 +62,7 @@ class Progress:
 
     @property
     def total(self) -> str:
-        """What there was in all, without the figures of the moment: a run that has caught up has no
-        lag to show.
-        """
+        """The totals, without the momentary figures: a run that has ended has no rate or lag."""
         return f"{self.batches:,} {'batch' if self.batches == 1 else 'batches'}  {self.rows:,} rows"
 
     def __str__(self) -> str:
@@ -79,19 +79,19 @@ class Progress:
         if self.dead_lettered:
             parts.append(f"{self.dead_lettered:,} dead-lettered")
         if self.outage:
-            parts.append("most records fail: reading pauses")
+            parts.append("most records fail, no new ones are read")
         return "  ".join(parts)
 
 
 def duration(ms: int) -> str:
-    """Milliseconds for people: `0 s`, `1.5 s`, `12 min`, `3.0 h`."""
+    """Milliseconds as text for people: `0 s`, `1.5 s`, `12 min`, `3.0 h`."""
     if ms < 60_000:
         return f"{ms / 1_000:.1f} s" if ms else "0 s"
     return f"{ms / 60_000:.0f} min" if ms < 3_600_000 else f"{ms / 3_600_000:.1f} h"
 
 
 def _source_report(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The latest offset that the source reports: its own figures. Empty when there is none."""
+    """The source's own report, which Spark passes on as its latest offset. Empty without one."""
     sources: Sequence[Mapping[str, Any]] = report.get("sources") or ()
     for source in sources:
         latest = source.get("latestOffset")
@@ -109,7 +109,7 @@ def _integer(value: object) -> int | None:
 
 
 class ProgressLine:
-    """Shows progress on a console while the with block runs. `show` from the main thread only."""
+    """Shows progress on a console during a with block. Call `show` from the main thread only."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -135,7 +135,7 @@ class ProgressLine:
             self._live.stop()
 
     def show(self, progress: Progress) -> None:
-        """Show it, if it is another than the last one shown."""
+        """Show the progress, unless it equals the last one shown."""
         if progress == self._shown:
             return
         self._shown = progress

@@ -1,1 +1,1 @@
-"""The command `demo`: the whole story on real input."""
+"""`kinesis-spout demo`: the main job on real input, killed, resumed and checked."""

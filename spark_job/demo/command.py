@@ -1,5 +1,5 @@
-"""`kinesis-spout demo`: the main job on real input, killed and resumed, its output compared with
-the input.
+"""`kinesis-spout demo`: runs the main job on real input, kills and resumes it, and compares its
+output with the input.
 """
 
 import json
@@ -30,12 +30,12 @@ def demo(
     ctx: typer.Context,
     *,
     records: Annotated[
-        int, typer.Option(min=1, max=TOTAL, help="How many flights to use.")
+        int, typer.Option(min=1, max=TOTAL, help="Number of flights to put.")
     ] = DEFAULT_RECORDS,
     directory: Annotated[
         Path | None,
         typer.Option(
-            help="Where to put everything, and to keep it; a temporary directory otherwise.",
+            help="Directory for all files, which is kept (default: a temporary directory).",
             file_okay=False,
         ),
     ] = None,
@@ -43,35 +43,36 @@ def demo(
     kill: Annotated[
         bool,
         typer.Option(
-            "--kill/--no-kill", help="Kill the job in the middle (kill -9) and start it again."
+            "--kill/--no-kill", help="Kill the job (kill -9) in the middle, and start it again."
         ),
     ] = True,
     faults: Annotated[
         bool,
         typer.Option(
             "--faults",
-            help="Let the job's function raise on cancelled flights, which end in the dead letter.",
+            help="Let the job's function raise on cancelled flights, which are dead-lettered.",
         ),
     ] = False,
     check: Annotated[
         bool,
         typer.Option(
             "--check",
-            help="Run nothing: compare the output of an earlier demo in --directory again.",
+            help="Run no job; only compare the output of an earlier demo in --directory again.",
         ),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")
+        bool,
+        typer.Option("--json", help="Print one JSON object on stdout, and nothing else there."),
     ] = False,
 ) -> None:
-    """See it work: a local Kinesis, real flights, a Spark job that is killed with kill -9, and not
-    a record lost.
+    """Run a Spark job on a local Kinesis with real flights, kill it (kill -9), and show that no
+    record is lost.
 
-    Needs no AWS account and no Docker. Exit code 1 when a record is missing.
+    Needs no AWS account and no Docker. The exit code is 1 when a record is missing.
     """
     if check and directory is None:
         raise typer.BadParameter(
-            "it needs --directory, that of an earlier demo", param_hint="--check"
+            "give --directory with the directory of an earlier demo", param_hint="--check"
         )
     console = Console(stderr=as_json)
     with StopSignals(), one_sentence(errors(), debug=root_options(ctx).debug):
@@ -102,7 +103,7 @@ def demo(
 def _introduce(console: Console, records: int, *, kill: bool, faults: bool) -> None:
     screen = DemoScreen(console)
     screen.title("From Kinesis to Spark, with checkpoints in ZooKeeper")
-    killed = ", is killed in the middle, and resumes where ZooKeeper says" if kill else ""
+    killed = ", is killed in the middle, and resumes from its checkpoints" if kill else ""
     flights = f"{records:,} of the {TOTAL:,} flights that left New York in 2013"
     screen.text(
         f"{flights} go to {SHARD_COUNT} shards, by carrier. A Spark job writes them as "
@@ -110,16 +111,16 @@ def _introduce(console: Console, records: int, *, kill: bool, faults: bool) -> N
     )
     if faults:
         screen.text(
-            "Its function raises on every cancelled flight: they are tried again, and end in the "
-            "dead letter."
+            "Its function raises on every cancelled flight. These flights are retried, and then "
+            "dead-lettered."
         )
     screen.text("")
 
 
 @contextmanager
 def _directory(given: Path | None, *, create: bool, keep: bool) -> Iterator[DemoDirectory]:
-    """The demo's directory: the given one, kept; or a temporary one, removed at the end unless it
-    is to be kept.
+    """The demo's directory during a with block: the given one, which is kept, or a temporary one,
+    which is removed at the end unless `keep`.
     """
     if given is not None:
         place = DemoDirectory(given)
@@ -132,7 +133,7 @@ def _directory(given: Path | None, *, create: bool, keep: bool) -> Iterator[Demo
         yield place
     except CliError as exc:
         if exc.log_file is not None and not keep:
-            raise CliError(f"{exc} (run it with --keep to keep its log)") from exc
+            raise CliError(f"{exc} (run the demo with --keep to keep its log)") from exc
         raise
     finally:
         if not keep:

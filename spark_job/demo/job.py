@@ -1,12 +1,11 @@
-"""The demo's Spark job, as a program: reads the stream of flights and writes them as parquet, then
-the figures per carrier.
+"""The demo's Spark job, as a program: writes the stream of flights as parquet, then computes
+figures by carrier.
 
     python -m spark_job.demo.job DIRECTORY --endpoint-url URL --max-records-per-shard N [--faults]
 
-With `--faults` it goes over the records one by one with a function that raises on a cancelled
-flight. It is what a user's own job would look like; the demo starts it, kills it and starts it
-again. Everything in DIRECTORY is where `DemoDirectory` says. It knows nothing about where it was
-killed: ZooKeeper does.
+With `--faults` it maps the records one by one with a function that raises on a cancelled flight. It
+looks like a user's own job. The demo starts it, kills it and starts it again. `DemoDirectory` names
+the files in DIRECTORY. The job does not know where it was killed: it resumes from ZooKeeper.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documen
 
 from spark_job import DeadLetter, KinesisSource
 from spark_job.commands.batch_writer import BatchWriter
-from spark_job.commands.run_session import spark_session
+from spark_job.commands.spark_session import spark_session
 from spark_job.demo.flights import INTEGERS, TEXTS, cancelled_reason
 from spark_job.demo.kinesis import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from spark_job.demo.manifest import APPLICATION, RETRY_LIMIT, STREAM, DemoDirectory
@@ -45,7 +44,7 @@ CONF = {
 
 
 def flights(batch: DataFrame) -> DataFrame:
-    """The records' payload as columns, with where each came from."""
+    """The payloads as columns, with the shard and sequence number of each."""
     flight = F.from_json(F.col("data").cast("string"), SCHEMA)
     return batch.select(flight.alias("flight"), "shardId", "sequenceNumber").select(
         "flight.*", "shardId", "sequenceNumber"
@@ -53,8 +52,9 @@ def flights(batch: DataFrame) -> DataFrame:
 
 
 def departed(record: Record) -> dict[str, Any]:
-    """The flight, with where it came from. Raises on one that was cancelled, as any function might
-    on what it did not expect.
+    """The flight as a row, with its shard and sequence number.
+
+    Raises on a cancelled flight, as any function may on unexpected input.
     """
     flight = json.loads(record.data)
     if flight["dep_time"] is None:
@@ -63,8 +63,8 @@ def departed(record: Record) -> dict[str, Any]:
 
 
 def one_by_one(source: KinesisSource, directory: DemoDirectory) -> Callable[[DataFrame, int], None]:
-    """The function for `foreachBatch` that tracks each record: what raises is tried again, and in
-    the end dead-lettered.
+    """A function for `foreachBatch` that tracks each record: a record whose function raises is
+    retried, and then dead-lettered.
     """
 
     def process(batch: TrackedBatch) -> None:
@@ -85,7 +85,7 @@ def write_flights(
     max_records_per_shard: int,
     faults: bool,
 ) -> None:
-    """Read what is on the stream and write it, batch by batch; blocks until all is read."""
+    """Read the stream and write it batch by batch. Blocks until all of it is read."""
     source = KinesisSource(
         stream=STREAM,
         application=APPLICATION,
@@ -109,7 +109,7 @@ def write_flights(
 
 
 def write_carriers(spark: SparkSession, directory: DemoDirectory) -> None:
-    """Departures and mean departure delay per carrier, computed by Spark from what was written."""
+    """Compute departures and mean departure delay by carrier from the written files, with Spark."""
     rows = (
         spark.read.parquet(str(directory.output))
         .groupBy("carrier")

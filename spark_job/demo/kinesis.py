@@ -1,7 +1,7 @@
-"""The demo's side of its local Kinesis: start the server, create the stream, put records.
+"""The demo's client of its local Kinesis: starts the server, creates the stream, puts records.
 
-Plain HTTP instead of the AWS client: nothing here may reach a real account, whatever credentials
-the environment holds. Wire format: the Kinesis API reference, JSON 1.1.
+Speaks plain HTTP instead of using the AWS client: nothing here may reach a real account, whatever
+credentials the environment holds. The wire format is JSON 1.1 of the Kinesis API reference.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from kinesis_spout.cli.errors import CliError
-from spark_job.commands.child_environment import clean_environment
+from spark_job.commands.child_processes import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,10 @@ REGION = "us-east-1"
 ACCESS_KEY_ID = "demo"
 SECRET_ACCESS_KEY = "demo"  # noqa: S105 - the local server takes anything
 PUT_RECORDS_LIMIT = 500
-_AUTHORIZATION = f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY_ID}/20130101/{REGION}/kinesis/aws4_request, SignedHeaders=host, Signature=0"
+_AUTHORIZATION = (
+    f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY_ID}/20130101/{REGION}/kinesis/aws4_request, "
+    "SignedHeaders=host, Signature=0"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +41,16 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class ShardPuts:
-    """What the answers to the puts said of one shard: how many records, and the last one's sequence
-    number.
-    """
+    """The records put to one shard, from the answers: their count and the last sequence number."""
 
     count: int
     last_sequence_number: str
 
 
 class DemoKinesis:
-    """A running local Kinesis server. `start` blocks until it listens; use it as a context manager,
-    or `stop` it.
+    """A running local Kinesis server. `start` blocks until it listens.
+
+    Use it in a with block, or call `stop`.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
@@ -58,15 +60,15 @@ class DemoKinesis:
 
     @classmethod
     def start(cls, log_file: Path) -> DemoKinesis:
-        """Start the server, its noise in `log_file`. Raises `CliError` when it does not come up."""
+        """Start the server with its output in `log_file`. Raises `CliError` when it fails."""
         with log_file.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "spark_job.demo.server"],
+                [sys.executable, "-m", "spark_job.demo.kinesis_server"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=clean_environment(),
-                start_new_session=True,  # ctrl-C is the demo's to handle: it ends the server last
+                start_new_session=True,  # Ctrl-C reaches only the demo, which ends the server last
             )
         try:
             line = process.stdout.readline() if process.stdout else b""
@@ -76,7 +78,7 @@ class DemoKinesis:
         if not line.strip().isdigit():
             _end(process)
             raise CliError(
-                "the local Kinesis (moto) did not start; pip install 'kinesis-spout[local]'",
+                "the local Kinesis (moto) did not start; run pip install 'kinesis-spout[local]'",
                 log_file=log_file,
             )
         return cls(process, int(line))
@@ -102,9 +104,10 @@ class DemoKinesis:
     def put_all(
         self, stream: str, records: Sequence[Put], on_progress: Callable[[int], None]
     ) -> dict[str, ShardPuts]:
-        """Put the records in order, 500 a call, and return what became of them by shard id.
+        """Put the records in order, 500 a call, and return the count and last sequence number of
+        each shard.
 
-        `on_progress` gets the number put so far. Blocks until all are put; raises `CliError`.
+        Calls `on_progress` with the number put so far. Blocks until all are put. Raises `CliError`.
         """
         shards: dict[str, ShardPuts] = {}
         for start in range(0, len(records), PUT_RECORDS_LIMIT):
@@ -149,9 +152,7 @@ class DemoKinesis:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Close the server's stdin, at which it ends; kill it when it does not. It belongs to nobody
-    else.
-    """
+    """End the server by closing its stdin, or kill it. No other process uses it."""
     if process.stdin:
         process.stdin.close()
     try:

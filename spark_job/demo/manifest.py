@@ -1,4 +1,4 @@
-"""What a demo in a directory has put: kept there, so that its output can be checked again later."""
+"""The files of a demo, and the manifest of what it put, so that its output can be checked later."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ RETRY_LIMIT = 2
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was put: the CSV's first `records` rows, and what the answers said of each shard. What
-    came of it besides:
+    """The input of a demo, and how its job ran.
 
-    `resumed_from`: each shard's checkpoint when the job was started again after it was killed.
-    `faults`: whether its function raised on cancelled flights.
+    - `records`: the first rows of the CSV, this many, were put.
+    - `shards`: what was put to each shard.
+    - `resumed_from`: each shard's checkpoint when the killed job was started again.
+    - `killed`: whether the job was killed.
+    - `faults`: whether the job's function raised on cancelled flights.
     """
 
     records: int
@@ -35,7 +37,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DemoDirectory:
-    """Where everything of one demo lies. Nothing is created until it is asked for."""
+    """The paths of one demo's files. The constructor creates none of them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -49,26 +51,26 @@ class DemoDirectory:
         self._manifest = self.path / "manifest.json"
 
     def create(self) -> None:
-        """Make the directory; raises `CliError` when there is something in it already."""
+        """Create the directory. Raises `CliError` when it is not empty."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             taken = any(self.path.iterdir())
         except OSError as exc:
             raise CliError(
-                f"the directory {self.path} cannot be used: {exc.strerror}; give another with "
+                f"the directory {self.path} cannot be used ({exc.strerror}); give another with "
                 "--directory"
             ) from exc
         if taken:
             raise CliError(
-                f"the directory {self.path} is not empty; give a new one, or add --check to verify "
-                "the demo that is there"
+                f"the directory {self.path} is not empty; give a new one, or add --check to check "
+                "the demo in it"
             )
 
     def write_manifest(self, manifest: Manifest) -> None:
         self._manifest.write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
 
     def read_manifest(self) -> Manifest:
-        """What an earlier demo put; raises `CliError` when there was none."""
+        """The manifest of an earlier demo. Raises `CliError` when there is none."""
         try:
             return msgspec.json.decode(self._manifest.read_bytes(), type=Manifest)
         except FileNotFoundError as exc:
@@ -82,12 +84,13 @@ class DemoDirectory:
             ) from exc
 
     def read_carriers(self) -> dict[str, tuple[int, float | None]]:
-        """What Spark computed per carrier: departures and mean delay."""
+        """Departures and mean delay by carrier, as Spark computed them."""
         try:
             return msgspec.json.decode(
                 self.carriers.read_bytes(), type=dict[str, tuple[int, float | None]]
             )
         except (OSError, msgspec.MsgspecError) as exc:
             raise CliError(
-                f"the job did not write {self.carriers.name}", log_file=self.job_log
+                f"the job did not write {self.carriers.name}; run the demo again",
+                log_file=self.job_log,
             ) from exc

@@ -1,4 +1,4 @@
-"""What the demo says at its end: tables for people, one JSON object for programs."""
+"""The demo's report: tables for people, one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from spark_job.demo.manifest import RETRY_LIMIT
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from spark_job.demo.check import CarrierRow, Verdict
-    from spark_job.demo.letters import LetterComparison
     from spark_job.demo.manifest import Manifest
+    from spark_job.demo.verdict import CarrierRow, LetterComparison, Verdict
 
 
 def show(console: Console, verdict: Verdict, manifest: Manifest) -> None:
-    """The tables and, as the last lines, the counts."""
+    """Print the tables and, as the last lines, the counts."""
     console.print()
     console.print(_carriers(verdict))
     console.print()
@@ -45,7 +44,7 @@ def show(console: Console, verdict: Verdict, manifest: Manifest) -> None:
 def as_json(
     verdict: Verdict, manifest: Manifest, *, seconds: float, directory: str | None
 ) -> dict[str, Any]:
-    """The object that `--json` prints. `directory`: where the output is, None when it is gone."""
+    """The object that `--json` prints. `directory` is None when the output was removed."""
     found = verdict.records
     return {
         "ok": verdict.ok,
@@ -79,7 +78,7 @@ def as_json(
 
 def _carriers(verdict: Verdict) -> Table:
     table = Table(
-        title="By carrier, computed by Spark from what was written",
+        title="By carrier, computed by Spark from the written files",
         title_justify="left",
         title_style="bold",
     )
@@ -104,7 +103,7 @@ def _other_side(row: CarrierRow) -> str:
 
 def _shards(verdict: Verdict, manifest: Manifest) -> Table:
     table = Table(
-        title="By shard: the checkpoint in ZooKeeper against what was put",
+        title="By shard: the checkpoint in ZooKeeper and the last record put",
         title_justify="left",
         title_style="bold",
     )
@@ -113,7 +112,7 @@ def _shards(verdict: Verdict, manifest: Manifest) -> Table:
     if manifest.killed:
         table.add_column("resumed after", justify="right")
     table.add_column("checkpoint", justify="right")
-    table.add_column("last put to it", justify="right")
+    table.add_column("last record put", justify="right")
     for shard, entry in verdict.shards.items():
         resumed = (manifest.resumed_from.get(shard) or "its start",) if manifest.killed else ()
         color = "green" if entry.at_last else "red"

@@ -1,5 +1,5 @@
-"""The demo, step by step: put the flights, run the job, kill it in the middle, start it again,
-compare.
+"""The demo step by step: puts the flights, runs the job, kills it in the middle, starts it again,
+and compares.
 """
 
 from __future__ import annotations
@@ -13,14 +13,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kinesis_spout.cli.errors import CliError
-from spark_job.demo.check import (
-    Verdict,
-    carrier_rows,
-    compare,
-    count_written,
-    read_written,
-    shard_verdicts,
-)
 from spark_job.demo.flights import (
     SHARD_COUNT,
     carrier_figures,
@@ -29,10 +21,20 @@ from spark_job.demo.flights import (
     read_flights,
     to_json,
 )
+from spark_job.demo.job_process import JobProcess
 from spark_job.demo.kinesis import DemoKinesis, Put
-from spark_job.demo.letters import compare_letters, read_letters
 from spark_job.demo.manifest import APPLICATION, STREAM, ZOOKEEPER_ROOT, Manifest
-from spark_job.demo.process import JobProcess
+from spark_job.demo.verdict import (
+    LetterComparison,
+    Verdict,
+    carrier_rows,
+    compare,
+    compare_letters,
+    count_written,
+    read_letters,
+    read_written,
+    shard_verdicts,
+)
 from state.zookeeper.embedded import ensure_running, stop
 from state.zookeeper.store import ZookeeperStateStore
 
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 
     from spark_job.demo.flights import Flight
     from spark_job.demo.kinesis import ShardPuts
-    from spark_job.demo.letters import LetterComparison
     from spark_job.demo.manifest import DemoDirectory
     from spark_job.demo.screen import DemoScreen
 
@@ -54,17 +55,13 @@ STALLED_S = 120.0
 
 @dataclass(slots=True)
 class Demo:
-    """One run of the demo. `run` and `check` block; everything they start is ended when they return
-    or raise.
-    """
+    """One demo. `run` and `check` block, and end every process that they started."""
 
     directory: DemoDirectory
     screen: DemoScreen
 
     def run(self, records: int, *, kill: bool, faults: bool) -> tuple[Manifest, Verdict]:
-        """Put, process, compare. Raises `CliError` when a step does not work, `Interrupted` on a
-        signal.
-        """
+        """Put, process, compare. Raises `CliError` when a step fails, `Interrupted` on a signal."""
         flights = read_flights(find_flights(), records)
         with (
             DemoKinesis.start(self.directory.server_log) as kinesis,
@@ -87,8 +84,8 @@ class Demo:
             return manifest, self._verdict(flights, manifest)
 
     def check(self) -> tuple[Manifest, Verdict]:
-        """Compare what an earlier demo in the directory wrote with what it put; nothing is run but
-        ZooKeeper, to ask it.
+        """Compare the output of an earlier demo in the directory with its input. Runs no process
+        but ZooKeeper, to read the checkpoints.
         """
         manifest = self.directory.read_manifest()
         flights = read_flights(find_flights(), manifest.records)
@@ -103,8 +100,10 @@ class Demo:
     def _process(
         self, endpoint_url: str, manifest: Manifest, total: int, *, kill: bool
     ) -> dict[str, str | None] | None:
-        """Run the job until `total` flights are written, with a kill on the way; returns the
-        checkpoints it resumed from.
+        """Run the job until `total` flights are written.
+
+        With `kill`, kills it in the middle, starts it again, and returns the checkpoints that it
+        resumed from. Returns None when the job was not killed.
         """
         per_batch = -(-max(entry.count for entry in manifest.shards.values()) // BATCHES)
         start = partial(
@@ -123,8 +122,8 @@ class Demo:
             processes = job.kill()
         resumed = self._checkpoints()
         self.screen.detail(
-            f"[bold red]kill -9[/] on the job and its {processes - 1} processes, in the middle of "
-            "its work"
+            f"[bold red]kill -9[/] of the job and its {processes - 1} child processes, in the "
+            "middle of its work"
         )
         with start() as job:
             self._followed(job, "Resumed", counted, total, until=None)
@@ -139,8 +138,8 @@ class Demo:
         *,
         until: float | None,
     ) -> bool:
-        """Show how much is written, until the job has ended (True) or `until` rows are written
-        (False).
+        """Show how many rows are written, until the job has ended (True) or `until` rows are
+        written (False).
         """
         written = count_written(self.directory.output, counted)
         moved = time.monotonic()
@@ -154,7 +153,7 @@ class Demo:
                     return False
                 if time.monotonic() - moved > STALLED_S:
                     raise CliError(
-                        f"the job has written nothing for {STALLED_S:.0f} s",
+                        f"the job has written nothing for {STALLED_S:.0f} s; run the demo again",
                         log_file=self.directory.job_log,
                     )
             show(min(count_written(self.directory.output, counted), total))
@@ -196,7 +195,7 @@ class Demo:
 
 @contextmanager
 def running_zookeeper(directory: Path) -> Iterator[str]:
-    """The embedded ZooKeeper of `directory` while the block runs; yields its address."""
+    """Run the embedded ZooKeeper of `directory` during a with block; yields its address."""
     try:
         yield ensure_running(directory)
     finally:

@@ -1,4 +1,4 @@
-"""What the demo shows while it works: a line a step, a live bar on a terminal, plain lines
+"""The demo's output while it works: a line for each step, live bars on a terminal, plain lines
 elsewhere.
 """
 
@@ -19,7 +19,7 @@ _PLAIN_STEP = 0.25
 
 
 class DemoScreen:
-    """Writes to one console. From one thread."""
+    """Writes to one console. Not thread-safe."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -31,22 +31,22 @@ class DemoScreen:
         self.console.print(text, highlight=False)
 
     def step(self, label: str, text: str) -> None:
-        """A finished step."""
+        """Print the line of a finished step."""
         self.console.print(
             f"[bold]{label:<{LABEL_WIDTH}}[/]{text}", highlight=False, soft_wrap=True
         )
 
     def detail(self, text: str) -> None:
-        """A line that belongs to the step above."""
+        """Print a line that belongs to the step above."""
         self.console.print(f"{'':<{LABEL_WIDTH}}{text}", highlight=False, soft_wrap=True)
 
     @contextmanager
     def bar(
         self, label: str, total: int, *, start: int = 0, waiting: str = ""
     ) -> Iterator[Callable[[int], None]]:
-        """A step with a count from `start` to `total`; yields the function that takes the count.
+        """A step with a count from `start` to `total`; yields a function that sets the count.
 
-        `waiting` is shown as long as the count has not moved.
+        Shows `waiting` until the count changes.
         """
         if not self.console.is_terminal:
             yield self._plain_bar(label, total, start=start, waiting=waiting)

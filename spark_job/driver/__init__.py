@@ -1,1 +1,1 @@
-"""The driver's side of a query: plans what a batch is to read, and settles what was read."""
+"""The driver's side of a query: plans what each batch is to read, and settles what was read."""

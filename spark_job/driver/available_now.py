@@ -1,5 +1,6 @@
-"""A run that ends: what it has still to read, and how long it waits for what failed. Pure but for
-its own memory.
+"""An AvailableNow run: which shards it still has to read, and how long it may wait for retries.
+
+Pure but for its own memory.
 """
 
 from __future__ import annotations
@@ -18,16 +19,15 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
 
 RETRY_MARGIN_MS = 30_000
-LONGEST_RETRY_WAIT_MS = 86_400_000
+MAX_RETRY_WAIT_MS = 86_400_000
 
 
 @dataclass(slots=True)
 class AvailableNowRun:
-    """One run. It has to read what arrived up to `until_ms`, the service's time when it began, and
-    somewhat later.
+    """One AvailableNow run, which reads at least what arrived up to `until_ms`.
 
-    `waited_s`: how long it has waited in all, since it read its last new record, while there was
-    nothing to plan.
+    - `until_ms`: the service's time at the start of the run, plus a margin.
+    - `waited_s`: seconds spent waiting, with nothing to plan, since the last new record was read.
     """
 
     until_ms: int
@@ -35,15 +35,19 @@ class AvailableNowRun:
     _done: set[str] = field(default_factory=set)
 
     def on_read(self, end: ShardReadResult) -> None:
-        """A shard is done at a record that arrived later."""
+        """Note what was read of a shard. The shard is done when its last record arrived after the
+        run's start.
+        """
         if end.count:
             self.waited_s = 0.0
         if end.last_arrival_ms is not None and end.last_arrival_ms > self.until_ms:
             self._done.add(end.shard_id)
 
     def on_tip(self, shard_id: str, *, is_closed: bool) -> None:
-        """An open shard at its tip is done. A closed one is not: its end has to be read, and then
-        its children.
+        """Note that a shard was read to its tip.
+
+        An open shard is done at its tip. A closed shard is not: its end must be read, and then its
+        children.
         """
         if not is_closed:
             self._done.add(shard_id)
@@ -52,24 +56,24 @@ class AvailableNowRun:
         return shard_id in self._done
 
     def unread(self, states: Mapping[str, ShardState], unfollowed: Iterable[str] = ()) -> list[str]:
-        """Shards that may have records from before the run, also those that the shard list does not
-        show yet.
+        """The shards that may hold unread records from before the run, in sorted order.
 
-        What continues a shard that was open at its tip is not among them: it was made later.
-        `unfollowed` shards were read, but who continues them is not known yet: such a one stands
-        for its children.
+        Leaves out the descendants of a shard that was done: they were created after the run's
+        start. `unfollowed` shards were read to their ends, but their children are not known yet.
+        Such a shard stands for its children, which the shard list may show late.
         """
         done = set(self._done)
         unread = {shard for shard, state in states.items() if not state.end_was_read}.union(
             unfollowed
         ) - done
+        # Children of children too, until no generation adds a shard.
         while later := {shard for shard in unread if done.intersection(states[shard].parents)}:
             done |= later
             unread -= later
         return sorted(unread)
 
-    def may_wait_s(self, option_ms: int | None, policy: OutcomePolicy | None) -> float:
-        """How much longer it may wait for retries; below 0 when it has waited long enough."""
+    def wait_left_s(self, option_ms: int | None, policy: OutcomePolicy | None) -> float:
+        """Seconds that the run may still wait for retries; negative when its wait is over."""
         longest_ms = (
             retry_wait_ms(RetryPolicy() if policy is None else policy.retry)
             if option_ms is None
@@ -79,14 +83,15 @@ class AvailableNowRun:
 
 
 def retry_wait_ms(policy: RetryPolicy) -> int:
-    """How long all retries of a record take to come, each at its latest, and a margin; at most a
-    day.
+    """The longest time in which all retries of a record become due, plus a margin; at most a day.
+
+    This is the default of `availableNowRetryWait`.
     """
     steady = replace(policy, jitter=0.0)
     total_ms = RETRY_MARGIN_MS
     for attempts in range(1, policy.retry_limit + 1):
-        delay_ms = steady.due_ms(attempts, 0, Random(0))  # noqa: S311  # without jitter, chance has no say
+        delay_ms = steady.due_ms(attempts, 0, Random(0))  # noqa: S311  # unused without jitter
         total_ms += delay_ms
-        if total_ms >= LONGEST_RETRY_WAIT_MS or not delay_ms:
+        if total_ms >= MAX_RETRY_WAIT_MS or not delay_ms:
             break
-    return min(total_ms, LONGEST_RETRY_WAIT_MS)
+    return min(total_ms, MAX_RETRY_WAIT_MS)

@@ -1,9 +1,26 @@
-"""The driver's side of a query: owns the application's state, plans batches, settles them, waits
-while nothing is new.
+"""The driver's side of a query: owns the application's state, plans batches, settles them, and
+waits while nothing is new.
 
-ZooKeeper is the authority; what this object remembers may be lost at any time. Every method blocks
-on ZooKeeper and Kinesis; all are called from one thread. Any error ends the query, so transient
-faults are retried below, in the client and the store.
+This is Spark's protocol as observed on PySpark 4.3.0, and this module's answer to each part of it:
+
+- `latestOffset(start)` gets plan k as `start` only after batch k is in Spark's commit log. This
+  holds after a restart too, and at the end of an AvailableNow run, where `commit(k)` never comes.
+  So `next_plan` settles plan k, and `commit` does nothing.
+- `initialOffset` is called twice in batch 0, and again when batch 0 is replayed. So `pin_start`
+  writes the start once and changes nothing else.
+- A restart may begin with `partitions` of a batch to replay, without `latestOffset` before it. So
+  `next_plan` and `tasks` both acquire the ownership, unless it is held already.
+- Planning processes construct a reader too. So the constructor does no I/O.
+- The default trigger polls `latestOffset` every 10 ms. So `next_plan` waits up to `idleWait`.
+- An error in any call ends the query. So the client and the store retry transient faults.
+- `stop` does not come when a query stops normally: Spark kills the worker. So the ownership is
+  ephemeral, and a successor waits until the old session has expired.
+- A stateful query runs batches without data. So plans have numbers of their own and never use
+  Spark's batch ids.
+
+ZooKeeper is the authority on what has been consumed. Everything that this object remembers is a
+cache that may be lost at any time. Every method but `report` blocks on ZooKeeper and Kinesis. Spark
+calls all of them from one thread.
 """
 
 from __future__ import annotations
@@ -15,11 +32,11 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.shards.start_position import pin_start
 from spark_job.driver.available_now import AvailableNowRun
-from spark_job.driver.outcome_summary import OutcomeWatch
+from spark_job.driver.outcome_summary import OutcomeSummary
 from spark_job.driver.planner import PlanLimits, make_plan
 from spark_job.driver.prober import Prober
 from spark_job.driver.settle_plan import settle
-from spark_job.driver.shard_tips import ShardWatch
+from spark_job.driver.shard_tips import ShardTips
 from state.failpoint import failpoint
 from state.ownership import this_process
 from state.plan import PlanStatus, ShardReadResult, TaskPlan, make_plan_id, plan_number
@@ -33,15 +50,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 NONCE_BYTES = 6
-UNTIL_MARGIN_MS = (
-    2_000  # the service's Date header has whole seconds, and arrival times are approximate
-)
+# The service's Date header has whole seconds, and arrival times are approximate.
+UNTIL_MARGIN_MS = 2_000
 POLL_S = 0.05
 NEVER_S = float("-inf")
 
 
 class Coordinator:
-    """One per query. `close` releases the ownership."""
+    """Plans and settles one query. `close` releases the ownership."""
 
     def __init__(self, settings: SourceSettings, services: WorkerServices) -> None:
         self._settings = settings
@@ -49,23 +65,25 @@ class Coordinator:
         self._client = services.client
         self._clock = services.clock
         self._prober = Prober(services.client, services.new_pool)
-        self._watch = ShardWatch()
+        self._tips = ShardTips()
         self._catalog = ShardCatalog(
-            settings, services.store, services.client, services.clock, self._watch
+            settings, services.store, services.client, services.clock, self._tips
         )
-        self._outcomes = OutcomeWatch(settings, services.store)
+        self._outcomes = OutcomeSummary(settings, services.store)
         self._opened = False
         self._pin: StartPin | None = None
-        self._last_plan = ""
-        self._own_plan = ""
-        self._planned_s = NEVER_S
-        self._run: AvailableNowRun | None = None
+        self._newest_plan = ""  # for the progress report
+        self._plan_of_this_run = ""  # the newest plan, unless an earlier run made it
+        self._newest_plan_s = NEVER_S
+        self._available_now: AvailableNowRun | None = None
 
     # Spark's calls
-    # --------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def pin_start(self) -> StartPin:
-        """Pin where the application starts, if it is not pinned. Needs no ownership and changes
-        nothing else.
+        """Pin the position where the application starts, unless it is pinned already.
+
+        Needs no ownership and changes nothing else: Spark calls `initialOffset` twice in batch 0,
+        and again when batch 0 is replayed.
         """
         if self._pin is None:
             self._pin = self._store.read_start()
@@ -86,55 +104,61 @@ class Coordinator:
         return self._pin
 
     def prepare_available_now(self) -> None:
-        """From here on, plan only until every shard was read up to now, and what failed has been
-        retried.
+        """Begin an AvailableNow run: plan until every shard is read up to the service's time now
+        and the failed records are retried.
         """
         self._catalog.describe()
-        self._catalog.expire()  # which shards are closed now is known from a listing made after now
-        self._run = AvailableNowRun(self._catalog.service_now_ms() + UNTIL_MARGIN_MS)
-        self._own_plan = ""
+        self._catalog.expire()  # only a listing made after now shows which shards are closed now
+        self._available_now = AvailableNowRun(self._catalog.service_now_ms() + UNTIL_MARGIN_MS)
+        self._plan_of_this_run = ""
 
     def next_plan(self, start: str, *, max_records: int | None) -> str:
-        """Settle plan `start`, and make the next one. Waits up to `idleWait` for something to read,
-        then returns `start`.
+        """Settle plan `start` and return the id of the next plan, or `start` when there is nothing
+        to read.
 
-        In an AvailableNow run `start` means the end. So what is not read to then is waited for, up
-        to `maxSearchTime`, and what waits for its retry, up to `availableNowRetryWait`.
+        Waits up to `idleWait` for something to read. In an AvailableNow run, returning `start` ends
+        the query. Such a run waits up to `maxSearchTime` for shards that are not read up to its
+        start, and up to `availableNowRetryWait` for retries.
         """
         pin = self._open()
-        if (
-            self._run is None or start != self._own_plan
-        ):  # a run that ends goes by what was open when it began to read
-            self._catalog.refresh(
-                pin
-            )  # before what was read may look as if every shard had been known then
+        # Settling raises the time up to which every shard counts as tracked. A shard that was
+        # created before that time must have a state by then, so the shards are listed first. An
+        # AvailableNow run skips this for its own plans: a shard that was open when the run began is
+        # done at its tip, also if it was split since, and a new listing would call it closed.
+        if self._available_now is None or start != self._plan_of_this_run:
+            self._catalog.refresh(pin)
         self._settle_if_current(start, pin)
         begun_s = self._clock.monotonic_s()
         while True:
             self._catalog.refresh(pin)
             shards = self._due_shards()
-            pause_s = min(POLL_S, self._patience_s(begun_s))
+            pause_s = min(POLL_S, self._wait_left_s(begun_s))
             if shards or self._has_due_retries() or pause_s <= 0:
                 break
             self._clock.sleep(pause_s)
-            if self._run is not None:
-                self._run.waited_s += pause_s
+            if self._available_now is not None:
+                self._available_now.waited_s += pause_s
         self._catalog.save_verified()
-        return self._create_plan(start, shards, max_records) or self._without_a_plan(start)
+        return self._create_plan(start, shards, max_records) or self._without_plan(start)
 
     def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
-        """What a plan's tasks are to read. A closed plan's tasks that published nothing are left
-        out: they never may again.
+        """The tasks of a plan, by number.
+
+        Leaves out the tasks of a closed plan that published no end: they may not publish any more,
+        and later batches read their records. A plan that ZooKeeper no longer has gives no
+        tasks, with a warning.
         """
         self._open()
         pointer = self._store.read_pointer()
         if pointer is not None and pointer.id != plan_id and pointer.status is PlanStatus.OPEN:
-            self._store.close_plan(pointer.id)  # a tracked batch takes the open plan for its own
+            # Spark replays an older batch. A tracked batch takes the open plan for its own, so no
+            # other plan may be open.
+            self._store.close_plan(pointer.id)
         plan = self._store.read_plan(plan_id)
         if plan is None:
             log.warning(
-                "plan %s is not in ZooKeeper any more: its batch is empty, and the shard states "
-                "bring its records again",
+                "plan %s is no longer in ZooKeeper, so its batch is empty; later batches read its "
+                "unacked records, from the shard states",
                 plan_id,
             )
             return {}
@@ -142,14 +166,15 @@ class Coordinator:
         is_open = (
             pointer is not None and pointer.id == plan_id and pointer.status is PlanStatus.OPEN
         )
-        if is_open and plan_id == self._own_plan:
+        if is_open and plan_id == self._plan_of_this_run:
             return tasks
         ends = self._store.read_ends(plan_id)
         if is_open:
             self._check_replayed(tasks[task] for task in tasks if task not in ends)
             return tasks
         log.warning(
-            "plan %s is closed: its batch reads again what %d of its %d tasks had read",
+            "plan %s is closed, so its batch replays only the %d of its %d tasks that published "
+            "an end; later batches read the records of the others",
             plan_id,
             len(ends),
             len(tasks),
@@ -157,19 +182,21 @@ class Coordinator:
         return {task: tasks[task] for task in tasks if task in ends}
 
     def _check_replayed(self, unread: Iterable[TaskPlan]) -> None:
-        """A plan that was made long ago may find less than was there: once it is settled, nobody
-        could tell any more.
+        """Report data loss for shards of an old plan whose records may have expired since it was
+        made.
+
+        Once the plan is settled, the loss could no longer be detected.
         """
         shards = [one.shard_id for task in unread for one in task.shards if one.max_records]
         self._catalog.check_retention([shard for shard in shards if shard in self._catalog.states])
 
     def report(self) -> dict[str, Any]:
-        """For Spark's progress report: the newest plan, the lag in ms of arrival time, the
-        outcomes. No I/O.
+        """The source's part of Spark's progress report: the newest plan, the lag in milliseconds of
+        arrival time, the outcomes. Does no I/O.
         """
         return {
             "format": 1,
-            "plan": self._last_plan,
+            "plan": self._newest_plan,
             "lagMs": self._catalog.lag_ms(),
             "readableShards": len(self._catalog.readable()),
             **self._outcomes.report(self._clock.now_ms()),
@@ -180,7 +207,7 @@ class Coordinator:
         self._store.close()
 
     # opening and settling
-    # -------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def _open(self) -> StartPin:
         if not self._opened:
             self._store.acquire(
@@ -193,8 +220,11 @@ class Coordinator:
         return self.pin_start()
 
     def _settle_if_current(self, plan_id: str, pin: StartPin) -> None:
-        """Spark asks on from a plan only when its batch is in the commit log. Any other plan is not
-        settled: redelivery.
+        """Settle the plan if it is the newest one and is not settled yet.
+
+        Spark passes a plan only after its batch is in the commit log. When ZooKeeper points to
+        another plan (new checkpoint location, restored backup), nothing is settled, and the records
+        of that other plan are delivered again.
         """
         pointer = self._store.read_pointer()
         if pointer is None or pointer.id != plan_id or pointer.status is PlanStatus.SETTLED:
@@ -207,45 +237,51 @@ class Coordinator:
         )
         self._catalog.states = settled.states
         for end in settled.ends:
-            self._on_read(end, is_news=plan_id == self._own_plan, redelivered=settled.redelivered)
+            self._on_read(
+                end,
+                is_of_this_run=plan_id == self._plan_of_this_run,
+                redelivered=settled.redelivered,
+            )
+        # Older plans are removed only now: a replayed batch that skips its reads finds its ends.
         for old in self._store.known_plans():
             if plan_number(old) < plan_number(plan_id):
                 self._store.remove_plan(old)
         self._outcomes.on_settled(plan_id, settled)
 
-    # what is due
+    # due shards
     # ----------------------------------------------------------------------------------------------
     def _due_shards(self) -> list[str]:
-        """The shards of the next plan: none as long as nothing is known to be there to read."""
-        run = self._run
+        """The shards of the next plan; empty while no shard is known to have something to read."""
+        run = self._available_now
         shards = [
             shard for shard in self._catalog.readable() if run is None or not run.is_done(shard)
         ]
         shards = [shard for shard in shards if not self._outcomes.holds(shard)]
         if len(shards) > self._settings.probe_max_shards:
-            due = shards if self._interval_is_over(shards) else []
+            due = shards if self._idle_interval_is_over(shards) else []
             self._catalog.check_retention(due)
             return due
-        self._catalog.check_retention(
-            shards
-        )  # before a probe: a tip that is seen now says nothing of what went by
-        self._probe([shard for shard in shards if not self._watch.is_behind(shard)])
-        if not any(self._watch.is_behind(shard) for shard in shards):
+        # Before the probes: a tip that a probe sees now says nothing of what expired before.
+        self._catalog.check_retention(shards)
+        self._probe([shard for shard in shards if not self._tips.is_behind(shard)])
+        if not any(self._tips.is_behind(shard) for shard in shards):
             return []
-        return [shard for shard in shards if self._watch.is_behind(shard) or self._is_stale(shard)]
+        return [
+            shard for shard in shards if self._tips.is_behind(shard) or self._probe_is_due(shard)
+        ]
 
-    def _interval_is_over(self, shards: Sequence[str]) -> bool:
-        """Too many shards to ask one by one: plan when one is not known to be at its tip, else at
-        intervals.
+    def _idle_interval_is_over(self, shards: Sequence[str]) -> bool:
+        """Whether to plan all of the shards, which are too many to probe: at once when one of them
+        is not known to be at its tip, else every `idleInterval`.
         """
-        waited_s = self._clock.monotonic_s() - self._planned_s
+        waited_s = self._clock.monotonic_s() - self._newest_plan_s
         return waited_s >= self._settings.idle_interval_ms / 1000 or any(
-            not self._watch.is_idle(shard) for shard in shards
+            not self._tips.is_idle(shard) for shard in shards
         )
 
-    def _is_stale(self, shard: str) -> bool:
+    def _probe_is_due(self, shard: str) -> bool:
         return (
-            self._clock.monotonic_s() - self._watch.checked_s(shard)
+            self._clock.monotonic_s() - self._tips.checked_s(shard)
             >= self._settings.probe_interval_ms / 1000
         )
 
@@ -253,35 +289,36 @@ class Coordinator:
         states = self._catalog.states
         now_s = self._clock.monotonic_s()
         probes = [
-            self._watch.probe(shard, states[shard].state.read_position, now_s)
+            self._tips.probe(shard, states[shard].state.read_position, now_s)
             for shard in shards
-            if self._is_stale(shard)
+            if self._probe_is_due(shard)
         ]
         for answer in self._prober.ask(probes):
-            self._watch.on_answer(answer, self._clock.monotonic_s())
+            self._tips.on_answer(answer, self._clock.monotonic_s())
             if not answer.has_work and not answer.gone:
                 self._on_tip(answer.shard_id)
 
     # waiting
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def _has_due_retries(self) -> bool:
-        """Whether a plan may be made for retries alone. A run that has waited for them long enough
-        makes none any more.
+        """Whether a plan may be made for retries alone.
+
+        An AvailableNow run whose retry wait is over makes no more of them.
         """
         return self._outcomes.queue.is_due(self._clock.now_ms()) and (
-            self._run is None or self._retry_patience_s(self._run) >= 0
+            self._available_now is None or self._retry_wait_left_s(self._available_now) >= 0
         )
 
-    def _retry_patience_s(self, run: AvailableNowRun) -> float:
-        return run.may_wait_s(
+    def _retry_wait_left_s(self, run: AvailableNowRun) -> float:
+        return run.wait_left_s(
             self._settings.available_now_retry_wait_ms, self._outcomes.queue.policy
         )
 
-    def _patience_s(self, begun_s: float) -> float:
-        """How much longer a call that has begun then waits for something to plan; 0 or less for no
-        longer.
+    def _wait_left_s(self, begun_s: float) -> float:
+        """Seconds that `next_plan`, called at `begun_s`, may still wait for something to plan; 0 or
+        less when its wait is over.
         """
-        settings, run = self._settings, self._run
+        settings, run = self._settings, self._available_now
         waited_s = self._clock.monotonic_s() - begun_s
         if run is None:
             return settings.idle_wait_ms / 1000 - waited_s
@@ -294,25 +331,24 @@ class Coordinator:
         next_ms = self._outcomes.queue.next_ms()
         if next_ms is None:
             return search_s
-        patience_s = self._retry_patience_s(run)
+        patience_s = self._retry_wait_left_s(run)
         comes_in_time = (next_ms - self._clock.now_ms()) / 1000 <= patience_s
         return max(search_s, patience_s if comes_in_time else 0.0)
 
-    def _without_a_plan(self, start: str) -> str:
-        """Ends an AvailableNow run: says what it leaves."""
-        if self._run is None:
+    def _without_plan(self, start: str) -> str:
+        """Return `start`, and warn of what an AvailableNow run leaves, since this ends it."""
+        if self._available_now is None:
             return start
-        if unread := self._unread(self._run):
+        if unread := self._unread(self._available_now):
             log.warning(
-                "the run ends, though these shards, or those that continue them, were not seen "
-                "read up to its start within "
-                "maxSearchTime: %s",
+                "the run ends, though these shards, or their children, were not read up to its "
+                "start within maxSearchTime: %s",
                 ", ".join(unread),
             )
         if queued := self._outcomes.queue.records():
             log.warning(
-                "the run ends, though %d records wait for their retry: the next run retries them; "
-                "option availableNowRetryWait says how long a run waits for them",
+                "the run ends, though %d records wait for their retry; the next run retries them, "
+                "and option availableNowRetryWait sets how long a run waits for retries",
                 queued,
             )
         return start
@@ -320,35 +356,36 @@ class Coordinator:
     def _unread(self, run: AvailableNowRun) -> list[str]:
         return run.unread(self._catalog.shard_states(), self._catalog.unfollowed())
 
-    # what was seen
-    # --------------------------------------------------------------------------------------------
-    def _on_read(self, end: ShardReadResult, *, is_news: bool, redelivered: bool) -> None:
-        """`is_news`: the plan was made by this run. The tips of another one, replayed, may have
-        been seen days ago.
+    # observations
+    # ----------------------------------------------------------------------------------------------
+    def _on_read(self, end: ShardReadResult, *, is_of_this_run: bool, redelivered: bool) -> None:
+        """Note what a settled plan read of a shard.
 
-        What is delivered again counts as not read: an iterator behind it would pass it over.
+        A plan of an earlier run was replayed, and its tips may be days old, so they are forgotten.
+        Records that are delivered again count as not read: the iterator behind them would skip
+        them.
         """
         if end.at_shard_end or end.gone:
-            self._catalog.expire()
-        if self._run is not None and not redelivered:
-            self._run.on_read(end)
-        if redelivered or not is_news:
-            self._watch.forget(end.shard_id)
+            self._catalog.expire()  # list the shards now: its children are new
+        if self._available_now is not None and not redelivered:
+            self._available_now.on_read(end)
+        if redelivered or not is_of_this_run:
+            self._tips.forget(end.shard_id)
             return
-        self._watch.on_end(end, self._clock.monotonic_s())
+        self._tips.on_end(end, self._clock.monotonic_s())
         if end.at_tip:
             self._on_tip(end.shard_id)
 
     def _on_tip(self, shard_id: str) -> None:
-        if self._run is not None:
-            self._run.on_tip(shard_id, is_closed=self._catalog.is_closed(shard_id))
+        if self._available_now is not None:
+            self._available_now.on_tip(shard_id, is_closed=self._catalog.is_closed(shard_id))
 
     # making a plan
-    # --------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def _create_plan(
         self, start: str, shards: Sequence[str], max_records: int | None
     ) -> str | None:
-        """The new plan's id; None where there is nothing to plan."""
+        """Store a plan and return its id; None when there is nothing to plan."""
         now_ms = self._clock.now_ms()
         retries = self._outcomes.queue.due(now_ms) if shards or self._has_due_retries() else {}
         if not shards and not retries:
@@ -361,9 +398,9 @@ class Coordinator:
             self._catalog.shard_states(),
             self._limits(max_records),
             endings=self._catalog.endings(),
-            iterators=self._watch.iterators(shards, now_s),
+            iterators=self._tips.iterators(shards, now_s),
             now_ms=now_ms,
-            until_ms=None if self._run is None else self._run.until_ms,
+            until_ms=None if self._available_now is None else self._available_now.until_ms,
             turn=number,
             retries=retries,
             in_order=self._outcomes.queue.in_order,
@@ -371,13 +408,13 @@ class Coordinator:
         )
         self._store.create_plan(plan)
         failpoint("plan-created")
-        self._planned_s = now_s
-        self._last_plan = self._own_plan = plan.plan_id
+        self._newest_plan_s = now_s
+        self._newest_plan = self._plan_of_this_run = plan.plan_id
         return plan.plan_id
 
     def _next_number(self, start: str) -> int:
-        """Above every number seen, in Spark's log as in ZooKeeper: either may have been restored
-        from a backup.
+        """A plan number above all in Spark's log and in ZooKeeper, since either may have been
+        restored from a backup.
         """
         pointer = self._store.read_pointer()
         seen = [start, pointer.id if pointer else "", *self._store.known_plans()]

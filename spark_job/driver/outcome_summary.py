@@ -1,5 +1,5 @@
-"""What the driver knows of outcomes between two batches: the queue of retries, the application's
-mark, outages, and totals.
+"""The driver's summary of outcomes between two batches: the retry queue, whether the application
+tracks its records, outages, and totals for the progress report.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from state.state_store import StateStore, StoredState
 
 log = logging.getLogger("kinesis_spout")
-MOST_REDELIVERED = 2  # plans in a row: one may be an accident
+MAX_REDELIVERED = 2  # plans in a row: a single one may be an accident
 
 
-class OutcomeWatch:
-    """One per query. `open` and `on_settled` keep it up to date; the rest does no I/O."""
+class OutcomeSummary:
+    """The outcomes of one query. `open` and `on_settled` keep them up to date; the other methods do
+    no I/O.
+    """
 
     def __init__(self, settings: SourceSettings, store: StateStore) -> None:
         self.queue = RetryQueue()
@@ -36,15 +38,16 @@ class OutcomeWatch:
         self._dead_lettered = 0
 
     def open(self, states: Mapping[str, StoredState]) -> None:
-        """Read where an earlier run has left things. Takes the mark off an application that is to
-        ack whole batches again.
+        """Restore what an earlier run left in ZooKeeper.
+
+        With option `wholeBatchAck`, removes the mark of an application that tracks its records.
         """
         policy = self._store.read_policy()
         if policy is not None and self._settings.whole_batch_ack:
             self._store.clear_policy()
             policy = None
             log.warning(
-                "application %s acks whole batches from here on, as wholeBatchAck is true",
+                "application %s acks whole batches from now on, because wholeBatchAck is true",
                 self._settings.application,
             )
         self.queue.update({shard: stored.state for shard, stored in states.items()}, policy)
@@ -56,19 +59,22 @@ class OutcomeWatch:
             self.outages = outages_after(plan, report, is_tracked=policy is not None)
 
     def on_settled(self, plan_id: str, settled: Settled) -> None:
-        """A plan was settled. Raises `ConfigError` when one plan after the other is delivered
-        again.
+        """Take in a settled plan. Raises `ConfigError` when several plans in a row were redelivered
+        because they had no report of their outcomes.
         """
         self.queue.update(
             {shard: stored.state for shard, stored in settled.states.items()}, settled.policy
         )
         if settled.outages and not self.outages:
             log.warning(
-                "most records of plan %s failed: nothing new is read until their retries succeed",
+                "most records of plan %s failed: no new records are read until their retries "
+                "succeed",
                 plan_id,
             )
         elif self.outages and not settled.outages:
-            log.warning("most records of plan %s were processed: new ones are read again", plan_id)
+            log.warning(
+                "most records of plan %s were processed: new records are read again", plan_id
+            )
         self.outages = settled.outages
         if settled.report is not None:
             self._exhausted += settled.report.exhausted
@@ -76,31 +82,32 @@ class OutcomeWatch:
         self._redelivered = self._redelivered + 1 if settled.redelivered else 0
         if settled.redelivered:
             log.warning(
-                "plan %s has ended without a report of its outcomes: its records are delivered "
-                "again",
+                "plan %s ended without a report of its outcomes: its records are delivered again",
                 plan_id,
             )
-        if self._redelivered >= MOST_REDELIVERED:
+        if self._redelivered >= MAX_REDELIVERED:
             raise ConfigError(
                 f"application {self._settings.application} tracks its records, but "
-                f"{self._redelivered} batches in a row have "
-                "ended without a report of their outcomes, so they would be delivered again for "
-                "ever; give foreachBatch "
+                f"{self._redelivered} batches in a row ended without a report of their outcomes, "
+                "so their records would be delivered again for ever; give foreachBatch "
                 "src.tracked(...) again, or set option wholeBatchAck to true to ack batches as a "
                 "whole from now on"
             )
 
     @property
     def is_outage(self) -> bool:
-        """Nothing new is read while most of what was read last failed, and waits for its retry."""
+        """Whether the last plan was an outage and its failed records still wait for their retry.
+
+        No new records are read meanwhile.
+        """
         return self.outages > 0 and self.queue.records() > 0
 
     def holds(self, shard_id: str) -> bool:
-        """Whether nothing new of this shard may be read now."""
+        """Whether no new records of this shard may be read now."""
         return self.is_outage or self.queue.holds(shard_id, self._settings.max_unresolved_per_shard)
 
     def report(self, now_ms: int) -> dict[str, Any]:
-        """Its part of the query's progress. The totals are of this run."""
+        """The outcomes' part of the progress report. Totals count from the start of this run."""
         oldest_ms = self.queue.oldest_failure_ms()
         return {
             "unresolved": self.queue.records(),

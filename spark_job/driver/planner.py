@@ -1,7 +1,6 @@
-"""What the next batch is to read: pure functions over the shard list, the shard states and the
-limits.
+"""Makes a plan: pure functions over the shard list, the shard states and the limits.
 
-No I/O, no clock, no randomness: they are passed in. `coordinator` does the talking.
+No I/O, no clock, no randomness: `coordinator` passes in what they need.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.shards.assignment import assign
-from spark_job.driver.retry_planner import MOST_ENTRIES_PER_TASK, DueRetry, most_urgent
+from spark_job.driver.retry_planner import MAX_ENTRIES_PER_TASK, DueRetry, most_urgent
 from state.plan import Plan, ShardSlice, TaskPlan
 
 if TYPE_CHECKING:
@@ -20,18 +19,16 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
 
 
-MOST_SHARDS_PER_TASK = (
-    500  # so many shards' plan, and their ends, fit into one znode each, iterators and all
-)
+# A task's plan and its end take one znode each, and 500 shards fit into both, iterators included.
+MAX_SHARDS_PER_TASK = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanLimits:
-    """The limits that a plan carries. Records per trigger and shard, bytes held per task, time per
-    fetch loop.
+    """The limits of a plan: records per trigger and shard, bytes per task, time per fetch loop.
 
-    `max_unresolved_per_shard`: so many records of a shard may wait for an outcome, its new ones of
-    the plan included.
+    `max_unresolved_per_shard` bounds the unresolved records of a shard, including the plan's new
+    ones.
     """
 
     max_records_per_trigger: int | None
@@ -58,13 +55,14 @@ def make_plan(
     in_order: bool = False,
     outages: int = 0,
 ) -> Plan:
-    """A plan over new records of `shards` and over `retries`, also of other shards, grouped to
-    tasks, within the limits.
+    """A plan for new records of `shards` and for `retries`, which may be of other shards, grouped
+    into tasks within the limits.
 
-    `turn` rotates who comes first when a limit is small. In a task it is the order in which its
-    shards may fill its bytes, so one that fills them alone starves no other. Retries that do not
-    fit stay in the queue, as all of them do until they settle. `in_order`: a shard's retries and
-    its new records take turns, or these would overtake what a task had no room for.
+    `turn` rotates which shards come first. A small record limit leaves out shards, and the shards
+    of a task fill its bytes in that order. Without the rotation one shard could starve the others.
+    Retries that do not fit stay queued, as all retries do until they settle. `in_order`: a shard's
+    retries and its new records alternate between plans, since new records would overtake retries
+    that did not fit.
     """
     due, records_left = _share_with_retries(shards, retries or {}, limits.max_records_per_trigger)
     new = _new_records(shards, states, replace(limits, max_records_per_trigger=records_left), turn)
@@ -72,9 +70,9 @@ def make_plan(
         due, new = _in_turn(due, new, turn)
     members = sorted({*new, *due})
     tasks: list[TaskPlan] = []
-    for group in assign(members, max(limits.max_tasks, -(-len(members) // MOST_SHARDS_PER_TASK))):
+    for group in assign(members, max(limits.max_tasks, -(-len(members) // MAX_SHARDS_PER_TASK))):
         planned = most_urgent(
-            {shard: due[shard] for shard in group if shard in due}, entries=MOST_ENTRIES_PER_TASK
+            {shard: due[shard] for shard in group if shard in due}, entries=MAX_ENTRIES_PER_TASK
         )
         slices = (
             ShardSlice(
@@ -106,8 +104,9 @@ def _task(slices: tuple[ShardSlice, ...], limits: PlanLimits) -> TaskPlan:
 def _share_with_retries(
     shards: Sequence[str], due: Mapping[str, Sequence[DueRetry]], max_records: int | None
 ) -> tuple[Mapping[str, Sequence[DueRetry]], int | None]:
-    """The retries that a trigger's limit lets come, and what it leaves to new records: half of it,
-    where there may be some.
+    """The retries within a trigger's record limit, and the rest of it for new records.
+
+    Retries get at most half of the limit while shards have new records to read.
     """
     if max_records is None or not due:
         return due, max_records
@@ -122,6 +121,7 @@ def _share_with_retries(
 def _in_turn(
     due: Mapping[str, Sequence[DueRetry]], new: dict[str, int], turn: int
 ) -> tuple[Mapping[str, Sequence[DueRetry]], dict[str, int]]:
+    """Of a shard that has both, keep its retries in odd turns and its new records in even ones."""
     if turn % 2:
         return due, {shard: records for shard, records in new.items() if shard not in due}
     return {shard: retries for shard, retries in due.items() if shard not in new}, new
@@ -130,8 +130,8 @@ def _in_turn(
 def _new_records(
     shards: Sequence[str], states: Mapping[str, ShardState], limits: PlanLimits, turn: int
 ) -> dict[str, int]:
-    """How many new records of which shards are read at most: what is left of their allowance of
-    unresolved records counts too.
+    """The maximum number of new records to read, by shard, within the rest of each shard's
+    allowance of unresolved records.
     """
     chosen, per_shard = share_records(shards, limits, turn)
     room = {
@@ -142,8 +142,8 @@ def _new_records(
 
 
 def share_records(shards: Sequence[str], limits: PlanLimits, turn: int) -> tuple[list[str], int]:
-    """Which shards take part and how many records each may give, so that the trigger's limit holds
-    whatever they have.
+    """The shards of a plan and the records that each may give, so that the trigger's limit holds
+    however many records they have.
     """
     total = limits.max_records_per_trigger
     if total is None or not shards:

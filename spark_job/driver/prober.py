@@ -1,4 +1,4 @@
-"""Looking whether idle shards have something new, from the driver, without a batch."""
+"""Probes: asks idle shards for new records from the driver, so that no empty batch has to."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from kinesis_spout.service.client import KinesisClient
     from state.position import Position
 
-MOST_CONCURRENT = 16
+MAX_CONCURRENT = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A question about one shard: is there anything from `position` on? `iterator` is a hint that
-    may have expired.
+    """A question about one shard: is there anything to read from `position` on?
+
+    `iterator` is a hint that may have expired.
     """
 
     shard_id: str
@@ -31,11 +32,13 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`has_work`: a record, the shard's end, or a stretch behind the tip; also of a shard that is
-    throttled.
+    """The answer to a probe.
 
-    `iterator` starts where the next read should.
-    `gone`: the service does not know the shard (any more); the next listings will tell.
+    - `has_work`: the shard has a record, its end, or a stretch behind the tip to read. Also true
+      for a throttled shard.
+    - `iterator`: where the next read should start.
+    - `tip_ms`: the service's time at the tip; None when the shard was not seen at its tip.
+    - `gone`: the service does not know the shard, or no longer does. The next listings show which.
     """
 
     shard_id: str
@@ -46,8 +49,9 @@ class Answer:
 
 
 class Prober:
-    """Asks for one record of each shard, a bounded number of shards at a time. Blocks until all
-    have answered.
+    """Asks each shard for one record, at most `MAX_CONCURRENT` shards at a time.
+
+    `ask` blocks until all have answered.
     """
 
     def __init__(self, client: KinesisClient, new_pool: NewPool = thread_pool) -> None:
@@ -59,7 +63,7 @@ class Prober:
         if len(probes) <= 1:
             return [self._ask(probe) for probe in probes]
         if self._pool is None:
-            self._pool = self._new_pool(MOST_CONCURRENT, "kinesis-probe")
+            self._pool = self._new_pool(MAX_CONCURRENT, "kinesis-probe")
         return list(self._pool.map(self._ask, probes))
 
     def close(self) -> None:
@@ -71,8 +75,8 @@ class Prober:
         try:
             return self._look(probe)
         except (ThrottledError, ExpiredIteratorError):
-            # Others use the shard up, or clocks disagree. A task has the patience that a driver
-            # lacks: its error ends the query.
+            # Other consumers use up the shard's calls, or clocks disagree. An error here would end
+            # the query, so the shard is left to a task, which retries for longer.
             return Answer(probe.shard_id, has_work=True, iterator=probe.iterator, tip_ms=None)
         except ShardNotFoundError:
             return Answer(probe.shard_id, has_work=False, iterator=None, tip_ms=None, gone=True)

@@ -1,10 +1,10 @@
-"""Which queued records come again, and when: pure functions over a shard's state and the
-application's policy.
+"""When queued records are due, and which of them fit into a plan: pure functions over a shard's
+state and the application's policy.
 
-A queued record comes when its backoff is over, and at once when it may not be tried any more: then
-it comes for the dead letter only. Where order matters more than going on
-(`state.report.OnFailure`), it also waits for what is queued before it, of its key or of its shard.
-When that will be depends on neither the time nor the limits of a batch, so it is worked out once.
+A queued record is due when its backoff is over. An exhausted record is due at once, for the dead
+letter only. With `OnFailure.BLOCK_KEY` or `BLOCK_SHARD`, a record also waits for the earlier queued
+records of its key or of its shard. The due time depends neither on the current time nor on the
+limits of a batch, so it is computed once for each state.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from state.report import OutcomePolicy
     from state.shard_state import UnresolvedRecord
 
-MOST_ENTRIES_PER_TASK = 2_000  # retries whose numbers fit into a task's znode beside what its shards need there; a range has two
+# Sequence numbers of retries that fit into a task's znode beside its shards; a range has two.
+MAX_ENTRIES_PER_TASK = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedRetry:
-    """A queued record, or range of them, that may come at `ready_ms`, when all that it must wait
-    for may come as well.
+    """A queued record, or a range of records, with its due time `ready_ms`.
+
+    All records that it waits for are due by then too.
     """
 
     ready_ms: int
@@ -38,24 +40,24 @@ class QueuedRetry:
 
 @dataclass(frozen=True, slots=True)
 class DueRetry:
-    """A retry whose time has come. Where not all fit into a plan, those of a lower
-    `rank` go first.
-    """
+    """A retry that is due. When not all fit into a plan, lower ranks go first."""
 
     rank: int
     retry: PlannedRetry
 
     @property
     def entries(self) -> int:
-        """What it takes of a task's room."""
+        """The sequence numbers that it takes of a task's room."""
         return 1 if self.retry.last is None else 2
 
 
 def queued_retries(
     unresolved: Sequence[UnresolvedRecord], policy: OutcomePolicy | None
 ) -> list[QueuedRetry]:
-    """A shard's queue, ascending. Without a policy, what is queued comes when it is due, and never
-    for the dead letter.
+    """A shard's queue in ascending sequence order.
+
+    Without a policy (the application does not track its records), a record is due after its backoff
+    and never exhausted.
     """
     records = sorted(unresolved, key=lambda record: record.first)
     own_ms = [_ready_ms(record, policy) for record in records]
@@ -68,8 +70,10 @@ def queued_retries(
 def due_retries(
     queue: Sequence[QueuedRetry], policy: OutcomePolicy | None, now_ms: int
 ) -> list[DueRetry]:
-    """What of a shard's queue is ready, ascending. Where order matters, what is left out for lack
-    of room is the last.
+    """The due retries of a shard's queue, in ascending sequence order.
+
+    With a blocking policy the rank is the place in that order, so a plan without room for all
+    leaves out the last ones. Otherwise the rank is the due time.
     """
     in_order = policy is not None and policy.on_failure is not OnFailure.CONTINUE
     ready = [queued for queued in queue if queued.ready_ms <= now_ms]
@@ -82,10 +86,10 @@ def due_retries(
 def most_urgent(
     due: Mapping[str, Sequence[DueRetry]], *, entries: int, records: int | None = None
 ) -> dict[str, list[DueRetry]]:
-    """As many of several shards' retries as have so much room, and are so many records, together;
-    at least one.
+    """The retries of lowest rank, of all shards together, that fit into `entries` and `records`; at
+    least one.
 
-    Each shard's come in their order. Shards of which none is chosen are left out.
+    Keeps the order of each shard's retries. Leaves out shards without a chosen retry.
     """
     candidates = (
         (one.rank, one.retry.first.sequence, shard, one)
@@ -110,21 +114,24 @@ def most_urgent(
 
 
 def _ready_ms(record: UnresolvedRecord, policy: OutcomePolicy | None) -> int:
-    """When the record itself may come."""
+    """When the record is due by itself: after its backoff, or at once when it is exhausted."""
     if policy is None:
         return record.due_ms
     if record.rejected or policy.retry.exhausted(record.attempts, None, 0):
         return 0
     if policy.retry.max_age_ms is None or record.first_failure_ms is None:
         return record.due_ms
+    # Past the maximum age it is exhausted, so it need not wait for its backoff.
     return min(record.due_ms, record.first_failure_ms + policy.retry.max_age_ms + 1)
 
 
 def _in_order(
     records: Sequence[UnresolvedRecord], own_ms: Sequence[int], on_failure: OnFailure
 ) -> list[int]:
-    """When each may come, with all that it waits for. What has no known key, as a range, waits for
-    all, and all for it.
+    """When each record is due together with all that it waits for.
+
+    A record without a known key, such as a range, waits for all earlier records, and all later ones
+    wait for it.
     """
     if on_failure is OnFailure.CONTINUE:
         return list(own_ms)

@@ -1,5 +1,6 @@
-"""All shards' queued records, as the driver sees them between two batches. Worked out anew only
-where a state has changed.
+"""The queued retries of all shards, as the driver sees them between two batches.
+
+A shard's queue is computed again only when its state has changed.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class _ShardQueue:
 
 @dataclass(slots=True)
 class RetryQueue:
-    """`update` it with every change of the states. Pure but for that memory; times are milliseconds
-    since 1970.
+    """All queued records, by shard. Call `update` after every change of the states.
+
+    Pure but for its own memory. Times are milliseconds since 1970.
     """
 
     policy: OutcomePolicy | None = None
@@ -49,21 +51,21 @@ class RetryQueue:
         return self.policy is not None and self.policy.on_failure is not OnFailure.CONTINUE
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether a retry may come now."""
+        """Whether at least one retry is due."""
         return any(shard.next_ms <= now_ms for shard in self._shards.values())
 
     def next_ms(self) -> int | None:
-        """When the next retry may come; None when nothing is queued."""
+        """When the next retry is due; None when nothing is queued."""
         return min((shard.next_ms for shard in self._shards.values()), default=None)
 
     def due(self, now_ms: int) -> dict[str, list[DueRetry]]:
-        """What may come now, by shard, ascending."""
+        """The retries that are due, by shard, in ascending sequence order."""
         ready = {shard: one.queue for shard, one in self._shards.items() if one.next_ms <= now_ms}
         return {shard: due_retries(queue, self.policy, now_ms) for shard, queue in ready.items()}
 
     def holds(self, shard_id: str, max_unresolved: int) -> bool:
-        """Whether nothing new of the shard may be read: its allowance is used up, or it has to go
-        in order.
+        """Whether no new records of the shard may be read: its allowance of unresolved records is
+        used up, or its failed records block the shard.
         """
         shard = self._shards.get(shard_id)
         if shard is None:
@@ -72,11 +74,13 @@ class RetryQueue:
         return in_order or shard.records >= max_unresolved
 
     def records(self) -> int:
-        """Queued records in all."""
+        """The number of queued records."""
         return sum(shard.records for shard in self._shards.values())
 
     def waiting(self) -> int:
-        """Those of them that failed, as against those that wait for one that did."""
+        """The number of queued records that failed themselves; the others are blocked by one that
+        failed.
+        """
         return sum(
             record.count
             for shard in self._shards.values()
@@ -85,7 +89,7 @@ class RetryQueue:
         )
 
     def oldest_failure_ms(self) -> int | None:
-        """When the first of them failed that failed first."""
+        """The earliest first failure of a queued record; None when no record has one."""
         times = (
             record.first_failure_ms
             for shard in self._shards.values()
@@ -99,6 +103,7 @@ def _queue_of(
     policy: OutcomePolicy | None,
     known: _ShardQueue | None,
 ) -> _ShardQueue:
+    # Identity is enough: a state that was not written again is the same object.
     if known is not None and known.unresolved is unresolved:
         return known
     queue = queued_retries(unresolved, policy)

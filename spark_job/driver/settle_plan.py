@@ -1,5 +1,5 @@
-"""Settling: applying what a finished plan's tasks read to the shard states. Each step can be
-repeated after a crash.
+"""Settles a plan: applies what its tasks read to the shard states. Each step can be repeated after
+a crash.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ log = logging.getLogger("kinesis_spout")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What settling a plan gave.
+    """The result of settling a plan.
 
-    - `states`: every shard's state now; `ends`: what was read of each shard of which the plan was
-      to read new records.
-    - `report`: the outcomes of a tracked batch, or None; `policy`: the mark of an application that
-      tracks its records.
-    - `redelivered`: the mark is there and a done report is not, so nothing was written and all that
-      was read comes again.
-    - `outages`: how many plans in a row, up to this one, were outages of failures.
+    - `states`: the states of all shards now.
+    - `ends`: the ends of the shards that the plan was to read new records of.
+    - `report`: the outcomes of a tracked batch, or None.
+    - `policy`: the mark of an application that tracks its records, or None.
+    - `redelivered`: there is a mark but no done report, so no state was written, and all records of
+      the plan are delivered again.
+    - `outages`: how many plans in a row, up to this one, were outages.
     """
 
     states: dict[str, StoredState]
@@ -45,13 +45,15 @@ class Settled:
 def settle(
     store: StateStore, plan_id: str, *, states_per_write: int, tracked_since_ms: int | None = None
 ) -> Settled:
-    """Close the plan, read ends and report, write the shard states, say that it is settled: in this
-    order.
+    """Close the plan, read its ends and its report, write the shard states and mark the plan
+    settled, in this order.
 
-    A shard, or a retry, without a published end was not read and stays as it was. A batch that was
-    not tracked is acked whole; of one that was, what its report does not name. `tracked_since_ms`
-    is for the states of new children (`child_states`). Blocks on the store and raises what it
-    raises; stopped anywhere and called again it gives the same states.
+    A shard or a retry without a published end was not read and stays as it was. All records of an
+    untracked batch are acked; of a tracked batch, all that its report does not name. New children
+    get their first states with `tracked_since_ms` (see `state.settle.child_states`).
+
+    Blocks on the store and raises what it raises. Idempotent: stopped anywhere and called again, it
+    gives the same states.
     """
     store.close_plan(plan_id)
     failpoint("plan-closed")
@@ -88,8 +90,9 @@ def settle(
 
 
 def outages_after(plan: Plan | None, report: PlanReport | None, *, is_tracked: bool) -> int:
-    """How many plans in a row, up to this one, were outages. One whose outcomes nobody knows
-    neither ends a row nor adds to it.
+    """How many plans in a row, up to this one, were outages.
+
+    A plan without known outcomes neither ends the row nor adds to it.
     """
     if plan is None or (report is None and not is_tracked):
         return 0
@@ -103,7 +106,7 @@ def _has_records(end: ShardReadResult) -> bool:
 
 
 def _say_gone(ends: Sequence[ShardReadResult], report: PlanReport | None) -> None:
-    """A tracked batch has dead-lettered what was left of them."""
+    """Warn of retries past the stream's retention. A tracked batch has dead-lettered them."""
     gone = {end.shard_id: end.retries_gone for end in ends if end.retries_gone}
     if report is None and gone:
         named = "; ".join(
@@ -128,7 +131,7 @@ def _changes(
     for end in ends:
         before = states.get(end.shard_id)
         if before is None:
-            continue  # the state was removed by a reset while the plan was open: nothing to apply it to
+            continue  # a reset removed the state while the plan was open
         shard = planned.get(end.shard_id)
         if report is None or shard is None:
             after = settle_shard(before.state, end, plan_id, shard)

@@ -1,5 +1,5 @@
-"""What the driver knows of each shard beside its stored state: is it at its tip, since when, with
-which iterator to go on.
+"""The driver's knowledge of each shard beside its stored state: whether it is at its tip, when it
+was last checked, and an iterator for the next read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Tip:
     checked_s: float = float("-inf")
     at_tip: bool = False
     iterator: str | None = None
@@ -27,53 +27,53 @@ class _Seen:
 
 
 @dataclass(slots=True)
-class ShardWatch:
-    """A memory that may be lost: what it does not know is asked again. Times are the clock's
-    monotonic seconds.
+class ShardTips:
+    """A cache that may be lost: a shard that it does not know is probed again.
+
+    Times are the clock's monotonic seconds, unless the name says `_ms`.
     """
 
-    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _tips: dict[str, _Tip] = field(default_factory=dict)
 
     def on_end(self, end: ShardReadResult, now_s: float) -> None:
-        """A plan's task has read the shard. One that is gone counts as idle: to plan it at once
-        again would find nothing.
+        """Note what a task read of the shard. A shard that is gone counts as idle: another plan
+        would find nothing.
         """
-        self._seen[end.shard_id] = _Seen(now_s, end.at_tip or end.gone, end.iterator, now_s)
+        self._tips[end.shard_id] = _Tip(now_s, end.at_tip or end.gone, end.iterator, now_s)
 
     def forget(self, shard_id: str) -> None:
-        """The shard was read without word of when: what is known of it is old."""
-        self._seen.pop(shard_id, None)
+        """Forget a shard that was read at an unknown time, since what is known of it is old."""
+        self._tips.pop(shard_id, None)
 
     def on_answer(self, answer: Answer, now_s: float) -> None:
-        """A probe has asked the shard."""
-        seen = self._seen.setdefault(answer.shard_id, _Seen())
-        seen.checked_s, seen.at_tip = now_s, not answer.has_work
-        seen.iterator, seen.iterator_s = answer.iterator, now_s
+        """Note the answer to a probe."""
+        tip = self._tips.setdefault(answer.shard_id, _Tip())
+        tip.checked_s, tip.at_tip = now_s, not answer.has_work
+        tip.iterator, tip.iterator_s = answer.iterator, now_s
         if answer.tip_ms is not None:
-            seen.verified_ms = answer.tip_ms
+            tip.verified_ms = answer.tip_ms
 
     def is_idle(self, shard_id: str) -> bool:
-        """At its tip when it was last looked at."""
-        return shard_id in self._seen and self._seen[shard_id].at_tip
+        """Whether the shard was at its tip when it was last checked."""
+        return shard_id in self._tips and self._tips[shard_id].at_tip
 
     def is_behind(self, shard_id: str) -> bool:
-        """Known to have more to read."""
-        return shard_id in self._seen and not self._seen[shard_id].at_tip
+        """Whether the shard is known to have more to read. False for an unknown shard."""
+        return shard_id in self._tips and not self._tips[shard_id].at_tip
 
     def checked_s(self, shard_id: str) -> float:
-        """When it was last looked at; minus infinity if never."""
-        return self._seen[shard_id].checked_s if shard_id in self._seen else float("-inf")
+        """When the shard was last checked; minus infinity if never."""
+        return self._tips[shard_id].checked_s if shard_id in self._tips else float("-inf")
 
     def verified_ms(self, shard_id: str) -> int | None:
-        """Service time of the last tip that a probe has seen."""
-        return self._seen[shard_id].verified_ms if shard_id in self._seen else None
+        """The service's time at the last tip that a probe saw; None without one."""
+        return self._tips[shard_id].verified_ms if shard_id in self._tips else None
 
     def iterator(self, shard_id: str, now_s: float) -> str | None:
-        seen = self._seen.get(shard_id)
+        """An iterator for the shard's next read, unless it is about to expire."""
+        tip = self._tips.get(shard_id)
         return (
-            seen.iterator
-            if seen is not None and now_s - seen.iterator_s < ITERATOR_LIFE_S
-            else None
+            tip.iterator if tip is not None and now_s - tip.iterator_s < ITERATOR_LIFE_S else None
         )
 
     def probe(self, shard_id: str, position: Position, now_s: float) -> Probe:
@@ -87,4 +87,4 @@ class ShardWatch:
         }
 
     def keep_only(self, shard_ids: Collection[str]) -> None:
-        self._seen = {shard: seen for shard, seen in self._seen.items() if shard in shard_ids}
+        self._tips = {shard: tip for shard, tip in self._tips.items() if shard in shard_ids}

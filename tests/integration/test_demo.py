@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from spark_job.demo.flights import find_flights, is_cancelled, read_flights
-from spark_job.demo.process_family import runs
+from spark_job.demo.job_process import runs
 from tests.support.command_line import command_line, environment, run_cli
 
 if TYPE_CHECKING:

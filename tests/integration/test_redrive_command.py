@@ -19,7 +19,7 @@ import pytest
 from kinesis_spout.testing import Fault, drop, slow
 from spark_job.dead_letter.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.redrive import CHUNK_LETTERS
-from spark_job.demo.process_family import kill_family
+from spark_job.demo.job_process import kill_family
 from tests.support.command_line import command_line, environment, run_cli
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, serve
 from tests.support.letters import Story, frame_of, gone
@@ -179,7 +179,7 @@ def test_no_on_a_terminal_puts_nothing(spark: SparkSession, dead: Dead) -> None:
     ("more", "code", "says"),
     [
         ((), 1, "give --yes"),
-        (("--since", "LATEST", "--yes"), 2, "is no time"),
+        (("--since", "LATEST", "--yes"), 2, "is not a time"),
         (("--limit", "0", "--yes"), 2, "--limit"),
         (("--format", "csv", "--yes"), 2, "--format"),
         (("--option", "startingPosition=LATEST", "--yes"), 1, "startingPosition is for reading"),
@@ -212,7 +212,7 @@ def test_a_stream_that_is_not_there_is_one_sentence_and_nothing_is_remembered(
     assert ended.returncode == 1
     assert "error: PutRecords failed for stream nowhere at http" in ended.stderr
     assert "check the stream's name" in ended.stderr
-    assert "0 of 3 are put and remembered" in ended.stderr
+    assert "0 of 3 are put and recorded" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
@@ -245,6 +245,6 @@ def test_a_signal_lets_it_remember_what_it_has_put(spark: SparkSession, dead: De
         assert process.stderr is not None
         rest = process.stderr.read()
         assert process.wait(LIMIT_S) == code
-    assert "1,000 of 1,001 are put and remembered" in rest
+    assert "1,000 of 1,001 are put and recorded" in rest
     assert len(dead.on()) == 2 * CHUNK_LETTERS
     assert dead.run("--yes").stdout.splitlines()[-1] == "put 1"

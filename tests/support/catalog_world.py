@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.testing.manual_clock import START_MS
-from spark_job.driver.shard_tips import ShardWatch
+from spark_job.driver.shard_tips import ShardTips
 from state.ownership import this_process
 from state.position import Position
 from state.sequence_number import SequenceNumber
@@ -39,7 +39,7 @@ class World:
         self.job = job
         settings = job.settings(**({"shard_refresh_interval": "10s"} | options))
         self.services = job.services(settings)
-        self.watch = ShardWatch()
+        self.watch = ShardTips()
         self.services.store.acquire(this_process(0), timeout_s=1)
         self.catalog = ShardCatalog(
             settings, self.services.store, self.services.client, job.clock, self.watch, only=only

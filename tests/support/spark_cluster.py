@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from spark_job.demo.process_family import kill_family
+from spark_job.demo.job_process import kill_family
 from tests.support.spark import QUICK_JVM
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What is said before a query starts."""
+"""Errors and warnings before a query starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]", "local-cluster[2,1,1024]"])
-def test_an_embedded_zookeeper_serves_all_of_one_machine(master: str) -> None:
+def test_an_embedded_zookeeper_serves_every_master_on_one_machine(master: str) -> None:
     assert is_one_machine(master)
     refuse_embedded_on_cluster("embedded:/var/zk", master)
 
@@ -31,21 +31,21 @@ def test_an_embedded_zookeeper_is_refused_on_a_cluster(master: str) -> None:
         refuse_embedded_on_cluster("embedded:/var/zk", master)
 
 
-def test_an_ensemble_serves_every_master_and_an_unknown_master_is_not_guessed_at() -> None:
+def test_an_ensemble_serves_every_master_and_an_unknown_master_is_accepted() -> None:
     refuse_embedded_on_cluster("zk1:2181", "yarn")
     refuse_embedded_on_cluster("embedded:/var/zk", None)
 
 
-def test_a_stream_that_cannot_be_described_stops_it_before_zookeeper_is_asked(
+def test_a_stream_that_cannot_be_described_is_an_error_before_zookeeper_is_called(
     job: SimulatedJob,
 ) -> None:
-    """No ZooKeeper answers at that address: asking it would fail otherwise, and later."""
+    """No ZooKeeper answers at that address, so a call would fail with another error."""
     job.fake.faults.add(error("AccessDeniedException"), operation="DescribeStreamSummary")
     with pytest.raises(AccessDeniedError):
         preflight(replace(job.settings(), zookeeper="127.0.0.1:1"), master="local")
 
 
-def test_a_refusal_comes_before_anything_is_connected() -> None:
+def test_a_refusal_comes_before_any_connection() -> None:
     settings = KinesisSource(
         stream="orders", application="etl", zookeeper="embedded:/no/such/place"
     ).settings()
@@ -53,8 +53,8 @@ def test_a_refusal_comes_before_anything_is_connected() -> None:
         preflight(settings, master="yarn")
 
 
-def test_more_reads_than_the_service_allows_are_worth_a_warning(job: SimulatedJob) -> None:
-    """Only of the service itself: emulators have limits of their own."""
+def test_more_reads_than_the_service_allows_give_a_warning(job: SimulatedJob) -> None:
+    """Only for the service itself: emulators have limits of their own."""
     fast = KinesisSource(
         stream="orders", application="etl", zookeeper="127.0.0.1:1", reads_per_second=10
     ).settings()

@@ -1,4 +1,4 @@
-"""What a process keeps for itself, and for how long."""
+"""The services that a process keeps, and for how long."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def _forget() -> Iterator[None]:
 
 
 def test_a_process_has_one_set_of_services_for_the_same_settings() -> None:
-    """Spark reuses a worker for many tasks; each gets equal settings, unpickled anew."""
+    """Spark reuses a worker for many tasks. Each unpickles its own, equal settings."""
     assert WorkerServices.here(settings()) is WorkerServices.here(settings())
     assert WorkerServices.here(settings()) is not WorkerServices.here(settings("other"))
 
 
-def test_forgotten_services_are_made_anew() -> None:
+def test_forgotten_services_are_made_again() -> None:
     first = WorkerServices.here(settings())
     WorkerServices.forget_all()
     assert WorkerServices.here(settings()) is not first
 
 
 def test_a_driver_has_services_of_its_own() -> None:
-    """A query that stops closes them, and tasks in the same process go on."""
+    """A query that stops closes its own, and tasks in the same process go on."""
     assert WorkerServices.connect(settings()) is not WorkerServices.here(settings())
 
 
@@ -56,7 +56,9 @@ FORKING = """
 import os
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import WorkerServices
-settings = KinesisSource(stream="orders", application="etl", zookeeper="127.0.0.1:1", region="eu-west-1").settings()
+settings = KinesisSource(
+    stream="orders", application="etl", zookeeper="127.0.0.1:1", region="eu-west-1"
+).settings()
 here = WorkerServices.here(settings)
 child = os.fork()
 if child == 0:
@@ -66,8 +68,8 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_forked_process_makes_its_own() -> None:
-    """A connection that two processes write to would mix their answers up. Forked from a process
-    without threads.
+    """Two processes on one connection would mix up their answers. The process that forks has no
+    threads.
     """
     assert (
         subprocess.run(
@@ -102,6 +104,6 @@ def test_a_store_is_bound_to_the_application_the_stream_and_the_root() -> None:
 
 
 @pytest.mark.parametrize("application", ["a/b", "..", "a\x00b"])
-def test_an_application_that_is_no_znode_name_is_refused(application: str) -> None:
+def test_an_application_name_that_cannot_name_a_znode_is_refused(application: str) -> None:
     with pytest.raises((ConfigError, InvalidStoreSettingError), match="application"):
         open_store(settings(application))

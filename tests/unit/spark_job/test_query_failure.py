@@ -1,12 +1,13 @@
-"""The cause of a failed query is found in what Spark wraps around it."""
+"""The cause of a failed query is found in the text that Spark wraps around it."""
 
 from __future__ import annotations
 
 import pytest
 
-from spark_job.query_failure import LONGEST, failure_sentence
+from spark_job.query_failure import MAX_LENGTH, failure_sentence
 
-PROXY = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+PROXY = """An exception was raised by the Python Proxy. \
+Return Message: Traceback (most recent call last):
   File "/x/py4j/clientserver.py", line 643, in _call_proxy
     return_value = getattr(self.pool[obj_id], method)(*params)
                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -48,24 +49,34 @@ def test_the_python_error_at_the_end_of_the_traceback_is_the_cause(
 
 def test_of_chained_tracebacks_the_last_counts() -> None:
     first = PROXY.format(
-        raised="OSError: refused\n\nThe above exception was the direct cause of the following exception:\n"
+        raised="OSError: refused\n\n"
+        "The above exception was the direct cause of the following exception:\n"
     )
-    second = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\nkinesis_spout.errors.KinesisError: no answer\n'
+    second = (
+        'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\n'
+        "kinesis_spout.errors.KinesisError: no answer\n"
+    )
     assert failure_sentence(first + second + "\tat org.apache.spark.api.python.X\n") == "no answer"
 
 
-def test_a_stack_of_java_is_no_part_of_the_sentence() -> None:
-    raised = "kinesis_spout.errors.KinesisError: no answer\n\tat org.apache.spark.X(Y.scala:1)\nCaused by: Z"
+def test_a_java_stack_is_not_part_of_the_sentence() -> None:
+    raised = (
+        "kinesis_spout.errors.KinesisError: no answer\n"
+        "\tat org.apache.spark.X(Y.scala:1)\nCaused by: Z"
+    )
     assert failure_sentence(PROXY.format(raised=raised)) == "no answer"
 
 
-def test_without_python_sparks_own_first_line_is_the_cause() -> None:
-    text = "[STREAM_FAILED] Query [id = 1] terminated with exception: disk full SQLSTATE: XXKST\n=== Streaming Query ===\n"
+def test_without_a_python_error_sparks_first_line_is_the_cause() -> None:
+    text = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: disk full SQLSTATE: XXKST\n"
+        "=== Streaming Query ===\n"
+    )
     assert failure_sentence(text) == "Query [id = 1] terminated with exception: disk full"
     assert failure_sentence("") == "the query failed without saying why"
 
 
-def test_an_error_of_java_without_its_stack_is_the_cause() -> None:
+def test_a_java_error_without_its_stack_is_the_cause() -> None:
     text = (
         "An error occurred while calling o60.start.\n: java.io.IOException: mkdir of file:/no/out "
         "failed\n"
@@ -76,12 +87,15 @@ def test_an_error_of_java_without_its_stack_is_the_cause() -> None:
 
 
 def test_a_very_long_cause_is_cut() -> None:
-    assert len(failure_sentence("x" * 10_000)) < LONGEST + 10
+    assert len(failure_sentence("x" * 10_000)) < MAX_LENGTH + 10
 
 
-def test_what_a_task_failed_of_is_the_cause_and_not_which_task_it_was() -> None:
-    """Spark's own words begin with stages, task ids and the addresses of executors."""
-    task = "Task 0 in stage 24.0 failed 1 times, most recent failure: Lost task 0.0 in stage 24.0 (TID 27) (host executor driver)"
+def test_the_error_of_a_task_is_the_cause_and_not_the_task() -> None:
+    """Spark's message begins with stages, task ids and the addresses of executors."""
+    task = (
+        "Task 0 in stage 24.0 failed 1 times, most recent failure: "
+        "Lost task 0.0 in stage 24.0 (TID 27) (host executor driver)"
+    )
     java = "java.io.IOException: Mkdirs failed to create file:/x/plan=1-a"
     sentence = "IOException: Mkdirs failed to create file:/x/plan=1-a"
     failed = f"Job aborted due to stage failure: {task}: {java}\n\tat a.b(C.java:1)\n"

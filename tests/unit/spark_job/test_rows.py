@@ -1,4 +1,4 @@
-"""What a page of records looks like as rows, and which records are refused."""
+"""The rows of a page of records, and the records that are refused."""
 
 from __future__ import annotations
 
@@ -46,10 +46,8 @@ def test_a_record_becomes_a_row_with_the_documented_columns() -> None:
     ]
 
 
-def test_the_columns_are_those_that_spark_is_told() -> None:
-    """Spark takes the batches as they are, so names, order and types must be those of
-    the schema.
-    """
+def test_the_columns_are_those_of_the_schema_given_to_spark() -> None:
+    """Spark takes the batches unchecked, so names, order and types must be the schema's."""
     arrow_types = {
         "STRING": pa.string(),
         "BIGINT": pa.int64(),
@@ -57,9 +55,9 @@ def test_the_columns_are_those_that_spark_is_told() -> None:
         "BINARY": pa.binary(),
         "TIMESTAMP": pa.timestamp("us", tz="UTC"),
     }
-    told = [column.split() for column in SCHEMA_DDL.split(", ")]
+    declared = [column.split() for column in SCHEMA_DDL.split(", ")]
     rows = to_rows(page(b"a"), stream="orders", shard_id=SHARD)
-    assert [(name, arrow_types[kind]) for name, kind in told] == [
+    assert [(name, arrow_types[kind]) for name, kind in declared] == [
         (field.name, field.type) for field in rows.schema
     ]
 
@@ -109,8 +107,8 @@ def test_the_first_aggregate_is_refused_with_its_sequence_number_its_shard_and_w
         "not-at-the-start",
     ],
 )
-def test_data_that_is_no_aggregate_passes(payload: bytes) -> None:
-    """Beginning with the magic number does not make one: the checksum must be right too."""
+def test_data_that_is_not_an_aggregate_passes(payload: bytes) -> None:
+    """An aggregate has the magic number and the right checksum."""
     refuse_aggregates(page(payload, b"plain"), SHARD)
 
 

@@ -1,4 +1,4 @@
-"""Options are checked before anything is read, and named as the user knows them."""
+"""Options are checked before anything is read, and errors name them as the user does."""
 
 from __future__ import annotations
 
@@ -96,11 +96,11 @@ def test_a_missing_option_is_named(missing: str) -> None:
 
 
 def test_starts_can_be_given_for_single_shards() -> None:
-    start = settings(
+    requested = settings(
         startingPosition='{"default": "TRIM_HORIZON", "shardId-000000000001": "AFTER:42"}'
     ).starting_position
-    assert start.default.text == "TRIM_HORIZON"
-    assert [(shard, wish.text) for shard, wish in start.shards] == [
+    assert requested.default.text == "TRIM_HORIZON"
+    assert [(shard, start.text) for shard, start in requested.shards] == [
         ("shardId-000000000001", "AFTER:42")
     ]
 
@@ -112,7 +112,7 @@ def test_settings_travel_to_executors_and_serve_as_a_key() -> None:
     assert {one: 1}[again] == 1
 
 
-def test_source_and_reader_options_say_the_same() -> None:
+def test_a_source_and_its_reader_options_give_the_same_settings() -> None:
     source = KinesisSource(
         stream="orders",
         application="etl",
@@ -127,7 +127,7 @@ def test_source_and_reader_options_say_the_same() -> None:
     assert source.settings().fail_on_data_loss is False
 
 
-def test_a_source_refuses_a_bad_value_when_it_is_made() -> None:
+def test_a_source_refuses_a_bad_value_in_its_constructor() -> None:
     with pytest.raises(ConfigError, match="maxRecordsPerShard"):
         KinesisSource(
             stream="orders", application="etl", zookeeper="zk:2181", max_records_per_shard=0
@@ -152,12 +152,12 @@ def test_a_whole_number_may_be_written_as_a_float() -> None:
         )
 
 
-def test_a_start_that_is_no_json_says_so() -> None:
+def test_a_start_that_is_not_json_is_refused_with_an_example() -> None:
     with pytest.raises(ConfigError, match=r"startingPosition.*is not JSON.*as in"):
         settings(startingPosition='{"default": LATEST}')
 
 
-def test_secrets_show_in_no_repr() -> None:
+def test_no_repr_shows_a_secret() -> None:
     source = KinesisSource(
         stream="orders",
         application="etl",
@@ -186,5 +186,5 @@ def test_an_error_about_two_options_names_both_as_options() -> None:
         settings(streamArn="arn:aws:kinesis:eu-west-1:123456789012:stream/orders")
 
 
-def test_every_field_of_the_source_is_an_option_and_the_other_way_round() -> None:
+def test_the_fields_of_the_source_are_exactly_the_options() -> None:
     assert set(OPTIONS) == set(KinesisSource.__dataclass_fields__)

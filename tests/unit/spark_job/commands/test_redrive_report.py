@@ -1,4 +1,4 @@
-"""Redrive says what it found, to people and to programs."""
+"""The report of redrive, for people and for programs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def shown(found: Found) -> list[str]:
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
-def test_people_see_a_line_per_reason_and_what_is_left_out() -> None:
-    """What looks like markup in a reason is text."""
+def test_people_see_a_line_per_reason_and_the_letters_left_out() -> None:
+    """Markup in a reason is printed as text."""
     lines = shown(FOUND)
     assert lines[1].split(maxsplit=2) == [
         "1,234",
@@ -44,8 +44,8 @@ def test_people_see_a_line_per_reason_and_what_is_left_out() -> None:
         "and 3 more reasons",
         "1,240 dead letters to put",
         "7 were put before",
-        "1 have no payload (their records were past the stream's retention) and are left",
-        "2 rows in the files are no dead letters",
+        "1 have no payload (their records were past the stream's retention) and cannot be put",
+        "2 rows in the files are not dead letters",
     ]
 
 
@@ -54,7 +54,7 @@ def test_nothing_to_put_is_one_line() -> None:
     assert shown(Found(put_before=7)) == ["no dead letters to put", "7 were put before"]
 
 
-def test_programs_get_all_of_it_as_json() -> None:
+def test_programs_get_the_whole_report_as_json() -> None:
     found = json.loads(json.dumps(Report(path="/dead", found=FOUND, put=1240).as_json()))
     assert found == {
         "path": "/dead",

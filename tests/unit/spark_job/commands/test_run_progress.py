@@ -1,4 +1,4 @@
-"""What is shown of a running query adds up."""
+"""The figures of a running query add up."""
 
 from __future__ import annotations
 
@@ -34,21 +34,24 @@ def test_lag_and_unresolved_are_the_sources_own_report() -> None:
 
 
 def test_retries_dead_letters_and_outages_are_shown() -> None:
-    figures = '{"lagMs": 0, "unresolved": 1200, "oldestUnresolvedMs": 61000, "deadLettered": 3, "outage": true}'
+    figures = (
+        '{"lagMs": 0, "unresolved": 1200, "oldestUnresolvedMs": 61000, "deadLettered": 3, '
+        '"outage": true}'
+    )
     assert str(Progress().after(report(0, 1, latestOffset=figures))).endswith(
-        "lag 0 s  1,200 unresolved (oldest 1 min)  3 dead-lettered  most records fail: reading "
-        "pauses"
+        "lag 0 s  1,200 unresolved (oldest 1 min)  3 dead-lettered  most records fail, no new ones "
+        "are read"
     )
 
 
-def test_dead_letters_stay_counted_when_a_report_tells_nothing() -> None:
+def test_dead_letters_stay_counted_when_a_report_has_none() -> None:
     progress = (
         Progress().after(report(0, 1, latestOffset='{"deadLettered": 3}')).after(report(1, 1))
     )
     assert progress.dead_lettered == 3
 
 
-def test_a_source_that_reports_nothing_readable_is_left_out() -> None:
+def test_an_unreadable_report_of_the_source_is_left_out() -> None:
     assert str(Progress().after(report(0, 1, latestOffset="soon"))) == "1 batch  1 rows  2 rows/s"
     assert Progress().after(report(0, 1, latestOffset=None)).lag_ms is None
 
@@ -62,7 +65,7 @@ def test_durations_are_for_people() -> None:
     ]
 
 
-def test_without_a_terminal_only_what_is_new_is_printed() -> None:
+def test_without_a_terminal_only_new_figures_are_printed() -> None:
     shown = io.StringIO()
     with ProgressLine(Console(file=shown)) as line:
         line.show(Progress(batches=1, rows=2))

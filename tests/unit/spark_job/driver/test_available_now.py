@@ -1,4 +1,4 @@
-"""A run that ends: it has read at least all that was there when it began, and it does end. In
+"""An AvailableNow run reads at least everything that was there when it began, and it ends. In
 simulated time.
 """
 
@@ -45,7 +45,7 @@ def test_available_now_ends_though_records_keep_coming(job: SimulatedJob) -> Non
         found += run(job, coordinator, plan)
         start = plan
     else:
-        raise AssertionError("it goes on for ever")
+        raise AssertionError("the run does not end")
     assert set(there) <= set(found)
 
 
@@ -53,8 +53,8 @@ def test_available_now_ends_though_records_keep_coming(job: SimulatedJob) -> Non
 def test_available_now_reads_the_children_of_a_shard_that_was_split_before_it_began(
     *, end_with_last_records: bool
 ) -> None:
-    """Also where the parent's last records come without the word that they are the last: its tip is
-    not its end.
+    """Also when the parent's last page does not say that it is the last: the tip of a closed shard
+    is not its end.
     """
     with simulated(shards=1, end_with_last_records=end_with_last_records) as job:
         put = job.put(5)
@@ -82,10 +82,10 @@ def test_available_now_reads_children_that_the_shard_list_shows_late() -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_available_now_waits_for_children_of_which_neither_the_end_nor_the_list_has_told_yet(
+def test_available_now_waits_for_children_that_neither_the_end_nor_the_list_names_yet(
     *, is_restarted: bool
 ) -> None:
-    """A closed shard is always continued by others; also where the run before has read its end."""
+    """A closed shard always has children; also when an earlier run has read its end."""
     with simulated(shards=1, listing_delay_ms=25_000) as job:
         job.clock.advance(60)
         job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
@@ -107,8 +107,8 @@ def test_available_now_waits_for_children_of_which_neither_the_end_nor_the_list_
 def test_available_now_does_not_wait_for_ever_for_children_that_never_show_up(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The service always lists them at last; a double may not. The first run waits and says so,
-    later ones know.
+    """The service always lists them eventually; an emulator may not. The first run waits and warns,
+    later runs do not wait.
     """
     with simulated(shards=1, listing_delay_ms=3_600_000) as job:
         job.clock.advance(3_601)
@@ -120,7 +120,7 @@ def test_available_now_does_not_wait_for_ever_for_children_that_never_show_up(
         with caplog.at_level(logging.WARNING, "kinesis_spout"):
             plan, _ = read_all(job, coordinator)
         assert (
-            "those that continue them, were not seen read up to its start within maxSearchTime: "
+            "or their children, were not read up to its start within maxSearchTime: "
             f"{shard(0)}" in caplog.text
         )
         job.clock.advance(60)
@@ -130,10 +130,10 @@ def test_available_now_does_not_wait_for_ever_for_children_that_never_show_up(
         assert job.clock.monotonic_s() == begun_s
 
 
-def test_available_now_does_not_wait_for_what_was_split_off_after_a_tip_was_seen(
+def test_available_now_does_not_wait_for_children_of_a_shard_that_was_at_its_tip_before_its_split(
     job: SimulatedJob,
 ) -> None:
-    """What continues that shard was written after the run began."""
+    """The children's records were written after the run began."""
     job.put(5, key=job.key_of(0))
     coordinator = job.coordinator(idle_wait="0s")
     coordinator.prepare_available_now()
@@ -145,10 +145,10 @@ def test_available_now_does_not_wait_for_what_was_split_off_after_a_tip_was_seen
     assert job.clock.monotonic_s() == begun_s
 
 
-def test_available_now_ends_and_says_so_when_a_closed_shard_never_tells_its_end(
+def test_available_now_ends_with_a_warning_when_a_closed_shard_never_reports_its_end(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As one emulator does: the wait is bounded by maxSearchTime."""
+    """One emulator behaves so. The wait is bounded by maxSearchTime."""
     job.put(1, key=job.key_of(0))
     coordinator = job.coordinator(max_search_time="20s", max_fetch_time="1s")
     job.fake.split(STREAM, shard(0))
@@ -163,7 +163,7 @@ def test_available_now_ends_and_says_so_when_a_closed_shard_never_tells_its_end(
     assert 20 <= job.clock.monotonic_s() < 60
 
 
-def test_a_second_available_now_run_of_one_query_looks_again(job: SimulatedJob) -> None:
+def test_a_second_available_now_run_of_one_query_reads_what_came_since(job: SimulatedJob) -> None:
     coordinator = job.coordinator()
     coordinator.prepare_available_now()
     start, _ = read_all(job, coordinator)

@@ -1,5 +1,5 @@
-"""A run that ends waits for what failed, as long as it may, and says what it leaves. In simulated
-time.
+"""An AvailableNow run waits for retries up to its limit, and warns of what it leaves queued. In
+simulated time.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def test_an_available_now_run_waits_for_all_retries_of_a_record_by_default(
     assert unresolved(one) == 0
 
 
-def test_an_available_now_run_ends_after_its_retry_wait_and_says_what_stays_queued(
+def test_an_available_now_run_ends_after_its_retry_wait_and_warns_of_what_stays_queued(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At once, when nothing will be due within it."""
+    """It ends at once when no retry is due within that wait."""
     one.put(10)
     outcomes = tracked(one, numbered(3, 4), policy(first_delay_ms=4_000, retry_limit=9))
     with caplog.at_level(logging.WARNING, "kinesis_spout"):
@@ -61,10 +61,10 @@ def test_an_available_now_run_ends_after_its_retry_wait_and_says_what_stays_queu
     assert unresolved(one) == 2
 
 
-def test_an_available_now_run_that_waits_for_no_retry_takes_those_that_are_due_already(
+def test_an_available_now_run_without_a_retry_wait_reads_retries_that_are_due_already(
     one: SimulatedJob,
 ) -> None:
-    """What yesterday's run has left is retried today."""
+    """Records that yesterday's run left queued are retried today."""
     one.put(10)
     outcomes = tracked(one, numbered(3), policy(first_delay_ms=60_000, retry_limit=9))
     start, _ = available_now(one, outcomes, available_now_retry_wait="0s")
@@ -75,7 +75,7 @@ def test_an_available_now_run_that_waits_for_no_retry_takes_those_that_are_due_a
     assert one.clock.monotonic_s() == begun_s
 
 
-def test_an_available_now_run_in_an_outage_ends_and_says_what_it_has_not_read(
+def test_an_available_now_run_in_an_outage_ends_and_warns_of_what_it_has_not_read(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
     one.put(1_000)
@@ -89,8 +89,8 @@ def test_an_available_now_run_in_an_outage_ends_and_says_what_it_has_not_read(
     assert outcomes.letters == []
 
 
-def test_the_wait_begins_anew_with_every_new_record(one: SimulatedJob) -> None:
-    """Each of ten batches has a record that holds its shard for four seconds, and a run waits for
+def test_the_retry_wait_starts_again_with_every_new_record(one: SimulatedJob) -> None:
+    """Each of ten batches has a record that blocks its shard for four seconds; the run waits for
     five.
     """
     one.put(100)
@@ -115,7 +115,7 @@ def test_the_wait_begins_anew_with_every_new_record(one: SimulatedJob) -> None:
         ({"retry_limit": 10**9}, 86_400),
     ],
 )
-def test_by_default_it_is_as_long_as_all_waits_of_a_record_and_half_a_minute(
+def test_the_default_retry_wait_is_the_sum_of_a_records_backoffs_and_half_a_minute(
     retry: dict[str, Any], wait_s: int
 ) -> None:
     assert retry_wait_ms(RetryPolicy(**retry)) == wait_s * 1_000

@@ -1,4 +1,4 @@
-"""When the driver makes a plan, when it makes none, and what it asks meanwhile; in
+"""When the driver makes a plan, when it makes none, and how often it calls the service. In
 simulated time.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 # idle
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 def test_nothing_new_gives_no_plan_and_returns_after_the_idle_wait(job: SimulatedJob) -> None:
     coordinator = job.coordinator(idle_wait="3s")
     assert next_plan(coordinator) == ""
@@ -34,7 +34,7 @@ def test_nothing_new_gives_no_plan_and_returns_after_the_idle_wait(job: Simulate
 def test_an_idle_minute_asks_each_shard_once_a_second_and_the_stream_every_ten(
     job: SimulatedJob,
 ) -> None:
-    """Spark polls as fast as it can; each poll waits, and none asks more than that."""
+    """Spark polls as fast as it can. Each poll waits, and together they call no more often."""
     coordinator = job.coordinator()
     next_plan(coordinator)
     job.count_calls()
@@ -47,7 +47,7 @@ def test_an_idle_minute_asks_each_shard_once_a_second_and_the_stream_every_ten(
     assert job.calls("GetShardIterator") == 0
 
 
-def test_without_an_idle_wait_a_poll_returns_at_once_and_still_asks_no_more(
+def test_without_an_idle_wait_a_poll_returns_at_once_and_still_calls_no_more_often(
     job: SimulatedJob,
 ) -> None:
     coordinator = job.coordinator(idle_wait="0s")
@@ -59,7 +59,7 @@ def test_without_an_idle_wait_a_poll_returns_at_once_and_still_asks_no_more(
     assert job.calls("GetRecords") == 0
 
 
-def test_a_record_that_comes_while_it_waits_is_planned_within_the_probe_interval(
+def test_a_record_that_arrives_during_the_wait_is_planned_within_the_probe_interval(
     job: SimulatedJob,
 ) -> None:
     coordinator = job.coordinator(idle_wait="60s")
@@ -71,7 +71,7 @@ def test_a_record_that_comes_while_it_waits_is_planned_within_the_probe_interval
     assert len(run(job, coordinator, plan)) == 1
 
 
-def test_an_idle_shard_takes_no_part_in_the_plan_of_a_busy_one(job: SimulatedJob) -> None:
+def test_an_idle_shard_is_not_in_the_plan_of_a_busy_one(job: SimulatedJob) -> None:
     coordinator = job.coordinator()
     next_plan(coordinator)
     job.put(1, key=job.key_of(1))
@@ -79,8 +79,8 @@ def test_an_idle_shard_takes_no_part_in_the_plan_of_a_busy_one(job: SimulatedJob
     assert [each.shard_id for task in planned for each in task.shards] == [shard(1)]
 
 
-def test_many_shards_are_not_asked_one_by_one_but_planned_at_intervals() -> None:
-    """Above probeMaxShards the tasks do the looking."""
+def test_many_shards_are_not_probed_but_planned_at_intervals() -> None:
+    """Above probeMaxShards the tasks look for new records."""
     with simulated(shards=4) as job:
         coordinator = job.coordinator(probe_max_shards=3, idle_interval="10s")
         start, _ = one_batch(job, coordinator, "")
@@ -109,9 +109,9 @@ def test_many_shards_of_which_one_is_behind_are_planned_at_once() -> None:
         assert job.clock.monotonic_s() < 1
 
 
-# plans and their settling
-# -------------------------------------------------------------------------------------
-def test_spark_asking_on_settles_the_plan_that_it_names(job: SimulatedJob) -> None:
+# plans and settling
+# --------------------------------------------------------------------------------------------------
+def test_latest_offset_settles_the_plan_that_it_names(job: SimulatedJob) -> None:
     put = job.put(3, key=job.key_of(0))
     coordinator = job.coordinator()
     plan = next_plan(coordinator)
@@ -123,10 +123,10 @@ def test_spark_asking_on_settles_the_plan_that_it_names(job: SimulatedJob) -> No
 
 
 @pytest.mark.parametrize("asked", ["", "1-stale", "99-other"])
-def test_any_other_plan_is_not_settled_and_its_records_come_again(
+def test_any_other_plan_is_not_settled_and_its_records_are_delivered_again(
     asked: str, job: SimulatedJob
 ) -> None:
-    """A new checkpoint location, or one that was restored."""
+    """As with a new or a restored checkpoint location."""
     put = job.put(3)
     first = job.coordinator()
     run(job, first, next_plan(first))
@@ -137,8 +137,10 @@ def test_any_other_plan_is_not_settled_and_its_records_come_again(
 
 
 @pytest.mark.parametrize("asked", ["", "3-old", "77-newer"])
-def test_a_plans_number_is_above_every_number_that_was_seen(asked: str, job: SimulatedJob) -> None:
-    """In Spark's log and in ZooKeeper; either may come from a backup."""
+def test_a_plans_number_is_above_all_numbers_in_sparks_log_and_in_zookeeper(
+    asked: str, job: SimulatedJob
+) -> None:
+    """Either may come from a backup."""
     store = job.store()
     store.acquire(_owner(), timeout_s=1)
     task = TaskPlan(shards=(), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
@@ -164,10 +166,12 @@ def test_a_replay_keeps_its_ends_until_a_later_plan_is_settled(job: SimulatedJob
     assert job.store().known_plans() == [second]
 
 
-def test_a_closed_plan_has_only_the_tasks_that_had_published(
+def test_a_closed_plan_has_only_the_tasks_that_published_an_end(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The others never may again, and a task that can't publish would fail the batch for ever."""
+    """The others may not publish any more, and a task that cannot publish would fail the batch for
+    ever.
+    """
     for index in (0, 1):
         job.put(3, key=job.key_of(index))
     first = job.coordinator(max_tasks=2)
@@ -181,7 +185,7 @@ def test_a_closed_plan_has_only_the_tasks_that_had_published(
     assert run(job, first, plan) == read
 
 
-def test_a_plan_that_zookeeper_does_not_know_has_no_tasks_and_says_so(
+def test_a_plan_that_zookeeper_does_not_have_gives_no_tasks_and_a_warning(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "kinesis_spout"):
@@ -189,14 +193,14 @@ def test_a_plan_that_zookeeper_does_not_know_has_no_tasks_and_says_so(
     assert "7-gone" in caplog.text
 
 
-def test_the_records_of_a_trigger_are_limited_by_what_spark_asks_for(job: SimulatedJob) -> None:
+def test_the_records_of_a_trigger_are_limited_by_sparks_read_limit(job: SimulatedJob) -> None:
     for index in (0, 1):
         job.put(9, key=job.key_of(index))
     coordinator = job.coordinator()
     assert len(run(job, coordinator, next_plan(coordinator, max_records=10))) == 10
 
 
-def test_a_plan_starts_shards_where_they_were_left_with_their_iterators_and_ends(
+def test_a_plan_starts_shards_at_their_read_positions_with_their_iterators_and_ends(
     job: SimulatedJob,
 ) -> None:
     put = job.put(3, key=job.key_of(0))
@@ -214,9 +218,9 @@ def test_a_plan_starts_shards_where_they_were_left_with_their_iterators_and_ends
 
 
 # starting
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 def test_pinning_the_start_needs_no_ownership_and_changes_nothing_else(job: SimulatedJob) -> None:
-    """Spark asks for the first offset in several processes, and again when it replays batch 0."""
+    """Spark calls initialOffset in several processes, and again when it replays batch 0."""
     owner = job.coordinator()
     next_plan(owner)
     before = job.states()
@@ -248,34 +252,36 @@ def test_a_restart_may_begin_with_the_tasks_of_the_logged_plan(job: SimulatedJob
     assert run(job, second, plan) == put
 
 
-def test_a_stream_that_was_made_anew_is_refused(job: SimulatedJob) -> None:
+def test_a_stream_that_was_deleted_and_created_again_is_refused(job: SimulatedJob) -> None:
     first = job.coordinator()
     next_plan(first)
     first.close()
     job.clock.advance(60)
-    _make_anew(job)
+    _create_again(job)
     with pytest.raises(StreamMismatchError):
         next_plan(job.coordinator())
 
 
-def test_a_stream_that_was_made_anew_under_a_running_job_is_refused(job: SimulatedJob) -> None:
-    """The new one's shards have the ids of the old one's: what was read to its end of these would
-    not be read of those.
+def test_a_stream_that_was_deleted_and_created_again_under_a_running_job_is_refused(
+    job: SimulatedJob,
+) -> None:
+    """The new stream's shards have the ids of the old ones. A shard that was read to its end in the
+    old stream would not be read in the new one.
     """
     driver = job.coordinator()
     next_plan(driver)
     job.clock.advance(60)
-    _make_anew(job)
+    _create_again(job)
     with pytest.raises(StreamMismatchError):
         next_plan(driver)
 
 
-def _make_anew(job: SimulatedJob) -> None:
+def _create_again(job: SimulatedJob) -> None:
     job.fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
     job.fake.create(STREAM, shards=2)
 
 
-def test_the_report_tells_lag_and_plan_without_asking_anybody(job: SimulatedJob) -> None:
+def test_the_report_has_lag_and_plan_without_any_call(job: SimulatedJob) -> None:
     job.put(20, key=job.key_of(0))
     coordinator = job.coordinator(max_records_per_shard=5)
     assert coordinator.report() == {
@@ -301,7 +307,7 @@ def test_the_report_tells_lag_and_plan_without_asking_anybody(job: SimulatedJob)
 
 
 def test_a_shard_that_fills_its_task_does_not_starve_the_others(job: SimulatedJob) -> None:
-    """The bytes of a task are given in the plan's order of shards, so that order takes turns."""
+    """Shards fill a task's bytes in the plan's order of shards, so that order rotates."""
     for index in (0, 1):
         job.put(100, key=job.key_of(index), data=b"x" * 100)
     coordinator = job.coordinator(max_tasks=1, max_bytes_per_task=1_000)

@@ -1,5 +1,5 @@
-"""Records that may be gone unread are told of, and what is not gone is not taken for it. In
-simulated time.
+"""Records that may have expired unread are reported as loss, and nothing else is. In simulated
+time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
 DAY_S = 24 * 3600.0
 
 
-def test_records_that_came_and_expired_while_the_job_was_down_are_loss_also_where_nothing_came_after_them(
+def test_records_that_came_and_expired_while_the_job_was_down_are_loss_also_without_later_records(
     job: SimulatedJob,
 ) -> None:
-    """The shard is at its tip when the job is back: that says nothing of what went by."""
+    """The shard is at its tip when the job is back. That says nothing of what expired before."""
     job.put(5)
     before = job.coordinator()
     read_all(job, before)
@@ -35,10 +35,8 @@ def test_records_that_came_and_expired_while_the_job_was_down_are_loss_also_wher
     assert next_plan(job.coordinator()) == ""
 
 
-def test_a_shard_that_was_idle_beside_a_busy_one_for_days_is_no_loss_after_a_restart() -> None:
-    """Its tips were seen by probes only, and the driver was never idle: they are stored all the
-    same.
-    """
+def test_a_shard_that_was_idle_for_days_beside_a_busy_one_is_not_a_loss_after_a_restart() -> None:
+    """Only probes saw its tips, and the driver was never idle. The tips are stored nevertheless."""
     with simulated(shards=2) as job:
         busy = job.key_of(0)
         driver = job.coordinator()
@@ -59,7 +57,7 @@ def test_a_shard_that_was_idle_beside_a_busy_one_for_days_is_no_loss_after_a_res
 def test_a_shard_that_was_there_at_the_pin_and_has_vanished_before_the_first_listing_is_loss(
     one: SimulatedJob,
 ) -> None:
-    """Pinned, put, split, and away for days: its children know nothing of what was in it."""
+    """Pinned, put, split, and down for days: its children say nothing of what was in it."""
     one.coordinator().pin_start()
     one.put(5)
     one.fake.split(STREAM, shard(0))
@@ -75,9 +73,9 @@ def test_a_shard_that_was_there_at_the_pin_and_has_vanished_before_the_first_lis
     assert set(one.states()) == {shard(1), shard(2)}
 
 
-def test_a_shard_that_came_and_went_while_nobody_looked_is_loss() -> None:
-    """Its parent's end was read, but neither told who goes on nor did the list; later only its own
-    children are listed.
+def test_a_shard_that_came_and_went_unobserved_is_loss() -> None:
+    """Its parent's end was read, but neither the end nor the list named it. Later the list has only
+    its own children.
     """
     with simulated(shards=1, listing_delay_ms=120_000) as job:
         job.clock.advance(121)
@@ -97,11 +95,11 @@ def test_a_shard_that_came_and_went_while_nobody_looked_is_loss() -> None:
             next_plan(job.coordinator(), plan)
 
 
-def test_whole_generations_that_came_and_went_while_nobody_looked_are_loss(
+def test_whole_generations_that_came_and_went_unobserved_are_loss(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """No shard that is listed has ever met one that was. It is told once: the shard that nobody saw
-    continued is forgotten.
+    """No listed shard overlapped in time with a shard that has a state. The loss is reported once:
+    then the state of the shard without observed children is removed.
     """
     with simulated(shards=1, listing_delay_ms=120_000) as job:
         job.clock.advance(121)
@@ -135,8 +133,8 @@ def test_whole_generations_that_came_and_went_while_nobody_looked_are_loss(
 def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_last_listing(
     one: SimulatedJob,
 ) -> None:
-    """Down for most of the retention twice: what came in the first of these times has expired in
-    the second.
+    """The job is down for most of the retention twice: records of the first downtime expire in the
+    second.
     """
     read_all(one, driver := one.coordinator())
     driver.close()
@@ -155,11 +153,11 @@ def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_la
 
 
 @pytest.mark.parametrize("crash", ["before its batch is settled", "before the list is read again"])
-def test_children_whose_parents_end_was_read_long_after_it_was_closed_may_have_lost_records_since_then(
+def test_children_of_a_parent_read_to_its_end_long_after_it_closed_may_have_lost_records(
     one: SimulatedJob, crash: str
 ) -> None:
     """The end comes from a batch that was logged before the split and read long after it, without a
-    look at the list.
+    listing in between.
     """
     driver = one.coordinator()
     read_all(one, driver)
@@ -184,7 +182,7 @@ def test_children_whose_parents_end_was_read_long_after_it_was_closed_may_have_l
 def test_records_that_expired_between_the_pin_and_the_first_listing_are_loss(
     job: SimulatedJob,
 ) -> None:
-    """The start was pinned; the job died, and came back days later."""
+    """The job died after it pinned the start, and came back days later."""
     job.coordinator().pin_start()
     job.put(5)
     job.clock.advance(2 * DAY_S)
@@ -192,9 +190,9 @@ def test_records_that_expired_between_the_pin_and_the_first_listing_are_loss(
         next_plan(job.coordinator())
 
 
-def test_a_child_that_the_list_shows_late_is_not_given_up() -> None:
-    """GetRecords has named it, and its parent's end was read just now: it cannot be
-    past retention.
+def test_a_child_that_the_list_shows_late_is_not_taken_for_lost() -> None:
+    """GetRecords named it, and its parent's end was read just now, so it cannot be past the
+    retention.
     """
     with simulated(shards=1, listing_delay_ms=120_000) as job:
         job.clock.advance(121)
@@ -216,8 +214,8 @@ def test_a_child_that_the_list_shows_late_is_not_given_up() -> None:
 def test_a_shard_that_vanishes_after_its_plan_was_logged_does_not_fail_its_batch_for_ever(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its user is asked first; then the batch reads what is left, and the driver says what was
-    lost.
+    """The query stops until failOnDataLoss is false. Then the batch reads what is left, and the
+    driver reports the loss.
     """
     job.put(5, key=job.key_of(0))
     before = job.coordinator()
@@ -241,10 +239,10 @@ def test_a_shard_that_vanishes_after_its_plan_was_logged_does_not_fail_its_batch
     )  # given up, and then forgotten: its retention is over and its children have states
 
 
-def test_a_logged_batch_that_comes_back_after_the_retention_tells_what_it_cannot_read_any_more(
+def test_a_batch_replayed_after_the_retention_reports_the_shards_that_it_can_no_longer_read(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Read and settled, the shard would look as if nothing had ever been missed."""
+    """Once settled, the shard would look as if nothing had been missed."""
     job.put(5, key=job.key_of(0))
     before = job.coordinator()
     plan = next_plan(before)
@@ -261,7 +259,7 @@ def test_a_logged_batch_that_comes_back_after_the_retention_tells_what_it_cannot
     assert f"{shard(0)} (read up to TRIM_HORIZON)" in caplog.text
 
 
-def test_a_shard_that_vanishes_in_the_listings_interval_makes_no_row_of_empty_batches(
+def test_a_shard_that_vanishes_between_listings_gives_no_series_of_empty_batches(
     job: SimulatedJob,
 ) -> None:
     driver = job.coordinator(fail_on_data_loss=False, shard_refresh_interval="60s", idle_wait="0s")

@@ -21,9 +21,9 @@ LONGEST_ITERATOR = "i" * 512
 NUMBER = SequenceNumber(10**56)
 
 
-def test_a_task_takes_no_more_shards_than_its_plan_and_its_end_have_room_for() -> None:
-    """More tasks than `maxTasks` is better than a plan that can't be stored, or a batch whose ends
-    never can.
+def test_a_task_has_no_more_shards_than_fit_into_the_znodes_of_its_plan_and_end() -> None:
+    """More tasks than `maxTasks` are better than a plan, or the end of a task, that cannot be
+    stored.
     """
     names = [f"shardId-{index:012d}" for index in range(5_000)]
     plan = make_plan(

@@ -31,8 +31,8 @@ def unresolved(job: SimulatedJob) -> int:
     return sum(state.unresolved_count for state in job.states().values())
 
 
-# when
-# ---------------------------------------------------------------------------------------------------------
+# due times
+# --------------------------------------------------------------------------------------------------
 def test_a_poll_returns_at_once_when_a_retry_becomes_due_and_asks_for_no_plan_before(
     one: SimulatedJob,
 ) -> None:
@@ -83,7 +83,7 @@ def test_due_retries_come_with_new_records_of_their_shard_and_before_them(
     assert [int(row["sequenceNumber"]) for row in rows] == [old[2], new[0]]
 
 
-def test_the_report_tells_what_waits_since_when_and_what_this_run_has_dead_lettered(
+def test_the_report_has_waiting_retries_their_age_and_what_this_run_has_dead_lettered(
     one: SimulatedJob,
 ) -> None:
     one.put(5)
@@ -122,10 +122,10 @@ def test_a_restart_finds_the_queue_with_its_attempts_and_due_times(one: Simulate
     assert [row["attempt"] for row in rows_of(one, second, plan)] == [2]
 
 
-def test_after_a_plan_of_retries_alone_an_idle_shard_is_as_idle_as_before(
+def test_after_a_plan_of_retries_alone_an_idle_shard_is_still_idle(
     one: SimulatedJob,
 ) -> None:
-    """Its tip was not looked at, which is no reason to look at it with another batch."""
+    """The plan did not check its tip, but that is no reason for another batch."""
     one.put(5)
     outcomes = tracked(one, lambda row: row["attempt"] == 1 and row["data"] == b"record 2")
     track_all(one, one.coordinator(), outcomes)
@@ -133,11 +133,11 @@ def test_after_a_plan_of_retries_alone_an_idle_shard_is_as_idle_as_before(
 
 
 # how many new records
-# -----------------------------------------------------------------------------------------
-def test_no_more_records_are_read_than_the_allowance_of_unresolved_ones_leaves(
+# --------------------------------------------------------------------------------------------------
+def test_no_more_records_are_read_than_the_allowance_of_unresolved_records_leaves(
     one: SimulatedJob,
 ) -> None:
-    """All fail, and wait for an hour: of 100 records 30 are read, then none until some are
+    """All records fail, and wait for an hour. Of 100 records 30 are read, then none until some are
     resolved.
     """
     one.put(100)
@@ -155,7 +155,7 @@ def test_no_more_records_are_read_than_the_allowance_of_unresolved_ones_leaves(
     assert unresolved(one) == 0
 
 
-def test_a_shard_without_allowance_holds_no_other(job: SimulatedJob) -> None:
+def test_a_shard_without_allowance_does_not_hold_back_others(job: SimulatedJob) -> None:
     for index in (0, 1):
         job.put(50, key=job.key_of(index))
     outcomes = tracked(
@@ -191,11 +191,11 @@ def test_with_block_shard_nothing_new_of_a_shard_is_read_while_one_record_waits(
 
 
 # outages
-# -------------------------------------------------------------------------------------------------------
-def test_an_outage_pauses_reading_with_growing_pauses_counts_no_attempt_and_ends_by_itself(
+# --------------------------------------------------------------------------------------------------
+def test_an_outage_pauses_reading_ever_longer_counts_no_attempt_and_ends_by_itself(
     one: SimulatedJob,
 ) -> None:
-    """An hour in which everything fails: plans stay few and small, nothing is dead-lettered, then
+    """All records fail for an hour. Plans stay few and small, nothing is dead-lettered, then
     all is processed.
     """
     put = one.put(3_000)
@@ -246,7 +246,7 @@ def test_an_outage_is_remembered_over_a_restart(one: SimulatedJob) -> None:
     assert [piece.max_records for task in plan.tasks for piece in task.shards] == [0]
 
 
-def test_few_failures_are_no_outage(one: SimulatedJob) -> None:
+def test_few_failures_are_not_an_outage(one: SimulatedJob) -> None:
     one.put(400)
     outcomes = tracked(one, lambda row: row["attempt"] == 1 and row["data"] < b"record 2")
     coordinator = one.coordinator(max_records_per_shard=400)
@@ -256,14 +256,14 @@ def test_few_failures_are_no_outage(one: SimulatedJob) -> None:
 
 
 # shards that end, and that are gone
-# ---------------------------------------------------------------------------
-def test_retries_of_a_shard_that_the_service_has_forgotten_are_planned_and_told_as_gone(
+# --------------------------------------------------------------------------------------------------
+def test_retries_of_a_shard_that_the_service_has_forgotten_are_planned_and_reported_as_gone(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
     one.put(5)
     one.fake.split(STREAM, shard(0))
     outcomes = tracked(one, numbered(2), policy(first_delay_ms=90_000_000, max_delay_ms=90_000_000))
-    coordinator = one.coordinator(fail_on_data_loss=False)  # the children were not looked at either
+    coordinator = one.coordinator(fail_on_data_loss=False)  # the children were not checked either
     start, _ = track_all(one, coordinator, outcomes)
     one.clock.advance(26 * HOUR_S)
     _, rows = track_all(one, coordinator, outcomes, start)
@@ -273,7 +273,7 @@ def test_retries_of_a_shard_that_the_service_has_forgotten_are_planned_and_told_
     assert "waited for their retry" not in caplog.text
 
 
-def test_gone_retries_of_an_application_that_acks_whole_batches_are_said(
+def test_gone_retries_of_an_application_that_acks_whole_batches_give_a_warning(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
     put = one.put(5)

@@ -1,4 +1,4 @@
-"""What a plan contains, given the shard list, the shard states and the limits."""
+"""The content of a plan, given the shard list, the shard states and the limits."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_only_listed_shards_without_a_state_get_one_with_their_parents_kept() ->
 
 
 def test_a_child_of_a_parent_that_was_finished_long_ago_is_verified_up_to_then() -> None:
-    """Found late, after a long downtime: what it held in between may have expired."""
+    """Found late, after a long downtime: its records of that time may have expired."""
     (child,) = new_shards(
         [shard("c", "a")],
         by_id(state("a", ended=True, verified_until_ms=3)),
@@ -98,7 +98,7 @@ def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 200), st.integers(1, 50), st.integers(0, 1_000))
-def test_what_the_shards_may_give_together_never_exceeds_the_trigger_limit(
+def test_the_shards_together_never_exceed_the_trigger_limit(
     shards: int, total: int, per_shard: int, turn: int
 ) -> None:
     limits = replace(LIMITS, max_records_per_trigger=total, max_records_per_shard=per_shard)
@@ -117,7 +117,7 @@ def test_a_trigger_limit_below_the_number_of_shards_starves_none(total: int) -> 
 
 
 # retries
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 def queued(shard_id: str, *numbers: int, ended: bool = False) -> ShardState:
     records = tuple(
         UnresolvedRecord(first=SequenceNumber(n), last=SequenceNumber(n), attempts=1, due_ms=0)
@@ -135,7 +135,7 @@ def due_of(*states: ShardState) -> dict[str, list[DueRetry]]:
 def plan_of(
     shards: list[str], *states: ShardState, limits: PlanLimits = LIMITS, turn: int = 1, **rest: Any
 ) -> list[ShardSlice]:
-    """The slices of a plan over new records of `shards` and all that is queued."""
+    """The slices of a plan for new records of `shards` and all queued records."""
     plan = make_plan(
         "1-a",
         shards,
@@ -153,7 +153,7 @@ def plan_of(
 
 
 def test_a_plan_has_retries_of_shards_that_are_read_and_of_shards_that_are_not() -> None:
-    """Ended ones, and ones that have nothing new: these are planned for their retries alone, and
+    """Shards that ended or have no new records are planned for their retries alone, and
     their position stays.
     """
     pieces = {
@@ -180,7 +180,7 @@ def test_a_plan_of_retries_alone_reads_nothing_new() -> None:
     assert (piece.max_records, piece.iterator, len(piece.retries)) == (0, None, 1)
 
 
-def test_new_records_are_no_more_than_what_is_left_of_the_allowance() -> None:
+def test_new_records_are_at_most_the_rest_of_the_allowance() -> None:
     limits = replace(LIMITS, max_unresolved_per_shard=5)
     pieces = {
         one.shard_id: one.max_records
@@ -206,7 +206,7 @@ def test_a_shard_without_allowance_and_without_due_retries_is_not_in_the_plan() 
     assert [one.shard_id for task in plan.tasks for one in task.shards] == ["b"]
 
 
-def test_a_task_has_at_most_so_many_retries_that_they_fit_into_a_znode() -> None:
+def test_a_task_has_no_more_retries_than_fit_into_its_znode() -> None:
     """With the longest numbers that the service has, 500 shards with their iterators,
     and ranges.
     """
@@ -261,7 +261,7 @@ def test_a_trigger_without_new_records_is_filled_with_retries() -> None:
     assert sum(len(one.retries) for one in plan_of([], queued("a", 1, 2, 3, 4), limits=limits)) == 3
 
 
-def test_where_order_matters_a_shards_retries_and_its_new_records_take_turns() -> None:
+def test_in_order_a_shards_retries_and_its_new_records_alternate_between_plans() -> None:
     """In one plan, new ones would overtake the retries for which the task had no room. Other shards
     are not concerned.
     """
@@ -282,7 +282,7 @@ def test_where_order_matters_a_shards_retries_and_its_new_records_take_turns() -
     }
 
 
-def test_a_plan_tells_how_many_outages_came_before_it() -> None:
+def test_a_plan_holds_the_number_of_outages_before_it() -> None:
     assert (
         make_plan(
             "1-a",

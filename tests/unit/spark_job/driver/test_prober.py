@@ -1,4 +1,4 @@
-"""Asking idle shards for something new: what counts as work, and where the next read starts."""
+"""Probes of idle shards: what counts as work, and where the next read starts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ask(
     return answer
 
 
-def test_a_shard_at_its_tip_has_no_work_and_says_the_services_time(
+def test_a_shard_at_its_tip_has_no_work_and_gives_the_services_time(
     job: SimulatedJob, prober: Prober
 ) -> None:
     answer = ask(prober)
@@ -77,7 +77,7 @@ def test_a_stretch_without_records_behind_the_tip_is_work(
     assert (answer.has_work, answer.tip_ms) == (True, None)
 
 
-def test_an_iterator_that_has_expired_is_made_anew_at_the_position(
+def test_an_expired_iterator_is_created_again_at_the_position(
     job: SimulatedJob, prober: Prober
 ) -> None:
     first, second = job.put(2, key=job.key_of(0))
@@ -93,7 +93,7 @@ def ask_iterator(job: SimulatedJob) -> str:
 
 
 def test_a_shard_that_is_gone_has_no_work(job: SimulatedJob, prober: Prober) -> None:
-    """Whether something was lost with it is for the shard list to tell."""
+    """The shard list decides whether records were lost with it."""
     assert prober.ask([Probe("shardId-000000000099", TRIM_HORIZON, None)]) == [
         Answer("shardId-000000000099", has_work=False, iterator=None, tip_ms=None, gone=True)
     ]
@@ -103,7 +103,7 @@ def test_a_shard_that_is_gone_has_no_work(job: SimulatedJob, prober: Prober) -> 
 def test_a_shard_that_is_throttled_is_left_to_a_task(
     operation: str, job: SimulatedJob, prober: Prober
 ) -> None:
-    """Other consumers may use a shard up for minutes; an error in the driver would end
+    """Other consumers may use up a shard for minutes. An error in the driver would end
     the query.
     """
     job.fake.faults.add(throttle(), operation=operation, times=None)
@@ -119,13 +119,13 @@ def test_a_shard_whose_iterators_expire_at_once_is_left_to_a_task(
     assert ask(prober).has_work
 
 
-def test_an_error_that_does_not_pass_is_raised(job: SimulatedJob, prober: Prober) -> None:
+def test_a_permanent_error_is_raised(job: SimulatedJob, prober: Prober) -> None:
     job.fake.faults.add(error("AccessDeniedException"), operation="GetRecords", times=None)
     with pytest.raises(AccessDeniedError):
         ask(prober)
 
 
-def test_many_shards_are_asked_at_a_time_and_answered_in_order() -> None:
+def test_many_shards_are_asked_concurrently_and_answered_in_order() -> None:
     with simulated(shards=40) as job:
         job.put(1, key=job.key_of(7))
         prober = Prober(job.services().client)

@@ -1,4 +1,4 @@
-"""What a plan that another process made and read tells is old news: it is settled, but says nothing
+"""The ends of a plan that another process made and read are old: they are settled, but say nothing
 of now. In simulated time.
 """
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("probe_max_shards", [0, 100])
-def test_an_available_now_run_is_not_ended_by_a_tip_that_a_run_before_it_had_seen(
+def test_an_available_now_run_is_not_ended_by_a_tip_that_an_earlier_run_saw(
     probe_max_shards: int, job: SimulatedJob
 ) -> None:
-    """Yesterday's run died before its batch was logged as done; the batch is replayed, then today's
+    """Yesterday's run died before its batch was committed. The batch is replayed, then today's
     records are read.
     """
     old = job.put(5)
@@ -35,7 +35,7 @@ def test_an_available_now_run_is_not_ended_by_a_tip_that_a_run_before_it_had_see
 
 
 def test_a_plan_that_was_made_before_a_run_leaves_no_iterator_behind(job: SimulatedJob) -> None:
-    """A hint from before the plan would have its records read again, and settled behind what was
+    """With an older hint the plan's records would be read again, and settled behind what was
     settled.
     """
     put = job.put(5)

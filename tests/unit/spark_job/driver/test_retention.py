@@ -1,4 +1,4 @@
-"""What a driver makes of time that has passed: idle is no loss, unread is. In simulated time."""
+"""An idle stream has lost nothing; a stream that was not read may have. In simulated time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def test_children_are_planned_once_their_parents_end_is_settled(job: SimulatedJo
     assert job.states()[shard(0)].lifecycle is Lifecycle.FINISHED
 
 
-def test_a_stream_that_was_idle_for_longer_than_its_retention_is_no_loss(job: SimulatedJob) -> None:
+def test_a_stream_that_was_idle_for_longer_than_its_retention_has_lost_nothing(
+    job: SimulatedJob,
+) -> None:
     """Its tips were seen by probes: what comes then is new. They are stored, so a restart knows it
     too.
     """
@@ -47,7 +49,7 @@ def test_a_stream_that_was_idle_for_longer_than_its_retention_is_no_loss(job: Si
 
 
 def test_probed_tips_are_stored_seldom(job: SimulatedJob) -> None:
-    """Not with each poll: an idle stream is to leave ZooKeeper alone."""
+    """Not with each poll: an idle stream should hardly write to ZooKeeper."""
     coordinator = job.coordinator()
     next_plan(coordinator)
     before = job.store().load_states()
@@ -56,10 +58,10 @@ def test_probed_tips_are_stored_seldom(job: SimulatedJob) -> None:
     assert job.store().load_states() == before
 
 
-def test_a_shard_that_was_not_looked_at_for_longer_than_the_retention_stops_the_query(
+def test_a_shard_that_was_not_checked_for_longer_than_the_retention_stops_the_query(
     job: SimulatedJob,
 ) -> None:
-    """And again at each restart, until the user says what to do."""
+    """It stops at each restart too, until the user sets failOnDataLoss to false."""
     job.put(1, key=job.key_of(0))
     coordinator = job.coordinator()
     start, _ = read_all(job, coordinator)
@@ -73,7 +75,7 @@ def test_a_shard_that_was_not_looked_at_for_longer_than_the_retention_stops_the_
         again.close()
 
 
-def test_with_fail_on_data_loss_off_a_lapse_is_said_once_and_what_is_left_is_read(
+def test_with_fail_on_data_loss_off_a_loss_is_reported_once_and_the_rest_is_read(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
     job.put(1)

@@ -1,4 +1,4 @@
-"""Which of a shard's queued records come again, when, and in which order."""
+"""Which queued records of a shard are due, when, and in which order."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def policy(on_failure: OnFailure = OnFailure.CONTINUE, **retry: Any) -> OutcomeP
 
 
 def chosen(*records: UnresolvedRecord, of: OutcomePolicy | None = None) -> list[int]:
-    """First numbers of what comes now."""
+    """First sequence numbers of the retries that are due now."""
     return [
         one.retry.first.sequence for one in due_retries(queued_retries(records, of), of, NOW_MS)
     ]
 
 
-def test_what_is_due_comes_in_the_order_of_its_numbers() -> None:
+def test_due_retries_come_in_the_order_of_their_sequence_numbers() -> None:
     assert chosen(
         record(30),
         record(9),
@@ -60,7 +60,7 @@ def exhausted(*records: UnresolvedRecord, of: OutcomePolicy | None) -> dict[int,
     }
 
 
-def test_what_may_not_be_tried_again_comes_at_once_and_is_flagged() -> None:
+def test_an_exhausted_record_is_due_at_once_and_flagged() -> None:
     """Too old, with more attempts than a limit that was lowered since, or rejected by somebody who
     could not write its letter.
     """
@@ -75,7 +75,7 @@ def test_what_may_not_be_tried_again_comes_at_once_and_is_flagged() -> None:
     assert found == {1: True, 3: True, 4: False, 5: True}
 
 
-def test_a_record_is_too_old_one_millisecond_after_its_age_not_before() -> None:
+def test_a_record_is_exhausted_one_millisecond_after_its_maximum_age_and_not_before() -> None:
     too_old, old = (
         record(1, first_failure_ms=399, due_ms=10**9),
         record(2, first_failure_ms=400, due_ms=10**9),
@@ -89,7 +89,7 @@ def test_without_a_policy_nothing_is_ever_exhausted() -> None:
     ) == {1: False}
 
 
-def test_with_block_shard_nothing_comes_after_the_first_that_is_not_due() -> None:
+def test_with_block_shard_nothing_is_due_behind_the_first_record_that_is_not() -> None:
     records = (
         record(1),
         record(2, blocked=True),
@@ -110,9 +110,7 @@ def test_with_block_key_a_record_waits_for_an_earlier_one_of_its_key_only() -> N
     assert chosen(*records, of=policy(OnFailure.BLOCK_KEY)) == [2, 4]
 
 
-def test_with_block_key_what_has_no_known_key_waits_for_all_before_it_and_holds_all_behind_it() -> (
-    None
-):
+def test_with_block_key_a_record_without_a_key_waits_for_all_before_and_blocks_all_behind() -> None:
     waiting = record(1, key="a", due_ms=NOW_MS + 1)
     assert chosen(waiting, record(2, 3), record(4, key="b"), of=policy(OnFailure.BLOCK_KEY)) == []
     assert chosen(
@@ -129,7 +127,7 @@ def test_with_block_key_what_has_no_known_key_waits_for_all_before_it_and_holds_
     st.sampled_from([OnFailure.BLOCK_KEY, OnFailure.BLOCK_SHARD]),
     st.integers(1, 12),
 )
-def test_no_record_is_chosen_while_one_that_it_must_wait_for_is_not_whatever_fits(
+def test_no_record_is_chosen_without_those_that_it_waits_for_whatever_fits(
     made: list[tuple[str | None, int]], on_failure: OnFailure, entries: int
 ) -> None:
     records = [record(number, key=key, due_ms=due_ms) for number, (key, due_ms) in enumerate(made)]
@@ -144,8 +142,8 @@ def test_no_record_is_chosen_while_one_that_it_must_wait_for_is_not_whatever_fit
                 assert earlier in numbers
 
 
-# how many
-# -----------------------------------------------------------------------------------------------------
+# room in a plan
+# --------------------------------------------------------------------------------------------------
 def due(*ranks: int, count: int = 1) -> list[DueRetry]:
     def retry(number: int) -> PlannedRetry:
         last = None if count == 1 else SequenceNumber(number + 5)
@@ -158,14 +156,14 @@ def firsts(kept: dict[str, list[DueRetry]]) -> dict[str, list[int]]:
     return {shard: [one.retry.first.sequence for one in retries] for shard, retries in kept.items()}
 
 
-def test_where_not_all_fit_those_go_that_were_due_first_and_each_shards_stay_in_order() -> None:
+def test_without_room_for_all_the_first_due_are_chosen_and_each_shard_keeps_its_order() -> None:
     assert firsts(most_urgent({"a": due(9, 1, 5), "b": due(2, 8)}, entries=3)) == {
         "a": [10, 20],
         "b": [0],
     }
 
 
-def test_a_range_takes_the_room_of_two_and_one_retry_always_goes() -> None:
+def test_a_range_takes_the_room_of_two_and_one_retry_is_always_chosen() -> None:
     assert firsts(most_urgent({"a": due(1, 2, count=3)}, entries=3)) == {"a": [0]}
     assert firsts(most_urgent({"a": due(1, count=3)}, entries=1)) == {"a": [0]}
 
@@ -177,6 +175,6 @@ def test_records_of_ranges_count_against_a_limit_of_records(records: int, kept: 
     }
 
 
-def test_a_shard_of_which_none_goes_is_left_out() -> None:
+def test_a_shard_without_a_chosen_retry_is_left_out() -> None:
     assert firsts(most_urgent({"a": due(9), "b": due(2)}, entries=1)) == {"b": [0]}
     assert most_urgent({}, entries=1) == {}

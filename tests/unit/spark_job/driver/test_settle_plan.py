@@ -1,4 +1,4 @@
-"""Settling writes in one order, can be repeated from anywhere, and touches only what was read."""
+"""Settling has one order of writes, can be repeated, and changes only what was read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.settled_plan import (
 )
 
 
-def test_what_was_read_is_in_the_states_and_the_plan_is_settled() -> None:
+def test_the_states_hold_what_was_read_and_the_plan_is_settled() -> None:
     backend = backend_with_plan(0, 1)
     result = settled(backend)
     states = states_in(MemoryStateStore(backend))
@@ -49,7 +49,7 @@ def test_what_was_read_is_in_the_states_and_the_plan_is_settled() -> None:
     assert (pointer.id, pointer.status) == (PLAN, PlanStatus.SETTLED)
 
 
-def test_children_start_at_their_oldest_record_and_know_their_parents_and_since_when() -> None:
+def test_children_start_at_their_oldest_record_with_their_parents_and_tracked_since() -> None:
     states = states_in(_after(backend_with_plan(0, 1)))
     for child in CHILDREN:
         assert states[child] == ShardState(
@@ -68,7 +68,7 @@ def test_a_task_that_published_nothing_leaves_its_shards_as_they_were() -> None:
     assert states[OTHER].checkpoint == SequenceNumber(29)
 
 
-def test_a_plan_of_which_nothing_was_published_is_settled_without_a_change() -> None:
+def test_a_plan_without_a_published_end_is_settled_without_a_change() -> None:
     backend = backend_with_plan()
     before = MemoryStateStore(backend).load_states()
     assert settled(backend).ends == ()
@@ -86,9 +86,7 @@ def test_nothing_can_be_published_once_settling_has_begun() -> None:
         MemoryStateStore(backend).publish_end(PLAN, 1, ENDS[1])
 
 
-def test_it_closes_first_then_creates_children_then_ends_parents_then_says_that_it_is_settled() -> (
-    None
-):
+def test_it_closes_the_plan_then_creates_children_then_ends_parents_then_marks_it_settled() -> None:
     store, tree = breaking_store(backend_with_plan(0, 1))
     store.acquire(OWNER, timeout_s=1)
     tree.written.clear()
@@ -107,7 +105,7 @@ def test_it_closes_first_then_creates_children_then_ends_parents_then_says_that_
 def test_stopped_at_any_write_and_repeated_by_a_successor_it_gives_the_same_states(
     states_per_write: int, writes: int, *, after: bool
 ) -> None:
-    """And at no stop has a parent ended while its children are unknown."""
+    """At no stop has a parent ended without states of its children."""
     wanted = states_in(_after(backend_with_plan(0, 1)))
     for write in range(writes):
         backend = backend_with_plan(0, 1)
@@ -123,7 +121,7 @@ def test_stopped_at_any_write_and_repeated_by_a_successor_it_gives_the_same_stat
         assert states_in(MemoryStateStore(backend)) == wanted
 
 
-def test_settled_twice_it_changes_no_state_and_no_version() -> None:
+def test_a_second_settling_changes_no_state_and_no_version() -> None:
     backend = backend_with_plan(0, 1)
     settled(backend)
     before = MemoryStateStore(backend).load_states()
@@ -131,8 +129,8 @@ def test_settled_twice_it_changes_no_state_and_no_version() -> None:
     assert MemoryStateStore(backend).load_states() == before
 
 
-def test_the_end_of_a_shard_whose_state_was_removed_is_passed_over() -> None:
-    """By a reset, say. Its children are not made either: they come with the shard list."""
+def test_the_end_of_a_shard_whose_state_was_removed_is_ignored() -> None:
+    """As after a reset. Its children get no state here either: the shard list brings them."""
     gone = ShardReadResult(
         shard_id="shardId-9", first=SequenceNumber(1), last=SequenceNumber(2), count=2
     )
@@ -148,8 +146,8 @@ def test_the_end_of_a_shard_whose_state_was_removed_is_passed_over() -> None:
     assert settle(store, PLAN, states_per_write=1).states == {}
 
 
-def test_a_child_that_is_known_is_not_created_anew() -> None:
-    """The shard list may have told of it before the parent's end was read; it may have been read
+def test_a_child_that_has_a_state_is_not_created_again() -> None:
+    """The shard list may have shown it before the parent's end was read, and it may have been read
     since.
     """
     backend = backend_with_plan(0, 1)
@@ -170,9 +168,9 @@ class _PublishedAtTheLastMoment(MemoryStateStore):
         super().close_plan(plan_id)
 
 
-def test_an_end_that_is_published_until_the_plan_is_closed_is_settled() -> None:
-    """Ends that were read before the plan is closed may not be all: rows would leave that nobody
-    knows to be read.
+def test_an_end_that_is_published_just_before_the_plan_is_closed_is_settled() -> None:
+    """Settling reads the ends after it has closed the plan. Earlier ones may be incomplete, and
+    rows would leave a task without being settled.
     """
     store = _PublishedAtTheLastMoment(backend_with_plan(0))
     with closing(store):

@@ -1,4 +1,4 @@
-"""Settling a tracked batch goes by its report; without one, what was read comes again."""
+"""A tracked batch is settled by its report. Without one, its records are delivered again."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def with_report(
     return backend
 
 
-def test_of_a_tracked_batch_all_is_acked_but_what_its_report_names() -> None:
+def test_all_records_of_a_tracked_batch_are_acked_except_for_those_in_its_report() -> None:
     result = settled(with_report(backend_with_plan(0, 1)))
     states = {shard: stored.state for shard, stored in result.states.items()}
     assert states[OTHER].unresolved == (FAILED,)
@@ -63,10 +63,8 @@ def test_of_a_tracked_batch_all_is_acked_but_what_its_report_names() -> None:
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["no-report", "open-report"])
-def test_where_records_are_tracked_a_batch_without_a_done_report_is_settled_without_a_trace(
-    *, opened: bool
-) -> None:
-    """All of it comes again, the end of a shard included: its children are not created either."""
+def test_a_tracked_batch_without_a_done_report_changes_no_state(*, opened: bool) -> None:
+    """All of it is delivered again. A shard's end is too, so its children are not created."""
     backend = backend_with_plan(0, 1)
     if opened:
         with_report(backend, None)
@@ -81,8 +79,8 @@ def test_where_records_are_tracked_a_batch_without_a_done_report_is_settled_with
     assert pointer.status is PlanStatus.SETTLED
 
 
-def test_a_batch_that_brought_no_record_needs_no_report() -> None:
-    """A tip was seen, and the end of a shard: nobody has anything to say of that."""
+def test_a_batch_without_records_needs_no_report() -> None:
+    """It saw a tip and the end of a shard, which have no outcomes."""
     backend = backend_with_plan()
     with closing(MemoryStateStore(backend)) as store:
         store.mark_tracked(OutcomePolicy())
@@ -99,8 +97,10 @@ def test_a_batch_that_brought_no_record_needs_no_report() -> None:
     assert set(CHILDREN) <= set(result.states)
 
 
-def test_a_done_report_counts_also_where_the_mark_was_taken_off_since() -> None:
-    """Else what failed would be acked because somebody asked for whole batches from now on."""
+def test_a_done_report_counts_also_when_the_mark_was_removed_since() -> None:
+    """Otherwise failed records would be acked because the application acks whole batches from now
+    on.
+    """
     result = settled(with_report(backend_with_plan(0, 1), mark=False))
     assert result.states[OTHER].state.unresolved == (FAILED,)
 
@@ -131,7 +131,7 @@ OUTAGE = PlanReport(outage=True)
         (0, OUTAGE, True, 1),
         (4, OUTAGE, True, 5),
         (4, PlanReport(), True, 0),
-        (4, None, True, 4),  # nobody knows
+        (4, None, True, 4),  # outcomes unknown
         (4, None, False, 0),
     ],
 )

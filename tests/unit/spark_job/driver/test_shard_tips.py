@@ -1,10 +1,10 @@
-"""What the driver remembers of a shard between two looks at it."""
+"""The driver's knowledge of a shard between two checks."""
 
 from __future__ import annotations
 
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
 from spark_job.driver.prober import Answer, Probe
-from spark_job.driver.shard_tips import ShardWatch
+from spark_job.driver.shard_tips import ShardTips
 from state.plan import ShardReadResult
 from state.position import TRIM_HORIZON
 
@@ -17,58 +17,58 @@ def answer(*, has_work: bool = False, tip_ms: int | None = None) -> Answer:
     return Answer("s", has_work=has_work, iterator="probed", tip_ms=tip_ms)
 
 
-def test_a_shard_that_was_never_looked_at_is_neither_idle_nor_behind_and_long_due_for_a_look() -> (
+def test_a_shard_that_was_never_checked_is_neither_idle_nor_behind_and_its_check_is_overdue() -> (
     None
 ):
-    watch = ShardWatch()
-    assert (watch.is_idle("s"), watch.is_behind("s")) == (False, False)
-    assert watch.checked_s("s") == float("-inf")
-    assert (watch.iterator("s", 0.0), watch.verified_ms("s")) == (None, None)
+    tips = ShardTips()
+    assert (tips.is_idle("s"), tips.is_behind("s")) == (False, False)
+    assert tips.checked_s("s") == float("-inf")
+    assert (tips.iterator("s", 0.0), tips.verified_ms("s")) == (None, None)
 
 
-def test_a_read_that_ended_at_the_tip_makes_it_idle_and_another_one_behind() -> None:
-    watch = ShardWatch()
-    watch.on_end(end(at_tip=True), 7.0)
-    assert (watch.is_idle("s"), watch.is_behind("s"), watch.checked_s("s")) == (True, False, 7.0)
-    watch.on_end(end(at_tip=False), 8.0)
-    assert (watch.is_idle("s"), watch.is_behind("s"), watch.checked_s("s")) == (False, True, 8.0)
+def test_a_read_to_the_tip_makes_a_shard_idle_and_any_other_read_makes_it_behind() -> None:
+    tips = ShardTips()
+    tips.on_end(end(at_tip=True), 7.0)
+    assert (tips.is_idle("s"), tips.is_behind("s"), tips.checked_s("s")) == (True, False, 7.0)
+    tips.on_end(end(at_tip=False), 8.0)
+    assert (tips.is_idle("s"), tips.is_behind("s"), tips.checked_s("s")) == (False, True, 8.0)
 
 
-def test_a_probe_that_found_something_makes_it_behind_and_one_that_found_nothing_idle() -> None:
-    watch = ShardWatch()
-    watch.on_answer(answer(has_work=True), 1.0)
-    assert watch.is_behind("s")
-    watch.on_answer(answer(tip_ms=900), 2.0)
-    assert watch.is_idle("s")
-    assert (watch.verified_ms("s"), watch.checked_s("s")) == (900, 2.0)
+def test_a_probe_with_work_makes_a_shard_behind_and_one_without_makes_it_idle() -> None:
+    tips = ShardTips()
+    tips.on_answer(answer(has_work=True), 1.0)
+    assert tips.is_behind("s")
+    tips.on_answer(answer(tip_ms=900), 2.0)
+    assert tips.is_idle("s")
+    assert (tips.verified_ms("s"), tips.checked_s("s")) == (900, 2.0)
 
 
-def test_a_probe_that_saw_no_tip_does_not_take_back_the_last_one() -> None:
-    watch = ShardWatch()
-    watch.on_answer(answer(tip_ms=900), 1.0)
-    watch.on_answer(answer(has_work=True), 2.0)
-    assert watch.verified_ms("s") == 900
+def test_a_probe_that_saw_no_tip_keeps_the_last_tip() -> None:
+    tips = ShardTips()
+    tips.on_answer(answer(tip_ms=900), 1.0)
+    tips.on_answer(answer(has_work=True), 2.0)
+    assert tips.verified_ms("s") == 900
 
 
-def test_an_iterator_is_a_hint_for_as_long_as_the_service_keeps_it() -> None:
-    watch = ShardWatch()
-    watch.on_end(end(), 100.0)
-    assert watch.iterator("s", 100.0 + ITERATOR_LIFE_S - 1) == "hint"
-    assert watch.iterator("s", 100.0 + ITERATOR_LIFE_S) is None
-    assert watch.probe("s", TRIM_HORIZON, 101.0) == Probe("s", TRIM_HORIZON, "hint")
-    assert watch.iterators(["s", "unknown"], 101.0) == {"s": "hint"}
+def test_an_iterator_is_a_hint_until_it_expires() -> None:
+    tips = ShardTips()
+    tips.on_end(end(), 100.0)
+    assert tips.iterator("s", 100.0 + ITERATOR_LIFE_S - 1) == "hint"
+    assert tips.iterator("s", 100.0 + ITERATOR_LIFE_S) is None
+    assert tips.probe("s", TRIM_HORIZON, 101.0) == Probe("s", TRIM_HORIZON, "hint")
+    assert tips.iterators(["s", "unknown"], 101.0) == {"s": "hint"}
 
 
-def test_a_read_without_a_next_iterator_forgets_the_old_one() -> None:
+def test_a_read_without_a_next_iterator_drops_the_old_one() -> None:
     """A page that was cut goes on in the middle: the iterator behind it would skip the rest."""
-    watch = ShardWatch()
-    watch.on_end(end(), 1.0)
-    watch.on_end(end(iterator=None), 2.0)
-    assert watch.iterator("s", 2.0) is None
+    tips = ShardTips()
+    tips.on_end(end(), 1.0)
+    tips.on_end(end(iterator=None), 2.0)
+    assert tips.iterator("s", 2.0) is None
 
 
 def test_shards_that_are_gone_are_forgotten() -> None:
-    watch = ShardWatch()
-    watch.on_end(end(at_tip=True), 1.0)
-    watch.keep_only(["other"])
-    assert not watch.is_idle("s")
+    tips = ShardTips()
+    tips.on_end(end(at_tip=True), 1.0)
+    tips.keep_only(["other"])
+    assert not tips.is_idle("s")

@@ -1,8 +1,7 @@
-"""The demo's Kinesis: a moto server on a free loopback port that lives as long as its parent holds
-its stdin open.
+"""The demo's Kinesis: a moto server on a free loopback port.
 
-Run as `python -m spark_job.demo.server`; the first line on stdout is the port. Ending with the
-parent's pipe, it cannot be left behind, whatever kills the parent.
+Run as `python -m spark_job.demo.kinesis_server`. The first line on stdout is the port. The server
+ends when its stdin closes, so it does not outlive its parent, however the parent is killed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class QuietHandler(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-        """Requests are no news."""
+        """Log nothing."""
 
 
 def main() -> None:

@@ -1,6 +1,4 @@
-"""kill_family: a process and all that it has started are gone when it returns, whatever they do
-meanwhile.
-"""
+"""When `kill_family` returns, a process and its descendants have ended, whatever they did."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from spark_job.demo.process_family import kill_family, runs
+from spark_job.demo.job_process import kill_family, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,8 +41,8 @@ def parent(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_all_are_gone_and_none_other(parent: subprocess.Popen[str]) -> None:
-    """The one that asks for it is alive, as is what it had started before."""
+def test_all_of_them_are_gone_and_no_other_process(parent: subprocess.Popen[str]) -> None:
+    """The calling process stays alive, and so does a process that it had started before."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         family = psutil.Process(parent.pid).children(recursive=True)
         assert kill_family(parent) >= 4

@@ -1,4 +1,4 @@
-"""The demo's comparison of dead letters finds what it must find."""
+"""The demo's comparison finds every kind of wrong dead letter."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from kinesis_spout.cli.errors import CliError
 from spark_job.demo.flights import FIELDS, INTEGERS, Flight, cancelled_reason, to_json
-from spark_job.demo.letters import compare_letters, read_letters
 from spark_job.demo.manifest import RETRY_LIMIT
+from spark_job.demo.verdict import compare_letters, read_letters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ def letter(of: Flight, **changes: Any) -> dict[str, Any]:
 RIGHT = [letter(PUT[3]), letter(PUT[1])]
 
 
-def test_a_dead_letter_for_each_cancelled_flight_is_right() -> None:
+def test_one_dead_letter_for_each_cancelled_flight_is_right() -> None:
     found = compare_letters(PUT, RIGHT, processed=2)
     assert found.right
     assert found.problems == []
@@ -65,19 +65,19 @@ def test_a_cancelled_flight_without_a_dead_letter_is_missing() -> None:
     ],
     ids=["not cancelled", "attempts", "reason", "altered", "no payload", "no JSON", "no object"],
 )
-def test_a_dead_letter_that_is_not_as_it_should_be_is_wrong(wrong: dict[str, Any]) -> None:
+def test_a_dead_letter_with_wrong_content_is_wrong(wrong: dict[str, Any]) -> None:
     assert not compare_letters(PUT, [*RIGHT, wrong], processed=2).right
     assert compare_letters(PUT, [RIGHT[0], wrong], processed=2).wrong
 
 
-def test_a_dead_letter_that_is_there_twice_is_wrong() -> None:
+def test_a_second_dead_letter_of_a_flight_is_wrong() -> None:
     assert compare_letters(PUT, [*RIGHT, RIGHT[0]], processed=2).wrong == (3,)
 
 
-def test_a_cancelled_flight_that_came_out_is_a_problem() -> None:
+def test_a_cancelled_flight_that_was_written_is_a_problem() -> None:
     found = compare_letters(PUT, RIGHT, processed=3)
     assert not found.right
-    assert found.problems == ["1 flights did not come out, and 2 were cancelled"]
+    assert found.problems == ["1 flights were not written, but 2 were cancelled"]
 
 
 def test_letters_of_all_plans_are_read(tmp_path: Path) -> None:

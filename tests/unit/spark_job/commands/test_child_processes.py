@@ -1,4 +1,4 @@
-"""Noise goes to the log, ours to the screen, and everything is put back."""
+"""Output of Spark goes to the log, ours to the screen, and all descriptors are restored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kinesis_spout.cli.errors import CliError
-from spark_job.commands.quiet import quiet
+from spark_job.commands.child_processes import quiet
 
 
 def open_descriptors() -> int:
@@ -18,7 +18,7 @@ def open_descriptors() -> int:
 
 
 def shout(text: str) -> None:
-    """What a child process writes to both streams."""
+    """Have a child process write to both streams."""
     subprocess.run(
         [
             sys.executable,

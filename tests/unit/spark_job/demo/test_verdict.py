@@ -1,4 +1,4 @@
-"""The demo's comparison finds what it must find."""
+"""The demo's comparison finds every kind of difference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinesis_spout.cli.errors import CliError
-from spark_job.demo.check import (
+from spark_job.demo.flights import FIELDS, INTEGERS, Flight
+from spark_job.demo.kinesis import ShardPuts
+from spark_job.demo.verdict import (
     Verdict,
     carrier_rows,
     compare,
@@ -17,8 +19,6 @@ from spark_job.demo.check import (
     read_written,
     shard_verdicts,
 )
-from spark_job.demo.flights import FIELDS, INTEGERS, Flight
-from spark_job.demo.kinesis import ShardPuts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_row_that_was_not_written_is_missing() -> None:
     assert found.processed == 2
 
 
-def test_a_row_written_three_times_counts_as_two_duplicates_and_is_no_loss() -> None:
+def test_a_row_written_three_times_counts_as_two_duplicates_and_not_as_loss() -> None:
     found = compare(PUT, [*PUT, PUT[1], PUT[1]])
     assert (found.duplicates, found.twice, found.processed, found.written) == (2, (1,), 3, 5)
     assert found.complete
@@ -113,7 +113,7 @@ def test_only_finished_writes_count_as_progress(tmp_path: Path) -> None:
     assert count_written(tmp_path, {}) == 2
 
 
-def test_what_was_written_is_read_back_equal_and_a_deleted_file_is_missed(tmp_path: Path) -> None:
+def test_written_rows_are_read_back_equal_and_a_deleted_file_is_missed(tmp_path: Path) -> None:
     write_batch(tmp_path, "0", PUT[:2])
     second = write_batch(tmp_path, "1", PUT[2:])
     assert compare(PUT, read_written(tmp_path)).complete

@@ -1,4 +1,4 @@
-"""What `run` makes of its options, and refuses before Spark starts."""
+"""The options of `run`, and the input that it refuses before Spark starts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from kinesis_spout.cli.errors import CliError
 from kinesis_spout.cli.shared_options import parse_pairs
 from kinesis_spout.errors import ConfigError
-from spark_job.commands.run import run
-from spark_job.commands.run_settings import load_process, source_of
+from spark_job.commands.run import load_process, run, source_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +68,7 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (("--sink", "parquet"), 2, "needs it"),
+        (("--sink", "parquet"), 2, "needs a directory"),
         (("--sink", "noop", "--path", "out"), 2, "leave it out"),
         (("--sink", "orc"), 2, "orc"),
         (("--available-now", "--trigger", "1 second"), 2, "leave it out"),

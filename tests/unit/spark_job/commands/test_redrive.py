@@ -1,4 +1,4 @@
-"""What redrive's options mean, and which are refused."""
+"""The options of redrive: their meaning, and which values are refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import ConfigError
-from spark_job.commands.redrive_settings import connection_of, selection_of
+from spark_job.commands.redrive import connection_of, selection_of
 from spark_job.dead_letter.redrive import Selection
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -29,7 +29,7 @@ def selected(**given: Any) -> Selection:
     return selection_of(**(defaults | given))
 
 
-def test_nothing_given_selects_everything_and_its_own_stream() -> None:
+def test_without_options_all_letters_are_selected_for_their_own_streams() -> None:
     assert selected() == Selection()
 
 
@@ -42,7 +42,7 @@ def test_nothing_given_selects_everything_and_its_own_stream() -> None:
         ("2026-01-30T10:00:00.250+02:00", datetime(2026, 1, 30, 8, 0, 0, 250_000, tzinfo=UTC)),
     ],
 )
-def test_times_are_as_everywhere(text: str, time: datetime) -> None:
+def test_times_are_written_as_in_other_options(text: str, time: datetime) -> None:
     """A time without a zone is UTC."""
     assert selected(since=text) == Selection(since=time)
     assert selected(until=text) == Selection(until=time)
@@ -60,7 +60,7 @@ def test_times_are_as_everywhere(text: str, time: datetime) -> None:
         ({"reasons": ("",)}, "--reason"),
     ],
 )
-def test_what_is_no_selection_is_wrong_usage_of_the_named_option(
+def test_a_bad_selection_is_wrong_usage_of_the_named_option(
     given: dict[str, Any], hint: str
 ) -> None:
     with pytest.raises(typer.BadParameter) as caught:
@@ -77,8 +77,8 @@ def test_a_stream_is_named_or_given_by_its_arn() -> None:
         selected(stream="no such name")
 
 
-def test_the_connection_is_what_reader_options_say_of_it() -> None:
-    """In their spelling, in any case, and they win."""
+def test_reader_options_set_the_connection() -> None:
+    """In upper or lower case, and they win over the command's own options."""
     named = {"region": "eu-central-1", "endpoint_url": None}
     found = connection_of(
         named, {"REGION": "us-east-1", "awsAccessKeyId": "AK", "awsSecretAccessKey": "secret"}
@@ -91,7 +91,7 @@ def test_the_connection_is_what_reader_options_say_of_it() -> None:
     [
         (
             {"maxRecordsPerShard": "5"},
-            "maxRecordsPerShard is for reading; those for putting are region, endpointUrl",
+            "maxRecordsPerShard is for reading; the options for putting are region, endpointUrl",
         ),
         ({"streamName": "orders"}, "streamName is for reading"),
         ({"regoin": "eu-central-1"}, "did you mean region"),
