@@ -21,7 +21,7 @@ from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from spark_job.dead_letter.letter import in_chunks
-from spark_job.dead_letter.letter_files import LetterFiles
+from spark_job.dead_letter.redrive_files import LetterFiles
 from spark_job.dead_letter.redrive_ledger import RedriveLedger
 from spark_job.dead_letter.redrive_letters import Found, RedriveLetters, Selection
 
@@ -53,7 +53,7 @@ class Redrive:
     """Dead letters, found and ready to be put back. Methods block on Spark and the service, from
     one thread at a time.
 
-    They raise `CliError`, `kinesis_spout.errors.KinesisError` and what Spark raises.
+    They raise `RedriveError`, any other `kinesis_spout.errors.KinesisError`, and what Spark raises.
     """
 
     letters: RedriveLetters

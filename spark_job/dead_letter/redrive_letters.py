@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
 
-from kinesis_spout.cli.errors import CliError
 from spark_job.dead_letter.letter import (
     LETTER_COLUMNS,
     Letter,
@@ -19,6 +18,7 @@ from spark_job.dead_letter.letter import (
     letters_with_plain_times,
     moment,
 )
+from spark_job.dead_letter.redrive_files import RedriveError
 from spark_job.dead_letter.redrive_ledger import IDENTITY
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
     from kinesis_spout.config import StreamRef
-    from spark_job.dead_letter.letter_files import LetterFiles
+    from spark_job.dead_letter.redrive_files import LetterFiles
     from spark_job.dead_letter.redrive_ledger import RedriveLedger
 
 REASONS_SHOWN = 20
@@ -112,10 +112,10 @@ class RedriveLetters:
         self._letters = letters.withColumn("state", _state())
 
     def find(self) -> Found:
-        """Count. Raises `CliError` when the files hold something else than dead letters."""
+        """Count. Raises `RedriveError` when the files hold something else than dead letters."""
         unreadable = self._every.where(~self._is_letter).count()
         if unreadable and self._every.where(self._is_letter).isEmpty():
-            raise CliError(
+            raise RedriveError(
                 f"{self._files} hold no dead letters; give the path of a DeadLetter, and its format"
             )
         states = {

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli.errors import CliError
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import StreamNotFoundError
 from kinesis_spout.testing import FakeKinesisSettings, throttle
 from spark_job.dead_letter.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.redrive import CHUNK_LETTERS, Found, Redrive, Selection
+from spark_job.dead_letter.redrive_files import RedriveError
 from spark_job.dead_letter.redrive_ledger import RedriveLedger
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, serve
 from tests.support.letters import FIRST_FAILURE, Story, frame_of, gone
@@ -279,7 +279,7 @@ def test_files_of_something_else_are_refused(dead: Dead, tmp_path: Path) -> None
     """Lines in between that are none are counted."""
     (tmp_path / "dead" / "plan=0-0").mkdir(parents=True)
     (tmp_path / "dead" / "plan=0-0" / "some.json").write_text('{"a": 1}\nnot json\n')
-    with pytest.raises(CliError, match="hold no dead letters"):
+    with pytest.raises(RedriveError, match="hold no dead letters"):
         dead.redrive().find()
     dead.write(ORDERS.letters(2), format="json")
     found = dead.redrive().find()
@@ -289,11 +289,11 @@ def test_files_of_something_else_are_refused(dead: Dead, tmp_path: Path) -> None
 def test_a_format_that_the_files_do_not_tell_must_be_given(dead: Dead, tmp_path: Path) -> None:
     dead.write(ORDERS.letters(1), format="json")
     dead.write(ORDERS.letters(2), format="parquet", plan_id="2-b")
-    with pytest.raises(CliError, match="--format"):
+    with pytest.raises(RedriveError, match="--format"):
         dead.redrive()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letters.bin").write_bytes(b"x")
-    with pytest.raises(CliError, match="--format"):
+    with pytest.raises(RedriveError, match="--format"):
         dead.redrive(path=str(tmp_path / "other"))
 
 

@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
 
-from kinesis_spout.cli.errors import CliError
+from kinesis_spout.errors import KinesisError
 from spark_job.dead_letter.letter import LETTER_COLUMNS, LETTER_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("parquet", "json", "orc")
+
+
+class RedriveError(KinesisError):
+    """Files that cannot be put back: not dead letters, or of a format that must be given.
+
+    A sentence for the user. Nothing was put.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +33,7 @@ class LetterFiles:
 
     @classmethod
     def at(cls, spark: SparkSession, path: str, format: str | None = None) -> LetterFiles:  # noqa: A002  # Spark's name for it
-        """The format, if not given, is told by the files' names. Blocks; raises `CliError`, and
+        """The format, if not given, is told by the files' names. Blocks; raises `RedriveError`, and
         what Spark raises.
         """
         return cls(spark, path, format or _format_of(spark, path))
@@ -62,12 +69,12 @@ def _format_of(spark: SparkSession, path: str) -> str | None:
     found = {row["suffix"] for row in names.select(suffix.alias("suffix")).distinct().collect()}
     formats = sorted(found - {""})
     if len(formats) > 1:
-        raise CliError(
+        raise RedriveError(
             f"{path} holds files of the formats {' and '.join(formats)}; say by --format which are "
             "the dead letters"
         )
     if not formats and found:
-        raise CliError(
+        raise RedriveError(
             f"{path} holds no file named .{', .'.join(FORMATS)}; say by --format what the dead "
             "letters are"
         )
