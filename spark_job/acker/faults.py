@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
-from spark_job.acker.components import LABEL, component_labels
+from spark_job.acker.connected_components import LABEL, component_labels
 from spark_job.acker.run import AckerError
 from spark_job.acker.shares import (
     ANCHOR,
@@ -34,7 +34,7 @@ from spark_job.acker.shares import (
     total_x,
     totals,
 )
-from spark_job.tracking.batch_frame import only
+from spark_job.tracking.spark_sql import only
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

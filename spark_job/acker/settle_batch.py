@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 from spark_job.acker.faults import Faults, find_faults
 from spark_job.acker.run import AckerError, AckerRun, check_anchored, current_run
 from spark_job.acker.shares import ANCHOR, NOTHING, Total, anchors, totals
-from spark_job.tracking.batch_frame import without
+from spark_job.tracking.spark_sql import without
 from spark_job.tracking.tracked_batch import current_batch
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 
 from kinesis_spout.errors import ConfigError
 from spark_job.rows import ARROW_SCHEMA
-from spark_job.tracking.arrow_map import map_in_arrow
-from spark_job.tracking.batch_content import PartitionContent, ShardContent, merge_content
-from spark_job.tracking.failed_record import FailedRecord, Outcome, key_hash
-from spark_job.tracking.row_sorting import SORTED_DDL, RowSorter
+from spark_job.tracking.content_check import PartitionContent, ShardContent, merge_content
+from spark_job.tracking.outcomes import FailedRecord, Outcome, key_hash
+from spark_job.tracking.spark_sql import map_in_arrow, only, without
+from spark_job.tracking.withholding import WITHHELD_DDL, WithheldRowFinder
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from state.tracker.emission import parse_message_id
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from spark_job.tracking.batch_rules import ShardRules
+    from spark_job.tracking.withholding import ShardRules
     from state.plan import TaskResult
 
 INDEX = "_ks_index"
-ID = "_ks_id"
 SOURCE_COLUMNS = tuple(ARROW_SCHEMA.names)
-_SORTED_BY = (
+_WITHHOLDING_COLUMNS = (
     "messageId",
     "shardId",
     "sequenceNumber",
@@ -122,7 +121,7 @@ class BatchFrame:
         """
         if self._withheld is None:
             withholds = any(rules.withholds for rules in self.rules.values())
-            self._withheld = self.sorted_by(self.rules) if withholds else []
+            self._withheld = self.withheld_by(self.rules) if withholds else []
         return self._withheld
 
     def waiting_for(
@@ -131,7 +130,7 @@ class BatchFrame:
         """Records that must wait as `failed` did, by `rules`; without these themselves."""
         known = {record.message_id for record in failed}
         return (
-            [record for record in self.sorted_by(rules) if record.message_id not in known]
+            [record for record in self.withheld_by(rules) if record.message_id not in known]
             if rules
             else []
         )
@@ -187,11 +186,13 @@ class BatchFrame:
         )
         return merge_content(counted)
 
-    def sorted_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
+    def withheld_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
         """The records to which some rule applies. Runs a job."""
-        sorter = RowSorter(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
+        sorter = WithheldRowFinder(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
         found = (
-            map_in_arrow(self.rows().select(*_SORTED_BY), sorter, SORTED_DDL).toArrow().to_pylist()
+            map_in_arrow(self.rows().select(*_WITHHOLDING_COLUMNS), sorter, WITHHELD_DDL)
+            .toArrow()
+            .to_pylist()
         )
         return [
             FailedRecord.of(
@@ -279,20 +280,3 @@ def _content(row: Mapping[str, Any]) -> ShardContent:
         SequenceNumber(int(row[name]["sequence"]), row[name]["sub"]) for name in ("first", "last")
     )
     return ShardContent(shard_id=row["shardId"], new_count=row["count"], first=first, last=last)
-
-
-def without(frame: DataFrame, ids: Collection[str]) -> DataFrame:
-    """The frame without rows of these message ids, in the same order of rows and columns."""
-    return _joined(frame, ids, "left_anti") if ids else frame
-
-
-def only(frame: DataFrame, ids: Collection[str]) -> DataFrame:
-    """The frame's rows of these message ids."""
-    return _joined(frame, ids, "left_semi")
-
-
-def _joined(frame: DataFrame, ids: Collection[str], how: str) -> DataFrame:
-    """A join on an expression: one on a common name would put that column first."""
-    table = pa.table({ID: pa.array(sorted(ids), pa.string())})
-    id_frame = F.broadcast(frame.sparkSession.createDataFrame(table))
-    return frame.join(id_frame, F.col("messageId") == F.col(ID), how)

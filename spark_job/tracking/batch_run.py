@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from spark_job.query_failure import failure_sentence
 from spark_job.tracking.bisect import Part, bisect
-from spark_job.tracking.failed_record import FailedRecord, Outcome
-from spark_job.tracking.outcomes import LONGEST_REASON
+from spark_job.tracking.outcomes import MAX_REASON_CHARS, FailedRecord, Outcome
 from spark_job.tracking.tracked_batch import TrackedBatch, running
 
 if TYPE_CHECKING:
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_job.tracking.batch_content import ShardContent
     from spark_job.tracking.batch_frame import BatchFrame
+    from spark_job.tracking.content_check import ShardContent
     from spark_job.tracking.evaluation import Evaluation
     from state.plan import TaskResult
 
@@ -183,4 +182,4 @@ def _reason(error: Exception) -> str:
         if module.startswith(("pyspark.", "py4j."))
         else f"{type(error).__name__}: {error}"
     )
-    return " ".join(text.split())[:LONGEST_REASON]
+    return " ".join(text.split())[:MAX_REASON_CHARS]

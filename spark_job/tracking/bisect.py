@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SMALLEST_WITH_QUARTERS = 4
+MIN_RECORDS_FOR_QUARTERS = 4
 Part = tuple[int, int]
 """Positions from the first up to, not including, the second."""
 
@@ -54,7 +54,7 @@ def bisect(count: int, succeeds: Callable[[Part], bool]) -> Bisection:
     while level and not search.found.failed:
         level = search.halve(level, may_skip=depth >= 2)
         depth += 1
-        if depth == 2 and count >= SMALLEST_WITH_QUARTERS and search.quarters_failed(level) > 2:
+        if depth == 2 and count >= MIN_RECORDS_FOR_QUARTERS and search.quarters_failed(level) > 2:
             search.found.failed = True
     return search.result()
 

@@ -20,9 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_spout.errors import ConfigError
-from spark_job.tracking.arrow_map import map_in_arrow
-from spark_job.tracking.batch_content import ShardContent, merge_content
-from spark_job.tracking.guard import guarded, literal
+from spark_job.tracking.content_check import ShardContent, merge_content
 from spark_job.tracking.record_note import (
     COLLECTED,
     NOTE,
@@ -32,6 +30,7 @@ from spark_job.tracking.record_note import (
     failed_record,
 )
 from spark_job.tracking.row_output import OutputColumn, OutputColumns
+from spark_job.tracking.spark_sql import guarded, literal, map_in_arrow
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -39,10 +38,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from spark_job.tracking.failed_record import FailedRecord
+    from spark_job.tracking.outcomes import FailedRecord
     from spark_job.tracking.record_mapping import RecordMapper
 
-MOST_KNOWN_IDS = 1_000  # in one expression; with more failures than that, any second evaluation with a failure raises
+MAX_KNOWN_IDS = 1_000  # in one expression; with more failures than that, any second evaluation with a failure raises
 CHANGED = (
     "a record fails that did not fail when its batch was evaluated first: the kept rows were lost, "
     "and the function gives "
@@ -92,7 +91,7 @@ class Evaluation:
     def output(self) -> DataFrame:
         """The rows that the function returned. Any number of actions on it is safe."""
         known = [f"{NOTE}.outcome = {SUMMARY}", _is_one_of(f"{NOTE}.run", self._runs)]
-        if len(self.failures) <= MOST_KNOWN_IDS:
+        if len(self.failures) <= MAX_KNOWN_IDS:
             known.append(
                 _is_one_of(f"{NOTE}.messageId", (record.message_id for record in self.failures))
             )

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 from pyspark.sql.types import StructType
 
 from kinesis_spout.errors import ConfigError
-from spark_job.tracking.outcomes import LONGEST_REASON
+from spark_job.tracking.outcomes import MAX_REASON_CHARS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -85,8 +85,8 @@ def _note(found: FailingRows, message_id: str | None, verdict: str, reason: str)
             "record's own"
         )
     if verdict.startswith(_MALFORMED):
-        found.malformed[message_id] = verdict[1:][:LONGEST_REASON]
+        found.malformed[message_id] = verdict[1:][:MAX_REASON_CHARS]
     elif verdict == _NULL:
-        found.failed.setdefault(message_id, f"{reason} (the condition is NULL)"[:LONGEST_REASON])
+        found.failed.setdefault(message_id, f"{reason} (the condition is NULL)"[:MAX_REASON_CHARS])
     else:
-        found.failed[message_id] = reason[:LONGEST_REASON]
+        found.failed[message_id] = reason[:MAX_REASON_CHARS]

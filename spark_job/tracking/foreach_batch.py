@@ -17,19 +17,19 @@ from msgspec.structs import replace
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import KinesisError
 from spark_job.process_services import WorkerServices
-from spark_job.tracking.batch_content import check_content
 from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
-from spark_job.tracking.batch_letters import letters_frame
-from spark_job.tracking.batch_outcomes import (
+from spark_job.tracking.batch_run import BatchRun, run_batch
+from spark_job.tracking.content_check import check_content
+from spark_job.tracking.letters_frame import letters_frame
+from spark_job.tracking.options import OnExhausted
+from spark_job.tracking.outcome_rules import (
     BatchContext,
     BatchOutcomes,
     decide,
     first_tries,
     is_outage,
 )
-from spark_job.tracking.batch_rules import plan_rules
-from spark_job.tracking.batch_run import BatchRun, run_batch
-from spark_job.tracking.options import OnExhausted
+from spark_job.tracking.withholding import plan_rules
 from state.failpoint import failpoint
 from state.plan import PlanStatus
 from state.report import OnFailure
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from spark_job.settings import SourceSettings
-    from spark_job.tracking.failed_record import FailedRecord
     from spark_job.tracking.options import TrackOptions
+    from spark_job.tracking.outcomes import FailedRecord
     from spark_job.tracking.tracked_batch import TrackedBatch
     from state.plan import Plan, TaskResult
     from state.report import OpenReport, PlanReport

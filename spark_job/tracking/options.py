@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Duration = str | int | float
 _Choice = TypeVar("_Choice", bound=StrEnum)
-MOST_RETRIES = 1_000_000
+MAX_RETRIES = 1_000_000
 
 
 class OnExhausted(StrEnum):
@@ -52,10 +52,8 @@ class TrackOptions:
         bisect: bool,
     ) -> TrackOptions:
         """Raises `ConfigError` naming the argument, its value and the rule."""
-        if type(retry_limit) is not int or not 0 <= retry_limit <= MOST_RETRIES:
-            raise _wrong(
-                "retry_limit", retry_limit, f"give a whole number from 0 to {MOST_RETRIES}"
-            )
+        if type(retry_limit) is not int or not 0 <= retry_limit <= MAX_RETRIES:
+            raise _wrong("retry_limit", retry_limit, f"give a whole number from 0 to {MAX_RETRIES}")
         first_ms, max_ms = (
             _ms("retry_first_delay", retry_first_delay),
             _ms("retry_max_delay", retry_max_delay),

@@ -1,10 +1,93 @@
-"""What a user's function raises to say what is to become of its record. Any other exception is a
-failure that is retried.
+"""How the processing of one record ended, other than by success.
+
+The user's function raises `Reject` or `Retry`; `Outcome` is what the batch notes of a record.
 """
 
 from __future__ import annotations
 
-LONGEST_REASON = 300
+import hashlib
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Self
+
+from state.tracker.emission import parse_message_id
+
+if TYPE_CHECKING:
+    from state.sequence_number import SequenceNumber
+
+MAX_REASON_CHARS = 300
+KEY_DIGITS = 16
+
+
+class Outcome(IntEnum):
+    """Where several things were said of one record, the highest counts.
+
+    - `BLOCKED`: not tried, as an earlier record of its key or shard waits for its retry.
+    - `UNCOUNTED`: failed with its whole batch; nothing is known against the record itself, so the
+      attempt does not count.
+    - `ALONE`: failed by itself, in a batch of which nothing succeeded: it, or the sink, is bad.
+    - `RETRY`: failed, and may be tried again. `REJECT`: can never be processed.
+    - `EXHAUSTED`: not tried, as the plan says that it may not be any more.
+    """
+
+    BLOCKED = 1
+    UNCOUNTED = 2
+    ALONE = 3
+    RETRY = 4
+    REJECT = 5
+    EXHAUSTED = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRecord:
+    """One record and its outcome. `attempt` is this delivery's number, from 1.
+
+    `key` is `key_hash` of its partition key, where order matters. `ordinal` counts the records of
+    its shard in the batch: of two records with neighbouring numbers none stands between (None: not
+    known).
+    """
+
+    message_id: str
+    shard_id: str
+    sequence: SequenceNumber
+    attempt: int
+    outcome: Outcome
+    reason: str | None = None
+    after_s: float | None = None
+    key: str | None = None
+    ordinal: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        message_id: str,
+        outcome: Outcome,
+        *,
+        reason: str | None = None,
+        after_s: float | None = None,
+        key: str | None = None,
+        ordinal: int | None = None,
+    ) -> Self:
+        """The record that a message id names. Raises ValueError for a text that is none."""
+        shard_id, sequence, attempt = parse_message_id(message_id)
+        return cls(
+            message_id=message_id,
+            shard_id=shard_id,
+            sequence=sequence,
+            attempt=attempt,
+            outcome=outcome,
+            reason=reason,
+            after_s=after_s,
+            key=key,
+            ordinal=ordinal,
+        )
+
+
+def key_hash(partition_key: str) -> str:
+    """What is stored of a partition key, which may be secret: the first 16 hexadecimal digits of
+    its SHA-256.
+    """
+    return hashlib.sha256(partition_key.encode()).hexdigest()[:KEY_DIGITS]
 
 
 class Reject(Exception):  # noqa: N818  # it is an outcome that a user names, as in `raise Reject("negative total")`
@@ -44,4 +127,4 @@ def reason_of(error: BaseException) -> str:
         if words
         else type(error).__name__
     )
-    return named if len(named) <= LONGEST_REASON else f"{named[: LONGEST_REASON - 3]}..."
+    return named if len(named) <= MAX_REASON_CHARS else f"{named[: MAX_REASON_CHARS - 3]}..."

@@ -19,10 +19,8 @@ import pyarrow.compute as pc
 
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
-from spark_job.tracking.batch_content import BatchContentError
-from spark_job.tracking.batch_rules import ShardRules
-from spark_job.tracking.failed_record import Outcome, key_hash
-from spark_job.tracking.outcomes import Reject, Retry, reason_of
+from spark_job.tracking.content_check import BatchContentError
+from spark_job.tracking.outcomes import Outcome, Reject, Retry, key_hash, reason_of
 from spark_job.tracking.record_note import (
     NOTE,
     NOTE_TYPE,
@@ -32,14 +30,14 @@ from spark_job.tracking.record_note import (
     summary_notes,
 )
 from spark_job.tracking.row_output import WrongOutputError
-from spark_job.tracking.row_sorting import Ordinals
+from spark_job.tracking.withholding import Ordinals, ShardRules
 from state.report import OnFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from spark_job.tracking.batch_rules import Number
     from spark_job.tracking.row_output import OutputColumns
+    from spark_job.tracking.withholding import Number
 
 RUN_BYTES = 8
 _NO_RULES = ShardRules()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_job.tracking.failed_record import FailedRecord, Outcome
+from spark_job.tracking.outcomes import FailedRecord, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, Row
 
 from scheme.record import Record
-from spark_job.tracking.batch_content import BatchContentError
-from spark_job.tracking.batch_frame import SOURCE_COLUMNS, without
-from spark_job.tracking.batch_rules import failure_rules
+from spark_job.tracking.batch_frame import SOURCE_COLUMNS
+from spark_job.tracking.content_check import BatchContentError
 from spark_job.tracking.evaluation import Evaluation, output_schema
-from spark_job.tracking.failed_record import FailedRecord, Outcome
 from spark_job.tracking.failing_rows import failing_rows
-from spark_job.tracking.outcomes import LONGEST_REASON
+from spark_job.tracking.outcomes import MAX_REASON_CHARS, FailedRecord, Outcome
 from spark_job.tracking.record_mapping import NOT_IN_ORDER, RecordMapper
+from spark_job.tracking.spark_sql import without
+from spark_job.tracking.withholding import failure_rules
 from state.report import OnFailure
 
 if TYPE_CHECKING:
@@ -270,5 +270,5 @@ def _id(record: str | Record | Row) -> str:
 def _failed(
     message_id: str, reason: str, outcome: Outcome, key: str, after_s: float | None
 ) -> FailedRecord:
-    shown = " ".join(reason.split())[:LONGEST_REASON]
+    shown = " ".join(reason.split())[:MAX_REASON_CHARS]
     return FailedRecord.of(message_id, outcome, reason=shown, after_s=after_s, key=key)

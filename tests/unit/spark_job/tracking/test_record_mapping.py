@@ -15,13 +15,12 @@ from pyspark.sql import Row
 from kinesis_spout.errors import ConfigError
 from scheme.errors import MalformedRecordError
 from spark_job.rows import ARROW_SCHEMA
-from spark_job.tracking.batch_content import BatchContentError
-from spark_job.tracking.batch_rules import ShardRules
-from spark_job.tracking.failed_record import Outcome, key_hash
-from spark_job.tracking.outcomes import Reject, Retry
+from spark_job.tracking.content_check import BatchContentError
+from spark_job.tracking.outcomes import Outcome, Reject, Retry, key_hash
 from spark_job.tracking.record_mapping import RecordMapper, records_of
 from spark_job.tracking.record_note import NOTE, SUMMARY
 from spark_job.tracking.row_output import OutputColumn, OutputColumns
+from spark_job.tracking.withholding import ShardRules
 from state.report import OnFailure
 
 if TYPE_CHECKING:

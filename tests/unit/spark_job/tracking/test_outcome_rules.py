@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_job.tracking.batch_outcomes import (
+from spark_job.tracking.outcome_rules import (
     BatchContext,
     BatchOutcomes,
     LetterNote,
     decide,
     first_tries,
 )
-from spark_job.tracking.failed_record import FailedRecord, Outcome
+from spark_job.tracking.outcomes import FailedRecord, Outcome
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice
 from state.position import Position
 from state.report import OnFailure, OutcomePolicy

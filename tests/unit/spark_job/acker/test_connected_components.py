@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_job.acker.components import component_labels
+from spark_job.acker.connected_components import component_labels
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -26,7 +26,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_job.tracking.failed_record import FailedRecord, Outcome
+from spark_job.tracking.outcomes import FailedRecord, Outcome
 from state.report import OnFailure, PlanReport, ShardOutcome
 from state.shard_state import UnresolvedRecord
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 OUTAGE_RECORDS = 100
 OUTAGE_DELAY_MS = 1_000
-LONGEST_OUTAGE_DELAY_MS = 60_000
-_MOST_DOUBLINGS = 16
+MAX_OUTAGE_DELAY_MS = 60_000
+_MAX_DOUBLINGS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,8 +241,8 @@ class _Decider:
         context = self._context
         first_ms = known.first_failure_ms if known else None
         if self.outage:
-            delay_ms = OUTAGE_DELAY_MS * 2 ** min(context.outages, _MOST_DOUBLINGS)
-            due_ms = context.now_ms + min(delay_ms, LONGEST_OUTAGE_DELAY_MS)
+            delay_ms = OUTAGE_DELAY_MS * 2 ** min(context.outages, _MAX_DOUBLINGS)
+            due_ms = context.now_ms + min(delay_ms, MAX_OUTAGE_DELAY_MS)
         else:
             due_ms = context.policy.retry.due_ms(1, context.now_ms, context.random)
         return self._queued(record, record.attempt - 1, due_ms, first_ms)

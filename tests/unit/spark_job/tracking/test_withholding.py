@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_job.tracking.batch_rules import ShardRules, failure_rules, plan_rules
-from spark_job.tracking.failed_record import FailedRecord, Outcome
+from spark_job.tracking.outcomes import FailedRecord, Outcome
+from spark_job.tracking.withholding import ShardRules, failure_rules, plan_rules
 from state.plan import Plan, PlannedRetry, ShardSlice, TaskPlan
 from state.position import Position
 from state.report import OnFailure

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_job.dead_letter.letter import LETTER_DDL
-from spark_job.tracking.batch_frame import only
-from spark_job.tracking.guard import guarded, literal
 from spark_job.tracking.record_note import ORIGINAL
+from spark_job.tracking.spark_sql import guarded, literal, only
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_job.tracking.batch_frame import BatchFrame
-    from spark_job.tracking.batch_outcomes import LetterNote
     from spark_job.tracking.evaluation import Evaluation
+    from spark_job.tracking.outcome_rules import LetterNote
 
 _TIME = pa.timestamp("us", tz="UTC")
 _NOTES = pa.schema(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from spark_job.tracking.batch_content import (
+from spark_job.tracking.content_check import (
     BatchContentError,
     PartitionContent,
     ShardContent,
