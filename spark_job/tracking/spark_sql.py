@@ -22,7 +22,11 @@ def map_in_arrow(
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: StructType | str,
 ) -> DataFrame:
-    """`frame.mapInArrow(function, schema)`."""
+    """`frame.mapInArrow(function, schema)` without its warning about pandas.
+
+    Spark routes the call through its pandas functions. It wants pandas to be installed, and warns
+    of versions that it does not support, although no pandas object is made.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="PySpark does not yet fully support pandas", category=FutureWarning
@@ -31,32 +35,32 @@ def map_in_arrow(
 
 
 def literal(text: str) -> str:
-    """A text in SQL. In hexadecimal digits nothing needs an escape, whatever it holds."""
+    """The text as an SQL literal, in hexadecimal digits, so that nothing needs an escape."""
     return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
 def guarded(frame: DataFrame, condition: str) -> DataFrame:
-    """The rows that meet a condition which may raise, looked at before any later condition.
+    """The rows that meet `condition`, an SQL text that may raise; it runs before later conditions.
 
-    Spark may put a condition of the user's before this one, and then a row that should raise, all
-    of its columns NULL, would be gone without a word. It moves no condition past one that is not
-    deterministic, as the partition's number is said to be.
+    Spark may push a condition of the user's below this one. A row that should raise has NULL in all
+    of its columns, so the user's condition would drop it silently. Spark moves no condition past
+    one that is not deterministic, and `spark_partition_id()` counts as such.
     """
     return frame.where(f"spark_partition_id() >= 0 AND ({condition})")
 
 
 def without(frame: DataFrame, ids: Collection[str]) -> DataFrame:
-    """The frame without rows of these message ids, in the same order of rows and columns."""
+    """The frame without the rows of these message ids. Rows and columns keep their order."""
     return _joined(frame, ids, "left_anti") if ids else frame
 
 
 def only(frame: DataFrame, ids: Collection[str]) -> DataFrame:
-    """The frame's rows of these message ids."""
+    """The rows of these message ids."""
     return _joined(frame, ids, "left_semi")
 
 
 def _joined(frame: DataFrame, ids: Collection[str], how: str) -> DataFrame:
-    """A join on an expression: one on a common name would put that column first."""
+    """Join on an expression: a join on a common column name would move that column to the front."""
     table = pa.table({_ID: pa.array(sorted(ids), pa.string())})
     id_frame = F.broadcast(frame.sparkSession.createDataFrame(table))
     return frame.join(id_frame, F.col("messageId") == F.col(_ID), how)

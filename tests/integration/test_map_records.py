@@ -115,7 +115,7 @@ def test_a_record_may_give_several_rows_or_none(tracked_query: TrackedQuery) -> 
 
 
 @pytest.mark.parametrize("lose", ["clearCache", "unpersist"])
-def test_kept_rows_that_are_lost_and_come_out_otherwise_fail_the_batch(
+def test_persisted_rows_that_are_lost_and_come_out_otherwise_fail_the_batch(
     tracked_query: TrackedQuery, tmp_path: Path, lose: str
 ) -> None:
     """Record 3 fails in the second evaluation only: its row is missing, and it is among no
@@ -139,7 +139,7 @@ def test_kept_rows_that_are_lost_and_come_out_otherwise_fail_the_batch(
         if lose == "clearCache":
             tracked_query.spark.catalog.clearCache()
         else:
-            batch.evaluations[0]._kept_rows().unpersist(
+            batch.evaluations[0]._persisted_rows().unpersist(
                 blocking=True
             )  # as if its executor had died
         rows.extend(row.n for row in output.where("n >= 0").collect())
@@ -159,7 +159,7 @@ def test_kept_rows_that_are_lost_and_come_out_otherwise_fail_the_batch(
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_kept_rows_that_are_lost_and_come_out_the_same_do_no_harm(
+def test_persisted_rows_that_are_lost_and_come_out_the_same_do_no_harm(
     tracked_query: TrackedQuery,
 ) -> None:
     tracked_query.stream.put(20)
