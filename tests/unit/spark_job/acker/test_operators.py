@@ -84,11 +84,17 @@ REFUSED: dict[str, tuple[Callable[[AckedBatch], object], str]] = {
         "of type string; give it an array",
     ),
     "no branches": (lambda b: acker.branch(acker.anchor(b), 0), "0 branches"),
-    "a random key": (lambda b: acker.merge(acker.anchor(b), F.rand()), "computed anew each time"),
-    "no pair": (lambda b: acker.settle(acker.anchor(b)), "sink 1 given to acker.settle is no pair"),  # type: ignore[arg-type]  # the mistake
+    "a random key": (
+        lambda b: acker.merge(acker.anchor(b), F.rand()),
+        "is different each time it is computed",
+    ),
+    "no pair": (
+        lambda b: acker.settle(acker.anchor(b)),  # type: ignore[arg-type]  # the mistake
+        "sink 1 given to acker.settle is not a pair",
+    ),
     "no writer": (
         lambda b: acker.settle((acker.anchor(b), nothing), (b.df, "path")),  # type: ignore[arg-type]  # the mistake
-        "sink 2 given to acker.settle is no pair",
+        "sink 2 given to acker.settle is not a pair",
     ),
     "settled twice": (
         lambda b: list(
