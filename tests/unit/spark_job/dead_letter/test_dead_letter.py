@@ -42,9 +42,9 @@ BARE = StreamSink.of("dead", payload_only=True, aws={})
         (lambda: DeadLetter("json", path=" "), "path is empty"),
         (lambda: DeadLetter("csv", path="/dead"), "parquet, orc, avro and json"),
         (lambda: DeadLetter("text", path="/dead"), "format text cannot hold"),
-        (lambda: DeadLetter("", path="/dead"), "no format"),
-        (lambda: DeadLetter(cast("Any", print), path="/dead"), "no format"),
-        (lambda: DeadLetter("jdbc", mode="overwrite"), "mode is not yours"),
+        (lambda: DeadLetter("", path="/dead"), "not a format"),
+        (lambda: DeadLetter(cast("Any", print), path="/dead"), "not a format"),
+        (lambda: DeadLetter("jdbc", mode="overwrite"), "option mode cannot be given"),
         (lambda: DeadLetter("jdbc", url=None), "option url is of type NoneType"),
         (lambda: DeadLetter.to_stream("dead", regon="eu-central-1"), "did you mean region"),
         (lambda: DeadLetter.to_stream("dead", region="Frankfurt"), "option region"),
@@ -170,8 +170,7 @@ def test_a_failure_is_one_sentence_that_names_plan_and_sink_and_hides_the_passwo
         dead_letter.write(cast("DataFrame", frame), plan_id="12-ab")
     assert str(caught.value) == (
         "the dead letters of plan 12-ab cannot be written to jdbc (RuntimeError: refused for "
-        "sa:***); nothing of the batch is "
-        "acked: see that the sink can be written, and start again"
+        "sa:***), so nothing of the batch is acked; repair the sink, and start the query again"
     )
 
 
