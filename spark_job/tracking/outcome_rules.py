@@ -393,6 +393,8 @@ def _range(run: Sequence[_Queued]) -> UnresolvedRecord:
     first, last = run[0].row, run[-1].row
     if len(run) == 1:
         return first
+    # A range has no key, as its records have several. Under block_key it blocks all later rows of
+    # its shard (`withholding`).
     return UnresolvedRecord(
         first=first.first,
         last=last.last,

@@ -184,5 +184,6 @@ def _first_of_keys(waiting: Iterable[UnresolvedRecord]) -> dict[str, Number]:
 
 
 def _first_wildcard(waiting: Iterable[UnresolvedRecord], on_failure: OnFailure) -> Number | None:
+    # A range that was queued in an outage has no key, and blocks all later rows.
     keyless = [r for r in waiting if r.key is None or on_failure is OnFailure.BLOCK_SHARD]
     return min((number_of(record.first) for record in keyless), default=None)
