@@ -1,5 +1,6 @@
-"""The acker: follows what is derived from each record to the sinks. `operators` tells how it is
-used.
+"""The acker: tracks the rows that are derived from each record, up to the sinks.
+
+`spark_job.acker.operators` shows how to use it, and `spark_job.acker.shares` explains the maths.
 """
 
 from spark_job.acker.operators import (

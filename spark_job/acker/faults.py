@@ -1,15 +1,16 @@
-"""Which records of a batch must fail, once the sums do not match: root by root, and over merged
-rows.
+"""Finds the records of a batch that must fail, after the sums of the whole batch did not match.
 
-A merged row is a root of its own, and its group's shares are links to it. So there are three steps:
+A root is a record or a merged row. The shares that were merged into a row are links from their
+roots to the root of that row. There are three steps:
 
-1. Each root, of a record or of a merged row, is compared: what was given out in its name, and what
-   has arrived of it (at sinks, dropped on purpose, or in links). From the side that was given out,
-   so that none is forgotten.
-2. A merged row that is at fault puts those at fault that are in it, level by level upwards.
-3. Where a record is at fault, so is every row at the sinks that it is a part of, and every record
-   that is a part of such a row: the connected components of the links to merged rows that have
-   arrived at a sink.
+1. Compare each root: the shares that were issued for it against the shares that arrived (at a sink,
+   dropped on purpose, or in links). The comparison starts from the issued side, so that a root of
+   which nothing arrived is found too.
+2. If a merged row is at fault, so are the roots that were merged into it. This goes level by level,
+   from the last merge to the first.
+3. If a record is at fault, no row at a sink may be written that it is a part of, and then all
+   other records of such a row must fail too. These are the connected components of the links to
+   those merged rows that arrived at a sink.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
-from spark_job.acker.components import LABEL, component_labels
+from spark_job.acker.connected_components import LABEL, component_labels
 from spark_job.acker.run import AckerError
 from spark_job.acker.shares import (
     ANCHOR,
@@ -34,7 +35,7 @@ from spark_job.acker.shares import (
     total_x,
     totals,
 )
-from spark_job.tracking.batch_frame import only
+from spark_job.tracking.spark_sql import only
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,14 +46,20 @@ if TYPE_CHECKING:
 _NODE, _STATUS, _GROUP, _DOUBLES, _FOREIGN = "node", "status", "merged", "doubles", "foreign"
 _MERGED_WITH, _MISSING, _DOUBLED = range(3)
 REASONS = {
-    _MERGED_WITH: "rows made of it were merged with those of a record that failed",
-    _MISSING: "rows made of it are missing: an operator other than the acker's lost them, or a sink was not given to settle",
-    _DOUBLED: "rows made of it are there more than once: by a join with keys that are not unique, or a union of equal rows",
+    _MERGED_WITH: "rows derived from it were merged with rows of a record that failed",
+    _MISSING: (
+        "rows derived from it are missing: an operator other than the acker's lost them, or a sink "
+        "was not given to settle"
+    ),
+    _DOUBLED: (
+        "rows derived from it are there more than once: by a join with keys that are not unique, "
+        "or by a union of equal rows"
+    ),
 }
 
 
 class Faults(NamedTuple):
-    """The roots, of records and of merged rows, of which nothing may be written."""
+    """The roots (records and merged rows) at fault. No row of them may be written."""
 
     roots: DataFrame
 
@@ -62,12 +69,14 @@ class Faults(NamedTuple):
 
 
 def find_faults(run: AckerRun, arrived: Sequence[DataFrame], batch: TrackedBatch) -> Faults:
-    """Fail the records at fault, and say what must not be written for them. Blocks on some jobs for
-    each level of merges.
+    """Fail the records at fault, and return the roots whose rows must not be written.
 
-    Failing a record may make others wait (`block_key`); their rows are not written either. Raises
-    `AckerError` where rows arrived that are of no record of the batch.
+    Blocks on several Spark jobs for each level of merges. Raises `AckerError` if rows arrived that
+    were derived from no record of the batch.
     """
+    # Failing a record may block others (on_failure=block_key). Their rows must not be written
+    # either, and with them others may be at fault: repeat until nothing is added.
+
     graph = _Graph(run, arrived, batch)
     while True:
         before = set(batch.failures)
@@ -81,7 +90,7 @@ def find_faults(run: AckerRun, arrived: Sequence[DataFrame], batch: TrackedBatch
 
 
 class _Graph:
-    """Roots, and the links of those that were merged to the roots of the merged rows."""
+    """The roots of a batch, and the links from merged roots to the roots of the merged rows."""
 
     def __init__(self, run: AckerRun, arrived: Sequence[DataFrame], batch: TrackedBatch) -> None:
         self._cut = run.cut
@@ -93,18 +102,19 @@ class _Graph:
             run.keep(links)
         self._at_sinks = [anchors(frame) for frame in arrived]
         shares = [*self._at_sinks, *run.drops, *(links.drop(_GROUP) for links in self._links)]
-        given = [
+        issued = [
             self._sources.drop("messageId"),
             *(links.drop(ROOT).withColumnRenamed(_GROUP, ROOT) for links in self._links),
         ]
-        differing = run.cut(_differing(_rows(given), _rows(shares)))
+        differing = run.cut(_differing(_rows(issued), _rows(shares)))
         _refuse_foreign(differing)
         self._at_fault = self._upwards(run.cut(_judged(differing, _rows(shares))))
         self._labels = component_labels(self._edges(), run.cut) if self._links else None
 
     def failed_nodes(self, failed_ids: set[str]) -> DataFrame:
-        """All roots that must fail, and why (columns node and status), where the records of
-        `failed_ids` have failed already.
+        """All roots that must fail, and why: columns node and status.
+
+        The records of `failed_ids` have failed already.
         """
         failed = only(self._sources, failed_ids).select(
             F.col(ROOT).alias(_NODE), F.lit(_MERGED_WITH).alias(_STATUS)
@@ -119,15 +129,14 @@ class _Graph:
         found = self._cut(_gravest(nodes))
         if found.isEmpty():
             raise AckerError(
-                "the rows given to acker.settle were others when Spark computed them again, so "
-                "nothing can be said of them; "
-                "persist the frame in which a function answers differently each time, or mark that "
-                "function asNondeterministic()"
+                "the rows given to acker.settle changed when Spark computed them again, so they "
+                "cannot be checked; persist the frame with a function that gives another result "
+                "each time, or mark that function asNondeterministic()"
             )
         return found
 
     def message_ids(self, failed: DataFrame) -> dict[int, set[str]]:
-        """The records among the failed roots, by status."""
+        """The message ids of the records among the failed roots, by status."""
         found = (
             self._sources.join(failed, self._sources[ROOT] == failed[_NODE])
             .groupBy("messageId")
@@ -139,8 +148,10 @@ class _Graph:
         return ids
 
     def _upwards(self, at_fault: DataFrame) -> DataFrame:
-        """With the parts of what is at fault. A merge comes after those that made its parts, so one
-        pass is enough.
+        """Add the roots that were merged into a row at fault.
+
+        One pass over the merges in reverse order is enough: a merge comes after those that made
+        the rows it merges.
         """
         for links in reversed(self._links):
             parts = links.join(at_fault, links[_GROUP] == at_fault[_NODE]).select(
@@ -150,9 +161,7 @@ class _Graph:
         return at_fault
 
     def _edges(self) -> DataFrame:
-        """The links to merged rows that have arrived at a sink, themselves or in rows that they
-        were merged into.
-        """
+        """The links to merged rows that arrived at a sink, directly or in other rows."""
         live = reduce(
             DataFrame.unionByName, [one.select(F.col(ROOT).alias(_NODE)) for one in self._at_sinks]
         )
@@ -166,8 +175,9 @@ class _Graph:
 
 
 def _links(merge: Merge) -> DataFrame:
-    """The shares that were merged, and the root of the row that each was merged into, found by the
-    sums as `merge` found it.
+    """The shares that were merged, each with the root of the row that it was merged into.
+
+    That root is computed from the sums of the group, as `merge` computes it.
     """
     group = Window.partitionBy(*merge.keys)
     summed = [
@@ -189,22 +199,22 @@ def _by_root(shares: DataFrame) -> DataFrame:
     )
 
 
-def _differing(given: DataFrame, arrived: DataFrame) -> DataFrame:
-    """The roots of which not that arrived that was given out: columns node and foreign (nothing was
-    given out).
+def _differing(issued: DataFrame, arrived: DataFrame) -> DataFrame:
+    """The roots whose issued and arrived shares differ: columns node and foreign.
+
+    A root is foreign if nothing was issued for it.
     """
-    given, arrived = _by_root(given).alias("given"), _by_root(arrived).alias("arrived")
-    same = (F.col(f"given.{X}") == F.col(f"arrived.{X}")) & (
-        F.col(f"given.{S}") == F.col(f"arrived.{S}")
+    issued, arrived = _by_root(issued).alias("issued"), _by_root(arrived).alias("arrived")
+    same = (F.col(f"issued.{X}") == F.col(f"arrived.{X}")) & (
+        F.col(f"issued.{S}") == F.col(f"arrived.{S}")
     )
-    different = given.join(arrived, _NODE, "full").where(~F.coalesce(same, F.lit(False)))  # noqa: FBT003  # Spark's
-    return different.select(_NODE, F.col(f"given.{X}").isNull().alias(_FOREIGN))
+    different = issued.join(arrived, _NODE, "full").where(~F.coalesce(same, F.lit(False)))  # noqa: FBT003  # Spark's
+    return different.select(_NODE, F.col(f"issued.{X}").isNull().alias(_FOREIGN))
 
 
 def _judged(differing: DataFrame, arrived: DataFrame) -> DataFrame:
-    """What is wrong with these roots: columns node and status. No share is there twice, unless its
-    row is.
-    """
+    """Why these roots differ: columns node and status."""
+    # Two rows have equal shares only if one row was doubled.
     doubled = F.count(F.lit(1)) > F.count_distinct(X, S)
     shares = (
         arrived.join(differing, arrived[ROOT] == differing[_NODE], "left_semi")
@@ -222,13 +232,12 @@ def _rows(parts: Sequence[DataFrame]) -> DataFrame:
 
 
 def _refuse_foreign(differing: DataFrame) -> None:
-    strange = differing.where(_FOREIGN).count()
-    if strange:
+    foreign = differing.where(_FOREIGN).count()
+    if foreign:
         raise AckerError(
-            f"the rows given to acker.settle carry {strange} anchors that are of no record of this "
-            "batch: of a frame kept "
-            "from another batch, or of one with other rows each time it is computed: persist such "
-            "a frame"
+            f"the rows given to acker.settle carry {foreign} anchors that are of no record of this "
+            "batch; their frame is one of another batch, or it has other rows each time it is "
+            "computed: persist such a frame"
         )
 
 

@@ -1,38 +1,40 @@
-"""The acker: follows every row that is made of a record to the sinks, and fails the records of
-which rows are lost or doubled.
+"""The acker's operators: they track each row that is derived from a record, up to the sinks.
 
-For a function given to `source.tracked(...)` that joins, splits and groups with DataFrames, where
-`map_records` is too narrow:
+The acker fails the records of which a derived row is lost or doubled. It is for a function given to
+`source.tracked(...)` that joins, splits and groups DataFrames, where `map_records` is too narrow:
 
     from spark_job import acker
 
-    def process(batch):                                   # word count
-        lines = acker.anchor(batch).select("_anchor", F.expr("split(CAST(data AS STRING), ' ')").alias("words"))
+    def process(batch):  # word count
+        words = F.expr("split(CAST(data AS STRING), ' ')")
+        lines = acker.anchor(batch).select("_anchor", words.alias("words"))
         words = acker.split(lines, "words", "word")
         counts = acker.merge(words, "word", F.count("*").alias("count"))
         acker.settle((counts, lambda frame: frame.write.mode("append").parquet(OUT)))
 
-    def process(batch):                                   # enrichment: a left join with a table whose keys are unique
-        orders = acker.anchor(batch.parsed(JsonScheme("id BIGINT, customer BIGINT"))).select("parsed.*", "_anchor")
+    def process(batch):  # enrichment: a left join with a table whose keys are unique
+        parsed = batch.parsed(JsonScheme("id BIGINT, customer BIGINT"))
+        orders = acker.anchor(parsed).select("parsed.*", "_anchor")
         rich = orders.join(customers, "customer", "left")
-        known = acker.filter(rich, "name IS NOT NULL")    # dropped on purpose; `where` would fail these records
+        known = acker.filter(rich, "name IS NOT NULL")  # `where` would fail these records
         acker.settle((known, lambda frame: frame.write.mode("append").parquet(OUT)))
 
-    def process(batch):                                   # many to one, and two sinks
-        parts = acker.anchor(batch).withColumn("order", F.get_json_object(F.col("data").cast("string"), "$.order"))
+    def process(batch):  # many to one, and two sinks
+        order = F.get_json_object(F.col("data").cast("string"), "$.order")
+        parts = acker.anchor(batch).withColumn("order", order)
         to_merge, to_keep = acker.branch(parts, 2)
         orders = acker.merge(to_merge, "order", F.collect_list("data").alias("parts"))
         acker.settle((orders, write_orders), (to_keep, write_archive))
 
-An anchored frame has a column `_anchor`, which has to stay in it; all other operators of Spark may
-be used between those of this module. What they lose or double is found when `settle` is called,
-before anything is written: the records concerned are failed (`batch.fail`: they are retried, and in
-the end dead-lettered), with them those that share a merged row with them, and what was made of
-these records is not written. All others go on.
+An anchored frame has a column `_anchor`, which must stay in it. Between the operators of this
+module any operator of Spark may be used. `settle` checks all rows before anything is written, and
+fails (`batch.fail`) the records with lost or doubled rows: they are retried, and dead-lettered in
+the end. Records that share a merged row with them fail too. No row derived from a failed record is
+written. All other records go on.
 
-As Storm's acker does, this one keeps no list of rows: see `shares`. It finds what changes the set
-of rows, not what changes a value in a row. A row that is doubled and has then lost its double again
-is as it should be.
+Like Storm's acker, this one keeps no list of rows; `spark_job.acker.shares` has the maths. It
+detects operators that change the set of rows, and not those that change a value in a row. A row
+that is doubled, and then loses its double again, passes.
 """
 
 from __future__ import annotations
@@ -84,24 +86,25 @@ _ITEMS, _COUNT, _PLACE = "_acker_items", "_acker_count", "_acker_place"
 
 
 def anchor(batch_or_df: TrackedBatch | DataFrame) -> DataFrame:
-    """The batch's records, or a frame made of them with one row each and its `messageId`, followed
-    from here on.
+    """Start to track the rows of a batch, or of a frame derived from `batch.df`.
 
-    Every record of `batch.df` that has not failed by the time of `settle` must be in it: what the
-    frame has lost or doubled before counts as lost or doubled. Runs no job. Raises RuntimeError
-    outside of a tracked batch's function, and `AckerError` for a frame without `messageId` or with
-    anchors already.
+    Such a frame must have one row per record, and its `messageId`. Every record of `batch.df` must
+    be in it, except those that have failed when `settle` is called. Rows that the frame has lost or
+    doubled before count as lost or doubled. Runs no job.
+
+    Raises RuntimeError outside of a tracked batch's function, and `AckerError` for a frame that has
+    no `messageId`, or that is anchored already.
     """
     run = started_run()
     df = batch_or_df if isinstance(batch_or_df, DataFrame) else batch_or_df.df
     if "messageId" not in df.columns:
         raise AckerError(
-            "the frame given to acker.anchor has no column messageId, by which records fail; "
-            "anchor it earlier"
+            "the frame given to acker.anchor has no column messageId, which names the records to "
+            "fail; anchor it earlier"
         )
     if ANCHOR in df.columns:
         raise AckerError(
-            f"the frame given to acker.anchor has a column {ANCHOR} already; anchor a frame once"
+            f"the frame given to acker.anchor has a column {ANCHOR} already; anchor it only once"
         )
     site = run.next_site()
     run.anchored.append(site)
@@ -109,11 +112,10 @@ def anchor(batch_or_df: TrackedBatch | DataFrame) -> DataFrame:
 
 
 def split(df: DataFrame, column: Column | str, into: str) -> DataFrame:
-    """One row for each element of an array, which is column `into`; all other columns stay, as with
-    `explode`.
+    """One row for each element of an array, in column `into`. All other columns stay.
 
-    A row whose array is empty or NULL is dropped on purpose. Raises `AckerError` for a column that
-    is no array.
+    Like `explode`, but tracked. A row whose array is empty or NULL is dropped on purpose: its
+    record does not fail. Raises `AckerError` for a column that is not an array.
     """
     run = current_run(operator="split")
     check_anchored(df, "the frame given to acker.split")
@@ -129,8 +131,9 @@ def split(df: DataFrame, column: Column | str, into: str) -> DataFrame:
 
 
 def filter(df: DataFrame, condition: Column | str) -> DataFrame:  # noqa: A001  # Spark's own name for it
-    """The rows that meet the condition. The others, also where it is NULL, are dropped on purpose:
-    their records are done.
+    """The rows that meet the condition. The others are dropped on purpose.
+
+    Dropping a row here does not fail its record. A row for which the condition is NULL is dropped.
     """
     run = current_run(operator="filter")
     check_anchored(df, "the frame given to acker.filter")
@@ -141,13 +144,15 @@ def filter(df: DataFrame, condition: Column | str) -> DataFrame:  # noqa: A001  
 
 
 def branch(df: DataFrame, n: int) -> list[DataFrame]:
-    """The same rows `n` times, for `n` ways to a sink each: a record is done when it has arrived on
-    all of them.
+    """Return the same rows `n` times, for `n` different sinks.
+
+    A record is processed when its rows have arrived on all branches. Raises `AckerError` if `n` is
+    below 1.
     """
     run = current_run(operator="branch")
     check_anchored(df, "the frame given to acker.branch")
     if n < 1:
-        raise AckerError(f"acker.branch was asked for {n} branches; give 1 or more")
+        raise AckerError(f"acker.branch was called for {n} branches; give 1 or more")
     site = run.next_site()
     return [with_child_anchors(df, site, F.lit(i), F.lit(n)) for i in range(n)]
 
@@ -155,11 +160,11 @@ def branch(df: DataFrame, n: int) -> list[DataFrame]:
 def merge(
     df: DataFrame, keys: Column | str | Sequence[Column | str], *aggregates: Column
 ) -> DataFrame:
-    """`df.groupBy(keys).agg(aggregates)`; a row of the result stands for all records of its group,
-    and fails with any of them.
+    """`df.groupBy(keys).agg(aggregates)`, tracked.
 
-    Without keys all rows become one. Raises `AckerError` for keys that are computed anew each time,
-    like `rand()`.
+    A row of the result stands for all records of its group. If one of them fails, the row is not
+    written, and the other records of the group fail too. Without keys, all rows become one. Raises
+    `AckerError` for a key that is different each time it is computed, like `rand()`.
     """
     run = current_run(operator="merge")
     check_anchored(df, "the frame given to acker.merge")
@@ -167,8 +172,8 @@ def merge(
     run.repeatable(df)
     if is_deterministic(df) and not is_deterministic(df.select(*by)):
         raise AckerError(
-            "a key given to acker.merge is computed anew each time; make it a column first, and "
-            "group by that"
+            "a key given to acker.merge is different each time it is computed; make it a column "
+            "first, and group by that"
         )
     site = run.next_site()
     run.merges.append(Merge(df, by, site))
@@ -177,8 +182,9 @@ def merge(
 
 
 def unanchored(df: DataFrame) -> DataFrame:
-    """The same rows, no longer followed: what becomes of them does not matter to their records.
-    `_anchor` is NULL in them.
+    """Return the same rows, no longer tracked: losing or doubling them fails no record.
+
+    Their `_anchor` is NULL.
     """
     run = current_run(operator="unanchored")
     check_anchored(df, "the frame given to acker.unanchored")

@@ -1,6 +1,4 @@
-"""What the acker remembers of one running batch: where anchors came from, and where they went on
-purpose.
-"""
+"""The acker's record of one running batch: its anchors, its merges, and the rows it dropped."""
 
 from __future__ import annotations
 
@@ -23,15 +21,14 @@ if TYPE_CHECKING:
 
 
 class AckerError(KinesisError):
-    """The acker was used in a way in which it can answer for nothing, or the sinks did not get what
-    was checked.
+    """The acker was used in a way that it cannot check, or a sink did not write what was checked.
 
-    The batch fails: nothing of it is acked.
+    The batch fails, and nothing of it is acked.
     """
 
 
 class Merge(NamedTuple):
-    """Rows of `frame` that were merged by `keys` into rows with roots of their own."""
+    """A merge: the rows of `frame`, grouped by `keys` into rows that are roots of their own."""
 
     frame: DataFrame
     keys: Sequence[Column | str]
@@ -39,11 +36,15 @@ class Merge(NamedTuple):
 
 
 class AckerRun:
-    """Of one batch, in the one thread that runs its function."""
+    """The acker's record of one batch. Used only from the thread that runs the batch's function.
+
+    - `anchored`: the sites of the calls of `anchor`.
+    - `drops`: anchors of rows that were dropped on purpose (columns root, x, s).
+    """
 
     def __init__(self) -> None:
-        # Tokens need to be the same within a run only. New ones in each run make an unlucky sum a
-        # matter of one run, too.
+        # Tokens must be the same within a run only. With new ones in each run, a sum that is right
+        # by chance is right in that run only.
         self.seed = uuid.uuid4().hex
         self.anchored: list[int] = []
         self.drops: list[DataFrame] = []
@@ -58,16 +59,18 @@ class AckerRun:
         return self._site
 
     def repeatable(self, frame: DataFrame) -> DataFrame:
-        """The frame; kept, if it could have other rows when Spark evaluates it a second time (it
-        has `rand()`, say).
+        """Return the frame, persisted if a second evaluation could give other rows.
+
+        That is the case for a frame with `rand()`, for example.
         """
         if not is_deterministic(frame):
             self.keep(frame)
         return frame
 
     def sources(self, batch: TrackedBatch) -> list[DataFrame]:
-        """The roots that must arrive: each record's `messageId` and whole tokens, once for each
-        call of `anchor`.
+        """The roots that must arrive, in a frame for each call of `anchor`.
+
+        A frame holds each record's `messageId`, and an anchor with the whole tokens.
         """
         return [
             batch.df.select(
@@ -83,30 +86,30 @@ class AckerRun:
             self._kept.append(frame.persist())
 
     def cut(self, frame: DataFrame) -> DataFrame:
-        """The frame, computed once, without its history: for one that is used several times, and so
-        are those made of it.
+        """Return the frame, computed once and without its lineage.
+
+        For frames that are used several times, and from which others are derived.
         """
         self._cut.append(frame.localCheckpoint(eager=False))
         return self._cut[-1]
 
     def release(self) -> None:
-        """Let go of what is kept. Idempotent."""
+        """Unpersist all frames. Idempotent."""
         while self._kept:
             self._kept.pop().unpersist()
         while self._cut:
-            plan: Any = self._cut.pop()._jdf.queryExecution().analyzed()  # noqa: SLF001  # else Spark waits for Java's garbage collector
+            # A checkpoint has no unpersist of its own: Spark waits for Java's garbage collector.
+            plan: Any = self._cut.pop()._jdf.queryExecution().analyzed()  # noqa: SLF001
             plan.rdd().unpersist(False)  # noqa: FBT003  # Java has no names for arguments
 
     def at_end(self, error: BaseException | None) -> None:
-        """Raise `AckerError` if the batch's function has come to its end with anchors that nobody
-        asked after.
-        """
+        """Raise `AckerError` if the batch's function has returned without a call of `settle`."""
         self.release()
         if error is None and not self.settled:
             raise AckerError(
-                "the batch's rows were anchored, but settle(...) was not called, so nobody knows "
-                "what became of them; "
-                "call acker.settle((frame, write), ...) with all sinks at the end of the function"
+                "the batch's rows were anchored, but settle(...) was not called, so they were not "
+                "checked; call acker.settle((frame, write), ...) with all sinks at the end of the "
+                "function"
             )
 
 
@@ -114,9 +117,7 @@ _RUNS: WeakKeyDictionary[TrackedBatch, AckerRun] = WeakKeyDictionary()
 
 
 def current_run(*, operator: str) -> AckerRun:
-    """What the acker knows of the batch that runs in this thread, of which something must have been
-    anchored.
-    """
+    """The run of the batch of this thread. Raises `AckerError` if nothing was anchored in it."""
     run = _RUNS.get(current_batch())
     if run is None:
         raise AckerError(
@@ -127,7 +128,7 @@ def current_run(*, operator: str) -> AckerRun:
 
 
 def started_run() -> AckerRun:
-    """The same, begun here if this is the first anchor of the batch."""
+    """The run of the batch of this thread. The first anchor of a batch starts it."""
     batch = current_batch()
     if batch not in _RUNS:
         _RUNS[batch] = run = AckerRun()
@@ -136,36 +137,35 @@ def started_run() -> AckerRun:
 
 
 def check_anchored(frame: DataFrame, place: str) -> None:
-    """Raise `AckerError` unless the frame has its one column of anchors."""
+    """Raise `AckerError` unless the frame has exactly one column of anchors."""
     count = frame.columns.count(ANCHOR)
     if count == 0:
         raise AckerError(
-            f"{place} has lost the column {ANCHOR}, by which its rows are followed; keep it in "
-            "select(...), "
-            "group with acker.merge(...), or say acker.unanchored(...) where rows need not be "
-            "followed"
+            f"{place} has lost the column {ANCHOR}, by which its rows are tracked; keep it in "
+            "select(...), group with acker.merge(...), or use acker.unanchored(...) for rows that "
+            "need no tracking"
         )
     if count > 1:
         raise AckerError(
             f"{place} has {count} columns {ANCHOR}: two anchored frames were joined; "
-            f"join with acker.unanchored(frame).drop('{ANCHOR}') on the side that need not be "
-            "followed, or use acker.merge(...)"
+            f"join with acker.unanchored(frame).drop('{ANCHOR}') on the side that needs no "
+            "tracking, or use acker.merge(...)"
         )
 
 
 def is_deterministic(frame: DataFrame) -> bool:
-    """Whether the frame's expressions give the same each time, as far as Spark knows. What is kept
-    already does.
+    """Whether the frame's expressions give the same result each time, as far as Spark knows.
+
+    Persisted frames count as deterministic.
     """
-    plan: Any = frame._jdf.queryExecution().withCachedData()  # noqa: SLF001  # Spark tells it in the JVM only
+    plan: Any = frame._jdf.queryExecution().withCachedData()  # noqa: SLF001  # known in the JVM only
     return bool(plan.deterministic())
 
 
 def _unsettled(run: AckerRun, operator: str) -> AckerRun:
     if run.settled:
         raise AckerError(
-            f"acker.{operator}(...) was called after settle(...), which has checked all sinks "
-            "together; "
+            f"acker.{operator}(...) was called after settle(...), which checks all sinks together; "
             "give all sinks to one call of settle at the end"
         )
     return run

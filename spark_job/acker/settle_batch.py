@@ -1,9 +1,8 @@
-"""The end of an acked batch: check what arrived at the sinks, fail what did not arrive as it
-should, write the rest.
+"""`settle`: checks the rows that arrived at the sinks, fails records, and writes the other rows.
 
-The sinks' frames are kept from the check to the write, so that what is written is what was checked;
-while it is written it is added up again, as a lost cache is computed anew and may then be
-different.
+The sinks' frames are persisted from the check to the write, so that the rows that were checked are
+the rows that are written. A lost cache is computed again, perhaps with another result, so the
+shares are added up once more during the write.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 from spark_job.acker.faults import Faults, find_faults
 from spark_job.acker.run import AckerError, AckerRun, check_anchored, current_run
 from spark_job.acker.shares import ANCHOR, NOTHING, Total, anchors, totals
-from spark_job.tracking.batch_frame import without
+from spark_job.tracking.spark_sql import without
 from spark_job.tracking.tracked_batch import current_batch
 
 if TYPE_CHECKING:
@@ -38,17 +37,17 @@ class _Sink(NamedTuple):
 
 
 def settle(*sinks: tuple[DataFrame, Write]) -> None:
-    """Check all rows, fail the records of which rows are lost or doubled, then write every sink.
-    Once a batch, at its end.
+    """Check all rows, fail the records with lost or doubled rows, then write every sink.
 
-    Each sink is a pair: a frame, and a function that is given that frame without `_anchor` and
-    without what was made of failed records, and writes all of it. Its first action on the frame
-    must read all rows, as `frame.write` does; `isEmpty` or `take` before it would not, and
-    `foreachPartition` and `rdd` are not seen. A frame without rows is given to its function too.
+    Call it once per batch, at the end of the function. Each sink is a pair of a frame and a
+    function that writes it. The function gets the frame without `_anchor`, and without the rows
+    that were derived from failed records. It is called for a frame without rows too. Its first
+    action on the frame must read all rows, as `frame.write` does. `isEmpty` and `take` do not read
+    all of them, and `foreachPartition` and `rdd` are not observed.
 
-    Blocks until all is written. Raises `AckerError`, and the batch fails, if a frame has lost its
-    anchors, if rows carry anchors of another batch, or if a sink's function did not write what was
-    checked; nothing is written in the first two cases.
+    Blocks until all sinks are written. Raises `AckerError`, which fails the batch, if a frame has
+    lost its anchors or rows carry anchors of another batch; nothing is written then. Raises it also
+    if a sink's function did not write what was checked.
     """
     run = current_run(operator="settle")
     batch = current_batch()
@@ -75,8 +74,8 @@ def _named(sinks: Sequence[Any]) -> list[_Sink]:
             and callable(sink[1])
         ):
             raise AckerError(
-                f"sink {number} given to acker.settle is no pair (frame, write); give a frame and "
-                "a function that writes it"
+                f"sink {number} given to acker.settle is not a pair (frame, write); give a frame "
+                "and a function that writes it"
             )
         check_anchored(sink[0], f"the frame of sink {number}")
         named.append(_Sink(f"sink {number}", *sink))
@@ -86,16 +85,17 @@ def _named(sinks: Sequence[Any]) -> list[_Sink]:
 def _check(
     run: AckerRun, sinks: Sequence[_Sink], batch: TrackedBatch
 ) -> tuple[Faults | None, list[Total]]:
-    """What must not be written (None: nothing), and what each sink holds. One job while nothing is
-    amiss.
+    """The roots that must not be written (None if there are none), and the total of each sink.
+
+    Runs one Spark job as long as all sums match. Only a mismatch is searched root by root.
     """
     failed = list(batch.failures)
-    given = [without(source, failed) for source in run.sources(batch)]
+    issued = [without(source, failed) for source in run.sources(batch)]
     arrived = [sink.frame for sink in sinks]
-    found = _totals([anchors(frame) for frame in [*given, *arrived]] + run.drops)
-    given_totals, arrived_totals = found[: len(given)], found[len(given) :]
+    found = _totals([anchors(frame) for frame in [*issued, *arrived]] + run.drops)
+    issued_totals, arrived_totals = found[: len(issued)], found[len(issued) :]
     expected, present = (
-        reduce(Total.__add__, part, NOTHING) for part in (given_totals, arrived_totals)
+        reduce(Total.__add__, part, NOTHING) for part in (issued_totals, arrived_totals)
     )
     if present.same_shares(expected):
         return None, arrived_totals[: len(sinks)]
@@ -103,7 +103,7 @@ def _check(
 
 
 def _totals(parts: Sequence[DataFrame]) -> list[Total]:
-    """The combined shares of each frame of root, x and s, in one job."""
+    """The total of each frame (columns root, x, s), in one Spark job."""
     rows = [
         part.agg(*totals("x", "s")).withColumn(_PART, F.lit(number))
         for number, part in enumerate(parts)
@@ -123,27 +123,24 @@ def _write(sink: _Sink, checked: Total) -> None:
     if written is None and checked.rows:
         raise AckerError(
             f"{sink.name}: its function ran no action on the frame that it was given, so nothing "
-            "is known to be written; "
-            "write the frame with frame.write, or another action of a DataFrame that reads it all "
-            "(not foreachPartition or rdd)"
+            "is known to be written; write the frame with frame.write, or with another action of a "
+            "DataFrame that reads all rows (not foreachPartition or rdd)"
         )
     if written is not None and written != checked:
         raise AckerError(
             f"{sink.name}: {checked.rows} rows were checked, and {written.rows} went through the "
-            "first action of its function, "
-            "or others; let the write be that action (no isEmpty or take before it), or raise "
-            "Spark's storage memory if it "
-            "lost the rows that it was to keep"
+            "first action of its function, which are not the same rows; let the write be that "
+            "action (no isEmpty or take before it), or raise Spark's storage memory if it lost "
+            "persisted rows"
         )
 
 
 def _observed(observation: Observation, frame: DataFrame) -> Total | None:
-    """What was added up by the first action; None when there was none, for which `Observation.get`
-    would wait for ever.
-    """
+    """The total of the rows that the first action read; None if there was no action."""
     session: Any = frame.sparkSession
     session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_LISTENERS_WAIT_MS)  # noqa: SLF001  # it is what sets the result
-    known: Any = observation._jo  # noqa: SLF001  # Python's Observation cannot be asked whether it is set
+    # Observation.get would wait for ever if there was no action, so its future is asked first.
+    known: Any = observation._jo  # noqa: SLF001  # Python's Observation does not show its future
     if not known.future().isCompleted():
         return None
     return Total.of(observation.get)

@@ -1,20 +1,32 @@
-"""The arithmetic of the acker, as Spark expressions: tokens, the shares that they are split into,
-and their sums.
+"""The maths of the acker, as Spark expressions.
 
-A row's anchor is `struct<root, x, s>`: the root it stands for, and its share of the root's two
-tokens, one taken apart by XOR and one by sum mod 2^64. The shares of all rows of a root, combined,
-give its tokens again, whatever way they went. XOR alone would not see a row that is there three
-times; a sum alone needs no luck to be right either, but both cost little.
+Storm's acker keeps one number per root tuple. It XORs in each edge id twice, on emit and on ack, so
+the number is 0 when all tuples are acked. Here there is no such ledger. The rows carry the numbers
+themselves, and the check is a sum over all rows.
 
-A share is split into n by a chain of hashes h(1) .. h(n-1) of (share, site, place): child i gets
-h(i) - h(i+1), the first one the share itself in the place of h(0), the last one 0 in that of h(n).
-All but the ends cancels out, so the children add up to the share without any of them knowing the
-others; and a sum over children that are there m(i) times adds up only if all m(i) are 1, as the
-hashes are as good as random. Everything is derived, so a stage that Spark computes again gives the
-same shares.
+Tokens and shares. A root is a record, or a merged row. It has two random-looking numbers of 64
+bits, its tokens X and S. Each row that is derived from the root carries a share (x, s) of them, in
+its anchor `struct<root, x, s>`. For every root, over the rows that arrive somewhere,
 
-The sum is kept in halves of 32 bits: Spark's own sum and subtraction raise an error where they
-overflow (ANSI mode). That is good for 2^31 rows a batch.
+    XOR of all x = X        and        sum of all s = S  (mod 2^64)
+
+holds if every row arrives exactly once. If a row is lost or doubled it fails, up to a chance of
+about 2^-64. XOR alone would not detect a row that is there three times. The sum alone would do, but
+both cost little.
+
+Splitting. A row that becomes n rows splits its share t into shares t(0) .. t(n-1) by a telescoping
+chain:
+
+    h(0) = t        h(i) = hash(t, site, i) for 0 < i < n        h(n) = 0
+    t(i) = h(i) - h(i+1)        (for x: XOR in place of the difference)
+
+All inner terms cancel, so the shares add up to t. A child needs only t, n and its own index i, not
+its siblings. If child i is there m(i) times, the sum is right only if all m(i) are 1, as the hashes
+are as good as random. `site` numbers the operators of a batch, so two splits of one row differ.
+Nothing is drawn at random, so a stage that Spark computes again yields the same shares.
+
+Sums are kept as two halves of 32 bits, because Spark's own sum and difference raise an error on
+overflow (ANSI mode). This is good for 2^31 rows per batch.
 """
 
 from __future__ import annotations
@@ -41,9 +53,7 @@ _MINUEND, _SUBTRAHEND = "_acker_minuend", "_acker_subtrahend"
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The combined shares of some rows, as unsigned numbers of 64 bits, and how many rows they
-    were.
-    """
+    """The combined shares of some rows, as unsigned 64-bit numbers, and the number of rows."""
 
     rows: int
     x: int
@@ -66,8 +76,9 @@ NOTHING = Total(0, 0, 0)
 
 
 def source_anchor(message_id: Column, seed: str, site: int) -> Column:
-    """The whole tokens of a root, as its source row has them. The root is the same at every site;
-    its tokens are not.
+    """The anchor of a source row, which holds the whole tokens of its root.
+
+    The root is the same at every site. Its tokens differ from site to site.
     """
     root = F.xxhash64(F.lit(seed), message_id)
     return _anchor(
@@ -76,14 +87,15 @@ def source_anchor(message_id: Column, seed: str, site: int) -> Column:
 
 
 def with_child_anchors(frame: DataFrame, site: int, place: Column, count: Column) -> DataFrame:
-    """The frame with the anchor of each row replaced by that of child number `place` (from 0) of
-    `count`. NULL stays NULL.
+    """Replace each row's anchor by that of its child number `place` (from 0) of `count`.
+
+    A NULL anchor stays NULL.
     """
     parent = F.col(ANCHOR)
     first, last = place == 0, place + 1 == count
-    # The hashes for s are those of another site, or an x that equals its s would have the same. The
-    # two numbers to be subtracted are columns of their own, as each is needed twice and Spark would
-    # hash twice.
+    # The hashes for s use -site, or a share with x equal to s would get the same hashes for both.
+    # The two numbers of the difference are columns of their own, because `_minus` uses each of them
+    # twice and Spark would compute each hash twice.
     staged = frame.withColumns(
         {
             _MINUEND: _end_or_hash(first, parent[S], parent[S], -site, place),
@@ -110,8 +122,9 @@ def anchors(frame: DataFrame) -> DataFrame:
 
 
 def sums(x: str, s: str) -> dict[str, Column]:
-    """Aggregates that combine shares, by name: what `Total.of` and `group_anchor` take. XOR and
-    sums of no rows are NULL.
+    """Aggregates that combine shares, by column name. `Total.of` and `group_anchor` read them.
+
+    The XOR and the sums of no rows are NULL.
     """
     return {
         _COUNT: F.count(F.lit(1)),
@@ -138,8 +151,10 @@ def total_s() -> Column:
 
 
 def group_anchor(site: int) -> Column:
-    """The anchor of a merged row with the columns of `sums`: it stands for a root of its own, whose
-    tokens are the sums.
+    """The anchor of a merged row that has the columns of `sums`.
+
+    The row is a root of its own. Its tokens are the combined shares of its group. It is NULL for a
+    group in which no row is tracked.
     """
     return F.when(
         total_x().isNotNull(),
@@ -156,7 +171,7 @@ def _end_or_hash(is_end: Column, end: Column, share: Column, site: int, place: C
 
 
 def _minus(left: Column, right: Column) -> Column:
-    """`left - right` mod 2^64, without overflow."""
+    """`left - right` mod 2^64, without an overflow error."""
     low = left.bitwiseAND(_LOW) - right.bitwiseAND(_LOW)
     high = (
         F.shiftrightunsigned(left, _HALF)

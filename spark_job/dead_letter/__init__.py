@@ -1,4 +1,4 @@
-"""Dead letters: where records go that could not be processed, and how they come back."""
+"""Dead letters: records that could not be processed. Writes them to a sink, and puts them back."""
 
 from spark_job.dead_letter.dead_letter import DeadLetter, DeadLetterError, Letter, LetterSink
 from spark_job.dead_letter.letter import LETTER_COLUMNS, LETTER_DDL

@@ -1,13 +1,14 @@
-"""Where records go that could not be processed: files or a table through any Spark writer, another
-stream, or a function.
+"""`DeadLetter`: the place for records that could not be processed.
 
-    DeadLetter("parquet", path="s3a://bucket/dead/orders")       a partition per plan, replaced when the plan is repeated
+It is files or a table through any Spark writer, another Kinesis stream, or a function:
+
+    DeadLetter("parquet", path="s3a://bucket/dead/orders")       a directory per plan, overwritten
     DeadLetter.to_stream("orders-dead", region="eu-central-1")   at least once
     DeadLetter.to(function)                                      at least once, on the driver
 
-A plan whose batch failed, or whose driver died, is run again, and its letters are written again
-under the same `plan_id`. A sink that can replace what it has of a plan (files, delta) then holds
-each letter once; the others may hold it twice, with the same `messageId`.
+If a batch fails or the driver dies, the plan runs again, and its letters are written again under
+the same `plan_id`. A sink that can replace the letters of a plan (files, delta) then holds each
+letter once. Other sinks may hold it twice, with the same `messageId`.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ class DeadLetterError(KinesisError):
 
 
 class LetterSink(Protocol):
-    """What a DeadLetter writes to. `str()` of it names the place, without secrets."""
+    """The sink of a DeadLetter, one class per kind. `str()` names the place, without secrets."""
 
     def write(self, letters: DataFrame, *, plan_id: str) -> None:
-        """Write all letters of a plan; blocks; raises whatever goes wrong."""
+        """Write all letters of a plan. Blocks. May raise any exception."""
         ...
 
     def without_secrets(self, text: str) -> str:
@@ -48,21 +49,22 @@ class LetterSink(Protocol):
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class DeadLetter:
-    """A place for dead letters. Frozen; picklable if its function is. Does no I/O until `write`.
+    """A place for dead letters.
+
+    It is frozen, and picklable if its function is. It does no I/O until `write`.
 
     `DeadLetter(format, path=..., **options)` writes with
     `DataFrame.write.format(format).options(**options)`:
 
-    - parquet, orc, avro and json with a `path`: each plan's letters are the directory
-      `path/plan=<plan>/`, written in mode overwrite, so a plan that is repeated replaces its
-      letters. json holds the payload as base64. csv, text and xml cannot hold bytes and are
-      refused.
-    - delta: the rows of the plan are replaced (`replaceWhere` on a column `plan`, by which the
-      table is partitioned).
-    - any other format (jdbc, kafka, iceberg, ...): mode append, at least once. kafka wants a column
-      `value`: use a function.
+    - parquet, orc, avro and json, with a `path`: the letters of a plan go to the directory
+      `path/plan=<plan>/` in mode overwrite, so a repeated plan replaces its letters. json holds the
+      payload in base64. csv, text and xml cannot hold bytes, and are refused.
+    - delta: the rows of the plan are replaced, by `replaceWhere` on a column `plan` that partitions
+      the table.
+    - any other format (jdbc, kafka, iceberg, ...): mode append, at least once. kafka needs a column
+      `value`; use a function for it.
 
-    Raises `kinesis_spout.errors.ConfigError` at once for what cannot work.
+    Raises `kinesis_spout.errors.ConfigError` at once for a setting that cannot work.
     """
 
     sink: LetterSink
@@ -72,30 +74,31 @@ class DeadLetter:
 
     @classmethod
     def to_stream(cls, stream: str, *, payload_only: bool = False, **aws: Any) -> DeadLetter:
-        """Put the letters on another Kinesis stream (its name or ARN), from the executors, under
-        the records' partition keys.
+        """Put the letters on another Kinesis stream, given by its name or ARN.
 
-        At least once: a plan or a Spark task that is repeated puts its letters again. A value is a
-        JSON object with the letter's columns: times as ISO 8601 in UTC, `data` in base64 (null
-        where the record was gone). What does not fit into one record of 1 MiB comes in several,
-        with the members `part` (from 1) and `parts`. With `payload_only` the value is the bare
-        payload, and what is known besides is not kept; a letter without a payload is a JSON object
-        all the same.
+        The executors put them, under the records' partition keys. At least once: a repeated plan or
+        Spark task puts its letters again.
 
-        `aws`: region, endpoint_url, profile, access_key_id, secret_access_key, session_token,
-        role_arn, role_external_id, role_session_name, as of `kinesis_spout.config.AwsConfig`. Needs
-        kinesis:PutRecords on the stream.
+        A value is a JSON object with the letter's columns. Times are ISO 8601 in UTC, and `data` is
+        base64 (null if the record was gone from the stream). A letter that does not fit into one
+        record of 1 MiB is split into several, with the members `part` (from 1) and `parts`. With
+        `payload_only` the value is the bare payload without the rest of the letter; a letter that
+        has no payload is a JSON object even then.
+
+        `aws` takes the fields of `kinesis_spout.config.AwsConfig`: region, endpoint_url, profile,
+        access_key_id, secret_access_key, session_token, role_arn, role_external_id,
+        role_session_name. Needs kinesis:PutRecords on the stream. Raises
+        `kinesis_spout.errors.ConfigError` at once for a bad argument.
         """
         return cls._of(StreamSink.of(stream, payload_only=payload_only, aws=aws))
 
     @classmethod
     def to(cls, function: Callable[[list[Letter]], object]) -> DeadLetter:
-        """Call `function` on the driver with lists of at most 500 letters; not at all when there
-        are none.
+        """Call `function` on the driver with lists of at most 500 letters.
 
-        At least once: a plan that is repeated brings its letters again, with the same `message_id`.
-        What the function raises fails the batch. One partition of the letters at a time is held in
-        memory.
+        It is not called if there are no letters. At least once: a repeated plan brings its letters
+        again, with the same `message_id`. An exception of the function fails the batch. The driver
+        holds one Spark partition of letters in memory at a time.
         """
         return cls._of(FunctionSink.of(function))
 
@@ -109,10 +112,10 @@ class DeadLetter:
         return f"DeadLetter({self.sink})"
 
     def write(self, letters: DataFrame, *, plan_id: str) -> None:
-        """Write all letters of a plan (columns of LETTER_DDL; others are left out). Blocks until
-        they are safe.
+        """Write all letters of a plan. Blocks until they are written.
 
-        Call it with an empty frame too where the plan was written before: what it wrote then is
+        `letters` has the columns of `LETTER_DDL`; other columns are left out. If the plan was
+        written before, call this also with an empty frame, so that the earlier letters are
         replaced. Raises `DeadLetterError`.
         """
         try:
@@ -120,13 +123,12 @@ class DeadLetter:
         except Exception as exc:
             cause = self.sink.without_secrets(failure_sentence(_text_of(exc))).rstrip(".")
             raise DeadLetterError(
-                f"the dead letters of plan {plan_id} cannot be written to {self.sink} ({cause}); "
-                "nothing of the batch is acked: "
-                "see that the sink can be written, and start again"
+                f"the dead letters of plan {plan_id} cannot be written to {self.sink} ({cause}), "
+                "so nothing of the batch is acked; repair the sink, and start the query again"
             ) from exc
 
     def partition(self, plan_id: str) -> str | None:
-        """The directory that holds a plan's letters; None where the sink has none."""
+        """The directory of a plan's letters; None for a sink that has no such directory."""
         return self.sink.partition(plan_id) if isinstance(self.sink, WriterSink) else None
 
 
@@ -134,5 +136,5 @@ def _text_of(exc: Exception) -> str:
     if isinstance(exc, KinesisError):
         return str(exc)
     module = type(exc).__module__
-    # Spark's errors carry their own layout; a plain one says little without its class
+    # The text of a Spark error is complete; that of another error says little without its class.
     return str(exc) if module.startswith(("pyspark.", "py4j.")) else f"{type(exc).__name__}: {exc}"

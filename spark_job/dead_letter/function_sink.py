@@ -1,4 +1,4 @@
-"""Dead letters to a user's function."""
+"""Sink that calls a user's function with dead letters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNK_LETTERS = 500
 
 @dataclass(frozen=True, slots=True)
 class FunctionSink:
-    """Calls the function on the driver, chunk by chunk."""
+    """Calls the function on the driver, with a chunk of letters at a time."""
 
     function: Callable[[list[Letter]], object]
 
@@ -26,15 +26,15 @@ class FunctionSink:
     def of(cls, function: Callable[[list[Letter]], object]) -> FunctionSink:
         if not callable(function):
             raise ConfigError(
-                f"DeadLetter.to takes a function, not a {type(function).__name__}; give one that "
-                "takes a list"
+                f"DeadLetter.to takes a function, not a {type(function).__name__}; give a function "
+                "that takes a list of letters"
             )
         return cls(function)
 
     def __str__(self) -> str:
         return f"function {getattr(self.function, '__name__', type(self.function).__name__)}"
 
-    def write(self, letters: DataFrame, *, plan_id: str) -> None:  # noqa: ARG002  # a function tells repetitions by message id
+    def write(self, letters: DataFrame, *, plan_id: str) -> None:  # noqa: ARG002  # a function detects repetitions by message id
         rows = letters_with_plain_times(letters).toLocalIterator()
         for chunk in in_chunks(map(letter_of, rows), CHUNK_LETTERS):
             self.function(chunk)

@@ -1,6 +1,4 @@
-"""A dead letter: one record that could not be processed, with why. Its columns in Spark, and its
-form in Python.
-"""
+"""A dead letter: a record that could not be processed, and why. As Spark columns and in Python."""
 
 from __future__ import annotations
 
@@ -18,10 +16,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 LETTER_DDL = (
-    "messageId STRING, streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber "
-    "BIGINT, "
-    "partitionKey STRING, data BINARY, approximateArrivalTimestamp TIMESTAMP, attempts INT, "
-    "firstFailure TIMESTAMP, "
+    "messageId STRING, streamName STRING, shardId STRING, sequenceNumber STRING, "
+    "subSequenceNumber BIGINT, partitionKey STRING, data BINARY, "
+    "approximateArrivalTimestamp TIMESTAMP, attempts INT, firstFailure TIMESTAMP, "
     "lastFailure TIMESTAMP, reason STRING, application STRING"
 )
 LETTER_COLUMNS = tuple(column.split()[0] for column in LETTER_DDL.split(", "))
@@ -31,10 +28,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """One dead letter. Times are in UTC. `data` is None when the record was gone from the stream
-    before it could be read.
+    """One dead letter.
 
-    Its repr shows neither payload nor partition key.
+    Times are in UTC. `attempts` counts the deliveries that failed. `data` is None if the record was
+    gone from the stream before its retry. The repr shows neither payload nor partition key.
     """
 
     message_id: str
@@ -53,8 +50,9 @@ class Letter:
 
 
 def letters_with_plain_times(letters: DataFrame, *others: str) -> DataFrame:
-    """The columns in order, then others; times as microseconds since 1970 UTC, which no time zone
-    of a process changes.
+    """The columns of a letter in order, then `others`, with times as microseconds since 1970 UTC.
+
+    A timestamp column would change with the time zone of the Python process.
     """
     plain = (
         F.unix_micros(name).alias(name) if name in _TIMES else F.col(name)
@@ -83,12 +81,12 @@ def letter_of(row: Any) -> Letter:
 
 
 def moment(micros: int | None) -> datetime | None:
-    """Microseconds since 1970 as a time in UTC."""
+    """The time in UTC of these microseconds since 1970; None for None."""
     return None if micros is None else _EPOCH + timedelta(microseconds=micros)
 
 
 def in_chunks(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
-    """The items in lists of `size`, the last one maybe shorter; none is empty."""
+    """The items in lists of `size`. The last list may be shorter, and no list is empty."""
     rest = iter(items)
     while chunk := list(islice(rest, size)):
         yield chunk

@@ -1,13 +1,13 @@
-"""Puts dead letters back on the stream that they came from, each record once.
+"""`Redrive`: puts dead letters back on the stream that they came from, each record once.
 
     spark = SparkSession.builder.getOrCreate()
     work = Redrive.open(spark, "s3a://bucket/dead/orders", aws=AwsConfig(region="eu-central-1"))
     print(work.find())
     work.put()
 
-What was put is remembered beside the letters (`_redriven`), after every 500 of them: a second run
-puts nothing twice, one that was killed brings at most the last 500 again. Two runs on one path at a
-time would each put what the other puts.
+A ledger beside the letters (`_redriven`) records the letters that were put, after every 500 of
+them. So a second run puts nothing twice, and after a kill at most the last 500 are put again. Do
+not start two runs on one path at a time: each would put all letters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from spark_job.dead_letter.letter import in_chunks
-from spark_job.dead_letter.letter_files import LetterFiles
+from spark_job.dead_letter.redrive_files import LetterFiles
 from spark_job.dead_letter.redrive_ledger import RedriveLedger
 from spark_job.dead_letter.redrive_letters import Found, RedriveLetters, Selection
 
@@ -44,16 +44,17 @@ def _never() -> bool:
     return False
 
 
-def _nobody(_put: int) -> None:
-    """Is told of progress."""
+def _ignore(_put: int) -> None:
+    """Ignore the progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """Dead letters, found and ready to be put back. Methods block on Spark and the service, from
-    one thread at a time.
+    """Dead letters under a path, to be put back on their stream.
 
-    They raise `CliError`, `kinesis_spout.errors.KinesisError` and what Spark raises.
+    Methods block on Spark and on Kinesis. Call them from one thread at a time. They raise
+    `kinesis_spout.errors.KinesisError`, of which `RedriveError` is about the files, and Spark's
+    errors.
     """
 
     letters: RedriveLetters
@@ -72,15 +73,13 @@ class Redrive:
         aws: AwsConfig = _DEFAULT_AWS,
         clock: Clock = _SYSTEM_CLOCK,
     ) -> Redrive:
-        """Look for the files. `format`: parquet, json or orc; told by the files' names if not
-        given.
-        """
+        """Find the files. Without `format` (parquet, json or orc), their names decide."""
         ledger = RedriveLedger(spark, path, clock)
         letters = RedriveLetters(LetterFiles.at(spark, path, format), selection, ledger)
         return cls(letters, ledger, aws, selection.target)
 
     def find(self) -> Found:
-        """Count what is to be put, and what is not. Changes nothing."""
+        """Count the letters that are to be put, and those that are not. Changes nothing."""
         return self.letters.find()
 
     def put(
@@ -88,15 +87,16 @@ class Redrive:
         *,
         limit: int | None = None,
         stopping: Callable[[], bool] = _never,
-        progress: Callable[[int], object] = _nobody,
+        progress: Callable[[int], object] = _ignore,
     ) -> int:
-        """Put them back, at most `limit`; returns how many. At least once: see above.
+        """Put the letters back, at most `limit` of them. Returns how many were put.
 
-        Asks `stopping` before each 500 and ends when it says so; tells `progress` after each how
-        many were put by then.
+        At least once, see the module docstring. Letters are put in chunks of 500. `stopping` is
+        called before each chunk, and True ends the run. `progress` is called after each chunk, with
+        the number of letters put so far.
         """
         count = 0
-        self.ledger.create()
+        self.ledger.create()  # fails now if the ledger cannot be written, before anything is put
         with ExitStack() as stack:
             putters: dict[str, RecordPutter] = {}
             for chunk in in_chunks(islice(self.letters.to_put(), limit), CHUNK_LETTERS):

@@ -1,8 +1,8 @@
-"""What has been put back of the dead letters under a path: parquet files in `_redriven` there,
-which readers of the letters skip.
+"""The ledger of a redrive: which dead letters under a path were put back.
 
-A record is known by its stream, shard and sequence number, whatever attempt its letter is of, and
-for each stream that it was put on: a trial on another stream does not keep it from its own.
+It is parquet files in `_redriven` under the path, which readers of the letters skip. An entry names
+a record by its stream, shard and sequence number, regardless of the attempt of its letter. It also
+names the target stream, so a trial on another stream does not keep a record from its own stream.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from spark_job.dead_letter.letter import Letter
 
-FOLDER = "_redriven/ledger"  # readers skip names with an underscore, and Spark warns of a path that ends in one
+# Spark's readers skip names that begin with an underscore, but warn if the path that they are given
+# ends in one: hence the folder inside.
+FOLDER = "_redriven/ledger"
 IDENTITY = ("target", "streamName", "shardId", "sequenceNumber", "subSequenceNumber")
 LEDGER_DDL = (
-    "target STRING, streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber "
-    "BIGINT, "
-    "messageId STRING, redrivenAt TIMESTAMP"
+    "target STRING, streamName STRING, shardId STRING, sequenceNumber STRING, "
+    "subSequenceNumber BIGINT, messageId STRING, redrivenAt TIMESTAMP"
 )
 _ABSENT = frozenset({"PATH_NOT_FOUND"})
 
 
 class RedriveLedger:
-    """The ledger of one path. Methods block on Spark and the file system, and raise what they
-    raise.
-    """
+    """The ledger of one path. Methods block on Spark and files, and raise their errors."""
 
     def __init__(self, spark: SparkSession, path: str, clock: Clock) -> None:
         self._spark = spark
@@ -41,7 +40,7 @@ class RedriveLedger:
         self.path = f"{_root_of(path)}/{FOLDER}"
 
     def read(self) -> DataFrame:
-        """All entries (columns of LEDGER_DDL); none where nothing was ever put back."""
+        """All entries, in the columns of LEDGER_DDL. Empty if nothing was ever put back."""
         try:
             return self._spark.read.schema(LEDGER_DDL).parquet(self.path)
         except AnalysisException as exc:
@@ -50,13 +49,11 @@ class RedriveLedger:
             return self._spark.createDataFrame([], LEDGER_DDL)
 
     def create(self) -> None:
-        """Make sure that it can be written, before anything is put that it would have
-        to remember.
-        """
+        """Create the ledger, to make sure that it can be written before anything is put."""
         self._append([])
 
     def append(self, put: Sequence[tuple[str, Letter]]) -> None:
-        """Remember letters as put on the stream that is named beside each."""
+        """Record letters as put. Each comes with the name of its target stream."""
         now = datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC)
         self._append([
             (
@@ -78,8 +75,9 @@ class RedriveLedger:
 
 
 def _root_of(path: str) -> str:
-    """Where the ledger belongs: for one plan's directory beside it, since that is replaced as a
-    whole, and another run may be given all plans.
+    """The path that holds the ledger: the parent, if `path` is the directory of one plan.
+
+    The job overwrites that directory as a whole, and a later redrive may be given all plans.
     """
     parent, slash, last = path.rstrip("/").rpartition("/")
     if last.startswith("plan="):

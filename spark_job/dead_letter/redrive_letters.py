@@ -1,5 +1,7 @@
-"""Which dead letters are to be put back: read from files, selected, each record once, without those
-that were put before.
+"""Selects the dead letters that are to be put back.
+
+They are read from files and filtered. Of several letters of one record one is chosen, and records
+in the ledger are left out.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
 
-from kinesis_spout.cli.errors import CliError
 from spark_job.dead_letter.letter import (
     LETTER_COLUMNS,
     Letter,
@@ -19,6 +20,7 @@ from spark_job.dead_letter.letter import (
     letters_with_plain_times,
     moment,
 )
+from spark_job.dead_letter.redrive_files import RedriveError
 from spark_job.dead_letter.redrive_ledger import IDENTITY
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
     from kinesis_spout.config import StreamRef
-    from spark_job.dead_letter.letter_files import LetterFiles
+    from spark_job.dead_letter.redrive_files import LetterFiles
     from spark_job.dead_letter.redrive_ledger import RedriveLedger
 
 REASONS_SHOWN = 20
@@ -37,9 +39,12 @@ TO_PUT, PUT_BEFORE, WITHOUT_PAYLOAD = "to put", "put before", "without payload"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which letters: those whose reason holds one of `reasons` in any case (none: every reason),
-    and whose last failure was at or after `since` and before `until`. `target`: the stream to put
-    them on; None: the one that each came from.
+    """Which letters to put, and where.
+
+    - `reasons`: texts, one of which the letter's reason must contain, ignoring case. None given
+      means any reason.
+    - `since`, `until`: the last failure must be at or after `since`, and before `until`.
+    - `target`: the stream to put the letters on. None: the stream that each letter came from.
     """
 
     reasons: tuple[str, ...] = ()
@@ -62,9 +67,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonCount:
-    """How many letters with a reason are to be put on a stream, and when the first failed first and
-    the last last.
-    """
+    """The number of letters with one reason for one target stream, and their range in time."""
 
     target: str
     reason: str
@@ -75,11 +78,13 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What there is of the selection, each record counted once. `reasons`: of those to put, the
-    most frequent ones.
+    """The counts of a selection. Each record is counted once.
 
-    `put_before`: in the ledger. `without_payload`: their records were gone from the stream, nothing
-    is left to put. `unreadable`: lines or rows in the files that are no dead letters.
+    - `to_put`: records to put. `reasons` counts the most frequent reasons among them, and
+      `more_reasons` is the number of the others.
+    - `put_before`: records in the ledger.
+    - `without_payload`: records that were gone from the stream, so nothing is left to put.
+    - `unreadable`: rows in the files that are not dead letters.
     """
 
     to_put: int = 0
@@ -91,7 +96,7 @@ class Found:
 
 
 class RedriveLetters:
-    """The letters under a path. Methods block on Spark jobs and raise what Spark raises."""
+    """The selected letters under a path. Methods block on Spark jobs, and raise Spark's errors."""
 
     def __init__(self, files: LetterFiles, selection: Selection, ledger: RedriveLedger) -> None:
         self._files = files
@@ -112,10 +117,10 @@ class RedriveLetters:
         self._letters = letters.withColumn("state", _state())
 
     def find(self) -> Found:
-        """Count. Raises `CliError` when the files hold something else than dead letters."""
+        """Count the letters. Raises `RedriveError` if the files hold no dead letters."""
         unreadable = self._every.where(~self._is_letter).count()
         if unreadable and self._every.where(self._is_letter).isEmpty():
-            raise CliError(
+            raise RedriveError(
                 f"{self._files} hold no dead letters; give the path of a DeadLetter, and its format"
             )
         states = {
@@ -139,10 +144,10 @@ class RedriveLetters:
         )
 
     def to_put(self) -> Iterator[tuple[str, Letter]]:
-        """The letters to put, each with the stream to put it on, in the order of their shards and
-        sequence numbers.
+        """The letters to put, each with the name of its target stream.
 
-        Holds one of Spark's partitions of them at a time.
+        They are ordered by target, stream, shard and sequence number. Holds one Spark partition of
+        them in memory at a time.
         """
         sequence = F.length("sequenceNumber"), "sequenceNumber", "subSequenceNumber"
         ordered = self._to_put.orderBy("target", "streamName", "shardId", *sequence)
@@ -167,8 +172,9 @@ def _state() -> Column:
 
 
 def _each_record_once(letters: DataFrame) -> DataFrame:
-    """A record may have several letters (its plan was repeated, or its state restored): the last
-    one that has its payload.
+    """One letter per record: the last one, but one with a payload if there is any.
+
+    A record has several letters if its plan was repeated, or if the shard states were restored.
     """
     best = F.struct(F.col("data").isNotNull(), F.col("lastFailure"), F.col("attempts"))
     others = [name for name in LETTER_COLUMNS if name not in IDENTITY]

@@ -1,4 +1,4 @@
-"""Dead letters to another Kinesis stream, put by the executors."""
+"""Sink that puts dead letters on another Kinesis stream, from the executors."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-# Payload bytes in one JSON object: in base64 and with the other members it stays below 1 MiB, which
-# every stream takes.
+# Payload bytes in one JSON object. In base64 and with the other members it stays below 1 MiB, the
+# size of a record that every stream accepts.
 PART_BYTES = 700_000
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSink:
-    """The stream, how to reach it, and whether the value is the bare payload."""
+    """The stream, the connection, and whether the value is the bare payload."""
 
     stream: StreamRef
     aws: AwsConfig
@@ -34,7 +34,7 @@ class StreamSink:
 
     @classmethod
     def of(cls, stream: str, *, payload_only: bool, aws: Mapping[str, Any]) -> StreamSink:
-        """Checked; raises `ConfigError`."""
+        """Check the arguments. Raises `ConfigError`."""
         known = [field.name for field in fields(AwsConfig)]
         for name in aws:
             if name not in known:
@@ -45,7 +45,7 @@ class StreamSink:
                 raise ConfigError(f"DeadLetter.to_stream: option {name} is not known; {hint}")
         if not isinstance(stream, str):
             raise ConfigError(
-                "DeadLetter.to_stream: the stream is not named; give its name or its ARN"
+                "DeadLetter.to_stream: the stream is not named by a text; give its name or its ARN"
             )
         ref = StreamRef.parse(arn=stream) if stream.startswith("arn:") else StreamRef.parse(stream)
         config = AwsConfig(**aws)
@@ -55,19 +55,21 @@ class StreamSink:
     def __str__(self) -> str:
         return f"stream {self.stream}"
 
-    def write(self, letters: DataFrame, *, plan_id: str) -> None:  # noqa: ARG002  # repetitions are told by message id
+    def write(self, letters: DataFrame, *, plan_id: str) -> None:  # noqa: ARG002  # message ids identify repetitions
         letters_with_plain_times(letters).foreachPartition(self.put)
 
     def put(self, rows: Iterable[Any]) -> None:
-        """Put rows of letters, on an executor. Blocks until the stream has taken them all; raises
-        `KinesisError`.
+        """Put rows of letters. Runs on an executor.
+
+        Blocks until the stream has accepted all of them. Raises `KinesisError`.
         """
         with closing(RecordPutter(self.aws, self.stream)) as putter:
             putter.put(record for row in rows for record in self.records_of(letter_of(row)))
 
     def records_of(self, letter: Letter) -> Iterator[OutgoingRecord]:
-        """What stands for a letter on the stream. Without a partition key, which the service wants,
-        its message id is one.
+        """The records that a letter becomes on the stream.
+
+        The service requires a partition key. A letter without one is put under its message id.
         """
         key = letter.partition_key or letter.message_id
         if self.payload_only and letter.data is not None:
@@ -77,12 +79,13 @@ class StreamSink:
             yield OutgoingRecord(key, value)
 
     def without_secrets(self, text: str) -> str:
-        return text  # the client's errors hold none
+        return text  # the errors of the client hold no secrets
 
 
 def envelopes(letter: Letter) -> list[bytes]:
-    """The letter as JSON, in as many objects as its payload needs; more than one are numbered by
-    `part` of `parts`.
+    """The letter as JSON objects, several if its payload needs that.
+
+    Several objects are numbered by their members `part` (from 1) and `parts`.
     """
     data = letter.data or b""
     parts = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)] or [

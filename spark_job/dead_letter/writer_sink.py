@@ -1,5 +1,7 @@
-"""Dead letters through a Spark writer: a directory per plan, a part of a delta table, or rows
-appended to whatever it is.
+"""Sink that writes dead letters through a Spark writer.
+
+File formats get a directory per plan. A delta table gets its rows of the plan replaced. To any
+other format rows are appended.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _JSON_DEFAULTS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZon
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WriterSink:
-    """Format, path and options as Spark's writer takes them."""
+    """Format, path and options of a Spark writer."""
 
     format: str
     path: str | None
@@ -41,11 +43,11 @@ class WriterSink:
 
     @classmethod
     def of(cls, format: object, path: object, options: Mapping[str, object]) -> WriterSink:  # noqa: A002  # Spark's name for it
-        """Checked; raises `ConfigError`."""
+        """Check the arguments. Raises `ConfigError`."""
         if not isinstance(format, str) or not _FORMAT.fullmatch(format):
             raise ConfigError(
-                f"DeadLetter: {format!r} is no format of a Spark writer; give parquet, json, delta "
-                "or jdbc, say"
+                f"DeadLetter: {format!r} is not a format of a Spark writer; give one like parquet, "
+                "json, delta or jdbc"
             )
         if format.lower() in _NO_BYTES:
             raise ConfigError(
@@ -53,19 +55,18 @@ class WriterSink:
             )
         if path is not None and (not isinstance(path, str) or not path.strip()):
             raise ConfigError(
-                "DeadLetter: path is empty or no text; give a directory, like s3a://bucket/dead or "
-                "/data/dead"
+                "DeadLetter: path is empty or not a text; give a directory, like "
+                "s3a://bucket/dead or /data/dead"
             )
         if path is None and format.lower() in FILE_FORMATS:
             raise ConfigError(
-                f"DeadLetter: format {format} needs a path; give the directory that is to hold the "
-                "dead letters"
+                f"DeadLetter: format {format} needs a path; give the directory for the dead letters"
             )
         for name, value in options.items():
             if name.lower() in _OURS:
                 raise ConfigError(
-                    f"DeadLetter: {name} is not yours to give; how letters are replaced or added "
-                    "is decided here"
+                    f"DeadLetter: option {name} cannot be given, since DeadLetter sets it itself "
+                    "to replace or append letters; leave it out"
                 )
             if not isinstance(value, str | int | float):
                 raise ConfigError(
@@ -75,7 +76,7 @@ class WriterSink:
         return cls(format, path, tuple((name, _text(value)) for name, value in options.items()))
 
     def __str__(self) -> str:
-        """The place, for messages: option values may be secrets and are left out."""
+        """The place, for messages. Option values may be secrets, and are left out."""
         at = "" if self.path is None else f" at {_USER_INFO.sub('//***@', self.path)}"
         return f"{self.format}{at}"
 
@@ -84,7 +85,7 @@ class WriterSink:
         return f"WriterSink({str(self)!r}{shown})"
 
     def partition(self, plan_id: str) -> str | None:
-        """The directory of a plan's letters, where the format is one of files."""
+        """The directory of a plan's letters; None for a format that does not write files."""
         if self.path is None or self.format.lower() not in FILE_FORMATS:
             return None
         return f"{self.path.rstrip('/') or '/'}/{PLAN_COLUMN}={_checked(plan_id)}"
@@ -98,8 +99,8 @@ class WriterSink:
         if directory is not None:
             writer.mode("overwrite").save(directory)
         elif self.format.lower() == "delta":
-            # By transaction id, a repetition would be skipped: but it may have other letters than
-            # the first time.
+            # Not by delta's transaction id: it would skip a repeated plan, which may have other
+            # letters than the first time.
             replaced = f"{PLAN_COLUMN} = '{plan_id}'"
             writer.mode("overwrite").partitionBy(PLAN_COLUMN).option("replaceWhere", replaced).save(
                 self.path
@@ -117,7 +118,7 @@ class WriterSink:
 
 def _checked(plan_id: str) -> str:
     if not _PLAN_ID.fullmatch(plan_id):
-        raise ValueError(f"{plan_id!r} is no plan id")
+        raise ValueError(f"{plan_id!r} is not a plan id")
     return plan_id
 
 

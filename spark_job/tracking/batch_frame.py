@@ -1,5 +1,7 @@
-"""The source frame of one batch on the driver: read once from Kinesis, kept while the batch runs,
-asked for single records.
+"""The source rows of one batch, on the driver.
+
+They are read from Kinesis once and persisted while the batch runs. Single records are looked up in
+them by message id.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 
 from kinesis_spout.errors import ConfigError
 from spark_job.rows import ARROW_SCHEMA
-from spark_job.tracking.arrow_map import map_in_arrow
-from spark_job.tracking.batch_content import PartitionContent, ShardContent, merge_content
-from spark_job.tracking.failed_record import FailedRecord, Outcome, key_hash
-from spark_job.tracking.row_sorting import SORTED_DDL, RowSorter
+from spark_job.tracking.content_check import PartitionContent, ShardContent, merge_content
+from spark_job.tracking.outcomes import FailedRecord, Outcome, key_hash
+from spark_job.tracking.spark_sql import map_in_arrow, only, without
+from spark_job.tracking.withholding import WITHHELD_DDL, WithheldRowFinder
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from state.tracker.emission import parse_message_id
@@ -25,13 +27,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from spark_job.tracking.batch_rules import ShardRules
+    from spark_job.tracking.withholding import ShardRules
     from state.plan import TaskResult
 
 INDEX = "_ks_index"
-ID = "_ks_id"
 SOURCE_COLUMNS = tuple(ARROW_SCHEMA.names)
-_SORTED_BY = (
+_WITHHOLDING_COLUMNS = (
     "messageId",
     "shardId",
     "sequenceNumber",
@@ -42,8 +43,8 @@ _SORTED_BY = (
 _WORD = 2**64
 
 
-class Given(NamedTuple):
-    """What a token is made of: how many records, and two XORs over hashes of their numbers."""
+class Fingerprint(NamedTuple):
+    """Identifies a set of records: their count, and two XORs over hashes of shard and number."""
 
     records: int
     first_xor: int
@@ -51,29 +52,32 @@ class Given(NamedTuple):
 
 
 def check_columns(frame: DataFrame) -> None:
-    """Raise `ConfigError` for a frame that has lost a column of the source: without it a record
-    cannot be told, or retried.
+    """Raise `ConfigError` for a frame that lacks a column of the source.
+
+    Without these columns a record can be neither identified nor retried.
     """
     missing = [name for name in SOURCE_COLUMNS if name not in frame.columns]
     if missing:
         raise ConfigError(
-            f"the frame given to tracked(...) has no column {', '.join(missing)}: it was selected, "
-            "renamed or aggregated before; "
-            "write the frame of read_stream(...) as it is, and select and aggregate inside the "
-            "function"
+            f"the frame given to tracked(...) has no column {', '.join(missing)}, because it was "
+            "selected, renamed or aggregated; write the frame of read_stream(...) unchanged, and "
+            "select and aggregate inside the function"
         )
 
 
 def with_index(frame: DataFrame) -> DataFrame:
-    """The frame with a number for each row that grows with its place; constant as long as the
-    frame's rows are.
+    """The frame with a number per row, which ascends in the order of the rows.
+
+    A row keeps its number as long as partitions and their rows stay the same.
     """
     return frame.withColumn(INDEX, F.monotonically_increasing_id())
 
 
 class BatchFrame:
-    """Rows of the source, in the order of their shards, of a whole batch or of a part of one. For
-    one thread at a time.
+    """Rows of the source, of a whole batch or of a part of one (under bisect).
+
+    The rows of a shard are in the order of their sequence numbers. Use it from one thread at a
+    time.
     """
 
     def __init__(
@@ -97,48 +101,48 @@ class BatchFrame:
 
     @property
     def cheapest(self) -> DataFrame:
-        """All rows: the kept ones where they are kept, else straight from Kinesis."""
+        """All rows: the persisted ones if there are any, else rows that are read from Kinesis."""
         return self._frame if self._persisted is None else self._persisted
 
     def rows(self) -> DataFrame:
-        """All rows, kept from their first evaluation on (in memory, else on disk)."""
+        """All rows, persisted at their first evaluation (in memory, else on disk)."""
         if self._persisted is None:
             self._persisted = self._frame.persist(StorageLevel.MEMORY_AND_DISK)
         return self._persisted
 
     def given(self) -> DataFrame:
-        """The rows that are given to the user's function: without those that the rules withhold."""
+        """The rows that the user's function gets: all but those that the rules withhold."""
         if self._given is None:
             self._given = without(self.rows(), [record.message_id for record in self.withheld()])
         return self._given
 
     def shown(self) -> DataFrame:
-        """`given` in the columns of the user's stream."""
+        """`given` in the columns of the user's frame, without the index column."""
         return self.given().drop(INDEX) if INDEX in self._frame.columns else self.given()
 
     def withheld(self) -> list[FailedRecord]:
-        """Records that the rules withhold. Runs a job the first time, if there are
-        rules that do.
-        """
+        """Records that the rules withhold. The first call runs a job if a rule withholds."""
         if self._withheld is None:
             withholds = any(rules.withholds for rules in self.rules.values())
-            self._withheld = self.sorted_by(self.rules) if withholds else []
+            self._withheld = self.withheld_by(self.rules) if withholds else []
         return self._withheld
 
     def waiting_for(
         self, failed: Collection[FailedRecord], rules: Mapping[str, ShardRules]
     ) -> list[FailedRecord]:
-        """Records that must wait as `failed` did, by `rules`; without these themselves."""
+        """Records that `rules` block because of `failed`, without the failed records themselves."""
         known = {record.message_id for record in failed}
         return (
-            [record for record in self.sorted_by(rules) if record.message_id not in known]
+            [record for record in self.withheld_by(rules) if record.message_id not in known]
             if rules
             else []
         )
 
     def content(self, ends: Mapping[int, TaskResult]) -> dict[str, ShardContent]:
-        """What the frame holds of each shard; rows before an end's first are retries.
-        Runs a job.
+        """The content of the frame by shard. Runs a job.
+
+        `ends` are the results that the tasks published. A row below its shard's first new number
+        is a retry.
         """
         published = [end for task in ends.values() for end in task.shards]
         known = pa.table(
@@ -179,7 +183,11 @@ class BatchFrame:
     def content_of(
         self, partitions: Sequence[int], ends: Mapping[int, TaskResult]
     ) -> dict[str, ShardContent]:
-        """The same of some partitions only: the others, which nobody has read, stay unread."""
+        """The content of some partitions, by shard. Runs a job on them.
+
+        A function that takes a part of its frame leaves the other partitions unread. A job over all
+        partitions would read and publish their records, though the function has not seen them.
+        """
         firsts = {end.shard_id: end.first for task in ends.values() for end in task.shards}
         rdd = self.rows().select("messageId").rdd
         counted = self.rows().sparkSession.sparkContext.runJob(
@@ -187,11 +195,13 @@ class BatchFrame:
         )
         return merge_content(counted)
 
-    def sorted_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
-        """The records to which some rule applies. Runs a job."""
-        sorter = RowSorter(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
+    def withheld_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
+        """The records that these rules withhold. Runs a job."""
+        sorter = WithheldRowFinder(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
         found = (
-            map_in_arrow(self.rows().select(*_SORTED_BY), sorter, SORTED_DDL).toArrow().to_pylist()
+            map_in_arrow(self.rows().select(*_WITHHOLDING_COLUMNS), sorter, WITHHELD_DDL)
+            .toArrow()
+            .to_pylist()
         )
         return [
             FailedRecord.of(
@@ -201,15 +211,14 @@ class BatchFrame:
         ]
 
     def partition_keys(self, ids: Collection[str]) -> dict[str, str]:
-        """Those of the message ids that the function was given, with their partition keys (hashed).
-        Runs a job.
-        """
+        """Hashed partition keys by message id, of those ids that the function got. Runs a job."""
         found = only(self.given(), ids).select("messageId", "partitionKey").toArrow().to_pylist()
         return {row["messageId"]: key_hash(row["partitionKey"]) for row in found}
 
     def ordinals(self) -> dict[str, int]:
-        """Each message id's place in its shard within the batch. Runs a job and holds all ids: for
-        outages only.
+        """The ordinal of each message id among the batch's records of its shard.
+
+        Runs a job and holds all message ids in memory, so it is for outages only.
         """
         table = self.rows().select("messageId").toArrow()
         by_shard: dict[str, list[tuple[int, int, str]]] = {}
@@ -222,8 +231,8 @@ class BatchFrame:
             for ordinal, (_, _, message_id) in enumerate(sorted(shard))
         }  # fmt: skip
 
-    def fingerprint(self) -> Given:
-        """What the given records are, whatever their order and attempt. Runs a job."""
+    def fingerprint(self) -> Fingerprint:
+        """The fingerprint of the given records. Order and attempt do not change it. Runs a job."""
         number = [F.col("shardId"), F.col("sequenceNumber"), F.col("subSequenceNumber")]
         row = (
             self.given()
@@ -234,15 +243,16 @@ class BatchFrame:
             )
             .collect()[0]
         )
-        return Given(row["count"], (row["first"] or 0) % _WORD, (row["second"] or 0) % _WORD)
+        return Fingerprint(row["count"], (row["first"] or 0) % _WORD, (row["second"] or 0) % _WORD)
 
     def indexes(self) -> list[int]:
-        """Of a frame with an index: those of the given rows, ascending. Runs a job."""
+        """The indexes of the given rows, ascending. Needs a frame with an index. Runs a job."""
         return sorted(self.given().select(INDEX).toArrow().column(INDEX).to_pylist())
 
     def part(self, first: int, last: int) -> BatchFrame:
-        """Of a frame with an index: the given rows from index `first` to `last`, both inclusive, as
-        a frame of its own.
+        """The given rows from index `first` to `last`, both inclusive, as a frame of its own.
+
+        Needs a frame with an index.
         """
         rows = self.given().where((F.col(INDEX) >= first) & (F.col(INDEX) <= last))
         part = BatchFrame(self._frame, on_failure=self.on_failure)
@@ -250,21 +260,24 @@ class BatchFrame:
         return part
 
     def message_ids(self) -> list[str]:
-        """Those of the given rows. Runs a job."""
+        """The message ids of the given rows. Runs a job."""
         return [
             str(one)
             for one in self.given().select("messageId").toArrow().column("messageId").to_pylist()
         ]
 
     def close(self) -> None:
-        """Let go of what is kept. Idempotent."""
+        """Unpersist the rows. Idempotent."""
         if self._persisted is not None and not self._is_part:
             self._persisted.unpersist()
         self._persisted = self._given = None
 
 
 def _number(sequence: str, sub: str) -> Column:
-    """A number as it compares: without leading zeros, the longer text is the greater number."""
+    """A sequence number in an order that Spark can compare.
+
+    It is a text without leading zeros, so the longer text is the greater number.
+    """
     return F.struct(
         F.length(sequence).alias("length"),
         F.col(sequence).alias("sequence"),
@@ -279,20 +292,3 @@ def _content(row: Mapping[str, Any]) -> ShardContent:
         SequenceNumber(int(row[name]["sequence"]), row[name]["sub"]) for name in ("first", "last")
     )
     return ShardContent(shard_id=row["shardId"], new_count=row["count"], first=first, last=last)
-
-
-def without(frame: DataFrame, ids: Collection[str]) -> DataFrame:
-    """The frame without rows of these message ids, in the same order of rows and columns."""
-    return _joined(frame, ids, "left_anti") if ids else frame
-
-
-def only(frame: DataFrame, ids: Collection[str]) -> DataFrame:
-    """The frame's rows of these message ids."""
-    return _joined(frame, ids, "left_semi")
-
-
-def _joined(frame: DataFrame, ids: Collection[str], how: str) -> DataFrame:
-    """A join on an expression: one on a common name would put that column first."""
-    table = pa.table({ID: pa.array(sorted(ids), pa.string())})
-    id_frame = F.broadcast(frame.sparkSession.createDataFrame(table))
-    return frame.join(id_frame, F.col("messageId") == F.col(ID), how)

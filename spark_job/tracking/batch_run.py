@@ -1,6 +1,4 @@
-"""Runs a user's function on a batch: as a whole, and, if asked to, on its parts when it fails on
-the whole.
-"""
+"""Runs the user's function on a batch, and, with bisect, on parts of a batch that fails."""
 
 from __future__ import annotations
 
@@ -10,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_job.query_failure import failure_sentence
 from spark_job.tracking.bisect import Part, bisect
-from spark_job.tracking.failed_record import FailedRecord, Outcome
-from spark_job.tracking.outcomes import LONGEST_REASON
+from spark_job.tracking.outcomes import MAX_REASON_CHARS, FailedRecord, Outcome
 from spark_job.tracking.tracked_batch import TrackedBatch, running
 
 if TYPE_CHECKING:
@@ -19,23 +16,24 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_job.tracking.batch_content import ShardContent
     from spark_job.tracking.batch_frame import BatchFrame
+    from spark_job.tracking.content_check import ShardContent
     from spark_job.tracking.evaluation import Evaluation
     from state.plan import TaskResult
 
 log = logging.getLogger("kinesis_spout")
 SWALLOWED = (
-    "batch.map_records failed and the function given to tracked(...) went on; let its error "
-    "through, so that the batch fails: "
-    "nothing of it is acked"
+    "batch.map_records failed and the function given to tracked(...) went on, so nothing of the "
+    "batch is acked; let its error through"
 )
 
 
 @dataclass(slots=True)
 class BatchRun:
-    """What running a batch gave. `failures`: by message id. `is_whole`: the evaluations are of all
-    of its records.
+    """The result of running a batch.
+
+    `failures` are by message id. `is_whole`: the batch was not run in parts, so each evaluation is
+    one of all records.
     """
 
     frame: BatchFrame
@@ -48,8 +46,10 @@ class BatchRun:
         return self.frame.cheapest.sparkSession
 
     def content(self, ends: Mapping[int, TaskResult], *, tasks: int) -> dict[str, ShardContent]:
-        """What the batch held of each shard. Not all of the plan's `tasks` have read theirs when
-        the function took a part.
+        """The content of the batch by shard. May run a job.
+
+        `tasks` is the number of the plan's tasks. Those without an end were not read, because the
+        function took only a part of its frame.
         """
         if self.is_whole and self.evaluations:
             return dict(self.evaluations[0].content)
@@ -60,14 +60,14 @@ class BatchRun:
         return self.frame.content(ends)
 
     def all_failures(self) -> list[FailedRecord]:
-        """The failures, and the records that were withheld from the function."""
+        """The failures, and the records that were withheld from the function. May run a job."""
         if not (self.is_whole and self.evaluations) and self.frame.is_persisted:
             for record in self.frame.withheld():
                 self.failures.setdefault(record.message_id, record)
         return list(self.failures.values())
 
     def with_ordinals(self, failed: Sequence[FailedRecord]) -> Sequence[FailedRecord]:
-        """The same with each record's place in its shard, where it was not seen in passing."""
+        """The same records with their ordinals. Runs a job if the evaluations do not tell them."""
         if all(record.ordinal is not None for record in failed) and all(
             one.in_order for one in self.evaluations
         ):
@@ -76,7 +76,7 @@ class BatchRun:
         return [replace(record, ordinal=places.get(record.message_id)) for record in failed]
 
     def take(self, batch: TrackedBatch) -> None:
-        """Take over what a batch, or a part of one, has noted."""
+        """Take over the failures and evaluations of a batch, or of a part of one."""
         if not all(evaluation.done for evaluation in batch.evaluations):
             raise RuntimeError(SWALLOWED)
         self.failures |= batch.failures
@@ -90,14 +90,16 @@ class BatchRun:
 def run_batch(
     process: Callable[[TrackedBatch], object], frame: BatchFrame, batch_id: int, *, bisect: bool
 ) -> BatchRun:
-    """Run the function. What it raises ends the batch, unless `bisect` finds which records make it
-    fail.
+    """Run the function on the batch, and return the failures that it noted.
+
+    An error of the function is raised. With `bisect` the batch is then run in parts, and the error
+    is raised only if most of the batch fails.
     """
     if not bisect:
         run = BatchRun(frame, is_whole=True)
         _call(process, TrackedBatch(frame, batch_id=batch_id), run)
         return run
-    frame.rows()  # kept, so that all parts are of one read
+    frame.rows()  # persisted, so that all parts come from one read
     run = BatchRun(frame, is_whole=False)
     try:
         _call(process, TrackedBatch(frame, batch_id=None), run)
@@ -107,9 +109,7 @@ def run_batch(
 
 
 def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: BatchRun) -> None:
-    """What a batch has kept is the run's when it succeeds; else it is let go, and what it has noted
-    is forgotten.
-    """
+    """Run the function on a batch or part. On an error, discard its failures and evaluations."""
     try:
         with running(batch):
             process(batch)
@@ -149,8 +149,8 @@ class _Bisecting:
         for part in found.unresolved:
             self._note(part, Outcome.UNCOUNTED, self._errors.get(part, self._error))
         log.warning(
-            "a batch of %d records failed (%s); run in parts, %d of its records fail by themselves "
-            "and %d are queued again",
+            "a batch of %d records failed (%s); it was run in parts: %d of its records fail by "
+            "themselves, and %d are queued again",
             count,
             _reason(self._error),
             len(found.poison) + len(found.alone),
@@ -176,11 +176,11 @@ class _Bisecting:
 
 
 def _reason(error: Exception) -> str:
-    """On one line: a Spark error's own cause, or the error's class and words."""
+    """One line: the cause inside a Spark error, or the class and message of another error."""
     module = type(error).__module__
     text = (
         failure_sentence(str(error))
         if module.startswith(("pyspark.", "py4j."))
         else f"{type(error).__name__}: {error}"
     )
-    return " ".join(text.split())[:LONGEST_REASON]
+    return " ".join(text.split())[:MAX_REASON_CHARS]

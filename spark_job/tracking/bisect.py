@@ -1,14 +1,18 @@
-"""Finds the records that make a function fail on its whole batch, by running it on parts: pure,
-over positions.
+"""Finds the poison records of a batch, on which a function fails as a whole. Pure, over positions.
 
-The whole has failed before. Level by level, each part that failed is halved, and the halves are
-run; a part of one record that fails is poison. A half that must fail, as the other one succeeded,
-is not run as a whole again (one record is: it may be that only both together fail). The calls are
-bounded; what is not resolved then comes again with the next batches, smaller.
+The search starts after the whole batch has failed. Level by level, it halves each part that failed
+and runs the halves. A single record that fails is poison. If one half succeeded, the other half
+must contain the poison, so from the third level on it is halved without being run. A single record
+is always run: perhaps the function fails only if both records are in one part.
 
-A sink that is down is not taken for poison: when most quarters of the batch fail the batch fails,
-and where nothing at all succeeded (in a batch too small for quarters) the records that failed by
-themselves are told apart from poison.
+The number of runs is bounded by `max_calls`. Parts that are then left over are queued again and
+come with later batches.
+
+A sink that is down must not be taken for poison:
+
+- if more than two of the four quarters fail, the whole batch counts as failed;
+- if nothing succeeded, the single records that failed are `alone` and not `poison`. This decides
+  in batches that are too small for quarters.
 """
 
 from __future__ import annotations
@@ -19,17 +23,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SMALLEST_WITH_QUARTERS = 4
+MIN_RECORDS_FOR_QUARTERS = 4
 Part = tuple[int, int]
-"""Positions from the first up to, not including, the second."""
+"""A range of positions: the first is included, the second is not."""
 
 
 @dataclass(slots=True)
 class Bisection:
-    """What was found. `failed`: most of the batch fails, so nothing is known. `calls` counts the
-    runs, without the first one.
+    """The result of the search.
 
-    `alone`: records that failed by themselves where nothing succeeded.
+    - `poison`: records that failed by themselves, while others succeeded.
+    - `alone`: records that failed by themselves, while nothing succeeded.
+    - `unresolved`: parts that were not searched to the end.
+    - `failed`: most of the batch fails, so nothing is known of single records.
+    - `calls`: the number of runs, without the one of the whole batch.
     """
 
     poison: list[int] = field(default_factory=list)
@@ -40,13 +47,14 @@ class Bisection:
 
 
 def max_calls(count: int) -> int:
-    """How many runs, besides one per poison record, a batch of `count` records may cost."""
+    """The limit on runs for a batch of `count` records, to which each poison record adds one."""
     return 4 * max(1, (count - 1).bit_length())
 
 
 def bisect(count: int, succeeds: Callable[[Part], bool]) -> Bisection:
-    """Find the poison among `count` records; `succeeds` runs a part. The whole is taken to have
-    failed.
+    """Find the poison among `count` records. The run of the whole batch must have failed.
+
+    `succeeds` runs the function on a part and says whether it succeeded.
     """
     search = _Search(count, succeeds)
     level: list[Part] = [(0, count)] if count else []
@@ -54,7 +62,7 @@ def bisect(count: int, succeeds: Callable[[Part], bool]) -> Bisection:
     while level and not search.found.failed:
         level = search.halve(level, may_skip=depth >= 2)
         depth += 1
-        if depth == 2 and count >= SMALLEST_WITH_QUARTERS and search.quarters_failed(level) > 2:
+        if depth == 2 and count >= MIN_RECORDS_FOR_QUARTERS and search.quarters_failed(level) > 2:
             search.found.failed = True
     return search.result()
 
@@ -67,7 +75,10 @@ class _Search:
         self.found = Bisection()
 
     def halve(self, level: list[Part], *, may_skip: bool) -> list[Part]:
-        """Run the halves of these parts; those that failed, in their order."""
+        """Run the halves of these parts. Returns those that failed and are not poison, in order.
+
+        `may_skip`: a half is not run if it must fail because the other half succeeded.
+        """
         failed: list[Part] = []
         for first, last in level:
             middle = (first + last + 1) // 2
@@ -84,9 +95,7 @@ class _Search:
         return failed
 
     def quarters_failed(self, level: list[Part]) -> int:
-        """How many of the four quarters have failed, where those that are single records are poison
-        already.
-        """
+        """The number of quarters that failed. A quarter of one record is in `poison` already."""
         return len(level) + len(self.found.poison)
 
     def result(self) -> Bisection:
@@ -104,7 +113,7 @@ class _Search:
         return False
 
     def _run(self, part: Part) -> bool | None:
-        """Whether the part succeeds; None when there are no calls left for it."""
+        """Whether the part succeeds; None if no calls are left."""
         if self.found.calls >= max_calls(self._count) + len(self.found.poison):
             self.found.unresolved.append(part)
             return None

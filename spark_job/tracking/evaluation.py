@@ -1,13 +1,16 @@
-"""One evaluation of a user's function over a batch, kept: its output, and what failed, are of the
-same calls.
+"""One persisted evaluation of the user's function over a batch, for `map_records`.
 
-The kept rows may be lost (an executor dies, somebody clears the cache). Spark then calls the
-function again, and it may fail where it did not before. Such a row has the stamp of a run that is
-not known, and a message id that has not failed: it raises, so the batch fails and is delivered
-again, instead of losing it.
+The output and the failures must come from the same calls of the function. So both are rows of one
+persisted frame: a row is either an output, or a note of a failure (`record_note`).
 
-Conditions are SQL texts here: made of columns, each would cost dozens of calls to the JVM, which
-added up to a quarter of a second in every batch.
+Persisted rows may be lost, when an executor dies or somebody clears the cache. Spark then calls the
+function again, and it may fail for a record that did not fail before: the record would be acked
+without an output. Each evaluation of a partition therefore stamps its notes with a random run id.
+A note that has an unknown run id, and the message id of a record that did not fail before, raises.
+The batch fails, and is delivered again.
+
+Conditions are SQL texts here. As Column objects each would cost dozens of calls to the JVM, in sum
+a quarter of a second per batch.
 """
 
 from __future__ import annotations
@@ -20,9 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_spout.errors import ConfigError
-from spark_job.tracking.arrow_map import map_in_arrow
-from spark_job.tracking.batch_content import ShardContent, merge_content
-from spark_job.tracking.guard import guarded, literal
+from spark_job.tracking.content_check import ShardContent, merge_content
 from spark_job.tracking.record_note import (
     COLLECTED,
     NOTE,
@@ -32,6 +33,7 @@ from spark_job.tracking.record_note import (
     failed_record,
 )
 from spark_job.tracking.row_output import OutputColumn, OutputColumns
+from spark_job.tracking.spark_sql import guarded, literal, map_in_arrow
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -39,28 +41,29 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from spark_job.tracking.failed_record import FailedRecord
+    from spark_job.tracking.outcomes import FailedRecord
     from spark_job.tracking.record_mapping import RecordMapper
 
-MOST_KNOWN_IDS = 1_000  # in one expression; with more failures than that, any second evaluation with a failure raises
+# The failed message ids become part of an SQL expression. With more failures than this they are
+# left out of it, and any second evaluation with a failure raises.
+MAX_KNOWN_IDS = 1_000
 CHANGED = (
-    "a record fails that did not fail when its batch was evaluated first: the kept rows were lost, "
-    "and the function gives "
-    "something else now; nothing is acked, and the batch is delivered again"
+    "a record fails that did not fail when its batch was evaluated first: the persisted rows were "
+    "lost, and the function gives another result now; nothing is acked, and the batch is "
+    "delivered again"
 )
 
 
 class Evaluation:
-    """The kept rows of one `map_records`. The constructor only says what is to be run."""
+    """The evaluation of one `map_records`. `run` evaluates; the constructor does nothing."""
 
     def __init__(self, rows: DataFrame, mapper: RecordMapper, schema: StructType) -> None:
         self._rows = rows
         self._mapper = mapper
-        nullable = [
-            StructField(field.name, field.dataType) for field in schema.fields
-        ]  # as they are NULL beside a note
+        # All columns are nullable: they are NULL in the row of a note.
+        nullable = [StructField(field.name, field.dataType) for field in schema.fields]
         self._schema = StructType([*nullable, *_struct(NOTE_DDL).fields])
-        self._kept: DataFrame | None = None
+        self._persisted: DataFrame | None = None
         self._runs: list[str] = []
         self.failures: list[FailedRecord] = []
         self.content: Mapping[str, ShardContent] = {}
@@ -68,20 +71,21 @@ class Evaluation:
         self.done = False
 
     def run(self) -> None:
-        """Call the function for every record, keep its output, and collect what failed (without
-        payloads). Blocks.
+        """Call the function for every record, persist its output, and collect the failures.
+
+        Blocks on a Spark job. Payloads of failed records stay on the executors.
         """
-        self._kept = map_in_arrow(self._rows, self._mapper, self._schema).persist(
+        self._persisted = map_in_arrow(self._rows, self._mapper, self._schema).persist(
             StorageLevel.MEMORY_AND_DISK
         )
-        told = self._kept.where(f"{NOTE} IS NOT NULL").selectExpr(
-            f"struct({_fields(COLLECTED)}) AS told"
+        found = self._persisted.where(f"{NOTE} IS NOT NULL").selectExpr(
+            f"struct({_fields(COLLECTED)}) AS note"
         )
-        notes = [
-            row.told.asDict() for row in told.collect()
-        ]  # toArrow would hide a task's error behind its socket's
+        # Not toArrow: it hides a task's error behind an error of its socket.
+        notes = [row.note.asDict() for row in found.collect()]
         summaries = [row for row in notes if row["outcome"] == SUMMARY]
         self._runs = sorted({row["run"] for row in summaries})
+        # A shard in two partitions has two runs: its rows are not together.
         self.in_order = len({(row["run"], row["shardId"]) for row in summaries}) == len(
             {row["shardId"] for row in summaries}
         )
@@ -90,41 +94,44 @@ class Evaluation:
         self.done = True
 
     def output(self) -> DataFrame:
-        """The rows that the function returned. Any number of actions on it is safe."""
+        """The rows that the function returned. It is safe to run any number of actions on them."""
         known = [f"{NOTE}.outcome = {SUMMARY}", _is_one_of(f"{NOTE}.run", self._runs)]
-        if len(self.failures) <= MOST_KNOWN_IDS:
+        if len(self.failures) <= MAX_KNOWN_IDS:
             known.append(
                 _is_one_of(f"{NOTE}.messageId", (record.message_id for record in self.failures))
             )
-        fails = f"CASE WHEN {' OR '.join(known)} THEN false ELSE CAST(raise_error('{CHANGED}') AS BOOLEAN) END"
-        return guarded(self._kept_rows(), f"{NOTE} IS NULL OR {fails}").drop(NOTE)
+        fails = (
+            f"CASE WHEN {' OR '.join(known)} THEN false "
+            f"ELSE CAST(raise_error('{CHANGED}') AS BOOLEAN) END"
+        )
+        return guarded(self._persisted_rows(), f"{NOTE} IS NULL OR {fails}").drop(NOTE)
 
     def originals(self) -> DataFrame:
-        """The source's columns of the records that failed."""
-        failed = self._kept_rows().where(f"{NOTE}.outcome <> {SUMMARY}")
+        """The failed records, in the source's columns."""
+        failed = self._persisted_rows().where(f"{NOTE}.outcome <> {SUMMARY}")
         return failed.selectExpr(f"struct({_fields(ORIGINAL)}) AS original").select("original.*")
 
     def close(self) -> None:
-        if self._kept is not None:
-            self._kept.unpersist()
-            self._kept = None
+        if self._persisted is not None:
+            self._persisted.unpersist()
+            self._persisted = None
 
-    def _kept_rows(self) -> DataFrame:
-        if self._kept is None:
+    def _persisted_rows(self) -> DataFrame:
+        if self._persisted is None:
             raise RuntimeError(
-                "the rows of batch.map_records are used after their batch has ended; use them "
-                "inside its function"
+                "the rows of batch.map_records were used after the end of their batch; use them "
+                "inside the function given to tracked(...)"
             )
-        return self._kept
+        return self._persisted
 
 
 def output_schema(schema: str | StructType) -> tuple[StructType, OutputColumns]:
-    """A user's schema as Spark and as Arrow know it. Raises `ConfigError`."""
+    """The user's schema as Spark's and as Arrow's types. Raises `ConfigError`."""
     struct = schema if isinstance(schema, StructType) else _struct(schema)
     if NOTE in struct.names:
         raise ConfigError(
-            f"the schema given to batch.map_records has a column {NOTE}, which is taken; name it "
-            "otherwise"
+            f"the schema given to batch.map_records has a column {NOTE}, which is reserved; give "
+            "it another name"
         )
     columns = tuple(
         OutputColumn(
@@ -143,8 +150,8 @@ def _struct(ddl: str) -> StructType:
     parsed = StructType.fromDDL(ddl)
     if not isinstance(parsed, StructType):
         raise ConfigError(
-            f"the schema given to batch.map_records is {ddl!r}; give names with types, like id "
-            "string, total double"
+            f"the schema given to batch.map_records is {ddl!r}; give names with types, for example "
+            "id string, total double"
         )
     return parsed
 
@@ -164,5 +171,5 @@ def _fields(names: Iterable[str]) -> str:
 
 
 def _is_one_of(column: str, texts: Iterable[str]) -> str:
-    """As a text of SQL; the texts have no commas."""
+    """An SQL condition: the column is one of the texts, which must not contain commas."""
     return f"array_contains(split({literal(','.join(texts))}, ','), {column})"

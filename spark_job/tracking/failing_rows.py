@@ -1,5 +1,6 @@
-"""Which records of a frame meet a condition: by DataFrame expressions, in one job that collects
-message ids only.
+"""Finds the records of a frame that meet a condition, for `fail_where`.
+
+One Spark job evaluates it as DataFrame expressions, and collects message ids and reasons only.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 from pyspark.sql.types import StructType
 
 from kinesis_spout.errors import ConfigError
-from spark_job.tracking.outcomes import LONGEST_REASON
+from spark_job.tracking.outcomes import MAX_REASON_CHARS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -23,25 +24,23 @@ _MET, _NULL, _MALFORMED = "t", "n", "m"
 
 @dataclass(frozen=True, slots=True)
 class FailingRows:
-    """Reasons by message id: of records that are malformed, and of others that meet the
-    condition.
-    """
+    """Reasons by message id: of malformed records, and of others that meet the condition."""
 
     malformed: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
 
 def failing_rows(df: DataFrame, predicate: Column | str | None, reason: str) -> FailingRows:
-    """The records of which a row meets `predicate` or is malformed in a `{value, malformed}`
-    column. NULL counts as met.
+    """The records that have a row which meets `predicate`, or is malformed.
 
-    Raises `ConfigError` for a frame without `messageId`, or with a failing row whose `messageId` is
-    NULL.
+    A predicate that is NULL counts as met. A row is malformed if `malformed` is set in a
+    `{value, malformed}` column. Raises `ConfigError` if the frame has no column `messageId`, or a
+    failing row has NULL there.
     """
     if "messageId" not in df.columns:
         raise ConfigError(
-            "the frame given to batch.fail_where has no column messageId, by which a record is "
-            "failed; keep it until there"
+            "the frame given to batch.fail_where has no column messageId, which names the records "
+            "to fail; keep that column until there"
         )
     verdict = _verdict(df, predicate)
     if verdict is None:
@@ -60,7 +59,7 @@ def failing_rows(df: DataFrame, predicate: Column | str | None, reason: str) -> 
 
 
 def malformed_columns(df: DataFrame) -> list[str]:
-    """The columns that a scheme made: structs of exactly `value` and `malformed`."""
+    """The columns that a record scheme made: structs of exactly `value` and `malformed`."""
     fields = df.schema.fields
     return [
         f.name
@@ -81,12 +80,12 @@ def _verdict(df: DataFrame, predicate: Column | str | None) -> Column | None:
 def _note(found: FailingRows, message_id: str | None, verdict: str, reason: str) -> None:
     if message_id is None:
         raise ConfigError(
-            "a row that failed has no messageId (it is NULL, after an outer join, say); keep each "
-            "record's own"
+            "a row that failed has no messageId (it is NULL, perhaps after an outer join); keep "
+            "the messageId of each record"
         )
     if verdict.startswith(_MALFORMED):
-        found.malformed[message_id] = verdict[1:][:LONGEST_REASON]
+        found.malformed[message_id] = verdict[1:][:MAX_REASON_CHARS]
     elif verdict == _NULL:
-        found.failed.setdefault(message_id, f"{reason} (the condition is NULL)"[:LONGEST_REASON])
+        found.failed.setdefault(message_id, f"{reason} (the condition is NULL)"[:MAX_REASON_CHARS])
     else:
-        found.failed[message_id] = reason[:LONGEST_REASON]
+        found.failed[message_id] = reason[:MAX_REASON_CHARS]

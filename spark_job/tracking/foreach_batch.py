@@ -1,8 +1,25 @@
-"""`foreachBatch` for batches whose records fail one by one: opens a report, runs the user's
-function, reports what failed.
+"""The `foreachBatch` function of a tracked query: runs the user's function, and reports failures.
 
-It runs in the driver's main process, and not where the state is owned: it may only report on the
-plan that is open. What it does not report is not acked, whatever happens to it.
+The protocol. The report of a batch is a znode beside its plan. In a tracked application a plan is
+acked only if its report is done; any other plan is delivered again. A batch goes through these
+steps, and an error in any of them fails the batch:
+
+1. Find the open plan. The source keeps at most one plan open, so it is the plan of this batch.
+2. Mark the application as tracked, once per query run. From then on a plan without a done report is
+   redelivered, so a batch that is lost before step 3 is safe too.
+3. Open the report, with a random token, before the function starts. This voids a report that an
+   earlier run of the batch has finished: sinks are about to be written again, with other outcomes
+   perhaps.
+4. Run the user's function, and collect the failed records.
+5. Check that the batch's rows are those that the tasks have published.
+6. Decide on the failed records, and write the dead letters.
+7. Finish the report: it is done, and holds the records that stay unresolved. All others are acked
+   when the driver settles the plan. This is written also when nothing failed.
+
+Why compare-and-set: this code runs in the driver's main process, and the owner of the shard states
+is another process, so it does not hold the owner's lock. A second process may run the same batch
+(a zombie, or a restarted query). Step 7 therefore succeeds only if the plan is still open and
+nobody has opened the report since step 3. Otherwise the batch fails, and nothing of it is acked.
 """
 
 from __future__ import annotations
@@ -17,19 +34,19 @@ from msgspec.structs import replace
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import KinesisError
 from spark_job.process_services import WorkerServices
-from spark_job.tracking.batch_content import check_content
 from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
-from spark_job.tracking.batch_letters import letters_frame
-from spark_job.tracking.batch_outcomes import (
+from spark_job.tracking.batch_run import BatchRun, run_batch
+from spark_job.tracking.content_check import check_content
+from spark_job.tracking.letters_frame import letters_frame
+from spark_job.tracking.options import OnExhausted
+from spark_job.tracking.outcome_rules import (
     BatchContext,
     BatchOutcomes,
     decide,
     first_tries,
     is_outage,
 )
-from spark_job.tracking.batch_rules import plan_rules
-from spark_job.tracking.batch_run import BatchRun, run_batch
-from spark_job.tracking.options import OnExhausted
+from spark_job.tracking.withholding import plan_rules
 from state.failpoint import failpoint
 from state.plan import PlanStatus
 from state.report import OnFailure
@@ -41,8 +58,8 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from spark_job.settings import SourceSettings
-    from spark_job.tracking.failed_record import FailedRecord
     from spark_job.tracking.options import TrackOptions
+    from spark_job.tracking.outcomes import FailedRecord
     from spark_job.tracking.tracked_batch import TrackedBatch
     from state.plan import Plan, TaskResult
     from state.report import OpenReport, PlanReport
@@ -51,18 +68,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 TOKEN_BYTES = 8
-RUN_PROPERTY = "spark.jobGroup.id"  # Spark sets it to the query's run
+RUN_PROPERTY = "spark.jobGroup.id"  # Spark sets it to the id of the query run
 
 
 class ExhaustedRecordError(KinesisError):
-    """A record may not be tried again, and `on_exhausted` is stop. Nothing of its batch
-    is acked.
-    """
+    """A record's retries are used up, and `on_exhausted` is stop. Nothing of its batch is acked."""
 
 
 class Tracked:
-    """What `KinesisSource.tracked` returns, for `foreachBatch`. Runs in Spark's thread of the
-    query, a batch at a time.
+    """The function that `KinesisSource.tracked` returns, for `foreachBatch`.
+
+    It runs in Spark's thread of the query, one batch at a time.
     """
 
     def __init__(
@@ -80,8 +96,10 @@ class Tracked:
         self._succeeded_ms: int | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Process one batch and report it. Blocks on Spark, ZooKeeper and the sinks; on an error
-        nothing is acked.
+        """Process one batch and report it (module docstring).
+
+        Blocks on Spark, ZooKeeper and the sinks. Raises what the user's function or a sink raises,
+        and `KinesisError` or the store's errors; then nothing of the batch is acked.
         """
         check_columns(frame)
         store = WorkerServices.here(self._settings).store
@@ -104,10 +122,11 @@ class Tracked:
             batch.close()
 
     # before the function
-    # --------------------------------------------------------------------------------------
     def _open_plan(self, store: OutcomeStore) -> Plan | None:
-        """The plan that the batch belongs to, as the source keeps no other one open; None for one
-        that is repeated.
+        """The open plan, which is the plan of the batch; None if no plan is open.
+
+        No plan is open if Spark repeats a batch whose plan was closed since. Its records come again
+        with a new plan.
         """
         pointer = store.read_pointer()
         if pointer is None or pointer.status is not PlanStatus.OPEN:
@@ -115,15 +134,21 @@ class Tracked:
         return store.read_plan(pointer.id)
 
     def _mark(self, store: OutcomeStore, frame: DataFrame) -> None:
-        """Once per run of a query: another one may have taken the mark off in between."""
+        """Mark the application as tracked, once per query run.
+
+        An instance may serve several runs, and a query with `wholeBatchAck` may have taken the mark
+        off between them.
+        """
         run = frame.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
         if self._marked_run != run:
             store.mark_tracked(self._options.policy)
             self._marked_run = run
 
     def _states(self, store: OutcomeStore, plan: Plan) -> dict[str, ShardState]:
-        """Shard states, where they matter: what is known of the plan's retries, and what waits
-        outside the plan.
+        """The shard states, or none where nothing depends on them.
+
+        They tell the earlier failures of the plan's retries, and the records that wait outside the
+        plan.
         """
         has_retries = any(shard.retries for task in plan.tasks for shard in task.shards)
         if not has_retries and self._options.policy.on_failure is OnFailure.CONTINUE:
@@ -138,8 +163,9 @@ class Tracked:
         return BatchFrame(rows, rules=plan_rules(plan, states, on_failure), on_failure=on_failure)
 
     def _run_unreported(self, frame: DataFrame, batch_id: int) -> None:
-        """A batch of a plan that is not open any more: its records come again, so whatever fails
-        here is only logged.
+        """Run a batch whose plan is not open, and only log its failures.
+
+        Nothing of it is acked. The shard states bring its records again.
         """
         batch = BatchFrame(
             with_index(frame) if self._options.bisect else frame,
@@ -149,8 +175,8 @@ class Tracked:
         try:
             run = run_batch(self._process, batch, batch_id, bisect=self._options.bisect)
             log.warning(
-                "batch %d is of no open plan: nothing of it is acked, and its records are "
-                "delivered again; %d of them failed",
+                "the plan of batch %d is not open any more: nothing of the batch is acked, and its "
+                "records are delivered again; %d of them failed",
                 batch_id,
                 len(run.failures),
             )
@@ -160,7 +186,6 @@ class Tracked:
             batch.close()
 
     # after the function
-    # ---------------------------------------------------------------------------------------
     def _report(
         self,
         store: OutcomeStore,
@@ -169,9 +194,12 @@ class Tracked:
         states: Mapping[str, ShardState],
         run: BatchRun,
     ) -> None:
+        # The ends are read after the function has read the rows: a task publishes before it hands
+        # rows over, so every row of the batch is in an end by now.
         ends = store.read_ends(plan.plan_id)
         content = run.content(ends, tasks=len(plan.tasks))
         check_content(content, ends, plan.plan_id)
+        # No ends: the function has read nothing, so nothing can have failed.
         failed: Sequence[FailedRecord] = run.all_failures() if ends else []
         context = self._context(plan, ends, states, failed)
         if is_outage(failed, context.first_tries):
@@ -201,25 +229,26 @@ class Tracked:
             first_tries=first_tries(slices.values(), ends.values(), failed),
             succeeded_ms=self._succeeded_ms,
             now_ms=self._clock.now_ms(),
-            random=Random(plan.plan_id),  # noqa: S311  # spreads retries; a repetition is to draw the same
+            random=Random(plan.plan_id),  # noqa: S311  # jitter; a repeated batch draws the same
         )
 
     def _write_letters(self, outcomes: BatchOutcomes, opened: OpenReport, run: BatchRun) -> None:
-        """Also without letters where the plan was reported before: what was written then is
-        replaced.
+        """Write the dead letters, or log or raise as `on_exhausted` says.
+
+        If the plan was reported before, this writes also if there are no letters: an earlier run of
+        the batch may have written some, and they must be replaced.
         """
         letters, exhausted = outcomes.letters, self._options.on_exhausted
         if letters and exhausted is OnExhausted.STOP:
             first = letters[0]
             raise ExhaustedRecordError(
                 f"record {first.message_id} failed {first.attempts} times and may not be tried "
-                f"again ({first.reason}), and "
-                "on_exhausted is stop; nothing of its batch is acked: mend the function, or give "
-                "tracked(...) a dead_letter"
+                f"again ({first.reason}), and on_exhausted is stop, so nothing of its batch is "
+                "acked; repair the function, or give tracked(...) a dead_letter"
             )
         if letters and exhausted is OnExhausted.DROP:
             log.warning(
-                "plan %s: %d records may not be tried again and are dropped, record %s first",
+                "plan %s: %d records may not be tried again and are dropped; the first is %s",
                 opened.plan_id,
                 len(letters),
                 letters[0].message_id,

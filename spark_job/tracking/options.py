@@ -1,4 +1,4 @@
-"""How a tracked query treats failed records: the arguments of `KinesisSource.tracked`, checked."""
+"""The arguments of `KinesisSource.tracked`, checked: how a query treats failed records."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 Duration = str | int | float
 _Choice = TypeVar("_Choice", bound=StrEnum)
-MOST_RETRIES = 1_000_000
+MAX_RETRIES = 1_000_000
 
 
 class OnExhausted(StrEnum):
-    """What becomes of a record that may not be tried again: kept in the dead letter, counted and
-    forgotten, or the end.
+    """The treatment of a record that may not be tried again.
+
+    It is dead-lettered, it is dropped (counted and logged), or the query stops.
     """
 
     DEAD_LETTER = "dead_letter"
@@ -31,7 +32,7 @@ class OnExhausted(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackOptions:
-    """The checked arguments."""
+    """The checked arguments. `check` makes them."""
 
     policy: OutcomePolicy
     on_exhausted: OnExhausted
@@ -51,11 +52,9 @@ class TrackOptions:
         on_exhausted: str,
         bisect: bool,
     ) -> TrackOptions:
-        """Raises `ConfigError` naming the argument, its value and the rule."""
-        if type(retry_limit) is not int or not 0 <= retry_limit <= MOST_RETRIES:
-            raise _wrong(
-                "retry_limit", retry_limit, f"give a whole number from 0 to {MOST_RETRIES}"
-            )
+        """Check the arguments. Raises `ConfigError` naming the argument, its value and the rule."""
+        if type(retry_limit) is not int or not 0 <= retry_limit <= MAX_RETRIES:
+            raise _wrong("retry_limit", retry_limit, f"give a whole number from 0 to {MAX_RETRIES}")
         first_ms, max_ms = (
             _ms("retry_first_delay", retry_first_delay),
             _ms("retry_max_delay", retry_max_delay),
@@ -79,8 +78,8 @@ class TrackOptions:
             raise _wrong(
                 "bisect",
                 bisect,
-                f"its parts keep no order, which on_failure={failure.value} asks for; give one of "
-                "the two",
+                f"its parts keep no order, and on_failure={failure.value} needs one; give only "
+                "one of the two",
             )
         _check_dead_letter(dead_letter, exhausted)
         retry = RetryPolicy(
@@ -97,15 +96,15 @@ def _check_dead_letter(dead_letter: DeadLetter | None, exhausted: OnExhausted) -
         )
     if exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
         raise ConfigError(
-            "argument dead_letter of tracked(...) is missing: records that cannot be processed "
-            "need a place to go; "
-            'give DeadLetter("parquet", path=...), or set on_exhausted to "drop" or "stop"'
+            "argument dead_letter of tracked(...) is missing, and records that cannot be processed "
+            'need a place to go; give DeadLetter("parquet", path=...), or set on_exhausted to '
+            '"drop" or "stop"'
         )
     if exhausted is not OnExhausted.DEAD_LETTER and dead_letter is not None:
         raise _wrong(
             "on_exhausted",
             exhausted.value,
-            "nothing would be written to dead_letter; give one of the two",
+            "nothing would be written to dead_letter; give only one of the two",
         )
 
 

@@ -1,26 +1,119 @@
-"""What a user's function raises to say what is to become of its record. Any other exception is a
-failure that is retried.
+"""Outcomes of single records: what the user's function raises, and what is noted of a record.
+
+A record without a note was processed. Any exception but `Reject` and `Retry` counts as a failure
+that is retried.
 """
 
 from __future__ import annotations
 
-LONGEST_REASON = 300
+import hashlib
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Self
+
+from state.tracker.emission import parse_message_id
+
+if TYPE_CHECKING:
+    from state.sequence_number import SequenceNumber
+
+MAX_REASON_CHARS = 300
+KEY_DIGITS = 16
+
+
+class Outcome(IntEnum):
+    """What is noted of a record. Of several notes on one record, the highest counts.
+
+    - `BLOCKED`: it was not tried, because an earlier record of its key or shard waits for a retry.
+    - `UNCOUNTED`: it failed together with others. Nothing is known against the record itself, so
+      the attempt does not count.
+    - `ALONE`: it failed by itself, in a batch of which nothing succeeded. Either the record or the
+      sink is bad.
+    - `RETRY`: it failed, and may be tried again.
+    - `REJECT`: it can never be processed.
+    - `EXHAUSTED`: it was not tried, because the plan says that its retries are used up.
+    """
+
+    BLOCKED = 1
+    UNCOUNTED = 2
+    ALONE = 3
+    RETRY = 4
+    REJECT = 5
+    EXHAUSTED = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRecord:
+    """A record and what is noted of it. `attempt` is the number of this delivery, from 1.
+
+    - `after_s`: the delay until its retry that the function asked for; None for the backoff.
+    - `key`: `key_hash` of its partition key, where order matters.
+    - `ordinal`: its place among the batch's records of its shard, None if not known. Records with
+      consecutive ordinals are neighbours.
+    """
+
+    message_id: str
+    shard_id: str
+    sequence: SequenceNumber
+    attempt: int
+    outcome: Outcome
+    reason: str | None = None
+    after_s: float | None = None
+    key: str | None = None
+    ordinal: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        message_id: str,
+        outcome: Outcome,
+        *,
+        reason: str | None = None,
+        after_s: float | None = None,
+        key: str | None = None,
+        ordinal: int | None = None,
+    ) -> Self:
+        """The record that a message id names. Raises ValueError for a malformed message id."""
+        shard_id, sequence, attempt = parse_message_id(message_id)
+        return cls(
+            message_id=message_id,
+            shard_id=shard_id,
+            sequence=sequence,
+            attempt=attempt,
+            outcome=outcome,
+            reason=reason,
+            after_s=after_s,
+            key=key,
+            ordinal=ordinal,
+        )
+
+
+def key_hash(partition_key: str) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of a partition key.
+
+    A partition key may be secret, so only this is stored.
+    """
+    return hashlib.sha256(partition_key.encode()).hexdigest()[:KEY_DIGITS]
 
 
 class Reject(Exception):  # noqa: N818  # it is an outcome that a user names, as in `raise Reject("negative total")`
-    """The record can never be processed: it goes to the dead letter now, whatever is left of its
-    retries.
+    """Raised by the user's function for a record that can never be processed.
+
+    It goes to the dead letter now, even if it has retries left. The message is the reason in the
+    dead letter.
     """
 
 
 class Retry(Exception):  # noqa: N818  # it is an outcome that a user names, as in `raise Retry("no rates yet", after_s=60)`
-    """The record failed in this attempt, and is tried again after `after_s` seconds (None: as the
-    backoff says).
+    """Raised by the user's function for a record that failed in this attempt.
+
+    It is tried again after `after_s` seconds, or after its backoff if that is None. The attempt
+    counts. The message is the reason in the dead letter. Raises ValueError for a negative or
+    infinite `after_s`.
     """
 
     def __init__(self, reason: str, *, after_s: float | None = None) -> None:
         if after_s is not None and not 0 <= after_s < float("inf"):
-            raise ValueError(f"Retry.after_s is {after_s}; give a number of seconds of 0 or more")
+            raise ValueError(f"Retry.after_s is {after_s}; give 0 or more seconds")
         super().__init__(reason)
         self.after_s = after_s
 
@@ -33,8 +126,9 @@ def _make_retry(reason: str, after_s: float | None) -> Retry:
 
 
 def reason_of(error: BaseException) -> str:
-    """The reason as a dead letter shows it, on one line, cut: an outcome's own words, or the class
-    and message of an error.
+    """The reason as a dead letter shows it: one line, at most `MAX_REASON_CHARS` long.
+
+    It is the message of a `Reject` or `Retry`, and the class and message of another error.
     """
     words = " ".join(str(error).split())
     named = (
@@ -44,4 +138,4 @@ def reason_of(error: BaseException) -> str:
         if words
         else type(error).__name__
     )
-    return named if len(named) <= LONGEST_REASON else f"{named[: LONGEST_REASON - 3]}..."
+    return named if len(named) <= MAX_REASON_CHARS else f"{named[: MAX_REASON_CHARS - 3]}..."

@@ -1,9 +1,10 @@
-"""On the executors: calls the user's function for each record, and turns what it returns and raises
-into rows and notes.
+"""`map_records` on the executors: calls the user's function for each record.
 
-A partition holds whole stretches of shards in the order of their records, so where order matters
-more than going on, what has to wait for a failed record is known here. The cost per record beside
-the call is one object and one append.
+What the function returns becomes rows, and what it raises becomes failure notes (`record_note`).
+
+All rows of a shard are in one partition, in the order of their sequence numbers. So with
+on_failure=block_key or block_shard this code knows which records a failed one blocks, and does not
+call the function for them. Besides the call, a record costs one object and one append.
 """
 
 from __future__ import annotations
@@ -19,10 +20,8 @@ import pyarrow.compute as pc
 
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
-from spark_job.tracking.batch_content import BatchContentError
-from spark_job.tracking.batch_rules import ShardRules
-from spark_job.tracking.failed_record import Outcome, key_hash
-from spark_job.tracking.outcomes import Reject, Retry, reason_of
+from spark_job.tracking.content_check import BatchContentError
+from spark_job.tracking.outcomes import Outcome, Reject, Retry, key_hash, reason_of
 from spark_job.tracking.record_note import (
     NOTE,
     NOTE_TYPE,
@@ -32,30 +31,31 @@ from spark_job.tracking.record_note import (
     summary_notes,
 )
 from spark_job.tracking.row_output import WrongOutputError
-from spark_job.tracking.row_sorting import Ordinals
+from spark_job.tracking.withholding import Ordinals, ShardRules
 from state.report import OnFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from spark_job.tracking.batch_rules import Number
     from spark_job.tracking.row_output import OutputColumns
+    from spark_job.tracking.withholding import Number
 
 RUN_BYTES = 8
 _NO_RULES = ShardRules()
 _BEFORE_ALL = (-1, 0)
 _LAST = sys.maxsize
 NOT_IN_ORDER = (
-    "the rows of a shard are not together and in their order, which on_failure=block_key and "
-    "block_shard need; "
-    "write the frame of read_stream(...) to tracked(...) without a repartition or sort before"
+    "the rows of a shard are not together and in the order of their sequence numbers, which "
+    "on_failure=block_key and block_shard need; give tracked(...) the frame of read_stream(...) "
+    "without a repartition or sort"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMapper:
-    """A function for `mapInArrow` over the source's columns: the columns of `columns`, and the note
-    (`record_note`).
+    """A function for `mapInArrow` over the source's columns.
+
+    Its output has the columns of `columns`, and the column of notes (`record_note`).
     """
 
     function: Callable[[Record], object]
@@ -71,7 +71,7 @@ class RecordMapper:
 
 
 def records_of(batch: pa.RecordBatch) -> list[Record]:
-    """The rows of a batch with the source's columns as records."""
+    """The rows of an Arrow batch that has the source's columns, as records."""
     arrival_us = (
         batch.column("approximateArrivalTimestamp")
         .cast(pa.timestamp("us", tz="UTC"))
@@ -107,8 +107,9 @@ def records_of(batch: pa.RecordBatch) -> list[Record]:
 
 @dataclass(slots=True)
 class _Calls:
-    """What the calls for one Arrow batch gave: rows with the index of their record, and failures by
-    it.
+    """The results of the calls for one Arrow batch.
+
+    `owners[i]` is the index of the record that row i came from. `failures` are by index too.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -122,8 +123,11 @@ class _Calls:
 
 @dataclass(slots=True)
 class _Partition:
-    """One evaluation of one partition. `waiting`: keys of which a record has failed in it, by shard
-    ("" for the shard itself).
+    """One evaluation of one partition. `run` is its random id.
+
+    - `waiting`: by shard, the hashed keys of records that failed and block others; "" stands for
+      the whole shard.
+    - `latest`: by shard, the number of the last row, to check the order.
     """
 
     mapper: RecordMapper
@@ -166,8 +170,8 @@ class _Partition:
             except Exception as exc:  # noqa: BLE001  # whatever a user's function raises is its record's failure
                 calls.failures[start + len(outputs)] = failure_of(exc)
                 outputs.append(None)
-        if set(map(type, outputs)) == {dict}:  # as nearly always: one row for each
-            calls.rows.extend(outputs)  # type: ignore[arg-type]  # they are dicts, as was just seen
+        if set(map(type, outputs)) == {dict}:  # the usual case: one row per record
+            calls.rows.extend(outputs)  # type: ignore[arg-type]  # the line above has checked it
             calls.owners.extend(range(start, stop))
             return
         for index, output in enumerate(outputs, start):
@@ -185,8 +189,10 @@ class _Partition:
     def _call_in_order(
         self, records: Sequence[Record], start: int, stop: int, calls: _Calls, rules: ShardRules
     ) -> None:
-        """The same where a row may have to wait: what a record gives is checked before the next one
-        is called.
+        """Call the function where a row may be withheld.
+
+        The output of a record is checked before the next call, since a wrong output blocks the
+        records after it.
         """
         on_failure, columns = self.mapper.on_failure, self.mapper.columns
         for index in range(start, stop):
@@ -234,7 +240,7 @@ class _Partition:
 
 
 def failure_of(exc: Exception) -> Failure:
-    """What an exception says of its record."""
+    """The failure that an exception of the user's function means for its record."""
     if isinstance(exc, Reject):
         return Failure(Outcome.REJECT, reason_of(exc))
     if isinstance(exc, MalformedRecordError):
@@ -247,7 +253,7 @@ def failure_of(exc: Exception) -> Failure:
 
 
 def _stretches(shards: pa.Array) -> list[tuple[int, int]]:
-    """Where neighbouring rows of the same shard start and stop."""
+    """The stretches of consecutive rows of one shard, as start (included) and stop (not)."""
     count = len(shards)
     changes = pc.indices_nonzero(
         pc.not_equal(shards.slice(1), shards.slice(0, count - 1))
@@ -257,8 +263,8 @@ def _stretches(shards: pa.Array) -> list[tuple[int, int]]:
 
 
 def _summary(records: Sequence[Record], start: int, stop: int, rules: ShardRules) -> Stretch:
-    """Retries come before the new records."""
     shard_id, retries = records[start].shard_id, 0
+    # A shard's retries come before its new records.
     if rules.last_retry is not None:
         rows = records[start:stop]
         retries = sum(

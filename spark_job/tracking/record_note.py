@@ -1,8 +1,8 @@
-"""The rows that `map_records` adds to its output: a note for each record that failed, and a summary
-for each stretch of a shard.
+"""The rows that `map_records` adds to its output: failure notes and summaries.
 
-They are kept together with the output, so that both are of one evaluation. A row of output has no
-note.
+A failure note stands for one failed record, and holds the record itself. A summary counts the rows
+of one stretch of a shard. Both are in the column `NOTE`, which is NULL in a row of output. They are
+persisted together with the output, so that all of them come from one evaluation.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_job.tracking.failed_record import FailedRecord, Outcome
+from spark_job.tracking.outcomes import FailedRecord, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 NOTE = "_ks_note"
 SUMMARY = 0
-"""The `outcome` of a summary; a failed record's is its `Outcome`."""
+"""The `outcome` of a summary. That of a failure note is the record's `Outcome`."""
 _TIME = pa.timestamp("us", tz="UTC")
 ORIGINAL: dict[str, tuple[pa.DataType, str]] = {
     "messageId": (pa.string(), "STRING"),
@@ -31,7 +31,7 @@ ORIGINAL: dict[str, tuple[pa.DataType, str]] = {
     "data": (pa.binary(), "BINARY"),
     "approximateArrivalTimestamp": (_TIME, "TIMESTAMP"),
 }
-"""What a note keeps of the record itself, for its dead letter: name, type in Arrow and in Spark."""
+"""The record's columns in a failure note, for its dead letter: name, Arrow type, Spark type."""
 _OWN: dict[str, tuple[pa.DataType, str]] = {
     "run": (pa.string(), "STRING"),
     "outcome": (pa.int32(), "INT"),
@@ -52,7 +52,7 @@ NOTE_DDL = f"{NOTE} STRUCT<{', '.join(f'{name}: {ddl}' for name, (_, ddl) in FIE
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How one record failed, on the executor."""
+    """How one record failed, on the executor. The fields are those of `FailedRecord`."""
 
     outcome: Outcome
     reason: str | None = None
@@ -63,16 +63,19 @@ class Failure:
 def failure_notes(
     batch: pa.RecordBatch, failures: Mapping[int, Failure], ordinals: Mapping[int, int], run: str
 ) -> pa.StructArray:
-    """Notes of the failed rows of a source batch, in their order."""
+    """Failure notes for rows of a source batch, in the order of the rows.
+
+    `failures` and `ordinals` are by row index. `run` is the id of the evaluation.
+    """
     indexes = sorted(failures)
-    told = [failures[index] for index in indexes]
+    noted = [failures[index] for index in indexes]
     rows = batch.take(pa.array(indexes, pa.int64()))
     columns: dict[str, Sequence[Any] | pa.Array] = {
         "run": [run] * len(indexes),
-        "outcome": [int(one.outcome) for one in told],
-        "reason": [one.reason for one in told],
-        "afterS": [one.after_s for one in told],
-        "key": [one.key for one in told],
+        "outcome": [int(one.outcome) for one in noted],
+        "reason": [one.reason for one in noted],
+        "afterS": [one.after_s for one in noted],
+        "key": [one.key for one in noted],
         "ordinal": [ordinals[index] for index in indexes],
         **{name: rows.column(name) for name in ORIGINAL},
     }
@@ -81,9 +84,7 @@ def failure_notes(
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Neighbouring rows of one shard: how many of them are new, the first and last of these, and
-    how many are retries.
-    """
+    """Consecutive rows of one shard: the count, first and last of the new ones, and the retries."""
 
     shard_id: str
     new_count: int
@@ -93,6 +94,7 @@ class Stretch:
 
 
 def summary_notes(stretches: Sequence[Stretch], run: str) -> pa.StructArray:
+    """A summary for each stretch."""
     count = len(stretches)
     columns: dict[str, Sequence[Any] | pa.Array] = {
         "run": [run] * count,
@@ -119,7 +121,7 @@ def _typed(values: Sequence[Any] | pa.Array, arrow: pa.DataType) -> pa.Array:
 
 
 def failed_record(row: Mapping[str, Any]) -> FailedRecord:
-    """A collected note as a failed record."""
+    """A collected failure note as a failed record."""
     return FailedRecord.of(
         row["messageId"],
         Outcome(row["outcome"]),

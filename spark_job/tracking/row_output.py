@@ -1,5 +1,6 @@
-"""From what a user's function returned to Arrow columns: a wrong output is its own record's
-failure, never the batch's.
+"""Converts what the user's function returned into Arrow columns.
+
+An output that does not fit the schema fails its own record, never the batch.
 """
 
 from __future__ import annotations
@@ -17,23 +18,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ACCEPTED = "a dict, Row, tuple or dataclass with the schema's columns, a list of these, or None"
-_CONVERSION_ERRORS = (
-    pa.ArrowException,
-    TypeError,
-    ValueError,
-    OverflowError,
-)  # what pa.array raises for a value of another type
+# pa.array raises these for a value of another type.
+_CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class WrongOutputError(Exception):
-    """What a function returned is not of its schema. The text is the record's reason, and holds no
-    value.
+    """An output does not fit the schema.
+
+    The text becomes the record's reason. It holds no value, since values may be secret.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A column of the user's schema. `ddl` is its type as the user knows it."""
+    """A column of the user's schema. `ddl` is its type in Spark's words, for messages."""
 
     name: str
     type: pa.DataType
@@ -43,7 +41,7 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class OutputColumns:
-    """The schema of a function's rows. Made on the driver, used on the executors."""
+    """The schema of a function's rows. It is made on the driver and used on the executors."""
 
     columns: tuple[OutputColumn, ...]
 
@@ -58,8 +56,9 @@ class OutputColumns:
             )
 
     def rows(self, output: object) -> list[dict[str, Any]]:
-        """The output of one call as rows; raises `WrongOutputError`, or whatever the user's
-        iterator raises.
+        """The output of one call as rows.
+
+        Raises `WrongOutputError`, or what the user's iterator raises.
         """
         if output is None:
             return []
@@ -99,7 +98,7 @@ class OutputColumns:
         return None
 
     def check(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Raise `WrongOutputError` unless all rows are of the schema."""
+        """Raise `WrongOutputError` unless all rows fit the schema."""
         _, bad = self.build(rows, [0] * len(rows))
         if bad:
             raise WrongOutputError(bad[0])
@@ -107,8 +106,10 @@ class OutputColumns:
     def build(
         self, rows: Sequence[dict[str, Any]], owners: Sequence[int]
     ) -> tuple[list[pa.Array], dict[int, str]]:
-        """The columns of the rows, and by owner why its rows are left out. `owners[i]` is the
-        record that row i is of.
+        """The rows as columns, and the reasons, by owner, why its rows are left out.
+
+        `owners[i]` is the record that row i came from. One wrong row leaves out all rows of its
+        owner.
         """
         arrays = self._arrays(rows)
         if arrays is not None:
@@ -129,8 +130,9 @@ class OutputColumns:
         ], bad
 
     def _arrays(self, rows: Sequence[dict[str, Any]]) -> list[pa.Array] | None:
-        """The columns when all rows are of the schema, as they nearly always are: without Python
-        code per value.
+        """The columns if all rows fit the schema, else None.
+
+        This is the usual case, so it runs no Python code per value except the look-up.
         """
         if any(length != len(self.columns) for length in set(map(len, rows))):
             return None
@@ -157,7 +159,7 @@ class OutputColumns:
 
 
 def _array(column: OutputColumn, values: list[Any]) -> pa.Array | None:
-    """The values as a column, or None when one of them is not of its type."""
+    """The values as a column, or None if one of them does not fit."""
     try:
         array = pa.array(values, column.type)
     except _CONVERSION_ERRORS:
@@ -177,7 +179,7 @@ def _without(
 def _names_mismatch(row: Mapping[str, Any], names: Sequence[str]) -> str:
     missing = next((name for name in names if name not in row), None)
     if missing is not None:
-        return f"the function's output has no column {missing}; return None as its value where there is none"
+        return f"the function's output has no column {missing}; return None for a missing value"
     unknown = next(name for name in row if name not in names)
     return f"the function's output has a column {unknown!s:.60} that its schema lacks"
 
@@ -187,7 +189,10 @@ def _mismatch(column: OutputColumn, value: object) -> str:
         return (
             f"column {column.name} of the function's output is None, and the schema says NOT NULL"
         )
-    return f"column {column.name} of the function's output is {_kind(value)} that does not fit {column.ddl}"
+    return (
+        f"column {column.name} of the function's output is {_kind(value)} that does not fit "
+        f"{column.ddl}"
+    )
 
 
 def _kind(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What a tracked batch's function works with: the records, and how it says which of them failed."""
+"""`TrackedBatch`, the user's API: the records of a batch, and calls that fail some of them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, Row
 
 from scheme.record import Record
-from spark_job.tracking.batch_content import BatchContentError
-from spark_job.tracking.batch_frame import SOURCE_COLUMNS, without
-from spark_job.tracking.batch_rules import failure_rules
+from spark_job.tracking.batch_frame import SOURCE_COLUMNS
+from spark_job.tracking.content_check import BatchContentError
 from spark_job.tracking.evaluation import Evaluation, output_schema
-from spark_job.tracking.failed_record import FailedRecord, Outcome
 from spark_job.tracking.failing_rows import failing_rows
-from spark_job.tracking.outcomes import LONGEST_REASON
+from spark_job.tracking.outcomes import MAX_REASON_CHARS, FailedRecord, Outcome
 from spark_job.tracking.record_mapping import NOT_IN_ORDER, RecordMapper
+from spark_job.tracking.spark_sql import without
+from spark_job.tracking.withholding import failure_rules
 from state.report import OnFailure
 
 if TYPE_CHECKING:
@@ -33,13 +33,15 @@ _CURRENT: ContextVar[TrackedBatch | None] = ContextVar("spark_job_current_batch"
 
 
 class TrackedBatch:
-    """One batch (under bisect: a part of one) in the function that was given to
-    `KinesisSource.tracked`.
+    """One batch, in the function that was given to `KinesisSource.tracked`.
 
-    Valid until that function returns. Every record that is not failed here counts as done when it
-    returns. All methods block on Spark jobs; they may be called from several threads. Failures are
-    kept by message id, so a record that is failed twice is failed once; said to be rejected and to
-    be retried, it is rejected.
+    Under bisect it may be a part of a batch. It is valid until the function returns. When the
+    function returns, every record that was not failed here counts as processed, and is acked. When
+    it raises, nothing is acked.
+
+    Failures are kept by message id: failing a record twice is failing it once. A record that is
+    both to be retried and rejected is rejected. All methods block on Spark jobs. They may be called
+    from several threads.
     """
 
     def __init__(self, frame: BatchFrame, *, batch_id: int | None) -> None:
@@ -52,21 +54,24 @@ class TrackedBatch:
 
     @property
     def id(self) -> int:
-        """Spark's number of the batch. Raises RuntimeError under bisect, where several parts would
-        share it: use `token`.
+        """Spark's number of the batch.
+
+        Raises RuntimeError under bisect, where the parts of a batch would share it: use `token`.
         """
         if self._batch_id is None:
             raise RuntimeError(
-                "batch.id means nothing under bisect=True, where a batch is processed in parts and "
-                "a sink that "
-                "deduplicates by it would drop all but the first; give the sink batch.token"
+                "batch.id cannot be used under bisect=True, where a batch is processed in parts: a "
+                "sink that deduplicates by it would drop all parts but the first; give the sink "
+                "batch.token"
             )
         return self._batch_id
 
     @property
     def token(self) -> str:
-        """32 hexadecimal digits that name these records: the same for the same records, also in a
-        later delivery.
+        """32 hexadecimal digits that identify this set of records.
+
+        The same records have the same token, in any order and in any later delivery. Give it to a
+        sink that deduplicates. The first use runs a Spark job.
         """
         if self._token is None:
             given = self._frame.fingerprint()
@@ -76,8 +81,10 @@ class TrackedBatch:
 
     @property
     def df(self) -> DataFrame:
-        """The records, in the source's columns. Read from Kinesis once, and kept while the batch
-        runs.
+        """The records, in the source's columns and in those that were added to its frame.
+
+        They are read from Kinesis by the first action, and persisted while the batch runs. Records
+        that wait for an earlier one (`on_failure`), or that are exhausted, are not in it.
         """
         return self._frame.shown()
 
@@ -89,16 +96,21 @@ class TrackedBatch:
         retry: bool = True,
         after_s: float | None = None,
     ) -> None:
-        """Fail records, named by message id, by themselves, by rows or by a frame with `messageId`.
+        """Fail records.
 
-        With `retry` they come again (after `after_s` seconds, or as the backoff says) until their
-        retries are used up; without, they go to the dead letter now. Raises ValueError for a record
-        that is not of this batch: nothing is failed then.
+        `records` is a message id, a `scheme.Record`, a row with `messageId`, an iterable of these,
+        or a frame with `messageId`. `reason` is shown in the dead letter, cut to 300 characters.
+
+        With `retry` the records are delivered again until their retries are used up: after
+        `after_s` seconds, or after their backoff if that is None. Without `retry` they go to the
+        dead letter now. Under `on_failure` block_key or block_shard, a retry also fails the later
+        records of the same key or shard: they are delivered again after it.
+
+        Raises ValueError if a record is not in this batch; then none is failed.
         """
         if after_s is not None and not (retry and 0 <= after_s < float("inf")):
             raise ValueError(
-                f"after_s is {after_s}; give a number of seconds of 0 or more, and only with "
-                "retry=True"
+                f"after_s is {after_s}; give 0 or more seconds, and only with retry=True"
             )
         ids = dict.fromkeys(_ids(records), reason)
         self._fail(ids, Outcome.RETRY if retry else Outcome.REJECT, after_s=after_s)
@@ -106,12 +118,17 @@ class TrackedBatch:
     def fail_where(
         self, df: DataFrame, predicate: Column | str, reason: str, *, retry: bool = True
     ) -> DataFrame:
-        """Fail the records of which a row meets the predicate; returns the rows of the others.
+        """Fail the records that have a row which meets the predicate; return all other rows.
 
-        `df` is made of `batch.df` and has its `messageId`. A predicate that is NULL counts as met:
-        nothing slips through. A record fails as a whole, also if one of several rows does. A struct
-        column `{value, malformed}`, as a scheme makes it, is looked at as well: where `malformed`
-        is set the record is rejected with that reason.
+        `df` is derived from `batch.df` and must still have its `messageId`. A predicate that is
+        NULL counts as met, so that no record slips through. If one of a record's rows fails, the
+        record fails with all of its rows. `retry` is that of `fail`.
+
+        Malformed records are rejected too, with their own reason: those with `malformed` set in a
+        struct column `{value, malformed}`, which a record scheme makes.
+
+        Raises `kinesis_spout.errors.ConfigError` for a frame without `messageId`, or for a failing
+        row whose `messageId` is NULL.
         """
         found = failing_rows(df, predicate, reason)
         outcome = Outcome.RETRY if retry else Outcome.REJECT
@@ -121,18 +138,21 @@ class TrackedBatch:
     def map_records(
         self, function: Callable[[Record], object], schema: str | StructType
     ) -> DataFrame:
-        """Call `function` for every record, on the executors; the frame of what it returned, in the
-        columns of `schema`.
+        """Call `function` for every record, on the executors, and return its outputs as a frame.
 
-        It gets a `scheme.Record` and returns a dict, Row, tuple, dataclass or other mapping for one
-        row, a list or iterator of these for several, None for none. `Reject` and
-        `MalformedRecordError` reject the record, `Retry` and every other exception fail it, and so
-        does an output that is not of the schema. Naive datetimes count as UTC. It is called before
-        this method returns, once per record unless kept rows are lost; any number of actions on the
-        frame is safe.
+        `function` gets a `scheme.Record`. For one row it returns a dict, Row, tuple, dataclass or
+        other mapping; for several rows a list or iterator of these; for no row None. The frame has
+        the columns of `schema`: a StructType, or DDL like "id string, total double". Naive
+        datetimes count as UTC.
 
-        Raises what ends a Python worker (`os._exit`, too little memory), which is a failure of the
-        batch.
+        `Reject` and `MalformedRecordError` reject the record. `Retry`, any other exception, and an
+        output that does not fit the schema fail the record, which is then retried.
+
+        All calls are made before this method returns: one per record, unless persisted rows are
+        lost. Any number of actions may run on the frame.
+
+        Raises `kinesis_spout.errors.ConfigError` for a bad schema. Raises Spark's error if a Python
+        worker ends (`os._exit`, out of memory); let it through, it must fail the batch.
         """
         struct, columns = output_schema(schema)
         frame = self._frame
@@ -149,44 +169,45 @@ class TrackedBatch:
         return evaluation.output()
 
     def parsed(self, scheme: RecordScheme, *, into: str = "parsed") -> DataFrame:
-        """`batch.df` with the scheme's fields in the struct column `into`. Malformed records are
-        rejected, and left out.
+        """`batch.df` with the record scheme's fields in the struct column `into`.
+
+        Malformed records are rejected, and are not in the frame.
         """
         df = self.df.withColumn(into, scheme.column(self.df["data"]))
         found = failing_rows(df, None, "")
         rest = without(df, self._fail(found.malformed, Outcome.REJECT))
         return rest.withColumn(into, rest[into]["value"])
 
-    # for tracked
-    # ----------------------------------------------------------------------------------------------
+    # for foreach_batch and the acker
     @property
     def failures(self) -> Mapping[str, FailedRecord]:
-        """What failed, by message id, as far as is known by now."""
+        """The failures noted so far, by message id."""
         return self._failed
 
     @property
     def evaluations(self) -> Sequence[Evaluation]:
-        """What `map_records` has kept."""
+        """The evaluations of `map_records`."""
         return self._evaluations
 
     def at_end(self, callback: Callable[[BaseException | None], None]) -> None:
-        """Have `callback` called when the function has ended: with its error, or with None (what it
-        raises fails the batch).
+        """Call `callback` when the user's function has ended, with its error or None.
+
+        An exception of the callback fails the batch.
         """
         self._at_end.append(callback)
 
     def end(self, error: BaseException | None) -> None:
-        """The function has returned, or raised `error`. Raises what a callback raises."""
+        """Run the callbacks: the function has returned, or raised `error`. Raises their errors."""
         while self._at_end:
             self._at_end.pop()(error)
 
     def close(self) -> None:
-        """Let go of what `map_records` keeps. Idempotent."""
+        """Unpersist the evaluations of `map_records`. Idempotent."""
         for evaluation in self._evaluations:
             evaluation.close()
 
     def add(self, records: Iterable[FailedRecord]) -> None:
-        """Note failures; of two of one record the graver one stays."""
+        """Note failures. Of two notes on one record, the higher `Outcome` stays."""
         for record in records:
             known = self._failed.get(record.message_id)
             if known is None or record.outcome > known.outcome:
@@ -195,14 +216,17 @@ class TrackedBatch:
     def _fail(
         self, reasons: Mapping[str, str], outcome: Outcome, *, after_s: float | None = None
     ) -> set[str]:
-        """Note failures by message id; the ids of them, and of those that have to wait for them."""
+        """Note failures, given as reasons by message id.
+
+        Returns the ids of the failed records, and of those that they block.
+        """
         if not reasons:
             return set()
         keys = self._frame.partition_keys(reasons.keys())
-        stranger = next((message_id for message_id in reasons if message_id not in keys), None)
-        if stranger is not None:
+        foreign = next((message_id for message_id in reasons if message_id not in keys), None)
+        if foreign is not None:
             raise ValueError(
-                f"record {stranger} is not of this batch, so it cannot be failed in it; give "
+                f"record {foreign} is not of this batch, so it cannot be failed in it; give "
                 "messageIds of batch.df"
             )
         records = [
@@ -216,7 +240,7 @@ class TrackedBatch:
 
 @contextmanager
 def running(batch: TrackedBatch) -> Iterator[None]:
-    """Makes `batch` the current one of this thread, for as long as its function runs."""
+    """Make `batch` the current batch of this thread, while the user's function runs."""
     before = _CURRENT.set(batch)
     try:
         yield
@@ -225,7 +249,7 @@ def running(batch: TrackedBatch) -> Iterator[None]:
 
 
 def current_batch() -> TrackedBatch:
-    """The batch whose function runs in this thread. Raises RuntimeError outside of one."""
+    """The current batch of this thread. Raises RuntimeError outside of the user's function."""
     batch = _CURRENT.get()
     if batch is None:
         raise RuntimeError(
@@ -239,7 +263,8 @@ def _ids(records: str | Record | Row | Iterable[str | Record | Row] | DataFrame)
     if isinstance(records, DataFrame):
         if "messageId" not in records.columns:
             raise ValueError(
-                "the frame given to batch.fail has no column messageId, by which a record is failed"
+                "the frame given to batch.fail has no column messageId, which names the records to "
+                "fail; keep that column"
             )
         return [
             str(one)
@@ -262,13 +287,13 @@ def _id(record: str | Record | Row) -> str:
     if "messageId" in record:
         return str(record["messageId"])
     raise ValueError(
-        f"batch.fail got a {type(record).__name__}; give message ids, Records, or rows or a frame "
-        "with messageId"
+        f"batch.fail was given a {type(record).__name__}; give message ids, Records, rows with a "
+        "messageId, or a frame with that column"
     )
 
 
 def _failed(
     message_id: str, reason: str, outcome: Outcome, key: str, after_s: float | None
 ) -> FailedRecord:
-    shown = " ".join(reason.split())[:LONGEST_REASON]
+    shown = " ".join(reason.split())[:MAX_REASON_CHARS]
     return FailedRecord.of(message_id, outcome, reason=shown, after_s=after_s, key=key)

@@ -42,8 +42,8 @@ PURE = (
     "kinesis_spout/shards/start_position.py",
     "spark_job/driver/planner.py",
     "spark_job/driver/retry_planner.py",
-    "spark_job/tracking/batch_outcomes.py",
-    "spark_job/tracking/batch_rules.py",
+    "spark_job/tracking/outcome_rules.py",
+    "spark_job/tracking/withholding.py",
     "spark_job/tracking/bisect.py",
 )
 # fmt: off

@@ -1,6 +1,4 @@
-"""The acker on Spark: it fails the records whose rows an operator lost or doubled, whatever the
-operator, and no others.
-"""
+"""The acker on Spark fails exactly the records of which an operator lost or doubled a row."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ OPERATORS: dict[str, tuple[Callable[[DataFrame], DataFrame], set[int]]] = {
         {2},
     ),
     "a union with itself": (lambda df: df.union(df), {0, 1, 2, 3, 4}),
-    "a row that is there three times": (
+    "a row that is tripled": (
         lambda df: df.union(df.where("text = 'e'")).union(df.where("text = 'e'")),
         {2},
     ),
@@ -68,11 +66,11 @@ def words(batch: AckedBatch) -> DataFrame:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_what_an_operator_loses_or_doubles_fails_with_its_records(
+def test_records_whose_rows_an_operator_loses_or_doubles_fail(
     spark: SparkSession, name: str
 ) -> None:
-    """Spark's own operators know nothing of the acker. Exactly the records that they touched fail,
-    and are not written.
+    """Spark's operators do not know the acker. Exactly the records whose rows they lost or doubled
+    fail, and are not written.
     """
     operator, touched = OPERATORS[name]
     sink = Sink()
@@ -85,7 +83,7 @@ def test_what_an_operator_loses_or_doubles_fails_with_its_records(
 
 
 def test_the_reason_says_whether_rows_were_lost_or_doubled(spark: SparkSession) -> None:
-    """Whoever reads the dead letter knows where to look."""
+    """The reason is shown in the dead letter."""
 
     def process(batch: AckedBatch) -> None:
         rows = words(batch)
@@ -98,10 +96,8 @@ def test_the_reason_says_whether_rows_were_lost_or_doubled(spark: SparkSession) 
     assert "more than once" in batch.reason(3)
 
 
-def test_equal_rows_of_different_records_are_no_doubles(spark: SparkSession) -> None:
-    """`distinct` keeps them apart by their anchors, so it loses nothing; a real double
-    it removes.
-    """
+def test_equal_rows_of_different_records_are_not_doubles(spark: SparkSession) -> None:
+    """Their anchors differ, so `distinct` loses none of them. It removes a real double."""
     sink = Sink()
 
     def process(batch: AckedBatch) -> None:
@@ -112,8 +108,8 @@ def test_equal_rows_of_different_records_are_no_doubles(spark: SparkSession) -> 
     assert sink.values("text") == ["a", "a", "b"]
 
 
-def test_a_word_count_settles_every_line(spark: SparkSession) -> None:
-    """Split and merge: lines without a word, NULL and empty, are dropped on purpose."""
+def test_a_word_count_fails_no_line(spark: SparkSession) -> None:
+    """With split and merge. Lines without a word, NULL or empty, are dropped on purpose."""
     sink = Sink()
 
     def process(batch: AckedBatch) -> None:
@@ -131,8 +127,8 @@ def test_a_word_count_settles_every_line(spark: SparkSession) -> None:
 
 
 def test_a_left_join_with_unique_keys_loses_nothing(spark: SparkSession) -> None:
-    """The enrichment of the README: malformed records are rejected, unknown customers dropped on
-    purpose, the rest is written.
+    """The README's enrichment: malformed records are rejected, rows of unknown customers are
+    dropped on purpose, and the others are written.
     """
     sink = Sink()
     customers = spark.createDataFrame([(1, "Ada"), (2, "Bob")], "customer BIGINT, name STRING")
@@ -156,8 +152,8 @@ def test_a_left_join_with_unique_keys_loses_nothing(spark: SparkSession) -> None
     assert {(row["id"], row["name"]) for row in sink.rows} == {(1, "Ada"), (4, "Bob")}
 
 
-def test_many_parts_become_one_and_are_kept_as_well(spark: SparkSession) -> None:
-    """Branches of one frame: one merged, one as it is."""
+def test_rows_are_both_merged_and_written_as_they_are(spark: SparkSession) -> None:
+    """Two branches of one frame: one is merged, the other is not."""
     orders, archive = Sink(), Sink()
 
     def process(batch: AckedBatch) -> None:
@@ -174,10 +170,8 @@ def test_many_parts_become_one_and_are_kept_as_well(spark: SparkSession) -> None
     assert archive.values("text") == ["x1", "x2", "x3", "y1"]
 
 
-def test_what_is_dropped_or_let_go_on_purpose_fails_nothing(spark: SparkSession) -> None:
-    """Filter (false and NULL), nested split, merge of merges, unanchored: each operator accounts
-    for what it takes away.
-    """
+def test_rows_that_are_dropped_on_purpose_or_unanchored_fail_no_record(spark: SparkSession) -> None:
+    """Filter (false and NULL), nested split, merge of merges, and unanchored, in one function."""
     sink, loose = Sink(), Sink()
 
     def process(batch: AckedBatch) -> None:
@@ -216,7 +210,7 @@ def test_a_lost_grandchild_fails_its_record_only(spark: SparkSession) -> None:
 
 
 def test_a_forgotten_branch_fails_every_record(spark: SparkSession) -> None:
-    """A sink that was not given to settle is no sink."""
+    """A frame counts as a sink only if it was given to settle."""
     sink = Sink()
     batch = run_batch(
         source_frame(spark, TEXTS),
@@ -227,7 +221,7 @@ def test_a_forgotten_branch_fails_every_record(spark: SparkSession) -> None:
 
 
 def test_a_frame_given_to_two_sinks_without_branch_is_doubled(spark: SparkSession) -> None:
-    """One row at two sinks is two rows, unless `branch` says so."""
+    """One row at two sinks counts as doubled, unless `branch` made the frames."""
 
     def process(batch: AckedBatch) -> None:
         rows = texts(batch)
@@ -238,9 +232,9 @@ def test_a_frame_given_to_two_sinks_without_branch_is_doubled(spark: SparkSessio
     assert "more than once" in batch.reason(0)
 
 
-def test_a_failed_record_takes_those_along_that_share_a_row_with_it(spark: SparkSession) -> None:
-    """A merged row without one of its parts would be wrong: its other parts come again with it. To
-    a fixpoint, and no further.
+def test_records_that_share_a_merged_row_with_a_failed_record_fail_too(spark: SparkSession) -> None:
+    """A merged row without one of its parts would be wrong. So all of its records fail, and then
+    all records of their merged rows, until no record is added.
     """
     sink = Sink()
 
@@ -256,9 +250,7 @@ def test_a_failed_record_takes_those_along_that_share_a_row_with_it(spark: Spark
 
 
 def test_a_merged_row_that_is_lost_fails_all_of_its_parts(spark: SparkSession) -> None:
-    """Over two levels of merging, with a group that was dropped on purpose and so binds nobody
-    together.
-    """
+    """Two levels of merging. A merged row that was dropped on purpose links no records."""
     sink = Sink()
 
     def process(batch: AckedBatch) -> None:
@@ -273,8 +265,8 @@ def test_a_merged_row_that_is_lost_fails_all_of_its_parts(spark: SparkSession) -
     assert sink.values("size") == [1, 3]
 
 
-def test_what_was_lost_before_the_anchor_fails_too(spark: SparkSession) -> None:
-    """A record that never got an anchor would else be forgotten."""
+def test_a_record_that_was_lost_before_the_anchor_fails(spark: SparkSession) -> None:
+    """Otherwise a record that never got an anchor would be acked."""
     sink = Sink()
     batch = run_batch(
         source_frame(spark, TEXTS),
@@ -287,8 +279,8 @@ def test_what_was_lost_before_the_anchor_fails_too(spark: SparkSession) -> None:
 
 
 def test_records_that_the_function_failed_itself_are_not_written(spark: SparkSession) -> None:
-    """With fail_where their rows are gone already; with fail they are taken out, and what was
-    merged with them fails.
+    """fail_where has removed their rows already. After fail, settle removes them, and fails the
+    records that were merged with them.
     """
     sink = Sink()
 
@@ -312,8 +304,8 @@ def test_records_that_the_function_failed_itself_are_not_written(spark: SparkSes
 
 
 def test_records_that_must_wait_for_a_failed_one_are_not_written(spark: SparkSession) -> None:
-    """Under block_key a later record of the key comes again, after the failed one: written now, it
-    would be doubled.
+    """Under block_key a later record of the key is delivered again, after the failed one. Written
+    now, it would be written twice.
     """
     sink = Sink()
     batch = run_batch(
@@ -325,8 +317,8 @@ def test_records_that_must_wait_for_a_failed_one_are_not_written(spark: SparkSes
     assert sink.values("text") == ["a b", "e", "g"]
 
 
-def test_two_anchors_of_one_batch_are_both_asked_for(spark: SparkSession) -> None:
-    """Two ways through a function, each with all records."""
+def test_each_anchor_of_a_batch_is_checked(spark: SparkSession) -> None:
+    """A function that calls anchor twice, each time for all records."""
 
     def process(batch: AckedBatch) -> None:
         acker.settle((texts(batch), Sink()), (texts(batch).where("text != 'g'"), Sink()))
@@ -334,9 +326,9 @@ def test_two_anchors_of_one_batch_are_both_asked_for(spark: SparkSession) -> Non
     assert run_batch(source_frame(spark, TEXTS), process).failed_numbers == {4}
 
 
-def test_rows_that_differ_each_time_are_told_once(spark: SparkSession) -> None:
-    """A random function in a filter, a split or a group: what is kept and what is dropped come from
-    one evaluation.
+def test_rows_that_differ_each_time_are_evaluated_once(spark: SparkSession) -> None:
+    """With a random function in a filter, a split or a group, the rows that stay and the rows that
+    are dropped come from one evaluation.
     """
     sinks = [Sink(), Sink()]
     draw = F.udf(lambda: secrets.randbelow(4), "int", useArrow=False).asNondeterministic()
@@ -355,7 +347,7 @@ def test_rows_that_differ_each_time_are_told_once(spark: SparkSession) -> None:
 
 
 def test_an_empty_batch_settles(spark: SparkSession) -> None:
-    """No records, no rows; the sinks are asked all the same."""
+    """Its sinks are called with frames without rows."""
     sink = Sink()
 
     def process(batch: AckedBatch) -> None:
@@ -365,9 +357,9 @@ def test_an_empty_batch_settles(spark: SparkSession) -> None:
     assert (sink.times, sink.rows) == (1, [])
 
 
-def test_nothing_stays_kept_after_a_batch(spark: SparkSession) -> None:
-    """Also when a sink fails; and what the user keeps stays."""
-    before = kept(spark)
+def test_nothing_stays_persisted_after_a_batch(spark: SparkSession) -> None:
+    """Also not if a sink fails. A frame that the user persisted stays persisted."""
+    before = persisted(spark)
 
     def broken(frame: DataFrame) -> None:
         frame.count()
@@ -379,7 +371,7 @@ def test_nothing_stays_kept_after_a_batch(spark: SparkSession) -> None:
 
     with pytest.raises(OSError, match="disk full"):
         run_batch(source_frame(spark, TEXTS), process)
-    assert kept(spark) == before
+    assert persisted(spark) == before
 
     mine: list[DataFrame] = []
 
@@ -392,7 +384,6 @@ def test_nothing_stays_kept_after_a_batch(spark: SparkSession) -> None:
     mine[0].unpersist()
 
 
-def kept(spark: SparkSession) -> int:
-    return len(
-        spark.sparkContext._jsc.getPersistentRDDs()
-    )  # SparkContext of Python cannot be asked
+def persisted(spark: SparkSession) -> int:
+    # Python's SparkContext has no such call.
+    return len(spark.sparkContext._jsc.getPersistentRDDs())

@@ -1,6 +1,4 @@
-"""The acker in a tracked query of a real Spark, from records on a stream to sinks and
-dead letters.
-"""
+"""The acker in a tracked query on a real Spark, from the stream to sinks and dead letters."""
 
 from __future__ import annotations
 
@@ -52,15 +50,14 @@ def test_a_word_count_acks_every_line(tracked_query: TrackedQuery) -> None:
 def test_a_record_of_which_an_operator_loses_a_row_ends_in_the_dead_letter(
     tracked_query: TrackedQuery,
 ) -> None:
-    """All others are written once, though it comes again and again."""
+    """All other records are written once, although this one is retried."""
     tracked_query.put_texts(LINES)
     written: list[str] = []
 
     def process(batch: TrackedBatch) -> None:
-        kept = words_of(batch).where(
-            "word != 'question'"
-        )  # not acker.filter: nobody said that it may go
-        acker.settle((kept, lambda frame: written.extend(row.word for row in frame.collect())))
+        # Not acker.filter, so the row is lost and not dropped on purpose.
+        remaining = words_of(batch).where("word != 'question'")
+        acker.settle((remaining, lambda frame: written.extend(row.word for row in frame.collect())))
 
     tracked_query.run(process, retry_limit=2)
     assert Counter(written) == Counter({"": 1, "not": 2, "to": 2, "be": 2, "or": 1})
@@ -73,8 +70,8 @@ def test_a_record_of_which_an_operator_loses_a_row_ends_in_the_dead_letter(
     assert tracked_query.unresolved() == {}
 
 
-def test_a_batch_that_was_anchored_and_never_settled_fails(tracked_query: TrackedQuery) -> None:
-    """Nothing of it is acked: the next query gets it as it was."""
+def test_a_batch_that_was_anchored_but_not_settled_fails(tracked_query: TrackedQuery) -> None:
+    """Nothing of it is acked: the next query gets all of its records."""
     tracked_query.put_texts(LINES)
     with pytest.raises(StreamingQueryException, match=r"settle\(\.\.\.\) was not called"):
         tracked_query.run(lambda batch: words_of(batch).count())

@@ -1,6 +1,4 @@
-"""A batch that fails as a whole, processed in parts: poison records are found, and an outage is not
-taken for poison.
-"""
+"""A batch that fails as a whole is run in parts: poison is found, and an outage is not poison."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_poison_record_is_found_retried_and_dead_lettered(tracked_query: TrackedQuery) -> None:
-    """The function kills its Python worker over it. Every other record is in exactly one successful
-    part per delivery.
-    """
+    """The record kills its Python worker. Each other record is in one part that succeeds."""
     tracked_query.stream.put(40)
     done: list[int] = []
     tokens: list[str] = []
@@ -47,8 +43,10 @@ def test_a_poison_record_is_found_retried_and_dead_lettered(tracked_query: Track
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_what_a_part_says_before_it_raises_is_forgotten(tracked_query: TrackedQuery) -> None:
-    """What the parts that succeed say counts, as in a whole batch."""
+def test_failures_of_a_part_that_raises_are_discarded(
+    tracked_query: TrackedQuery,
+) -> None:
+    """Those of a part that succeeds count, as in a whole batch."""
     tracked_query.stream.put(16)
     done: list[int] = []
 
@@ -71,7 +69,7 @@ def test_what_a_part_says_before_it_raises_is_forgotten(tracked_query: TrackedQu
     }
 
 
-def test_a_sink_that_is_down_is_not_taken_for_poison(tracked_query: TrackedQuery) -> None:
+def test_a_sink_that_is_down_is_not_poison(tracked_query: TrackedQuery) -> None:
     """Most quarters fail, so the batch fails with its own error, and nothing is acked."""
     tracked_query.stream.put(20)
     calls: list[int] = []
@@ -93,8 +91,8 @@ def test_a_sink_that_is_down_is_not_taken_for_poison(tracked_query: TrackedQuery
 def test_a_small_batch_in_an_outage_costs_its_records_no_attempt(
     tracked_query: TrackedQuery,
 ) -> None:
-    """Two records, no success anywhere: they are queued as they were, and processed when the sink
-    is back.
+    """Two records, and nothing succeeds: they are queued with unchanged attempts, and processed
+    once the sink works.
     """
     tracked_query.stream.put(2)
     attempts: list[int] = []
@@ -111,7 +109,7 @@ def test_a_small_batch_in_an_outage_costs_its_records_no_attempt(
     assert tracked_query.letters == []
 
 
-def test_a_batch_that_does_not_fail_is_processed_as_one(tracked_query: TrackedQuery) -> None:
+def test_a_batch_that_does_not_fail_is_processed_as_a_whole(tracked_query: TrackedQuery) -> None:
     tracked_query.stream.put(10)
     counts: list[int] = []
     tracked_query.run(lambda batch: counts.append(batch.df.count()), bisect=True)

@@ -1,6 +1,4 @@
-"""Dead letters arrive whole, in files, on a stream and at a function, and a sink that fails says
-so.
-"""
+"""Dead letters arrive unchanged in files, on a stream and at a function. A failing sink raises."""
 
 from __future__ import annotations
 
@@ -42,13 +40,13 @@ def read(spark: SparkSession, path: str, format: str) -> list[Letter]:  # noqa: 
 
 
 @pytest.mark.parametrize("format", ["parquet", "json", "orc"])
-def test_a_repeated_plan_replaces_its_letters_and_no_others(
+def test_a_repeated_plan_replaces_only_its_own_letters(
     spark: SparkSession,
     tmp_path: Path,
     format: str,  # noqa: A002  # Spark's name for it
 ) -> None:
-    """Also by fewer letters, and by none; what is read back is what was written, times to the
-    microsecond.
+    """Also by fewer letters, and by none. Letters are read back as they were written, with times to
+    the microsecond.
     """
     path = str(tmp_path / "dead")
     dead_letter = DeadLetter(format, path=path)
@@ -85,7 +83,7 @@ def test_other_columns_are_left_out(spark: SparkSession, tmp_path: Path) -> None
 def test_a_directory_that_cannot_be_written_is_one_sentence(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """With the plan, the place and the cause; without a stack, a task's number or a payload."""
+    """It has the plan, the place and the cause, and no stack, task number or payload."""
     (tmp_path / "file").write_text("")
     dead_letter = DeadLetter("parquet", path=f"file://{tmp_path}/file/dead")
     with pytest.raises(
@@ -98,7 +96,7 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(
     assert not any(word in text for word in ("TID", "\tat ", "order 1", "key 1"))
 
 
-def test_a_format_that_spark_does_not_have_is_sparks_to_tell(spark: SparkSession) -> None:
+def test_spark_names_a_format_that_it_does_not_have(spark: SparkSession) -> None:
     with pytest.raises(DeadLetterError, match="nope"):
         DeadLetter("nope").write(frame_of(spark, LETTERS), plan_id="1-a")
 
@@ -115,10 +113,10 @@ def test_a_stream_gets_each_letter_as_json(spark: SparkSession, fake_kinesis: Se
     assert {one["reason"] for one in found.values()} == {letter.reason for letter in LETTERS}
 
 
-def test_a_stream_gets_bare_payloads_where_that_is_asked_for(
+def test_a_stream_gets_bare_payloads_with_payload_only(
     spark: SparkSession, fake_kinesis: ServedFake
 ) -> None:
-    """Under the records' own keys."""
+    """They have the records' own partition keys."""
     fake_kinesis.model.create("dead", shards=2)
     to_stream(fake_kinesis, "dead", payload_only=True).write(
         frame_of(spark, LETTERS[:5]), plan_id="1-a"
@@ -139,10 +137,10 @@ def test_a_record_of_the_largest_size_reaches_the_stream(
     assert b"".join(base64.b64decode(part["data"]) for part in parts) == letter.data
 
 
-def test_a_stream_that_is_not_there_is_one_sentence(
+def test_a_stream_that_does_not_exist_is_one_sentence(
     spark: SparkSession, fake_kinesis: ServedFake
 ) -> None:
-    """It comes from an executor, out of the pages that Spark wraps around it."""
+    """The error is raised on an executor, and Spark wraps pages of text around it."""
     with pytest.raises(
         DeadLetterError,
         match=r"stream nowhere \(PutRecords failed for stream nowhere .*check the stream's name",
@@ -152,7 +150,7 @@ def test_a_stream_that_is_not_there_is_one_sentence(
 
 
 def test_a_function_gets_the_letters_in_lists_of_bounded_length(spark: SparkSession) -> None:
-    """And is not called when there are none."""
+    """It is not called without letters."""
     got: list[list[Letter]] = []
     dead_letter = DeadLetter.to(got.append)
     dead_letter.write(frame_of(spark, []), plan_id="1-a")
@@ -168,7 +166,7 @@ def test_a_function_gets_the_letters_in_lists_of_bounded_length(spark: SparkSess
     )
 
 
-def test_what_a_function_raises_fails_the_write(spark: SparkSession) -> None:
+def test_an_exception_of_a_function_fails_the_write(spark: SparkSession) -> None:
     def page_somebody(letters: list[Letter]) -> None:
         raise ConnectionError(f"no answer for {len(letters)} letters")
 

@@ -1,6 +1,4 @@
-"""What becomes, in a real Spark, of records that may not be tried again: the dead letter, or what
-was asked for instead.
-"""
+"""Exhausted records on a real Spark: they are dead-lettered or dropped, or they stop the query."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ def test_dropped_records_are_counted_and_logged_without_their_payload(
     assert tracked_query.unresolved() == {}
 
 
-def test_a_query_that_is_to_stop_names_the_record_and_acks_nothing(
+def test_a_query_with_on_exhausted_stop_names_the_record_and_acks_nothing(
     tracked_query: TrackedQuery,
 ) -> None:
     tracked_query.stream.put(10)
@@ -85,8 +83,8 @@ def test_a_query_that_is_to_stop_names_the_record_and_acks_nothing(
 def test_letters_of_a_repeated_plan_replace_those_written_before(
     tracked_query: TrackedQuery, tmp_path: Path
 ) -> None:
-    """The batch failed after it had written one; the second time nothing fails, and the partition
-    is empty.
+    """The batch failed after it had written a letter. In its repetition no record fails, and the
+    directory is empty.
     """
     tracked_query.stream.put(10)
     dead = tmp_path / "dead"
@@ -111,7 +109,7 @@ def test_letters_of_a_repeated_plan_replace_those_written_before(
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_a_lowered_limit_sends_what_waits_to_the_dead_letter_without_a_call(
+def test_a_lowered_limit_dead_letters_queued_records_without_a_call(
     tracked_query: TrackedQuery,
 ) -> None:
     tracked_query.stream.put(10)
@@ -126,9 +124,8 @@ def test_a_lowered_limit_sends_what_waits_to_the_dead_letter_without_a_call(
     )
     assert sum(tracked_query.unresolved().values()) == 1
     tracked_query.stream.put(1)
-    tracked_query.run_quietly(
-        seen, retry_limit=0
-    )  # the planner learns the policy with its first batch
+    # The planner learns the new policy with its first batch.
+    tracked_query.run_quietly(seen, retry_limit=0)
     assert 5 not in seen
     assert [(letter.data, letter.attempts, letter.reason) for letter in tracked_query.letters] == [
         (b"record 5", 1, "first try")

@@ -1,5 +1,6 @@
-"""Failing records of a tracked batch in a real Spark: by id, by rows, by frames and conditions, and
-what waits for them.
+"""Failing records of a tracked batch on a real Spark: by id, row, frame and condition.
+
+Also the order of the records that a failed record blocks.
 """
 
 from __future__ import annotations
@@ -29,9 +30,7 @@ pytestmark = pytest.mark.spark
 def test_the_issues_second_sample_runs_as_written(
     tracked_query: TrackedQuery, tmp_path: Path
 ) -> None:
-    """Negative totals are rejected, and so are those of which nobody can say: nulls do not slip
-    through.
-    """
+    """Negative totals are rejected. So are totals that are NULL."""
     out = tmp_path / "out"
     tracked_query.put_texts(
         [
@@ -60,8 +59,8 @@ def test_the_issues_second_sample_runs_as_written(
         "d": 4.0,
     }
     null = "negative total (the condition is NULL)"
-    told = {letter.data: letter.reason for letter in tracked_query.letters}
-    assert told == {
+    reasons = {letter.data: letter.reason for letter in tracked_query.letters}
+    assert reasons == {
         b'{"id": "b", "total": -1}': "negative total",
         b'{"id": "c"}': null,
         b"no json": null,
@@ -90,8 +89,8 @@ def test_a_record_of_several_rows_fails_as_a_whole(tracked_query: TrackedQuery) 
     ]
 
 
-def test_malformed_records_of_a_scheme_are_rejected(tracked_query: TrackedQuery) -> None:
-    """By `batch.parsed`, and by `fail_where` over a frame with a scheme's column."""
+def test_records_that_a_scheme_finds_malformed_are_rejected(tracked_query: TrackedQuery) -> None:
+    """By `batch.parsed`, and by `fail_where` on a frame with a column of the scheme."""
     tracked_query.put_texts(['{"id": "a"}', "no json", '{"id": 5}'])
     ids: list[list[str]] = []
     scheme = JsonScheme("id string")
@@ -116,7 +115,9 @@ def test_malformed_records_of_a_scheme_are_rejected(tracked_query: TrackedQuery)
     }
 
 
-def test_records_fail_by_id_by_row_and_by_frame_and_come_again(tracked_query: TrackedQuery) -> None:
+def test_records_fail_by_id_row_and_frame_and_are_retried(
+    tracked_query: TrackedQuery,
+) -> None:
     tracked_query.stream.put(20)
     done: list[int] = []
 
@@ -141,7 +142,7 @@ def test_records_fail_by_id_by_row_and_by_frame_and_come_again(tracked_query: Tr
 
 
 def test_a_record_of_another_batch_cannot_be_failed(tracked_query: TrackedQuery) -> None:
-    """Nothing of that call is recorded then."""
+    """Then the call fails no record at all."""
     tracked_query.stream.put(5)
     errors: list[str] = []
 
@@ -157,8 +158,8 @@ def test_a_record_of_another_batch_cannot_be_failed(tracked_query: TrackedQuery)
     assert "shardId-000000000009:5:1" in errors[0]
 
 
-def test_the_batch_is_read_once_however_many_actions_follow(tracked_query: TrackedQuery) -> None:
-    """Reading it a second time would need the stream, which is gone by then."""
+def test_the_batch_is_read_once_for_any_number_of_actions(tracked_query: TrackedQuery) -> None:
+    """The stream is deleted after the first action, so a second read would fail."""
     tracked_query.stream.put(20)
     counts: list[int] = []
 
@@ -174,7 +175,9 @@ def test_the_batch_is_read_once_however_many_actions_follow(tracked_query: Track
     assert counts == [20, 20, 20]
 
 
-def test_a_token_names_records_whatever_their_delivery(tracked_query: TrackedQuery) -> None:
+def test_a_token_is_the_same_for_the_same_records_in_any_delivery(
+    tracked_query: TrackedQuery,
+) -> None:
     tracked_query.stream.put(12)
     tokens: list[str] = []
 
@@ -199,11 +202,11 @@ def test_a_token_names_records_whatever_their_delivery(tracked_query: TrackedQue
 
 
 @pytest.mark.parametrize("on_failure", ["block_key", "block_shard"])
-def test_what_must_wait_for_a_failed_record_keeps_its_order(
+def test_records_that_a_failed_record_blocks_keep_their_order(
     tracked_query: TrackedQuery, on_failure: str, tmp_path: Path
 ) -> None:
-    """Each key's (or shard's) records are processed in the order in which they were put, through
-    failures and retries.
+    """The records of each key (or shard) are processed in the order in which they were put, in
+    spite of failures and retries.
     """
     tracked_query.put_texts([f"record {n}" for n in range(40)], keys=lambda n: f"key {n % 7}")
     failing = {4, 9, 21}
@@ -232,7 +235,7 @@ def test_what_must_wait_for_a_failed_record_keeps_its_order(
     assert tracked_query.unresolved() == {}
 
 
-def test_frames_keep_the_order_of_a_failed_key_too(tracked_query: TrackedQuery) -> None:
+def test_fail_where_keeps_the_order_of_a_failed_key_too(tracked_query: TrackedQuery) -> None:
     tracked_query.put_texts([f"record {n}" for n in range(21)], keys=lambda n: f"key {n % 3}")
     batches: list[list[int]] = []
 
@@ -248,7 +251,7 @@ def test_frames_keep_the_order_of_a_failed_key_too(tracked_query: TrackedQuery) 
     assert sorted(n for later in batches[1:] for n in later) == waited
 
 
-def test_rejecting_and_retrying_in_two_calls_of_map_records_rejects(
+def test_a_record_that_one_map_records_retries_and_another_rejects_is_rejected(
     tracked_query: TrackedQuery,
 ) -> None:
     tracked_query.stream.put(6)

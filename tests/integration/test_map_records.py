@@ -1,6 +1,4 @@
-"""`batch.map_records` in a real Spark: output and failures of one evaluation, whatever a function
-returns or raises.
-"""
+"""`batch.map_records` on a real Spark: output and failures come from one evaluation."""
 
 from __future__ import annotations
 
@@ -27,8 +25,8 @@ pytestmark = pytest.mark.spark
 def test_one_bad_record_among_thousands_ends_in_the_dead_letter(
     tracked_query: TrackedQuery,
 ) -> None:
-    """It is retried, dead-lettered with payload, attempts and reason, and passed by the
-    checkpoints; the others come once.
+    """It is retried, and dead-lettered with payload, attempts and reason. The checkpoints pass it,
+    and the other records are delivered once.
     """
     tracked_query.stream.put(2000)
     seen: list[str] = []
@@ -58,8 +56,8 @@ def test_one_bad_record_among_thousands_ends_in_the_dead_letter(
 def test_the_issues_first_sample_runs_as_written(
     tracked_query: TrackedQuery, tmp_path: Path
 ) -> None:
-    """Rejected at once, retried until it is ready, with a function's own error, and all others
-    written as parquet.
+    """One record is rejected at once, one is retried until it succeeds, one fails with an error.
+    All others are written as parquet.
     """
     out, dead, ready = tmp_path / "out", tmp_path / "dead", tmp_path / "ready"
     tracked_query.put_texts(
@@ -99,7 +97,7 @@ def test_the_issues_first_sample_runs_as_written(
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_a_record_may_give_several_rows_or_none(tracked_query: TrackedQuery) -> None:
+def test_a_function_may_return_several_rows_or_none(tracked_query: TrackedQuery) -> None:
     tracked_query.stream.put(30)
     rows: list[int] = []
 
@@ -115,13 +113,13 @@ def test_a_record_may_give_several_rows_or_none(tracked_query: TrackedQuery) -> 
 
 
 @pytest.mark.parametrize("lose", ["clearCache", "unpersist"])
-def test_kept_rows_that_are_lost_and_come_out_otherwise_fail_the_batch(
+def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
     tracked_query: TrackedQuery, tmp_path: Path, lose: str
 ) -> None:
-    """Record 3 fails in the second evaluation only: its row is missing, and it is among no
-    failures, so nothing is acked.
+    """Record 3 fails in the second evaluation only: it has no row, and is not among the failures.
+    So nothing may be acked.
 
-    The condition that the function itself puts on the rows must not hide it.
+    The function's own condition on the rows must not hide it.
     """
     tracked_query.stream.put(20)
     second = tmp_path / "second"
@@ -139,7 +137,7 @@ def test_kept_rows_that_are_lost_and_come_out_otherwise_fail_the_batch(
         if lose == "clearCache":
             tracked_query.spark.catalog.clearCache()
         else:
-            batch.evaluations[0]._kept_rows().unpersist(
+            batch.evaluations[0]._persisted_rows().unpersist(
                 blocking=True
             )  # as if its executor had died
         rows.extend(row.n for row in output.where("n >= 0").collect())
@@ -159,7 +157,7 @@ def test_kept_rows_that_are_lost_and_come_out_otherwise_fail_the_batch(
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_kept_rows_that_are_lost_and_come_out_the_same_do_no_harm(
+def test_persisted_rows_that_are_lost_and_are_the_same_afterwards_do_no_harm(
     tracked_query: TrackedQuery,
 ) -> None:
     tracked_query.stream.put(20)
@@ -196,7 +194,7 @@ def test_a_function_that_ends_its_worker_fails_the_batch(tracked_query: TrackedQ
 def test_a_failed_map_records_that_is_swallowed_fails_the_batch(
     tracked_query: TrackedQuery,
 ) -> None:
-    """Else all of its records would count as done."""
+    """Otherwise all of its records would count as processed."""
     tracked_query.stream.put(5)
 
     def process(batch: TrackedBatch) -> None:
@@ -208,10 +206,8 @@ def test_a_failed_map_records_that_is_swallowed_fails_the_batch(
     assert tracked_query.stream.checkpoints() == {}
 
 
-def test_an_outage_is_an_outage_that_costs_no_attempt_and_passes(
-    tracked_query: TrackedQuery, tmp_path: Path
-) -> None:
-    """All fail, twice; none is dead-lettered though no retry is allowed; then all are processed."""
+def test_an_outage_costs_no_attempt_and_passes(tracked_query: TrackedQuery, tmp_path: Path) -> None:
+    """All records fail twice. None is dead-lettered, though no retry is allowed; then all work."""
     tracked_query.stream.put(400)
     calls = tmp_path / "calls"
     calls.mkdir()

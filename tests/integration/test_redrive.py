@@ -1,5 +1,6 @@
-"""Dead letters are put back on their stream: what was selected, each record once, also over runs,
-kills and throttling.
+"""A redrive puts the selected dead letters back on their stream, each record once.
+
+Also in repeated runs, after kills, and when throttled.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli.errors import CliError
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import StreamNotFoundError
 from kinesis_spout.testing import FakeKinesisSettings, throttle
 from spark_job.dead_letter.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.redrive import CHUNK_LETTERS, Found, Redrive, Selection
+from spark_job.dead_letter.redrive_files import RedriveError
 from spark_job.dead_letter.redrive_ledger import RedriveLedger
 from tests.support.kinesis import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, serve
 from tests.support.letters import FIRST_FAILURE, Story, frame_of, gone
@@ -34,7 +35,7 @@ RATES = Story(shard="shardId-000000000001", reason="TimeoutError: no rates")
 
 @dataclass(frozen=True)
 class Dead:
-    """Dead letters in a directory, and the service whose streams they are of."""
+    """Dead letters in a directory, and the service that has their streams."""
 
     spark: SparkSession
     path: str
@@ -66,7 +67,7 @@ class Dead:
         return Redrive.open(self.spark, path or self.path, format=format, selection=wanted, aws=aws)
 
     def on(self, stream: str = "orders") -> list[tuple[str, bytes]]:
-        """What is on the stream, in the order it was put."""
+        """Keys and payloads on the stream, in the order in which they were put."""
         shards = self.fake.model.shards(stream)
         found = [
             record for shard in shards for record in self.fake.model.records(stream, shard.shard_id)
@@ -89,7 +90,7 @@ def test_letters_come_back_with_payload_and_key_and_a_second_run_puts_none(
     dead: Dead,
     format: str,  # noqa: A002  # Spark's name
 ) -> None:
-    """In the order of their sequence numbers; counting them puts nothing."""
+    """They are put in the order of their sequence numbers. Counting them puts nothing."""
     letters = [*ORDERS.letters(12), *RATES.letters(3)]
     dead.write(letters[::-1], format=format)
     found = dead.redrive().find()
@@ -110,8 +111,8 @@ def test_letters_come_back_with_payload_and_key_and_a_second_run_puts_none(
     assert len(dead.on()) == 15
 
 
-def test_a_job_that_writes_more_letters_finds_no_trace_of_the_ledger(dead: Dead) -> None:
-    """Readers of the path skip it; new letters are put, old ones are not, even when their plan is
+def test_the_ledger_does_not_disturb_a_job_that_writes_more_letters(dead: Dead) -> None:
+    """Readers of the path skip it. New letters are put, and old ones are not, even if their plan is
     written again.
     """
     dead.write(ORDERS.letters(3))
@@ -123,8 +124,8 @@ def test_a_job_that_writes_more_letters_finds_no_trace_of_the_ledger(dead: Dead)
     assert dead.on() == records_of(ORDERS.letters(4))
 
 
-def test_a_reason_selects_by_a_part_of_it_in_any_case(dead: Dead) -> None:
-    """Several reasons select the letters of each; what a pattern or SQL would be is text."""
+def test_a_reason_selects_by_a_part_of_it_ignoring_case(dead: Dead) -> None:
+    """Several reasons select the letters of each. Patterns and SQL are plain text."""
     other = Story(shard="shardId-000000000002", reason="Reject: 100% 'bad'")
     dead.write([*ORDERS.letters(2), *RATES.letters(3), *other.letters(4)])
     assert dead.redrive("timeouterror").find().to_put == 3
@@ -146,8 +147,8 @@ def test_the_last_failure_selects_from_since_to_before_until(dead: Dead) -> None
     assert dead.on() == records_of(letters[3:6])
 
 
-def test_a_record_is_put_once_however_many_letters_it_has(dead: Dead) -> None:
-    """The one with its payload counts, whichever attempt it is of."""
+def test_a_record_with_several_letters_is_put_once(dead: Dead) -> None:
+    """The letter with a payload counts, regardless of its attempt."""
     letter = ORDERS.letter(0)
     dead.write([letter, letter], plan_id="1-a")
     dead.write([letter], plan_id="2-b")
@@ -158,7 +159,7 @@ def test_a_record_is_put_once_however_many_letters_it_has(dead: Dead) -> None:
     assert dead.on() == records_of([letter])
 
 
-def test_a_letter_without_payload_is_counted_and_left(dead: Dead) -> None:
+def test_a_letter_without_payload_is_counted_and_not_put(dead: Dead) -> None:
     dead.write([ORDERS.letter(0), gone(ORDERS.letter(1)), replace(ORDERS.letter(2), data=b"")])
     found = dead.redrive().find()
     assert (found.to_put, found.without_payload) == (2, 1)
@@ -167,8 +168,8 @@ def test_a_letter_without_payload_is_counted_and_left(dead: Dead) -> None:
     assert dead.redrive().find() == Found(put_before=2, without_payload=1)
 
 
-def test_another_stream_is_remembered_for_itself(dead: Dead) -> None:
-    """A trial elsewhere does not keep letters from their own stream."""
+def test_the_ledger_is_kept_per_target_stream(dead: Dead) -> None:
+    """A trial on another stream does not keep letters from their own stream."""
     dead.fake.model.create("trial")
     dead.write(ORDERS.letters(2))
     assert dead.redrive(target=StreamRef("trial")).put() == 2
@@ -178,7 +179,7 @@ def test_another_stream_is_remembered_for_itself(dead: Dead) -> None:
     assert dead.on() == records_of(ORDERS.letters(2))
 
 
-def test_letters_of_several_streams_go_each_to_its_own(dead: Dead) -> None:
+def test_each_letter_is_put_on_the_stream_that_it_came_from(dead: Dead) -> None:
     dead.fake.model.create("rates")
     rates = Story(stream="rates")
     dead.write([*ORDERS.letters(2), *rates.letters(3)])
@@ -200,30 +201,30 @@ def test_a_limit_leaves_the_rest_for_the_next_run(dead: Dead) -> None:
 
 
 def test_the_directory_of_one_plan_shares_the_ledger_of_all(dead: Dead) -> None:
-    """A ledger inside it would go with it when the plan is written again."""
+    """A ledger inside that directory would be lost when the plan is written again."""
     dead.write(ORDERS.letters(2), plan_id="1-a")
     dead.write([ORDERS.letter(2)], plan_id="2-b")
     assert dead.redrive(path=f"{dead.path}/plan=1-a").put() == 2
     assert dead.redrive().put() == 1
 
 
-def test_it_stops_between_chunks_and_says_how_far_it_is(dead: Dead) -> None:
+def test_it_stops_between_chunks_and_reports_its_progress(dead: Dead) -> None:
     dead.write(ORDERS.letters(2 * CHUNK_LETTERS + 1))
-    told: list[int] = []
+    progress: list[int] = []
     assert (
-        dead.redrive().put(stopping=lambda: len(told) == 2, progress=told.append)
+        dead.redrive().put(stopping=lambda: len(progress) == 2, progress=progress.append)
         == 2 * CHUNK_LETTERS
     )
-    assert told == [CHUNK_LETTERS, 2 * CHUNK_LETTERS]
+    assert progress == [CHUNK_LETTERS, 2 * CHUNK_LETTERS]
     assert dead.redrive().put() == 1
     assert dead.on() == records_of(ORDERS.letters(2 * CHUNK_LETTERS + 1))
 
 
 class KilledError(BaseException):
-    """The process is gone."""
+    """Stands for a kill of the process."""
 
 
-def test_a_kill_between_put_and_ledger_brings_one_chunk_again_and_loses_none(
+def test_a_kill_between_put_and_ledger_puts_one_chunk_again_and_loses_none(
     dead: Dead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letters = ORDERS.letters(2 * CHUNK_LETTERS + 1)
@@ -247,8 +248,8 @@ class DyingLedger(RedriveLedger):
         super().append(put)
 
 
-def test_throttled_puts_are_made_again(spark: SparkSession, tmp_path: Path) -> None:
-    """Whole requests that are refused, and parts of requests: every record is there once."""
+def test_throttled_puts_are_repeated(spark: SparkSession, tmp_path: Path) -> None:
+    """Whole requests and parts of requests are refused. Every record is on the stream once."""
     with serve(settings=FakeKinesisSettings(limits=True)) as fake:
         fake.model.create("orders")
         fake.model.faults.add(throttle(), operation="PutRecords", times=2)
@@ -258,7 +259,7 @@ def test_throttled_puts_are_made_again(spark: SparkSession, tmp_path: Path) -> N
         assert sorted(dead.on()) == sorted(records_of(ORDERS.letters(1_100)))
 
 
-def test_a_stream_that_does_not_exist_is_an_error_and_nothing_is_remembered(dead: Dead) -> None:
+def test_a_stream_that_does_not_exist_is_an_error_and_the_ledger_stays_empty(dead: Dead) -> None:
     dead.write(ORDERS.letters(2))
     with pytest.raises(StreamNotFoundError, match="stream nowhere"):
         dead.redrive(target=StreamRef("nowhere")).put()
@@ -276,29 +277,31 @@ def test_a_ledger_that_cannot_be_written_stops_it_before_anything_is_put(
 
 
 def test_files_of_something_else_are_refused(dead: Dead, tmp_path: Path) -> None:
-    """Lines in between that are none are counted."""
+    """Among dead letters, lines that are not letters are counted."""
     (tmp_path / "dead" / "plan=0-0").mkdir(parents=True)
     (tmp_path / "dead" / "plan=0-0" / "some.json").write_text('{"a": 1}\nnot json\n')
-    with pytest.raises(CliError, match="hold no dead letters"):
+    with pytest.raises(RedriveError, match="hold no dead letters"):
         dead.redrive().find()
     dead.write(ORDERS.letters(2), format="json")
     found = dead.redrive().find()
     assert (found.to_put, found.unreadable) == (2, 2)
 
 
-def test_a_format_that_the_files_do_not_tell_must_be_given(dead: Dead, tmp_path: Path) -> None:
+def test_a_format_that_the_names_of_the_files_do_not_show_must_be_given(
+    dead: Dead, tmp_path: Path
+) -> None:
     dead.write(ORDERS.letters(1), format="json")
     dead.write(ORDERS.letters(2), format="parquet", plan_id="2-b")
-    with pytest.raises(CliError, match="--format"):
+    with pytest.raises(RedriveError, match="--format"):
         dead.redrive()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letters.bin").write_bytes(b"x")
-    with pytest.raises(CliError, match="--format"):
+    with pytest.raises(RedriveError, match="--format"):
         dead.redrive(path=str(tmp_path / "other"))
 
 
 def test_a_directory_without_letters_has_nothing_to_put(dead: Dead) -> None:
-    """A job whose records all went well, or a plan that was repeated and had none."""
+    """As of a job without failures, or of a repeated plan without letters."""
     dead.write([], format="json")
     assert dead.redrive().find() == Found()
     assert dead.redrive().put() == 0

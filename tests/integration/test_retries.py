@@ -1,6 +1,4 @@
-"""Records that fail are read again, and only they; whatever happens in between, none is lost and
-none is acked unread.
-"""
+"""Exactly the records that failed are read again. None is lost, and none is acked unread."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ Start = "Callable[..., MicroBatchEngine]"
 
 @pytest.fixture
 def start(stream: StreamUnderTest) -> Iterator[Callable[..., MicroBatchEngine]]:
-    """Engines whose batches are tracked; `fails` says why a row's record fails."""
+    """Starts engines with tracked batches. `fails` returns why a row's record fails, or None."""
     made: list[MicroBatchEngine] = []
 
     def begin(
@@ -53,7 +51,7 @@ def always(*numbers: int) -> Callable[[Row], str | None]:
 
 
 def until_attempt(attempt: int, *numbers: int) -> Callable[[Row], str | None]:
-    """They fail before that delivery."""
+    """The records with these numbers fail before that attempt."""
     fails = always(*numbers)
     return lambda row: fails(row) if row["attempt"] < attempt else None
 
@@ -66,7 +64,7 @@ def unresolved(stream: StreamUnderTest) -> int:
     return sum(state.unresolved_count for state in stream.states().values())
 
 
-def test_a_failed_record_comes_again_alone_with_its_second_delivery_and_is_acked(
+def test_only_the_failed_records_are_delivered_again_and_then_acked(
     stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
 ) -> None:
     stream.put(200)
@@ -118,7 +116,7 @@ def test_attempts_are_kept_over_restarts(
 
 @pytest.mark.parametrize("batch", [0, 1, 2])
 @pytest.mark.parametrize("crash_at", TRACKED_CRASHES)
-def test_a_driver_that_dies_anywhere_repeats_a_batch_exactly_and_loses_no_retry(
+def test_a_driver_that_dies_at_any_point_repeats_a_batch_exactly_and_loses_no_retry(
     crash_at: str, batch: int, stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
 ) -> None:
     stream.put(60)
@@ -155,8 +153,7 @@ def test_a_retry_that_no_task_has_read_stays_in_the_queue(
     assert sorted(sunk(engine)) == sorted(stream.ids())
 
 
-# reports that are missing
-# -------------------------------------------------------------------------------------
+# missing reports
 def test_a_batch_without_a_report_is_delivered_again_once_the_application_tracks(
     stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
 ) -> None:
@@ -192,7 +189,7 @@ def test_the_second_batch_in_a_row_without_a_report_ends_the_query_and_says_what
     assert stream.checkpoints() != stream.tips()
 
 
-def test_a_report_that_was_lost_by_hand_means_redelivery(
+def test_a_report_that_is_opened_again_means_redelivery(
     stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
 ) -> None:
     stream.put(40)
@@ -206,14 +203,14 @@ def test_a_report_that_was_lost_by_hand_means_redelivery(
 
 
 def _lose_report(engine: MicroBatchEngine) -> None:
-    """Open it anew, as one does who then dies: a report that is only open counts for nothing."""
+    """Open the report again, as a batch that then dies. An open report does not count."""
     with closing(open_store(engine.settings)) as store:
         pointer = store.read_pointer()
         assert pointer is not None
         store.open_report(pointer.id, "lost")
 
 
-def test_whole_batch_ack_takes_the_mark_off_and_acks_what_is_queued_when_it_was_read(
+def test_whole_batch_ack_takes_the_mark_off_and_acks_queued_records_once_they_are_read(
     stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
 ) -> None:
     stream.put(40)
@@ -233,8 +230,8 @@ def test_whole_batch_ack_takes_the_mark_off_and_acks_what_is_queued_when_it_was_
 def test_a_batch_of_another_plan_than_the_open_one_is_not_reported(
     stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
 ) -> None:
-    """An old checkpoint location is restored while a plan is open: its batch must not pass for that
-    plan's.
+    """An old checkpoint location is restored while a plan is open. Its batch must not count as that
+    plan's batch.
     """
     stream.put(200)
     engine = start(always(), max_records_per_shard=10)
@@ -255,13 +252,12 @@ def test_a_batch_of_another_plan_than_the_open_one_is_not_reported(
 
 
 # order
-# --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("on_failure", [OnFailure.BLOCK_KEY, OnFailure.BLOCK_SHARD])
 def test_later_records_of_a_key_or_shard_wait_for_the_retry_of_an_earlier_one(
     on_failure: OnFailure, stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
 ) -> None:
-    """Each key's records are processed in the order in which they were put, whatever fails how
-    often.
+    """The records of each key are processed in the order in which they were put, for any number of
+    failures.
     """
     keys = [f"key {number % 7}" for number in range(140)]
     _put(stream, keys)
@@ -290,10 +286,10 @@ def _put(stream: StreamUnderTest, keys: list[str]) -> None:
         stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
 
 
-def test_with_block_key_no_new_record_overtakes_a_retry_for_which_a_task_has_no_room(
+def test_with_block_key_no_new_record_overtakes_a_retry_that_does_not_fit_into_its_task(
     stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
 ) -> None:
-    """A task holds some five records, and many wait at a time."""
+    """A task holds about five records, and many records wait at a time."""
     keys = [f"key {number % 5}" for number in range(120)]
     _put(stream, keys)
     engine = start(
@@ -311,8 +307,7 @@ def test_with_block_key_no_new_record_overtakes_a_retry_for_which_a_task_has_no_
 
 
 # shards that end
-# ----------------------------------------------------------------------------------------------
-def test_queued_retries_of_a_drained_parent_hold_no_child_and_finish_it_when_they_succeed(
+def test_queued_retries_of_a_drained_parent_do_not_hold_its_children(
     stream: StreamUnderTest, start: Callable[..., MicroBatchEngine]
 ) -> None:
     stream.put(100)

@@ -1,6 +1,4 @@
-"""Tracked batches in a real Spark: which reports count, which frames are refused, and what is acked
-of a batch read in part.
-"""
+"""Tracked batches on a real Spark: reports that count, frames that are refused, partial reads."""
 
 from __future__ import annotations
 
@@ -26,19 +24,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_report_lost_by_hand_means_redelivery(
+def test_a_report_that_is_opened_again_means_redelivery(
     tracked_query: TrackedQuery, store: ZookeeperStateStore
 ) -> None:
-    """Somebody opens the report again behind the batch's back, after it was done: as if it had
-    never been.
-    """
+    """A report that another process opens again, after it was done, does not count any more."""
     tracked_query.stream.put(10)
     rows: list[int] = []
 
     class Losing:
-        """A sink for the output of a second query's start: the report is made open again before
-        Spark asks on.
-        """
+        """Opens the report of the first batch again, before Spark asks for the next offset."""
 
         def __init__(self, tracked: Callable[[DataFrame, int], None]) -> None:
             self.tracked = tracked
@@ -64,10 +58,10 @@ def test_a_report_lost_by_hand_means_redelivery(
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_a_report_that_somebody_else_has_opened_since_fails_the_batch(
+def test_a_report_that_another_process_has_opened_since_fails_the_batch(
     tracked_query: TrackedQuery, store: ZookeeperStateStore
 ) -> None:
-    """A zombie's late report cannot ack, and neither can a batch whose plan was taken over."""
+    """Neither a late report of a zombie nor a batch whose plan was taken over can ack."""
     tracked_query.stream.put(10)
     rows: list[int] = []
 
@@ -112,8 +106,10 @@ def test_a_frame_that_has_lost_columns_is_refused_at_once(
     assert ran == []
 
 
-def test_rows_filtered_before_are_missed(tracked_query: TrackedQuery) -> None:
-    """Else they would be acked though nobody has seen them. Columns may be added."""
+def test_rows_that_were_filtered_before_the_function_fail_the_batch(
+    tracked_query: TrackedQuery,
+) -> None:
+    """Otherwise they would be acked unseen. Columns may be added."""
     tracked_query.stream.put(20)
     src = tracked_query.stream.source()
 
@@ -138,8 +134,10 @@ def test_rows_filtered_before_are_missed(tracked_query: TrackedQuery) -> None:
     assert sorted(rows) == list(range(20))
 
 
-def test_a_function_that_takes_a_part_acks_only_what_was_read(tracked_query: TrackedQuery) -> None:
-    """What nobody has read comes with a later batch."""
+def test_a_function_that_takes_a_part_acks_only_the_records_that_were_read(
+    tracked_query: TrackedQuery,
+) -> None:
+    """Records that were not read come with a later batch."""
     tracked_query.stream.put(80)
     seen: list[int] = []
 
@@ -174,7 +172,7 @@ def test_a_function_that_reads_nothing_acks_nothing(tracked_query: TrackedQuery)
 def test_a_batch_of_a_closed_plan_is_not_reported(
     tracked_query: TrackedQuery, store: ZookeeperStateStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its records are delivered again by the shard states, so what fails in it is only logged."""
+    """The shard states bring its records again, so its failures are only logged."""
     tracked_query.stream.put(10)
     rows: list[list[int]] = []
 

@@ -1,6 +1,4 @@
-"""What the acker refuses: use outside of a batch, frames that have lost their anchors, sinks that
-do not write.
-"""
+"""The acker refuses use outside of a batch, frames without anchors, and sinks that do not write."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 
 from spark_job import acker
 from spark_job.acker.operators import AckerError
-from spark_job.tracking.arrow_map import map_in_arrow
+from spark_job.tracking.spark_sql import map_in_arrow
 from tests.support.acker import AckedBatch, Sink, run_batch, source_frame
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ def frame(spark: SparkSession) -> DataFrame:
 
 
 def test_the_acker_works_in_a_tracked_batch_only(frame: DataFrame) -> None:
-    """Outside of one nobody could be told of a failure."""
+    """Outside of a batch there is nothing to fail records in."""
     with pytest.raises(RuntimeError, match="no tracked batch runs"):
         acker.anchor(frame)
     with pytest.raises(RuntimeError, match="no tracked batch runs"):
@@ -84,11 +82,17 @@ REFUSED: dict[str, tuple[Callable[[AckedBatch], object], str]] = {
         "of type string; give it an array",
     ),
     "no branches": (lambda b: acker.branch(acker.anchor(b), 0), "0 branches"),
-    "a random key": (lambda b: acker.merge(acker.anchor(b), F.rand()), "computed anew each time"),
-    "no pair": (lambda b: acker.settle(acker.anchor(b)), "sink 1 given to acker.settle is no pair"),  # type: ignore[arg-type]  # the mistake
+    "a random key": (
+        lambda b: acker.merge(acker.anchor(b), F.rand()),
+        "is different each time it is computed",
+    ),
+    "no pair": (
+        lambda b: acker.settle(acker.anchor(b)),  # type: ignore[arg-type]  # the mistake
+        "sink 1 given to acker.settle is not a pair",
+    ),
     "no writer": (
         lambda b: acker.settle((acker.anchor(b), nothing), (b.df, "path")),  # type: ignore[arg-type]  # the mistake
-        "sink 2 given to acker.settle is no pair",
+        "sink 2 given to acker.settle is not a pair",
     ),
     "settled twice": (
         lambda b: list(
@@ -105,14 +109,14 @@ REFUSED: dict[str, tuple[Callable[[AckedBatch], object], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_wrong_use_fails_the_batch_and_says_what_to_do(frame: DataFrame, name: str) -> None:
-    """One sentence each."""
+    """Each error is one sentence."""
     process, message = REFUSED[name]
     with pytest.raises(AckerError, match=message):
         run_batch(frame, process)
 
 
 def test_an_error_of_the_function_is_not_hidden_by_a_missing_settle(frame: DataFrame) -> None:
-    """The hook at the end speaks only when the function has returned."""
+    """The check at the end runs only if the function has returned."""
 
     def process(batch: AckedBatch) -> None:
         acker.anchor(batch)
@@ -134,11 +138,11 @@ WRITERS: dict[str, tuple[Callable[[DataFrame], object], str]] = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_sink_that_does_not_write_what_was_checked_fails_the_batch(
+def test_a_sink_that_does_not_write_the_checked_rows_fails_the_batch(
     frame: DataFrame, name: str
 ) -> None:
-    """The rows are added up again while they are written. A writer that runs no action is told at
-    once, not waited for.
+    """The shares are added up again during the write. A writer that runs no action is detected at
+    once, without waiting for one.
     """
     write, message = WRITERS[name]
     with pytest.raises(AckerError, match=message):
@@ -146,17 +150,17 @@ def test_a_sink_that_does_not_write_what_was_checked_fails_the_batch(
 
 
 def test_a_sink_without_rows_may_write_nothing(frame: DataFrame) -> None:
-    """There is nothing to be seen in its place."""
+    """No rows are expected from it."""
     run_batch(
         frame, lambda batch: acker.settle((acker.filter(acker.anchor(batch), "false"), nothing))
     )
 
 
-def test_rows_that_are_others_in_the_write_than_in_the_check_fail_the_batch(
+def test_rows_that_differ_between_check_and_write_fail_the_batch(
     spark: SparkSession, frame: DataFrame, tmp_path: Path
 ) -> None:
-    """The kept rows are lost in between, as with an executor, and the second evaluation gives
-    others.
+    """The persisted rows are lost in between, as when an executor dies, and the second evaluation
+    gives other rows.
     """
     second_time = tmp_path / "second time"
 
@@ -178,9 +182,7 @@ def test_rows_that_are_others_in_the_write_than_in_the_check_fail_the_batch(
 
 
 def test_anchors_of_another_batch_are_refused(frame: DataFrame) -> None:
-    """A frame kept from the last batch: its records are not these, so nobody can be
-    failed for it.
-    """
+    """A frame of an earlier batch has other records, which cannot be failed in this one."""
     earlier: list[DataFrame] = []
 
     def first(batch: AckedBatch) -> None:

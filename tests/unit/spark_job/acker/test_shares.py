@@ -1,6 +1,4 @@
-"""The shares of a row's children add up to the row's own, and to nothing else when one is lost or
-doubled.
-"""
+"""The shares of a row's children add up to its own share, unless a child is lost or doubled."""
 
 from __future__ import annotations
 
@@ -39,16 +37,16 @@ EDGES = [
     -0x1_0000_0000,
     0x0123_4567_89AB_CDEF,
 ]
-MOST_CHILDREN = 5
+MAX_CHILDREN = 5
 
 
 @pytest.fixture(scope="module")
 def families(spark: SparkSession) -> dict[tuple[int, int, int], list[Row]]:
-    """The anchors of children, by their parent's x and s and by how many they are."""
+    """The anchors of children, by their parent's x and s and by the number of children."""
     parents = spark.createDataFrame(
         [((7, x, s),) for x, s in product(EDGES, EDGES)], f"{ANCHOR} {ANCHOR_DDL}"
     )
-    counts = spark.range(1, MOST_CHILDREN + 1).select(F.col("id").alias("n"))
+    counts = spark.range(1, MAX_CHILDREN + 1).select(F.col("id").alias("n"))
     placed = (
         parents.crossJoin(counts)
         .withColumn("parent", F.col(ANCHOR))
@@ -62,7 +60,7 @@ def families(spark: SparkSession) -> dict[tuple[int, int, int], list[Row]]:
 
 
 def combined(children: Iterable[Row], times: Iterable[int]) -> tuple[int, int]:
-    """XOR and sum mod 2^64, in Python's own numbers."""
+    """XOR and sum mod 2^64, computed in Python."""
     x = s = 0
     for child, count in zip(children, times, strict=True):
         x ^= (child["x"] % 2**64) * (count % 2)
@@ -71,22 +69,22 @@ def combined(children: Iterable[Row], times: Iterable[int]) -> tuple[int, int]:
 
 
 def test_children_add_up_to_their_parent(families: dict[tuple[int, int, int], list[Row]]) -> None:
-    """At the ends of the 64 bits too, where Spark's own sums and differences raise errors."""
-    assert len(families) == len(EDGES) ** 2 * MOST_CHILDREN
+    """Also at the limits of 64 bits, where Spark's own sums and differences overflow."""
+    assert len(families) == len(EDGES) ** 2 * MAX_CHILDREN
     for (x, s, n), children in families.items():
         assert len(children) == n
         assert combined(children, [1] * n) == (x % 2**64, s % 2**64)
         assert {child["root"] for child in children} == {7}
 
 
-def test_children_that_are_there_any_other_number_of_times_do_not_add_up(
+def test_children_that_are_not_there_exactly_once_do_not_add_up(
     families: dict[tuple[int, int, int], list[Row]],
 ) -> None:
-    """Lost, doubled, or there three times, which XOR alone would not see; one against the other
-    too.
+    """Children are lost, doubled, or there three times, which XOR alone would not detect; also
+    several of these at a time.
 
-    A parent whose sum is 0 or 2^63 can be there three times with all of its children; of hashes, as
-    good as none is.
+    Left out is one case that can add up: a parent with s = 0 or 2^63, all of whose children are
+    there equally often. Hashes practically never have these values.
     """
     tried = 0
     for (x, s, n), children in families.items():
@@ -98,7 +96,7 @@ def test_children_that_are_there_any_other_number_of_times_do_not_add_up(
 
 
 def test_sums_in_spark_are_sums_in_python(spark: SparkSession) -> None:
-    """Over groups, whole frames and frames without rows; a row that is not tracked adds nothing."""
+    """In groups, whole frames and frames without rows. A row that is not tracked adds nothing."""
     rows = [(n % 3, (n, x, s)) for n, (x, s) in enumerate(product(EDGES, EDGES))] + [
         (0, None),
         (9, None),
@@ -130,7 +128,7 @@ def python_total(given: list[tuple[int, int, int] | None]) -> Total:
 
 
 def test_the_same_split_gives_the_same_shares(spark: SparkSession) -> None:
-    """A stage that is computed again must not change them; another site of the function must."""
+    """Computing a stage again must not change the shares. Another site must give other shares."""
 
     def children(site: int) -> DataFrame:
         parent = spark.createDataFrame([((7, 8, 9),)], f"{ANCHOR} {ANCHOR_DDL}")

@@ -1,4 +1,4 @@
-"""A DeadLetter refuses what cannot work when it is made, and shows no secret and no payload."""
+"""A DeadLetter refuses bad settings at once, and shows neither secrets nor payloads."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ BARE = StreamSink.of("dead", payload_only=True, aws={})
         (lambda: DeadLetter("json", path=" "), "path is empty"),
         (lambda: DeadLetter("csv", path="/dead"), "parquet, orc, avro and json"),
         (lambda: DeadLetter("text", path="/dead"), "format text cannot hold"),
-        (lambda: DeadLetter("", path="/dead"), "no format"),
-        (lambda: DeadLetter(cast("Any", print), path="/dead"), "no format"),
-        (lambda: DeadLetter("jdbc", mode="overwrite"), "mode is not yours"),
+        (lambda: DeadLetter("", path="/dead"), "not a format"),
+        (lambda: DeadLetter(cast("Any", print), path="/dead"), "not a format"),
+        (lambda: DeadLetter("jdbc", mode="overwrite"), "option mode cannot be given"),
         (lambda: DeadLetter("jdbc", url=None), "option url is of type NoneType"),
         (lambda: DeadLetter.to_stream("dead", regon="eu-central-1"), "did you mean region"),
         (lambda: DeadLetter.to_stream("dead", region="Frankfurt"), "option region"),
@@ -54,16 +54,14 @@ BARE = StreamSink.of("dead", payload_only=True, aws={})
         (lambda: DeadLetter.to(cast("Any", "print")), "takes a function"),
     ],
 )
-def test_what_cannot_work_is_refused_when_it_is_made(
-    make: Callable[[], DeadLetter], says: str
-) -> None:
-    """Not in the first batch that has a dead letter, perhaps weeks later."""
+def test_bad_settings_are_refused_at_once(make: Callable[[], DeadLetter], says: str) -> None:
+    """And not by the first batch with a dead letter, perhaps weeks later."""
     with pytest.raises(ConfigError, match=says):
         make()
 
 
 def test_a_stream_can_be_named_by_its_arn() -> None:
-    """Whose region must not be contradicted."""
+    """Another region than that of the ARN is refused."""
     arn = "arn:aws:kinesis:eu-central-1:123456789012:stream/dead"
     assert repr(DeadLetter.to_stream(arn)) == f"DeadLetter(stream {arn})"
     with pytest.raises(ConfigError, match="region"):
@@ -71,7 +69,7 @@ def test_a_stream_can_be_named_by_its_arn() -> None:
 
 
 def test_no_secret_is_shown() -> None:
-    """Writer options may all be secrets; a path may hold a password."""
+    """Any writer option may be a secret, and a path may contain a password."""
     places = [
         DeadLetter("jdbc", url=f"jdbc:x?password={SECRET}", password=SECRET, dbtable="dead"),
         DeadLetter("parquet", path=f"s3a://key:{SECRET}@bucket/dead"),
@@ -103,10 +101,10 @@ def test_a_plan_has_a_directory_of_its_own() -> None:
 
 
 class RecordedWriter:
-    """Stands for a frame and its writer, and keeps what it is told: delta is no part of Spark."""
+    """A fake frame and its writer, which records the calls."""
 
     def __init__(self, *, fails: Exception | None = None) -> None:
-        self.told: dict[str, Any] = {}
+        self.calls: dict[str, Any] = {}
         self.fails = fails
 
     @property
@@ -114,7 +112,7 @@ class RecordedWriter:
         return self
 
     def select(self, *columns: str) -> Self:
-        self.told["columns"] = columns
+        self.calls["columns"] = columns
         return self
 
     def format(self, name: str) -> Self:
@@ -124,7 +122,7 @@ class RecordedWriter:
         return self._keep("mode", name)
 
     def options(self, **options: str) -> Self:
-        return self._keep("options", self.told.get("options", {}) | options)
+        return self._keep("options", self.calls.get("options", {}) | options)
 
     def save(self, path: str | None) -> None:
         if self.fails is not None:
@@ -132,19 +130,19 @@ class RecordedWriter:
         self._keep("path", path)
 
     def _keep(self, name: str, value: Any) -> Self:
-        self.told[name] = value
+        self.calls[name] = value
         return self
 
 
 def written(dead_letter: DeadLetter) -> dict[str, Any]:
     frame = RecordedWriter()
     dead_letter.write(cast("DataFrame", frame), plan_id="12-ab")
-    return frame.told
+    return frame.calls
 
 
-def test_a_format_that_is_none_of_files_is_appended_to() -> None:
-    told = written(DeadLetter("jdbc", url="jdbc:x", dbtable="dead", batchsize=100, truncate=True))
-    assert told == {
+def test_letters_are_appended_to_a_format_that_does_not_write_files() -> None:
+    calls = written(DeadLetter("jdbc", url="jdbc:x", dbtable="dead", batchsize=100, truncate=True))
+    assert calls == {
         "columns": LETTER_COLUMNS,
         "format": "jdbc",
         "mode": "append",
@@ -154,9 +152,9 @@ def test_a_format_that_is_none_of_files_is_appended_to() -> None:
 
 
 def test_files_are_overwritten_per_plan_and_the_users_options_win() -> None:
-    told = written(DeadLetter("json", path="/dead", timeZone="Asia/Tokyo", compression="gzip"))
-    assert (told["mode"], told["path"]) == ("overwrite", "/dead/plan=12-ab")
-    assert told["options"] | {"timestampFormat": ""} == {
+    calls = written(DeadLetter("json", path="/dead", timeZone="Asia/Tokyo", compression="gzip"))
+    assert (calls["mode"], calls["path"]) == ("overwrite", "/dead/plan=12-ab")
+    assert calls["options"] | {"timestampFormat": ""} == {
         "timeZone": "Asia/Tokyo",
         "compression": "gzip",
         "timestampFormat": "",
@@ -170,8 +168,7 @@ def test_a_failure_is_one_sentence_that_names_plan_and_sink_and_hides_the_passwo
         dead_letter.write(cast("DataFrame", frame), plan_id="12-ab")
     assert str(caught.value) == (
         "the dead letters of plan 12-ab cannot be written to jdbc (RuntimeError: refused for "
-        "sa:***); nothing of the batch is "
-        "acked: see that the sink can be written, and start again"
+        "sa:***), so nothing of the batch is acked; repair the sink, and start the query again"
     )
 
 
@@ -191,22 +188,22 @@ def test_a_bare_payload_is_the_record_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("sink", [STREAM, BARE])
-def test_a_letter_without_payload_is_json_under_its_message_id(sink: StreamSink) -> None:
-    """The service wants a partition key, and nobody who reads bare payloads takes an empty one for
-    a record.
+def test_a_letter_without_payload_is_json_with_its_message_id_as_key(sink: StreamSink) -> None:
+    """The service requires a partition key. An empty value would look like an empty record to a
+    reader of bare payloads.
     """
     (record,) = sink.records_of(gone(LETTER))
     assert record.partition_key == LETTER.message_id
     assert json.loads(record.data)["data"] is None
 
 
-def test_an_empty_payload_is_none_that_is_missing() -> None:
+def test_an_empty_payload_is_not_a_missing_one() -> None:
     assert json.loads(envelopes(replace(LETTER, data=b""))[0])["data"] == ""
     assert [record.data for record in BARE.records_of(replace(LETTER, data=b""))] == [b""]
 
 
-def test_a_payload_of_a_record_at_its_limit_comes_in_parts_that_fit() -> None:
-    """In base64 a record of 1 MiB would be refused by every stream, and its batch would fail for
+def test_a_payload_of_the_maximum_size_is_put_in_parts_that_fit() -> None:
+    """In base64 a record of 1 MiB exceeds the limit of every stream, and its batch would fail for
     ever.
     """
     letter = replace(LETTER, data=b"x" * 1_048_576, partition_key='"' * 256, reason="\u20ac" * 300)
@@ -223,8 +220,8 @@ def test_a_letter_shows_neither_payload_nor_key() -> None:
     assert "key 7" not in repr(LETTER)
 
 
-def test_the_columns_are_the_ddls() -> None:
-    """And a Letter has a field for each."""
+def test_the_columns_are_those_of_the_ddl() -> None:
+    """A Letter has a field for each of them."""
     assert LETTER_DDL.startswith("messageId STRING, ")
     assert len(LETTER_COLUMNS) == 13 == len(Letter.__slots__)
 

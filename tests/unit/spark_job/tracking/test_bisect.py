@@ -1,4 +1,4 @@
-"""The search for records that make a batch fail, over all places where they can be."""
+"""The search for poison records, for all positions that they can have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """A batch of which some records fail whatever part they are in; knows what was processed."""
+    """A batch with poison: a part that has one of these records fails. `done` was processed."""
 
     def __init__(self, poison: set[int]) -> None:
         self.poison = poison
@@ -36,7 +36,9 @@ def search(count: int, poison: set[int]) -> tuple[Bisection, Batch]:
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 8, 100, 1000])
-def test_one_poison_record_is_found_wherever_it_is_and_all_others_are_processed(count: int) -> None:
+def test_one_poison_record_is_found_anywhere_and_all_others_are_processed(
+    count: int,
+) -> None:
     for place in {0, 1, count // 2, count - 1}:
         found, batch = search(count, {place})
         assert (found.poison, found.unresolved, found.failed) == ([place], [], False)
@@ -45,7 +47,7 @@ def test_one_poison_record_is_found_wherever_it_is_and_all_others_are_processed(
 
 
 @given(count=st.integers(4, 300), data=st.data())
-def test_every_record_is_processed_or_poison_or_left_and_the_calls_are_bounded(
+def test_every_record_is_processed_or_poison_or_unresolved_and_the_calls_are_bounded(
     count: int, data: st.DataObject
 ) -> None:
     poison = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
@@ -60,14 +62,14 @@ def test_every_record_is_processed_or_poison_or_left_and_the_calls_are_bounded(
     assert not left & (batch.done | set(found.poison))
 
 
-def test_most_quarters_failing_is_a_failed_batch_after_six_calls() -> None:
+def test_a_batch_of_which_all_quarters_fail_counts_as_failed_after_six_calls() -> None:
     found, batch = search(1000, set(range(1000)))
     assert found.failed
     assert found.calls == 6
     assert batch.done == set()
 
 
-def test_three_bad_quarters_of_four_are_most_and_two_are_not() -> None:
+def test_a_batch_with_three_bad_quarters_counts_as_failed_and_one_with_two_does_not() -> None:
     for bad in combinations(range(4), 3):
         assert search(40, {10 * quarter for quarter in bad})[0].failed
     for two in combinations(range(4), 2):
@@ -76,19 +78,19 @@ def test_three_bad_quarters_of_four_are_most_and_two_are_not() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_nothing_is_poison_where_nothing_succeeded(count: int) -> None:
-    """A sink that is down must not be taken for poison, also in a batch too small for quarters."""
+    """A sink that is down is not poison, in a batch that is too small for quarters too."""
     found, _ = search(count, set(range(count)))
     assert (found.poison, found.failed) == ([], False)
     assert (found.alone, found.unresolved) == (list(range(count)), [])
 
 
-def test_a_batch_whose_halves_succeed_leaves_nothing() -> None:
-    """It failed for its size, or the outage is over."""
+def test_a_batch_whose_halves_succeed_has_no_poison() -> None:
+    """It failed because of its size, or the outage is over."""
     found = bisect(100, lambda _: True)
     assert (found.poison, found.unresolved, found.failed, found.calls) == ([], [], False, 2)
 
 
-def test_more_poison_than_calls_leaves_parts_to_later_batches() -> None:
+def test_more_poison_than_calls_leaves_parts_unresolved() -> None:
     found, _ = search(1024, set(range(512)))
     assert not found.failed
     assert found.unresolved

@@ -1,5 +1,6 @@
-"""The arguments of `tracked` are checked at once, and an error names the argument, its value and
-what to give.
+"""The arguments of `tracked` are checked at once.
+
+An error names the argument, its value, and the values that are allowed.
 """
 
 from __future__ import annotations
@@ -71,11 +72,13 @@ def test_good_arguments_become_a_policy() -> None:
         ({"bisect": True, "on_failure": "block_shard"}, "keep no order"),
     ],
 )
-def test_a_bad_argument_is_named_with_what_to_give(changes: dict[str, Any], sentence: str) -> None:
+def test_an_error_names_the_bad_argument_and_allowed_values(
+    changes: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(ConfigError, match=sentence):
         check(**changes)
 
 
-def test_the_source_checks_before_anything_is_read() -> None:
+def test_the_source_checks_the_arguments_before_anything_is_read() -> None:
     with pytest.raises(ConfigError, match="dead_letter"):
         SOURCE.tracked(print)

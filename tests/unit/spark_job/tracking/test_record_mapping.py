@@ -1,5 +1,7 @@
-"""Calling a user's function for each row of Arrow batches: what it returns, what it raises, and
-what has to wait.
+"""The user's function is called for each row of an Arrow batch.
+
+Its outputs become rows, its exceptions become failures, and rows that a failure blocks are not
+tried.
 """
 
 from __future__ import annotations
@@ -15,13 +17,12 @@ from pyspark.sql import Row
 from kinesis_spout.errors import ConfigError
 from scheme.errors import MalformedRecordError
 from spark_job.rows import ARROW_SCHEMA
-from spark_job.tracking.batch_content import BatchContentError
-from spark_job.tracking.batch_rules import ShardRules
-from spark_job.tracking.failed_record import Outcome, key_hash
-from spark_job.tracking.outcomes import Reject, Retry
+from spark_job.tracking.content_check import BatchContentError
+from spark_job.tracking.outcomes import Outcome, Reject, Retry, key_hash
 from spark_job.tracking.record_mapping import RecordMapper, records_of
 from spark_job.tracking.record_note import NOTE, SUMMARY
 from spark_job.tracking.row_output import OutputColumn, OutputColumns
+from spark_job.tracking.withholding import ShardRules
 from state.report import OnFailure
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def one_row(record: Record) -> dict[str, Any]:
     return {"id": record.message_id, "total": 1.0}
 
 
-def test_a_row_is_a_record_with_all_of_its_fields() -> None:
+def test_a_row_becomes_a_record_with_all_of_its_fields() -> None:
     (record,) = records_of(rows(7, attempt=2))
     assert (record.stream_name, record.shard_id, record.sequence_number, record.partition_key) == (
         "orders",
@@ -170,26 +171,26 @@ def test_a_function_may_return_one_row_or_several_or_none(output: object, count:
         ([{"id": "a", "total": 1.0}, {"id": "a"}], "has no column total"),
     ],
 )
-def test_a_wrong_output_is_its_records_failure_with_a_reason_that_holds_no_value(
+def test_a_wrong_output_fails_its_record_with_a_reason_that_holds_no_value(
     output: object, reason: str
 ) -> None:
-    """The records beside it are not touched, in a function's own order."""
+    """The other records do not fail. Only block_shard blocks the later one."""
     for on_failure in OnFailure:
         found = mapped(
             lambda record: output if number(record) == 2 else one_row(record),
             rows(1, 2, 3, key=str),
             on_failure=on_failure,
         )
-        outcome, told = found.failed()[2]
+        outcome, noted = found.failed()[2]
         assert outcome is Outcome.RETRY
-        assert told is not None
-        assert reason in told
-        assert "secret" not in told
+        assert noted is not None
+        assert reason in noted
+        assert "secret" not in noted
         blocked = on_failure is OnFailure.BLOCK_SHARD
         assert [row["id"] for row in found.output] == (["s:1:1"] if blocked else ["s:1:1", "s:3:1"])
 
 
-def test_what_a_function_raises_is_its_records_outcome() -> None:
+def test_the_exception_of_a_function_is_the_outcome_of_its_record() -> None:
     def function(record: Record) -> object:
         match number(record):
             case 1:
@@ -213,7 +214,7 @@ def test_what_a_function_raises_is_its_records_outcome() -> None:
     assert [row["id"] for row in found.output] == ["s:5:1"]
 
 
-def test_a_failed_record_is_kept_as_it_was_with_its_place_in_its_shard() -> None:
+def test_a_failure_note_holds_the_record_and_its_ordinal() -> None:
     def function(record: Record) -> object:
         return one_row(record) if number(record) != 4 else 1 / 0
 
@@ -236,22 +237,22 @@ def test_summaries_count_new_rows_and_retries_of_each_shard() -> None:
         .to_batches()[0]
     )
     found = mapped(one_row, mixed, rows(9, shard="t"), rules=rules)
-    told = [
+    counted = [
         (s["shardId"], s["newCount"], s["newFirst"], s["newLast"], s["retryRows"])
         for s in found.summaries
     ]
-    assert told == [("s", 2, "100", "101", 2), ("t", 2, "7", "8", 0), ("t", 1, "9", "9", 0)]
+    assert counted == [("s", 2, "100", "101", 2), ("t", 2, "7", "8", 0), ("t", 1, "9", "9", 0)]
     assert len({summary["run"] for summary in found.summaries}) == 1
 
 
-def test_two_evaluations_have_two_stamps() -> None:
+def test_two_evaluations_have_different_run_ids() -> None:
     assert (
         mapped(one_row, rows(1)).summaries[0]["run"] != mapped(one_row, rows(1)).summaries[0]["run"]
     )
 
 
 def test_later_rows_of_a_failed_key_are_not_tried() -> None:
-    """Over Arrow batches; those of other keys, and of the same key in another shard, go on."""
+    """Also in later Arrow batches. Other keys, and the same key in another shard, go on."""
     called: list[str] = []
 
     def function(record: Record) -> object:
@@ -288,14 +289,16 @@ def test_exhausted_rows_are_not_tried() -> None:
     assert [row["id"] for row in found.output] == ["s:2:1", "s:3:1"]
 
 
-def test_rows_out_of_order_are_refused_where_order_matters() -> None:
+def test_rows_out_of_order_are_refused_with_block_key() -> None:
     with pytest.raises(BatchContentError, match="repartition"):
         mapped(one_row, rows(2, 1), on_failure=OnFailure.BLOCK_KEY)
     assert len(mapped(one_row, rows(2, 1)).output) == 2
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_what_ends_a_process_is_no_records_failure(error: type[BaseException]) -> None:
+def test_an_exception_that_ends_a_process_does_not_fail_a_record(
+    error: type[BaseException],
+) -> None:
     def function(_: Record) -> object:
         raise error
 
@@ -304,6 +307,6 @@ def test_what_ends_a_process_is_no_records_failure(error: type[BaseException]) -
 
 
 @pytest.mark.parametrize("names", [[], ["id", "ID"]])
-def test_a_schema_without_columns_or_with_one_twice_is_refused(names: Sequence[str]) -> None:
+def test_a_schema_without_columns_or_with_a_column_twice_is_refused(names: Sequence[str]) -> None:
     with pytest.raises(ConfigError, match=r"schema given to batch\.map_records"):
         OutputColumns(tuple(OutputColumn(name, pa.string(), "string") for name in names))

@@ -1,13 +1,11 @@
-"""Which rows wait or may not be tried: by the plan, by what waits outside it, and by what has
-failed.
-"""
+"""Rows are withheld by the plan, by queued records outside the plan, and by records that failed."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from spark_job.tracking.batch_rules import ShardRules, failure_rules, plan_rules
-from spark_job.tracking.failed_record import FailedRecord, Outcome
+from spark_job.tracking.outcomes import FailedRecord, Outcome
+from spark_job.tracking.withholding import ShardRules, failure_rules, plan_rules
 from state.plan import Plan, PlannedRetry, ShardSlice, TaskPlan
 from state.position import Position
 from state.report import OnFailure
@@ -56,36 +54,36 @@ def test_rows_up_to_the_last_planned_retry_are_retries() -> None:
     }
 
 
-def test_exhausted_retries_are_told_from_the_others() -> None:
+def test_only_the_exhausted_retries_of_a_plan_are_withheld() -> None:
     rules = plan_rules(
         plan(planned(3, exhausted=True), planned(5), planned(7, 9, exhausted=True)),
         {},
         OnFailure.CONTINUE,
     )["s"]
-    told = {number: rules.outcome((number, 0), None) for number in (3, 4, 5, 7, 8, 9, 10)}
-    assert [number for number, outcome in told.items() if outcome is Outcome.EXHAUSTED] == [
+    outcomes = {number: rules.outcome((number, 0), None) for number in (3, 4, 5, 7, 8, 9, 10)}
+    assert [number for number, outcome in outcomes.items() if outcome is Outcome.EXHAUSTED] == [
         3,
         7,
         8,
         9,
     ]
-    assert {told[number] for number in (4, 5, 10)} == {None}
+    assert {outcomes[number] for number in (4, 5, 10)} == {None}
 
 
-def test_a_key_that_waits_outside_the_plan_blocks_its_later_rows_only() -> None:
+def test_a_record_queued_outside_the_plan_blocks_only_later_rows_of_its_key() -> None:
     rules = plan_rules(plan(planned(3)), states((3, "a"), (5, "b")), OnFailure.BLOCK_KEY)["s"]
     assert rules.outcome((4, 0), "b") is None
     assert rules.outcome((6, 0), "b") is Outcome.BLOCKED
     assert rules.outcome((6, 0), "a") is None
 
 
-def test_a_range_without_a_key_blocks_all_that_is_later() -> None:
+def test_a_queued_range_without_a_key_blocks_all_later_rows() -> None:
     rules = plan_rules(plan(), states((5, None)), OnFailure.BLOCK_KEY)["s"]
     assert rules.outcome((6, 0), "a") is Outcome.BLOCKED
     assert rules.outcome((4, 0), "a") is None
 
 
-def test_nothing_waits_where_everything_goes_on() -> None:
+def test_nothing_is_blocked_with_on_failure_continue() -> None:
     assert plan_rules(plan(), states((5, None)), OnFailure.CONTINUE) == {}
 
 
@@ -100,7 +98,7 @@ def failed(number: int, outcome: Outcome = Outcome.RETRY, key: str | None = "k")
     )
 
 
-def test_failures_block_their_key_or_their_shard_and_rejected_records_nothing() -> None:
+def test_failed_records_block_their_key_or_shard_and_rejected_records_do_not() -> None:
     records = [failed(7), failed(5), failed(6, key="l"), failed(1, Outcome.REJECT)]
     assert failure_rules(records, OnFailure.CONTINUE) == {}
     assert failure_rules(records, OnFailure.BLOCK_KEY) == {

@@ -1,5 +1,7 @@
-"""What a batch's frame holds of each shard, held against what its plan's tasks published: they must
-be the same.
+"""Compares the rows of a batch, shard by shard, with those that the tasks of its plan published.
+
+They must be the same: the plan is settled by what was published, so rows that were filtered out
+before the user's function would be acked unseen.
 """
 
 from __future__ import annotations
@@ -20,16 +22,12 @@ if TYPE_CHECKING:
 
 
 class BatchContentError(KinesisError):
-    """A batch's rows are not those that its plan's tasks read, so nothing can be said of them.
-    Nothing is acked.
-    """
+    """A batch does not hold the rows that the tasks of its plan published. Nothing is acked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardContent:
-    """The rows of one shard: how many new ones, the first and last of these, and how
-    many retries.
-    """
+    """The rows of one shard: count, first and last of the new ones, and the count of retries."""
 
     shard_id: str
     new_count: int = 0
@@ -45,7 +43,7 @@ class ShardContent:
 
 
 def merge_content(parts: Iterable[ShardContent]) -> dict[str, ShardContent]:
-    """Contents of parts of a batch as one, by shard."""
+    """Merge the contents of parts of a batch, by shard."""
     merged: dict[str, ShardContent] = {}
     for part in parts:
         known = merged.get(part.shard_id, ShardContent(shard_id=part.shard_id))
@@ -62,26 +60,24 @@ def merge_content(parts: Iterable[ShardContent]) -> dict[str, ShardContent]:
 def check_content(
     content: Mapping[str, ShardContent], ends: Mapping[int, TaskResult], plan_id: str
 ) -> None:
-    """Raise `BatchContentError` naming the first shard of which the frame holds other rows than
-    were published.
-    """
+    """Raise `BatchContentError` for the first shard that holds other rows than were published."""
     published = {end.shard_id: _published(end) for task in ends.values() for end in task.shards}
     for shard_id in sorted(published.keys() | content.keys()):
         found = content.get(shard_id, ShardContent(shard_id=shard_id))
-        told = published.get(shard_id, ShardContent(shard_id=shard_id))
-        if found != told:
+        expected = published.get(shard_id, ShardContent(shard_id=shard_id))
+        if found != expected:
             raise BatchContentError(
                 f"the batch's frame holds {found} of shard {shard_id}, and the tasks of plan "
-                f"{plan_id} published {told}; nothing "
-                "is acked: filter and deduplicate inside the function given to tracked(...), and "
-                "run one query per application"
+                f"{plan_id} published {expected}, so nothing is acked; filter and deduplicate "
+                "inside the function given to tracked(...), and run one query per application"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionContent:
-    """On the executors: what rows with a `messageId` hold of each shard. `firsts`: the first new
-    number of each shard, if any.
+    """Computes the contents of a partition on an executor, from the rows' `messageId`.
+
+    `firsts`: the first new number of each shard, None for a shard that only had retries.
     """
 
     firsts: Mapping[str, SequenceNumber | None]

@@ -1,23 +1,31 @@
-"""Decides what becomes of the records of a batch that did not simply succeed: pure, so that every
-rule can be tried out.
+"""Decides the outcome of each record of a batch that was not simply processed. Pure.
 
-    said of the record                            what becomes of it
-    --------------------------------------------  -----------------------------------------------------------------------
-    reject, malformed                             a letter, now
-    retry, its last attempt or too old            a letter
-    retry                                         queued: one attempt more, due after its backoff (or when it asked for)
-    retry, in an outage                             queued: attempts as before, due after the outage's backoff
-    failed with its whole batch (bisect)          queued: attempts as before, due after the first backoff
-    failed alone (bisect)                         the same; as a retry, if another record succeeded since it failed before
-    blocked                                       queued: attempts as before, due at once, behind what it waits for
-    flagged as exhausted by the plan              a letter with its last failure; it was not tried again
-    planned, but gone from the stream             a letter without payload
+    noted of the record (`Outcome`)         decision
+    --------------------------------------  --------------------------------------------------
+    REJECT: rejected, or malformed          dead letter, now
+    RETRY, its last attempt or too old      dead letter
+    RETRY                                   queued: one attempt more, due after its backoff, or
+                                            after the delay that the function asked for
+    RETRY, in an outage                     queued: attempts unchanged, due after the outage's
+                                            backoff
+    UNCOUNTED: it failed with others        queued: attempts unchanged, due after the first
+      (bisect)                              backoff
+    ALONE: it failed by itself, but         as UNCOUNTED; as RETRY once another record has
+      nothing else succeeded (bisect)       succeeded since its previous failure
+    BLOCKED: it was not tried               queued: attempts unchanged, due at once, behind the
+                                            record that it waits for
+    EXHAUSTED: flagged so by the plan       dead letter with its last failure; not tried again
+    (planned, but gone from the stream)     dead letter without payload
 
-A outage is an outage, not bad records: of the records that were tried and had no failure counted
-before, more than half, and at least 100, failed and may be tried again. What has failed while
-others succeeded is no witness: a batch of such retries alone fails as a whole because they are bad.
-Records of an outage that stand side by side are queued as one range, so it costs little however
-large its batches are.
+Outages. A sink that is down fails every record, and must not use up their retries. A batch counts
+as an outage if at least 100 of its first tries, and more than half of them, failed and may be tried
+again. A first try is a record that was tried and has no counted failure yet. A record that failed
+before, while others succeeded, does not count as evidence: a batch of such records alone fails
+because the records are bad. On a quiet stream, where all batches are like that, their retries would
+otherwise never end.
+
+In an outage, neighbouring records of a shard are queued as one range. So an outage takes little
+room in the shard state, however large its batches are.
 """
 
 from __future__ import annotations
@@ -26,7 +34,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_job.tracking.failed_record import FailedRecord, Outcome
+from spark_job.tracking.outcomes import FailedRecord, Outcome
 from state.report import OnFailure, PlanReport, ShardOutcome
 from state.shard_state import UnresolvedRecord
 
@@ -41,14 +49,16 @@ if TYPE_CHECKING:
 
 OUTAGE_RECORDS = 100
 OUTAGE_DELAY_MS = 1_000
-LONGEST_OUTAGE_DELAY_MS = 60_000
-_MOST_DOUBLINGS = 16
+MAX_OUTAGE_DELAY_MS = 60_000
+_MAX_DOUBLINGS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterNote:
-    """What a dead letter says besides the record itself. `gone`: shard and number of a record of
-    which only that is left.
+    """The part of a dead letter that is not in the record: its failures and the reason.
+
+    `gone`: shard and sequence number of a record that is past the stream's retention. Nothing else
+    of it is known.
     """
 
     message_id: str
@@ -61,12 +71,14 @@ class LetterNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchContext:
-    """What a batch's outcomes are decided by: its policy, its plan's slices and ends, what its
-    shards' states say, the time.
+    """The input of the decision, besides the failed records.
 
-    `succeeded_ms`: when a record of an earlier batch of this run has last succeeded, None if none
-    has. `first_tries` counts the records that were tried and had no failure counted before.
-    `random` is seeded by the plan, so that a repetition draws the same.
+    - `slices`, `ends`, `states`: by shard, what the plan assigned, what its task read, and the
+      state before the plan.
+    - `outages`: outages in a row before this batch. `first_tries`: the result of `first_tries`.
+    - `succeeded_ms`: when a record of an earlier batch of this query run last succeeded; None if
+      none did.
+    - `random` draws the jitter. It is seeded by the plan, so a repeated batch draws the same.
     """
 
     policy: OutcomePolicy
@@ -82,8 +94,10 @@ class BatchContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOutcomes:
-    """The decision. `report` has all counts but those of the letters, which only count when they
-    are written.
+    """The decision.
+
+    `report` has all counts but `dead_lettered` and `dropped`, which hold only once the letters are
+    written.
     """
 
     report: PlanReport
@@ -93,8 +107,9 @@ class BatchOutcomes:
 def first_tries(
     slices: Iterable[ShardSlice], ends: Iterable[ShardReadResult], failed: Iterable[FailedRecord]
 ) -> int:
-    """How many records of a batch were tried that had no failure counted before: new ones, and such
-    as an outage has queued.
+    """The number of records that were tried and have no counted failure.
+
+    These are new records, and records that an earlier outage has queued.
     """
     planned = {one.shard_id: one.retries for one in slices}
     read = 0
@@ -112,26 +127,30 @@ def first_tries(
 
 
 def is_outage(failed: Iterable[FailedRecord], tries: int) -> bool:
-    """`tries`: what `first_tries` says."""
+    """Whether the failures are an outage; `tries` is the result of `first_tries`."""
     count = sum(record.outcome is Outcome.RETRY and record.attempt == 1 for record in failed)
     return count >= OUTAGE_RECORDS and 2 * count > tries
 
 
 def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcomes:
-    """What becomes of the failed records of a batch, and of its plan's retries that are gone."""
+    """Decide on the failed records of a batch, and on its plan's retries that are gone.
+
+    The order of `failed` does not matter. The same input gives the same decision.
+    """
+    # A fixed order, so that a repeated batch draws the same jitter for each record.
     records = sorted(failed, key=lambda record: (record.shard_id, record.sequence))
     decider = _Decider(context, outage=is_outage(records, context.first_tries))
     letters: list[LetterNote] = list(_gone_letters(context))
     queued: dict[str, list[_Queued]] = {}
     exhausted = len(letters)
     for record in records:
-        told = decider.tell(record)
-        if isinstance(told, LetterNote):
-            letters.append(told)
+        decision = decider.decide(record)
+        if isinstance(decision, LetterNote):
+            letters.append(decision)
             exhausted += record.outcome is not Outcome.REJECT
         else:
             queued.setdefault(record.shard_id, []).append(
-                _Queued(told, record.ordinal, decider.read_of(record))
+                _Queued(decision, record.ordinal, decider.retry_index_of(record))
             )
     mergeable = decider.outage or context.policy.on_failure is OnFailure.BLOCK_SHARD
     shards = tuple(
@@ -161,30 +180,31 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
 
 @dataclass(frozen=True, slots=True)
 class _Queued:
-    """`read`: which of the plan's retries it came with, None for a new record. Settling takes no
-    range of several of these.
+    """A record that is queued.
+
+    `retry_index`: the index of the planned retry that it was read with, None for a new record.
+    Settling replaces each planned retry by itself, so no range may span two of them.
     """
 
     row: UnresolvedRecord
     ordinal: int | None
-    read: int | None
+    retry_index: int | None
 
 
 class _Decider:
-    """Tells one record after the other, in the order of shards and numbers: that is the order of
-    the draws.
-    """
+    """Decides on one record after the other, in the order of shards and sequence numbers."""
 
     def __init__(self, context: BatchContext, *, outage: bool) -> None:
         self._context = context
         self._known = {shard: _Known(state.unresolved) for shard, state in context.states.items()}
-        self._retries = {
+        self._last_of_retries = {
             shard: [retry.last or retry.first for retry in one.retries]
             for shard, one in context.slices.items()
         }
         self.outage = outage
 
-    def tell(self, record: FailedRecord) -> LetterNote | UnresolvedRecord:
+    def decide(self, record: FailedRecord) -> LetterNote | UnresolvedRecord:
+        """A note for its dead letter, or its entry in the queue."""
         known = (
             self._known[record.shard_id].of(record.sequence)
             if record.shard_id in self._known
@@ -193,7 +213,7 @@ class _Decider:
         match record.outcome:
             case Outcome.RETRY if not self.outage:
                 return self._retry(record, known)
-            case Outcome.ALONE if not self.outage and self._is_the_culprit(known):
+            case Outcome.ALONE if not self.outage and self._is_at_fault(known):
                 return self._retry(record, known)
             case Outcome.RETRY | Outcome.UNCOUNTED | Outcome.ALONE:
                 return self._uncounted(record, known)
@@ -201,6 +221,7 @@ class _Decider:
                 return self._blocked(record, known)
             case Outcome.REJECT:
                 return self._letter(record, known)
+        # Exhausted: it was delivered for its letter only, so this delivery is not an attempt.
         return LetterNote(
             message_id=record.message_id,
             attempts=record.attempt - 1,
@@ -209,14 +230,18 @@ class _Decider:
             reason=known.reason if known else None,
         )
 
-    def read_of(self, record: FailedRecord) -> int | None:
-        """All retries of a shard lie before its new records."""
-        lasts = self._retries.get(record.shard_id, [])
+    def retry_index_of(self, record: FailedRecord) -> int | None:
+        """The index of the planned retry that the record was read with; None for a new record."""
+        # All planned retries of a shard are below its new records.
+        lasts = self._last_of_retries.get(record.shard_id, [])
         at = bisect_left(lasts, record.sequence)
         return at if at < len(lasts) else None
 
-    def _is_the_culprit(self, known: UnresolvedRecord | None) -> bool:
-        """Whether the sink has taken another record since this one failed before."""
+    def _is_at_fault(self, known: UnresolvedRecord | None) -> bool:
+        """Whether another record has succeeded since this one's previous failure.
+
+        Then the sink works, so the record is bad. Before that, the sink may be down.
+        """
         succeeded_ms = self._context.succeeded_ms
         failed_ms = known.last_failure_ms if known else None
         return succeeded_ms is not None and failed_ms is not None and failed_ms < succeeded_ms
@@ -226,9 +251,9 @@ class _Decider:
     ) -> LetterNote | UnresolvedRecord:
         context, policy = self._context, self._context.policy.retry
         first_ms = _first_ms(known, context.now_ms)
-        backoff_ms = policy.due_ms(
-            record.attempt, context.now_ms, context.random
-        )  # drawn also where it is not needed
+        # Drawn also where it is not needed: a record that is exhausted only in the repetition of
+        # its batch, where it is older, must not shift the draws of the records after it.
+        backoff_ms = policy.due_ms(record.attempt, context.now_ms, context.random)
         if policy.exhausted(record.attempt, first_ms, context.now_ms):
             return self._letter(record, known)
         due_ms = (
@@ -237,12 +262,12 @@ class _Decider:
         return self._queued(record, record.attempt, due_ms, first_ms)
 
     def _uncounted(self, record: FailedRecord, known: UnresolvedRecord | None) -> UnresolvedRecord:
-        """Its age does not count either: an outage must not make a record too old."""
+        """Queue the record as it was. An outage must not make it too old, so no age starts here."""
         context = self._context
         first_ms = known.first_failure_ms if known else None
         if self.outage:
-            delay_ms = OUTAGE_DELAY_MS * 2 ** min(context.outages, _MOST_DOUBLINGS)
-            due_ms = context.now_ms + min(delay_ms, LONGEST_OUTAGE_DELAY_MS)
+            delay_ms = OUTAGE_DELAY_MS * 2 ** min(context.outages, _MAX_DOUBLINGS)
+            due_ms = context.now_ms + min(delay_ms, MAX_OUTAGE_DELAY_MS)
         else:
             due_ms = context.policy.retry.due_ms(1, context.now_ms, context.random)
         return self._queued(record, record.attempt - 1, due_ms, first_ms)
@@ -289,7 +314,7 @@ class _Decider:
 
 
 class _Known:
-    """What a shard's state says of its unresolved records, looked up by number."""
+    """The unresolved records of a shard's state, looked up by sequence number."""
 
     def __init__(self, unresolved: Iterable[UnresolvedRecord]) -> None:
         self._rows = sorted(unresolved, key=lambda row: row.first)
@@ -335,8 +360,9 @@ def _gone_letter(shard_id: str, retry: PlannedRetry, known: UnresolvedRecord | N
 
 
 def _merged(rows: Sequence[_Queued], *, only_blocked: bool) -> Iterator[UnresolvedRecord]:
-    """Rows that stand side by side in their shard, and are to be treated alike, as one
-    range each.
+    """The rows, with neighbours that are treated alike merged into one range each.
+
+    `only_blocked`: merge only blocked rows.
     """
     run: list[_Queued] = []
     for row in rows:
@@ -352,7 +378,11 @@ def _are_alike(one: _Queued, other: _Queued) -> bool:
     side_by_side = (
         one.ordinal is not None and other.ordinal is not None and other.ordinal == one.ordinal + 1
     )
-    return side_by_side and one.read == other.read and _treatment(one.row) == _treatment(other.row)
+    return (
+        side_by_side
+        and one.retry_index == other.retry_index
+        and _treatment(one.row) == _treatment(other.row)
+    )
 
 
 def _treatment(row: UnresolvedRecord) -> tuple[int, int, int | None, bool]:
@@ -363,6 +393,8 @@ def _range(run: Sequence[_Queued]) -> UnresolvedRecord:
     first, last = run[0].row, run[-1].row
     if len(run) == 1:
         return first
+    # A range has no key, as its records have several. Under block_key it blocks all later rows of
+    # its shard (`withholding`).
     return UnresolvedRecord(
         first=first.first,
         last=last.last,

@@ -1,4 +1,4 @@
-"""Connected components of random graphs, beside a plain search."""
+"""Connected components of random graphs are those that a plain search finds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_job.acker.components import component_labels
+from spark_job.acker.connected_components import component_labels
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,9 +36,7 @@ def labels_by_search(edges: list[tuple[int, int]]) -> dict[int, int]:
 
 
 def test_every_node_is_labelled_with_the_least_of_its_component(spark: SparkSession) -> None:
-    """Trees, circles, cliques, double edges, a node with itself, negative numbers: all in one
-    graph.
-    """
+    """One graph has trees, cycles, cliques, double edges, a self-loop and negative numbers."""
     random = Random(5)  # noqa: S311  # the same graph in every run
     edges = [(3, 3), (-5, -(2**63)), (2**63 - 1, -5), (2**63 - 1, -5), (-5, 2**63 - 1)]
     for first in range(0, 2000, 100):  # islands of up to 100 nodes
@@ -55,9 +53,7 @@ def test_every_node_is_labelled_with_the_least_of_its_component(spark: SparkSess
 
 
 def test_a_long_chain_takes_few_rounds(spark: SparkSession) -> None:
-    """Windows that overlap tie records to a chain; a search would take as many jobs as
-    it is long.
-    """
+    """Overlapping windows link records to a chain. A search would need a job per link."""
     order = list(range(LONG))
     Random(6).shuffle(order)  # noqa: S311  # the same chain in every run
     cuts = 0

@@ -1,4 +1,4 @@
-"""Files of dead letters, as DeadLetter writes them, read back."""
+"""Reads back the files of dead letters that a DeadLetter has written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
 
-from kinesis_spout.cli.errors import CliError
+from kinesis_spout.errors import KinesisError
 from spark_job.dead_letter.letter import LETTER_COLUMNS, LETTER_DDL
 
 if TYPE_CHECKING:
@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 FORMATS = ("parquet", "json", "orc")
 
 
+class RedriveError(KinesisError):
+    """Files that cannot be put back: not dead letters, or of a format that must be given.
+
+    A sentence for the user. Nothing was put.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class LetterFiles:
-    """Files under a path, of one format; None when there are none at all."""
+    """The files under a path, of one format. `format` is None if there are no files at all."""
 
     spark: SparkSession
     path: str
@@ -26,8 +33,9 @@ class LetterFiles:
 
     @classmethod
     def at(cls, spark: SparkSession, path: str, format: str | None = None) -> LetterFiles:  # noqa: A002  # Spark's name for it
-        """The format, if not given, is told by the files' names. Blocks; raises `CliError`, and
-        what Spark raises.
+        """The files at a path. Without `format`, the names of the files decide.
+
+        Blocks. Raises `RedriveError`, and Spark's errors.
         """
         return cls(spark, path, format or _format_of(spark, path))
 
@@ -35,7 +43,7 @@ class LetterFiles:
         return f"the {self.format or 'missing'} files in {self.path}"
 
     def read(self) -> DataFrame:
-        """All letters (columns of LETTER_DDL); of what is none, all columns are null."""
+        """All rows, in the columns of LETTER_DDL. A row that is not a letter is all NULL."""
         if self.format is None:
             return self.spark.createDataFrame([], LETTER_DDL)
         return (
@@ -47,28 +55,28 @@ class LetterFiles:
 
 
 def _format_of(spark: SparkSession, path: str) -> str | None:
-    # of files read as binary, only the names are looked at: columns that nobody asks for are not
-    # read
+    # As binary files, but only their names are read: Spark does not read columns that are not
+    # selected.
     names = (
         spark.read.format("binaryFile")
         .option("recursiveFileLookup", "true")
         .load(path)
         .select(F.col("path").alias("name"))
     )
-    # compressed ones are named part-0.snappy.parquet and part-0.json.gz
+    # Compressed files are named part-0.snappy.parquet and part-0.json.gz.
     suffix = F.regexp_extract(
         F.substring_index("name", "/", -1), rf"\.({'|'.join(FORMATS)})(?:\.[a-z0-9]+)?$", 1
     )
     found = {row["suffix"] for row in names.select(suffix.alias("suffix")).distinct().collect()}
     formats = sorted(found - {""})
     if len(formats) > 1:
-        raise CliError(
-            f"{path} holds files of the formats {' and '.join(formats)}; say by --format which are "
-            "the dead letters"
+        raise RedriveError(
+            f"{path} holds files of the formats {' and '.join(formats)}; give the format of the "
+            "dead letters with --format"
         )
     if not formats and found:
-        raise CliError(
-            f"{path} holds no file named .{', .'.join(FORMATS)}; say by --format what the dead "
-            "letters are"
+        raise RedriveError(
+            f"{path} holds no file named .{', .'.join(FORMATS)}; give the format of the dead "
+            "letters with --format"
         )
     return formats[0] if formats else None

@@ -1,5 +1,6 @@
-"""The frame of a batch's dead letters: what is known of each failed record, beside the record
-itself.
+"""The dead letters of a batch as a DataFrame: each failed record joined with its failures.
+
+The payloads stay on the executors.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_job.dead_letter.letter import LETTER_DDL
-from spark_job.tracking.batch_frame import only
-from spark_job.tracking.guard import guarded, literal
 from spark_job.tracking.record_note import ORIGINAL
+from spark_job.tracking.spark_sql import guarded, literal, only
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_job.tracking.batch_frame import BatchFrame
-    from spark_job.tracking.batch_outcomes import LetterNote
     from spark_job.tracking.evaluation import Evaluation
+    from spark_job.tracking.outcome_rules import LetterNote
 
 _TIME = pa.timestamp("us", tz="UTC")
 _NOTES = pa.schema(
@@ -39,9 +39,8 @@ _GONE_SUB = (
 )
 NO_REASON = "not known"
 LOST = (
-    "a failed record cannot be found again for its dead letter: the kept rows were lost, and the "
-    "function gives something else "
-    "now; nothing is acked, and the batch is delivered again"
+    "a failed record cannot be found again for its dead letter: the persisted rows were lost, and "
+    "the function gives another result now; nothing is acked, and the batch is delivered again"
 )
 
 
@@ -54,8 +53,9 @@ def letters_frame(
     stream: str,
     application: str,
 ) -> DataFrame:
-    """The letters in the columns of LETTER_DDL. Evaluating it raises when a record that is not gone
-    cannot be found.
+    """The letters in the columns of LETTER_DDL.
+
+    Evaluating the frame raises if a record is not found that is not gone from the stream.
     """
     if not letters:
         return spark.createDataFrame([], LETTER_DDL)
@@ -86,15 +86,17 @@ def letters_frame(
 def _originals(
     letters: Sequence[LetterNote], frame: BatchFrame, evaluations: Sequence[Evaluation]
 ) -> DataFrame | None:
-    """The records: out of the evaluation in which they failed, which has them at hand, else out of
-    the batch.
+    """The records of the letters; None if all of them are gone from the stream.
+
+    They come from the evaluation in which they failed, which holds them, or else from the batch.
     """
     wanted = {letter.message_id for letter in letters if letter.gone is None}
     parts: list[DataFrame] = []
     for evaluation in evaluations:
         here = wanted & {record.message_id for record in evaluation.failures}
         if here == wanted and not parts:
-            return evaluation.originals()  # the join with the notes leaves out what is not wanted
+            # May hold more records than are wanted: the join with the notes leaves them out.
+            return evaluation.originals()
         if here:
             parts.append(only(evaluation.originals(), here))
             wanted -= here

@@ -1,7 +1,8 @@
-"""Which rows of a batch are not given to the user's function: pure rules, made of the plan and what
-waits already.
+"""Rules that withhold rows of a batch from the user's function. Pure.
 
-They travel to the executors, which go through each shard's rows in their order.
+A row is withheld if its plan flags it as exhausted, or if it is blocked: an earlier record of its
+key or shard waits for a retry. The driver makes the rules from the plan and the shard states. The
+executors apply them to each shard's rows in the order of their sequence numbers.
 """
 
 from __future__ import annotations
@@ -9,21 +10,31 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_job.tracking.failed_record import Outcome
+import pyarrow as pa
+
+from spark_job.tracking.outcomes import Outcome, key_hash
 from state.report import OnFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from spark_job.tracking.failed_record import FailedRecord
+    from spark_job.tracking.outcomes import FailedRecord
     from state.plan import Plan, ShardSlice
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
 
 Number = tuple[int, int]
-"""A sequence number and its sub-sequence number, as they compare."""
+"""A sequence number and its sub-sequence number. They compare in this order."""
 
-
+WITHHELD_DDL = "messageId STRING, outcome INT, key STRING, ordinal BIGINT"
+_SCHEMA = pa.schema(
+    [
+        ("messageId", pa.string()),
+        ("outcome", pa.int32()),
+        ("key", pa.string()),
+        ("ordinal", pa.int64()),
+    ]
+)
 _WAITING = (Outcome.RETRY, Outcome.ALONE, Outcome.UNCOUNTED, Outcome.BLOCKED)
 
 
@@ -35,10 +46,10 @@ def number_of(sequence: SequenceNumber) -> Number:
 class ShardRules:
     """The rules of one shard.
 
-    - `last_retry`: rows up to this one are retries, the others new.
-    - `exhausted`: ranges, both ends inclusive, that may not be tried again.
-    - `keys`: later rows of a key (its hash) than this one wait; `waits_after`: all rows later than
-      this one do.
+    - `last_retry`: rows up to this number are retries, the others are new.
+    - `exhausted`: ranges of numbers, both ends inclusive, that may not be tried again.
+    - `keys`: by hashed partition key, the number after which rows of that key are blocked.
+    - `waits_after`: the number after which all rows are blocked.
     """
 
     last_retry: Number | None = None
@@ -51,7 +62,7 @@ class ShardRules:
         return bool(self.exhausted or self.keys or self.waits_after is not None)
 
     def outcome(self, number: Number, key: str | None) -> Outcome | None:
-        """Why a row is not tried, or None."""
+        """Why the row is withheld; None if it is not. `key` is hashed."""
         if any(first <= number <= last for first, last in self.exhausted):
             return Outcome.EXHAUSTED
         if self.waits_after is not None and number > self.waits_after:
@@ -64,8 +75,10 @@ class ShardRules:
 def plan_rules(
     plan: Plan, states: Mapping[str, ShardState], on_failure: OnFailure
 ) -> dict[str, ShardRules]:
-    """The rules of a plan, for the shards that have any: its exhausted retries, and the records
-    that wait outside it.
+    """The rules of a plan, for the shards that have any.
+
+    They withhold the plan's exhausted retries, and rows that are blocked by a queued record which
+    is not in the plan.
     """
     rules: dict[str, ShardRules] = {}
     for one in (shard for task in plan.tasks for shard in task.shards):
@@ -88,9 +101,7 @@ def plan_rules(
 
 
 def failure_rules(failed: Iterable[FailedRecord], on_failure: OnFailure) -> dict[str, ShardRules]:
-    """What must wait for records that have failed: the later ones of their keys, or of their
-    shards.
-    """
+    """Rules that block the later records of the failed records' keys, or of their shards."""
     first: dict[str, dict[str, Number]] = {}
     for record in failed:
         if record.outcome not in _WAITING or on_failure is OnFailure.CONTINUE:
@@ -102,6 +113,54 @@ def failure_rules(failed: Iterable[FailedRecord], on_failure: OnFailure) -> dict
         shard: ShardRules(keys={k: n for k, n in keys.items() if k}, waits_after=keys.get(""))
         for shard, keys in first.items()
     }
+
+
+@dataclass(slots=True)
+class Ordinals:
+    """Numbers the rows of each shard within a partition, from 0."""
+
+    _next: dict[str, int] = field(default_factory=dict)
+
+    def take(self, shard_id: str, count: int = 1) -> int:
+        """The ordinal of the first of the next `count` rows of a shard."""
+        first = self._next.get(shard_id, 0)
+        self._next[shard_id] = first + count
+        return first
+
+
+@dataclass(frozen=True, slots=True)
+class WithheldRowFinder:
+    """A function for `mapInArrow` over the source's columns: one row per record that is withheld.
+
+    The columns of the output are `WITHHELD_DDL`.
+    """
+
+    rules: Mapping[str, ShardRules]
+    with_keys: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ordinals = Ordinals()
+        for batch in batches:
+            yield pa.RecordBatch.from_pylist(list(self._withheld(batch, ordinals)), schema=_SCHEMA)
+
+    def _withheld(self, batch: pa.RecordBatch, ordinals: Ordinals) -> Iterator[dict[str, object]]:
+        names = ("shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "messageId")
+        for shard, sequence, sub, key, message_id in zip(
+            *(batch.column(name).to_pylist() for name in names), strict=True
+        ):
+            ordinal = ordinals.take(shard)
+            rules = self.rules.get(shard)
+            if rules is None or not rules.withholds:
+                continue
+            hashed = key_hash(key) if self.with_keys else None
+            outcome = rules.outcome((int(sequence), sub), hashed)
+            if outcome is not None:
+                yield {
+                    "messageId": message_id,
+                    "outcome": int(outcome),
+                    "key": hashed,
+                    "ordinal": ordinal,
+                }
 
 
 def _outside(one: ShardSlice, unresolved: Iterable[UnresolvedRecord]) -> list[UnresolvedRecord]:
@@ -125,5 +184,6 @@ def _first_of_keys(waiting: Iterable[UnresolvedRecord]) -> dict[str, Number]:
 
 
 def _first_wildcard(waiting: Iterable[UnresolvedRecord], on_failure: OnFailure) -> Number | None:
+    # A range that was queued in an outage has no key, and blocks all later rows.
     keyless = [r for r in waiting if r.key is None or on_failure is OnFailure.BLOCK_SHARD]
     return min((number_of(record.first) for record in keyless), default=None)

@@ -1,4 +1,4 @@
-"""What becomes of failed records: each rule of the decision, and what holds for all decisions."""
+"""Decisions on failed records: each rule by itself, and properties of all decisions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_job.tracking.batch_outcomes import (
+from spark_job.tracking.outcome_rules import (
     BatchContext,
     BatchOutcomes,
     LetterNote,
     decide,
     first_tries,
 )
-from spark_job.tracking.failed_record import FailedRecord, Outcome
+from spark_job.tracking.outcomes import FailedRecord, Outcome
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice
 from state.position import Position
 from state.report import OnFailure, OutcomePolicy
@@ -89,7 +89,7 @@ def queued(outcomes: BatchOutcomes) -> Sequence[UnresolvedRecord]:
     return [row for shard in outcomes.report.shards for row in shard.unresolved]
 
 
-def test_a_failed_record_is_queued_with_an_attempt_more_and_its_backoff() -> None:
+def test_a_failed_record_is_queued_with_one_more_attempt_and_its_backoff() -> None:
     (row,) = queued(
         decide(
             [failed(7, attempt=2)], context(unresolved(7, first_failure_ms=NOW_MS - 10, attempts=1))
@@ -104,7 +104,7 @@ def test_a_failed_record_is_queued_with_an_attempt_more_and_its_backoff() -> Non
     assert (row.reason, row.key, row.blocked, row.count) == ("why", None, False, 1)
 
 
-def test_a_record_that_asked_for_a_time_is_due_then() -> None:
+def test_a_record_is_due_after_the_delay_that_its_function_asked_for() -> None:
     (row,) = queued(decide([failed(7, after_s=60.5)], context()))
     assert row.due_ms == NOW_MS + 60_500
 
@@ -116,13 +116,13 @@ def test_a_record_that_asked_for_a_time_is_due_then() -> None:
 def test_a_record_is_exhausted_when_it_failed_more_often_than_the_limit(
     limit: int, attempt: int, *, is_letter: bool
 ) -> None:
-    """So a limit of 3 means up to 4 deliveries, and one of 0 none but the first."""
+    """So a limit of 3 allows 4 deliveries, and a limit of 0 allows only the first one."""
     outcomes = decide([failed(7, attempt=attempt)], context(retry=RetryPolicy(retry_limit=limit)))
     assert (len(outcomes.letters), len(queued(outcomes))) == ((1, 0) if is_letter else (0, 1))
     assert outcomes.report.exhausted == int(is_letter)
 
 
-def test_a_record_older_than_the_greatest_age_is_exhausted() -> None:
+def test_a_record_older_than_the_maximum_age_is_exhausted() -> None:
     old = unresolved(7, first_failure_ms=NOW_MS - 100_001)
     (letter,) = decide([failed(7, attempt=2)], context(old)).letters
     assert letter == LetterNote(
@@ -136,14 +136,14 @@ def test_a_record_older_than_the_greatest_age_is_exhausted() -> None:
     assert not decide([failed(7, attempt=2)], context(young)).letters
 
 
-def test_a_rejected_record_is_a_letter_at_once_and_not_exhausted() -> None:
+def test_a_rejected_record_is_a_letter_at_once_and_does_not_count_as_exhausted() -> None:
     outcomes = decide([failed(7, Outcome.REJECT)], context())
     assert [letter.attempts for letter in outcomes.letters] == [1]
     assert (outcomes.report.failed, outcomes.report.exhausted, outcomes.report.retried) == (1, 0, 0)
 
 
-def test_a_record_that_the_plan_flags_keeps_its_attempts_and_its_last_failure() -> None:
-    """It was delivered for its letter only."""
+def test_a_record_flagged_as_exhausted_keeps_its_attempts_and_its_last_failure() -> None:
+    """It was delivered only to write its letter."""
     known = unresolved(7, attempts=3, first_failure_ms=1, last_failure_ms=2, reason="as before")
     outcomes = decide([failed(7, Outcome.EXHAUSTED, attempt=4, reason=None)], context(known))
     assert outcomes.letters == (
@@ -158,7 +158,7 @@ def test_a_record_that_the_plan_flags_keeps_its_attempts_and_its_last_failure() 
     assert (outcomes.report.failed, outcomes.report.exhausted) == (0, 1)
 
 
-def test_a_planned_retry_that_is_gone_is_a_letter_of_what_is_left() -> None:
+def test_a_planned_retry_that_is_gone_is_a_letter_with_its_last_failure() -> None:
     known = unresolved(7, attempts=2, first_failure_ms=1, last_failure_ms=2, reason="as before")
     retry = PlannedRetry(first=SequenceNumber(7), attempts=2)
     one = ShardSlice(
@@ -179,7 +179,7 @@ def test_a_planned_retry_that_is_gone_is_a_letter_of_what_is_left() -> None:
     assert outcomes.report.exhausted == 1
 
 
-def test_a_blocked_record_keeps_what_it_had_and_is_due_at_once() -> None:
+def test_a_blocked_record_keeps_its_attempts_and_is_due_at_once() -> None:
     known = unresolved(7, attempts=1, first_failure_ms=1, last_failure_ms=2, reason="as before")
     (row,) = queued(
         decide(
@@ -203,7 +203,7 @@ def test_keys_are_stored_only_where_they_block() -> None:
     assert row.key == "k"
 
 
-def test_an_attempt_that_says_nothing_of_the_record_does_not_count() -> None:
+def test_a_failure_together_with_other_records_does_not_count_as_an_attempt() -> None:
     (row,) = queued(
         decide(
             [failed(7, Outcome.UNCOUNTED, attempt=1)],
@@ -228,10 +228,10 @@ def test_an_attempt_that_says_nothing_of_the_record_does_not_count() -> None:
         "another one succeeded since",
     ],
 )
-def test_a_record_that_fails_alone_is_held_to_be_bad_once_another_one_has_succeeded(
+def test_a_record_that_fails_alone_counts_as_bad_once_another_record_has_succeeded(
     failed_ms: int | None, succeeded_ms: int | None, attempts: int
 ) -> None:
-    """Before that it may be the sink that is down."""
+    """Until then the sink may be down."""
     known = [] if failed_ms is None else [unresolved(7, attempts=0, last_failure_ms=failed_ms)]
     (row,) = queued(decide([failed(7, Outcome.ALONE)], context(*known, succeeded_ms=succeeded_ms)))
     assert row.attempts == attempts
@@ -248,14 +248,14 @@ def test_an_outage_is_more_than_half_and_at_least_a_hundred(
     assert outcomes.report.outage is outage
 
 
-def test_rejected_records_make_no_outage() -> None:
+def test_rejected_records_are_not_an_outage() -> None:
     outcomes = decide([failed(n, Outcome.REJECT) for n in range(1, 200)], context(first_tries=200))
     assert not outcomes.report.outage
     assert len(outcomes.letters) == 199
 
 
 def test_in_an_outage_attempts_and_age_do_not_count_and_neighbours_are_one_range() -> None:
-    """The run ends at a record that did not fail, and between shards."""
+    """A range ends at a record that did not fail, and at the end of its shard."""
     records = [failed(10 * n, ordinal=n) for n in range(1, 151) if n != 50]
     records += [failed(10 * n, ordinal=n, shard="t") for n in range(1, 3)]
     outcomes = decide(records, context(retry=RetryPolicy(retry_limit=0), first_tries=160))
@@ -278,13 +278,13 @@ def test_outages_back_off_to_a_minute(outages: int, delay_ms: int) -> None:
     assert {row.due_ms for row in queued(outcomes)} == {NOW_MS + delay_ms}
 
 
-def test_records_of_which_the_place_is_not_known_stay_single_in_an_outage() -> None:
+def test_records_without_an_ordinal_are_not_merged_in_an_outage() -> None:
     outcomes = decide([failed(n) for n in range(1, 201)], context(first_tries=200))
     assert len(queued(outcomes)) == 200
 
 
-def test_records_with_other_attempts_are_no_range_in_an_outage() -> None:
-    """The lowest would count for all, and the others would be tried too often."""
+def test_records_with_different_attempts_are_not_merged_in_an_outage() -> None:
+    """A range has one count of attempts: with the lowest, the other records are tried too often."""
     outcomes = decide(
         [failed(n, ordinal=n, attempt=1 + n % 2) for n in range(1, 401)], context(first_tries=200)
     )
@@ -292,9 +292,9 @@ def test_records_with_other_attempts_are_no_range_in_an_outage() -> None:
     assert len(queued(outcomes)) == 400
 
 
-def test_retries_that_all_fail_again_make_no_outage() -> None:
-    """A quiet stream has batches of bad records only: were they taken for an outage, they would
-    never come to their end.
+def test_retries_that_all_fail_again_are_not_an_outage() -> None:
+    """On a quiet stream all records of a batch may be bad. Counted as an outage, they would be
+    retried for ever.
     """
     outcomes = decide([failed(n, attempt=2) for n in range(1, 501)], context(first_tries=0))
     assert not outcomes.report.outage
@@ -311,9 +311,9 @@ def test_in_an_outage_the_attempts_of_retries_do_not_count_either() -> None:
     assert {row.attempts for row in queued(outcomes)} == {0, 2}
 
 
-def test_first_tries_are_new_records_and_what_an_outage_has_queued() -> None:
-    """Not what failed by itself, what is gone, what was not looked for yet, and what
-    was withheld.
+def test_first_tries_are_new_records_and_records_that_an_outage_has_queued() -> None:
+    """Not records with a counted failure, records that are gone, retries that were not read yet,
+    and withheld records.
     """
 
     def retry(first: int, attempts: int, count: int = 1) -> PlannedRetry:
@@ -328,8 +328,8 @@ def test_first_tries_are_new_records_and_what_an_outage_has_queued() -> None:
     assert first_tries([one], [end], withheld) == 7 + 50 + 1 - 1
 
 
-def test_a_range_holds_records_of_one_planned_retry_or_new_ones() -> None:
-    """Settling takes it apart from what was read as one."""
+def test_a_range_does_not_span_two_planned_retries_or_new_records() -> None:
+    """Settling replaces each planned retry by itself."""
     retries = (
         PlannedRetry(first=SequenceNumber(1), last=SequenceNumber(50), count=50, attempts=0),
         PlannedRetry(first=SequenceNumber(51), last=SequenceNumber(99), count=49, attempts=0),
@@ -347,7 +347,7 @@ def test_a_range_holds_records_of_one_planned_retry_or_new_ones() -> None:
     ]
 
 
-def test_what_waits_in_a_blocked_shard_is_one_range() -> None:
+def test_blocked_records_of_a_shard_are_one_range() -> None:
     records = [
         failed(1, ordinal=0),
         *(failed(n, Outcome.BLOCKED, ordinal=n - 1, reason=None) for n in range(2, 1000)),
@@ -367,14 +367,14 @@ OUTCOMES = st.sampled_from([Outcome.BLOCKED, Outcome.UNCOUNTED, Outcome.RETRY, O
     limit=st.integers(0, 4),
     tried=st.integers(0, 600),
 )
-def test_every_failed_record_is_queued_or_a_letter_and_never_both(
+def test_every_failed_record_is_either_queued_or_a_letter(
     outcomes: dict[int, tuple[Outcome, int]], limit: int, tried: int
 ) -> None:
-    """Also as ranges, which are ascending, apart, and hold no more attempts than the record had."""
+    """Ranges are ascending and disjoint, and have no more attempts than their first record."""
     records = [
         failed(n, outcome, attempt=attempt, ordinal=n) for n, (outcome, attempt) in outcomes.items()
     ]
-    told = decide(
+    decided = decide(
         records,
         context(
             retry=RetryPolicy(retry_limit=limit),
@@ -382,15 +382,15 @@ def test_every_failed_record_is_queued_or_a_letter_and_never_both(
             on_failure=OnFailure.BLOCK_SHARD,
         ),
     )
-    rows = queued(told)
+    rows = queued(decided)
     covered = {n for row in rows for n in range(row.first.sequence, row.last.sequence + 1)}
-    lettered = {int(letter.message_id.split(":")[1]) for letter in told.letters}
-    assert covered | lettered == outcomes.keys()
-    assert not covered & lettered
+    letters = {int(letter.message_id.split(":")[1]) for letter in decided.letters}
+    assert covered | letters == outcomes.keys()
+    assert not covered & letters
     assert sum(row.count for row in rows) == len(covered)
     assert all(one.last < other.first for one, other in pairwise(rows))
     assert all(row.attempts <= outcomes[row.first.sequence][1] for row in rows)
-    assert told == decide(
+    assert decided == decide(
         records[::-1],
         context(
             retry=RetryPolicy(retry_limit=limit),

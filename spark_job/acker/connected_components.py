@@ -1,8 +1,8 @@
-"""Connected components of a graph, by joins only, in a handful of rounds whatever the components'
-diameters.
+"""Connected components of a graph, computed by joins in few rounds.
 
-The alternating large-star and small-star of Kiveris and others ("Connected Components in MapReduce
-and Beyond", 2014).
+This is the alternating algorithm (large-star, small-star) of Kiveris et al., "Connected Components
+in MapReduce and Beyond", 2014. The number of rounds hardly depends on the diameter of the
+components.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ NODE, LABEL = "node", "label"
 
 
 def component_labels(edges: DataFrame, cut: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """For each node of an edge (columns a and b, BIGINT, in any direction, also several times): its
-    component's least node.
+    """Label each node with the least node of its component: columns node and label, a row per node.
 
-    Columns node and label, one row a node. `cut` gives a frame that is computed once. Blocks on a
-    job for each round.
+    `edges` has the columns a and b (BIGINT). The direction of an edge does not matter, and an edge
+    may be there several times. `cut` must return the frame as one that is computed only once.
+    Blocks on a Spark job for each round.
     """
     edges = cut(edges.where("a != b").distinct())
     before = _fingerprint(edges)
@@ -39,7 +39,7 @@ def component_labels(edges: DataFrame, cut: Callable[[DataFrame], DataFrame]) ->
 
 
 def _large_star(edges: DataFrame) -> DataFrame:
-    """Every greater neighbour of a node is joined to the least of the node and its neighbours."""
+    """Link each greater neighbour of a node to the least of the node and its neighbours."""
     both = edges.select("a", "b").union(edges.select("b", "a"))
     least = both.groupBy("a").agg(F.least(F.min("b"), F.col("a")).alias("least"))
     return (
@@ -51,8 +51,9 @@ def _large_star(edges: DataFrame) -> DataFrame:
 
 
 def _small_star(edges: DataFrame) -> DataFrame:
-    """A node and its lesser neighbours are joined to the least of them. Every edge leads from the
-    greater to the lesser node.
+    """Link a node and its lesser neighbours to the least of these.
+
+    Every edge must lead from the greater to the lesser node, as those of `_large_star` do.
     """
     least = edges.groupBy("a").agg(F.min("b").alias("least"))
     neighbours = (
@@ -64,5 +65,5 @@ def _small_star(edges: DataFrame) -> DataFrame:
 
 
 def _fingerprint(edges: DataFrame) -> tuple[object, ...]:
-    """The same for the same set of edges, as good as only then."""
+    """A hash of the set of edges, to detect the round that changes nothing."""
     return tuple(edges.agg(F.count(F.lit(1)), F.bit_xor(F.xxhash64("a", "b"))).collect()[0])

@@ -1,4 +1,4 @@
-"""A batch's rows are held against what its plan's tasks published: nothing else may be acked."""
+"""A batch is refused unless it holds exactly the rows that the tasks of its plan published."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from spark_job.tracking.batch_content import (
+from spark_job.tracking.content_check import (
     BatchContentError,
     PartitionContent,
     ShardContent,
@@ -43,7 +43,7 @@ def ends(**changes: Any) -> dict[int, TaskResult]:
     }
 
 
-def test_parts_of_a_shard_are_merged_by_number_not_by_text() -> None:
+def test_contents_of_a_shard_are_merged_by_number_and_not_by_text() -> None:
     parts = [
         content("s", 100, 101, 2),
         ShardContent(shard_id="s", retry_rows=2),
@@ -57,7 +57,7 @@ def test_the_rows_that_were_published_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "message"),
     [
         ({}, "holds 0 records and 0 retries of shard s"),
         (
@@ -71,15 +71,15 @@ def test_the_rows_that_were_published_are_accepted() -> None:
     ],
 )
 def test_other_rows_are_refused_naming_shard_and_plan(
-    found: dict[str, ShardContent], told: str
+    found: dict[str, ShardContent], message: str
 ) -> None:
-    with pytest.raises(BatchContentError, match=told) as caught:
+    with pytest.raises(BatchContentError, match=message) as caught:
         check_content(found, ends(), "1-a")
     assert "the tasks of plan 1-a published" in str(caught.value)
 
 
-def test_rows_of_a_partition_are_new_from_their_shards_first_number_on() -> None:
-    """A shard that has no first number has given retries only."""
+def test_a_row_is_new_from_the_first_new_number_of_its_shard_on() -> None:
+    """A shard without a first number had retries only."""
     rows = [
         Row(messageId=f"{shard}:{number}:1")
         for shard, number in (("s", 5), ("s", 9), ("s", 10), ("t", 7))
