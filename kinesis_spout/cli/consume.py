@@ -3,6 +3,7 @@ and without code.
 """
 
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,18 +11,17 @@ from typing import Annotated
 
 import typer
 
-from kinesis_spout.cli.console import errors, root_options
-from kinesis_spout.cli.consume_loops import run_command, write_records
 from kinesis_spout.cli.consume_screen import ConsumeScreen
 from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.exec_process import AnsweringCommand
 from kinesis_spout.cli.letter_file import LetterFile
-from kinesis_spout.cli.line_writer import LineWriter
+from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.record_lines import raw_line, record_line
-from kinesis_spout.cli.shared_options import connection_of
+from kinesis_spout.cli.shared_options import connection_of, errors, root_options
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
+from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from kinesis_spout.spout.prometheus_exporter import MetricsServer
 from state.retry_policy import RetryPolicy
@@ -32,6 +32,8 @@ BROKEN_PIPE = 141  # as of a program that SIGPIPE has ended
 ANSWERS_GRACE_S = 10.0  # after a signal, for the command's last answers
 COMMAND_MAX_PENDING = 100  # what waits in the pipe to a slow command must not time out there
 _TIMEOUT = "30s"
+_BATCH_RECORDS = 500
+_BATCH_BYTES = 1024 * 1024
 # Fields of SpoutConfig, and of what makes it, as the options are called.
 _SPELT = {
     "starting_position": "--from",
@@ -311,6 +313,63 @@ def _run(
             f"{command.bad_answers} lines of the command's output were no answers; make it print "
             "nothing else there"
         )
+
+
+def write_records(
+    spout: KinesisSpout,
+    writer: LineWriter,
+    line_of: Callable[[SpoutEmission], bytes],
+    *,
+    stopped: Callable[[], bool],
+    max_records: int | None,
+) -> None:
+    """A line for each record; a record is acked once all of its line was taken. Returns at the end,
+    or when it is to stop.
+
+    Raises BrokenPipeError when nobody reads any more, and OSError; nothing of what could not be
+    written is acked.
+    """
+    written = 0
+
+    def is_over() -> bool:
+        return stopped() or written == max_records or writer.reader_is_gone
+
+    for first in spout.emissions(is_over):
+        left = _BATCH_RECORDS if max_records is None else min(_BATCH_RECORDS, max_records - written)
+        batch = [(emission, line_of(emission)) for emission in _batch(spout, first, left)]
+        taken = writer.write(b"".join(line for _, line in batch))
+        for emission, line in batch:
+            taken -= len(line)
+            if taken < 0:
+                return
+            emission.ack()
+        written += len(batch)
+    if writer.reader_is_gone:
+        raise BrokenPipeError
+
+
+def run_command(
+    spout: KinesisSpout, command: AnsweringCommand, *, stopped: Callable[[], bool]
+) -> bool:
+    """Hand each record to the command, which answers by itself. Returns at the end, or when it is
+    to stop; False when the command has ended by itself.
+    """
+    for emission in spout.emissions(lambda: stopped() or command.has_ended):
+        if not command.send(emission):
+            break
+    return not command.has_ended
+
+
+def _batch(spout: KinesisSpout, first: SpoutEmission, most: int) -> Iterator[SpoutEmission]:
+    """What is there now, so that one write does for many records."""
+    yield first
+    size_bytes = len(first.data)
+    for _ in range(most - 1):
+        more = spout.next_tuple() if size_bytes < _BATCH_BYTES else None
+        if more is None:
+            return
+        size_bytes += len(more.data)
+        yield more
 
 
 def _shows_table(job: ConsumeJob) -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.cli.line_writer import LineWriter
+from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.record_lines import record_line
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.spout.listener import SpoutListener

@@ -15,13 +15,13 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from kinesis_spout import __version__
-from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.consume import consume
 from kinesis_spout.cli.errors import CliError, one_sentence
 from kinesis_spout.cli.local import local
 from kinesis_spout.cli.produce import produce
 from kinesis_spout.cli.reset import reset
 from kinesis_spout.cli.shards import shards
+from kinesis_spout.cli.shared_options import errors, root_options
 
 COMMAND_GROUP = "kinesis_spout.commands"
 # Modules that only an extra brings: the package's name, and the extras of the commands that import

@@ -4,33 +4,33 @@ import secrets
 import sys
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.markup import escape
 
-from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.line_putter import LinePutter
-from kinesis_spout.cli.line_reader import LineReader
-from kinesis_spout.cli.record_lines import key_of_json, outgoing_of_json
-from kinesis_spout.cli.shared_options import connection_of
+from kinesis_spout.cli.line_io import LineReader
+from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
+from kinesis_spout.cli.shared_options import connection_of, errors, root_options
 from kinesis_spout.config import StreamRef
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.errors import KinesisError, RequestRefusedError
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
     REQUEST_RECORDS,
     OutgoingRecord,
     RecordPutter,
+    in_requests,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from rich.console import Console
 
 RETRY_FOR_S = 15.0  # somebody is waiting at a screen
 MOST_COMPLAINTS = 10
+LONGEST_KEY = 256  # characters: API reference, PutRecordsRequestEntry
 
 
 # long: its parameters are the command's options, and typer takes the help from them
@@ -101,7 +101,7 @@ def produce(
             _put_all(reader, lines, ref.name, console)
 
 
-def _put_all(reader: LineReader, lines: LinePutter, stream: str, console: "Console") -> None:
+def _put_all(reader: LineReader, lines: "LinePutter", stream: str, console: "Console") -> None:
     try:
         for batch in reader.batches():
             lines.put(batch)
@@ -141,3 +141,75 @@ def _complain(console: "Console", told: list[int], sentence: str) -> None:
     told[0] += 1
     if told[0] <= MOST_COMPLAINTS:
         console.print(f"[yellow]note:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
+
+
+class _Numbered(NamedTuple):
+    line: int
+    record: OutgoingRecord
+
+
+class LinePutter:
+    """`record_of` makes a record of a line, or None of one to skip, and raises `LineError`. Lines
+    are counted from 1.
+
+    `complain` gets a sentence for each line that is not put. `put` blocks on the network; after it
+    has raised, `unsure` has the first and the last line of which nobody knows whether they were
+    put.
+    """
+
+    def __init__(
+        self,
+        putter: RecordPutter,
+        record_of: "Callable[[bytes], OutgoingRecord | None]",
+        complain: "Callable[[str], None]",
+    ) -> None:
+        self.put_count = 0
+        self.refused_count = 0
+        self.unsure: tuple[int, int] | None = None
+        self._putter = putter
+        self._record_of = record_of
+        self._complain = complain
+        self._line = 0
+
+    def put(self, lines: "Iterable[bytes]") -> None:
+        """Put what can be put: of a request that is refused, all but the records to blame. Raises
+        any other `KinesisError`.
+        """
+        numbered = [one for line in lines if (one := self._numbered(line)) is not None]
+        at = 0
+        for request in in_requests(one.record for one in numbered):
+            self._put(numbered[at : at + len(request)])
+            at += len(request)
+
+    def _numbered(self, line: bytes) -> _Numbered | None:
+        self._line += 1
+        try:
+            record = self._record_of(line)
+        except LineError as exc:
+            self._refuse(self._line, str(exc))
+            return None
+        if record is not None and not 0 < len(record.partition_key) <= LONGEST_KEY:
+            self._refuse(
+                self._line,
+                f"has a partition key that is empty or longer than {LONGEST_KEY} characters",
+            )
+            return None
+        return None if record is None else _Numbered(self._line, record)
+
+    def _put(self, numbered: "Sequence[_Numbered]") -> None:
+        try:
+            self.put_count += self._putter.put([one.record for one in numbered])
+        except RequestRefusedError as exc:
+            if len(numbered) == 1:
+                self._refuse(numbered[0].line, f"is refused: {exc}")
+                return
+            half = len(numbered) // 2
+            self._put(numbered[:half])
+            self._put(numbered[half:])
+        except KinesisError:
+            self.unsure = (numbered[0].line, numbered[-1].line)
+            raise
+
+    def _refuse(self, line: int, why: str) -> None:
+        self.refused_count += 1
+        self._complain(f"line {line} {why}")

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.errors import CliError, one_sentence
+from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
 from state.ownership import this_process
 from state.zookeeper.embedded import embedded_directory

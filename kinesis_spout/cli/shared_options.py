@@ -4,9 +4,11 @@ KEY=VALUE` for the rest.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
+from rich.console import Console
 
 from kinesis_spout.config import AwsConfig, nearest_name
 from kinesis_spout.errors import ConfigError
@@ -70,3 +72,25 @@ def _field(key: str) -> str:
         else f"those of a connection are {', '.join(CONNECTION_OPTIONS)}"
     )
     raise ConfigError(f"option {key} is not known here; {hint}", option=key)
+
+
+@dataclass(slots=True)
+class RootOptions:
+    """Options that stand before the command's name."""
+
+    debug: bool = False
+
+
+def root_options(ctx: typer.Context) -> RootOptions:
+    """The options before the command's name; the defaults where a command is run without
+    `kinesis-spout` around it.
+    """
+    root = ctx.find_root()
+    if not isinstance(root.obj, RootOptions):
+        root.obj = RootOptions()
+    return root.obj
+
+
+def errors() -> Console:
+    """The console on stderr."""
+    return Console(stderr=True)

@@ -12,9 +12,8 @@ from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.prompt import Confirm
 
-from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.shared_options import parse_pairs
+from kinesis_spout.cli.shared_options import errors, parse_pairs, root_options
 from kinesis_spout.clock import SystemClock
 from spark_job.commands.quiet import Screen, quiet
 from spark_job.commands.redrive_report import Report, show_found

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli.line_reader import LineReader
-from kinesis_spout.cli.line_writer import LineWriter
+from kinesis_spout.cli.line_io import LineReader, LineWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from kinesis_spout.cli.stats_table import MOST_SHARDS, duration, stats_table, summary
+from kinesis_spout.cli.consume_screen import MOST_SHARDS, duration, stats_table, summary
 from kinesis_spout.spout.metrics import ShardMetrics, SpoutMetrics
 from kinesis_spout.spout.shard_counts import ShardCounts
 
