@@ -33,7 +33,7 @@ from kinesis_spout.testing.faults.plan import (
 from kinesis_spout.testing.http.protocol import FakeKinesisProtocol
 from kinesis_spout.testing.http.server import FakeKinesisServer
 from kinesis_spout.testing.manual_clock import ManualClock
-from kinesis_spout.testing.service.subscription import Subscription
+from kinesis_spout.testing.service.subscribe_to_shard import Subscription
 from kinesis_spout.testing.settings import FakeKinesisSettings
 
 __all__ = [

@@ -20,8 +20,8 @@ from kinesis_spout.testing.faults.plan import FaultPlan
 from kinesis_spout.testing.service import requests
 from kinesis_spout.testing.service.control_plane import ControlPlane
 from kinesis_spout.testing.service.data_plane import DataPlane
-from kinesis_spout.testing.service.shard_listing import ShardListing
-from kinesis_spout.testing.service.subscriptions import Subscriptions
+from kinesis_spout.testing.service.list_shards import ShardListing
+from kinesis_spout.testing.service.subscribe_to_shard import Subscriptions
 from kinesis_spout.testing.stream.hash_keys import hash_key
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from kinesis_spout.testing.errors import ServiceError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.testing.service.subscription import Subscription
+    from kinesis_spout.testing.service.subscribe_to_shard import Subscription
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
 _STRING = 7

@@ -17,7 +17,7 @@ import msgspec
 from kinesis_spout.testing.errors import ServiceError, TransportFaultError
 from kinesis_spout.testing.faults.plan import FaultKind
 from kinesis_spout.testing.service import requests, tokens
-from kinesis_spout.testing.service.subscription import Subscription
+from kinesis_spout.testing.service.subscribe_to_shard import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kinesis_spout.testing.fake_kinesis import FakeKinesis
-    from kinesis_spout.testing.service.subscription import Subscription
+    from kinesis_spout.testing.service.subscribe_to_shard import Subscription
 
 _CONTENT_TYPE = "application/x-amz-json-1.1"
 _PUSH_INTERVAL_S = (

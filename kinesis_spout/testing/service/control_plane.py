@@ -20,7 +20,7 @@ from kinesis_spout.testing.service.answers import (
     UpdateShardCountAnswer,
 )
 from kinesis_spout.testing.service.control_limits import CHANGES_UNDER_WAY, DAY_MS, SCALINGS_PER_DAY
-from kinesis_spout.testing.service.shard_listing import shard_answer
+from kinesis_spout.testing.service.list_shards import shard_answer
 from kinesis_spout.testing.stream.stream import Stream
 
 if TYPE_CHECKING:

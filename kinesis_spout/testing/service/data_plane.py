@@ -19,13 +19,13 @@ from kinesis_spout.testing.service.answers import (
     PutRecordsAnswer,
     PutRecordsEntryAnswer,
 )
-from kinesis_spout.testing.service.handed_over import (
+from kinesis_spout.testing.service.read_answers import (
     behind_ms,
     child_answers,
     is_at_end,
     record_answers,
 )
-from kinesis_spout.testing.service.positions import POSITION_TYPES, Start, position_of
+from kinesis_spout.testing.service.starting_position import POSITION_TYPES, Start, position_of
 from kinesis_spout.testing.service.tokens import LIFETIME_MS, ShardIterator, decode, encode
 from kinesis_spout.testing.stream.hash_keys import hash_key
 

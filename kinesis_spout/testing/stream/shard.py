@@ -7,8 +7,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.testing.stream.limits import ReadLimits, WriteLimits
-from kinesis_spout.testing.stream.sequence import COUNTER_END, SequenceParts
+from kinesis_spout.testing.stream.sequence_number import COUNTER_END, SequenceParts
+from kinesis_spout.testing.stream.shard_limits import ReadLimits, WriteLimits
 
 if TYPE_CHECKING:
     from kinesis_spout.testing.stream.hash_keys import HashKeyRange

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesis_spout.testing.service.answers import ChildShardAnswer, RecordAnswer
-from kinesis_spout.testing.service.shard_listing import range_answer
+from kinesis_spout.testing.service.list_shards import range_answer
 
 if TYPE_CHECKING:
     from kinesis_spout.testing.stream.shard import Shard, StoredRecord

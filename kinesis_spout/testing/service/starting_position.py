@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.testing.errors import invalid_argument
 from kinesis_spout.testing.service import constraints
-from kinesis_spout.testing.stream.sequence import SequenceParts
+from kinesis_spout.testing.stream.sequence_number import SequenceParts
 
 if TYPE_CHECKING:
     from kinesis_spout.testing.stream.shard import Shard
