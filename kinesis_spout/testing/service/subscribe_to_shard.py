@@ -1,9 +1,8 @@
-"""A subscription of a consumer to a shard: what it is pushed, and when it ends (API reference,
-`SubscribeToShard`).
+"""SubscribeToShard: subscriptions of consumers to shards (API reference, `SubscribeToShard`).
 
-It lives for five minutes, or to the shard's end; the next one for the same consumer and shard takes
-its place. Events come when there are records, and every five seconds when there are none, so that
-the reader knows how far it has got.
+A subscription lives for five minutes, or until the shard's end. The next one for the same consumer
+and shard replaces it. Events come when there are records, and every five seconds when there are
+none, so that the reader knows how far it has got.
 """
 
 from __future__ import annotations
@@ -36,12 +35,13 @@ LIFETIME_MS = 300_000
 QUIET_MS = 5_000
 RESUBSCRIBE_MS = 5_000
 _EVENT_RECORDS = 10_000
-_EVENT_BYTES = 1024 * 1024  # so that pacing to 2 MiB a second comes in steps of half a second
+_EVENT_BYTES = 1024 * 1024  # at 2 MiB a second, an event every half second
 
 
 class Subscription:
-    """Asked for its events one by one, by whoever delivers them; any thread may ask. Nothing is
-    pushed by itself.
+    """One subscription, polled for its events by the component that delivers them.
+
+    It pushes nothing by itself. Any thread may use it.
     """
 
     def __init__(
@@ -61,18 +61,18 @@ class Subscription:
 
     @property
     def ended(self) -> bool:
-        """Whether there is no event to come any more."""
+        """Whether there are no more events."""
         return self._ended
 
     def take_over(self) -> None:
-        """Another subscription goes on in its place."""
+        """End this subscription because another one replaces it."""
         self._taken_over = True
 
     def next_event(self) -> SubscribeToShardEvent | None:
-        """The event that is to be delivered now; None when there is none yet, or no more.
+        """The event to be delivered now; None when there is none yet, or no more.
 
-        Raises `ServiceError`, once, when it ends because it was taken over, or because its stream,
-        shard or consumer is gone.
+        Raises `ServiceError` once, when the subscription ends because it was replaced, or because
+        its stream, shard or consumer is gone.
         """
         with self._account.lock:
             if self._ended:
@@ -130,8 +130,9 @@ class Subscription:
 
 
 class Subscriptions(StreamConsumers):
-    """A consumer has one subscription a shard. A new one is refused within 5 s of the one before,
-    and takes over after that.
+    """A consumer has at most one subscription per shard.
+
+    A new one is refused within 5 s of the one before, and replaces it after that.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class Subscriptions(StreamConsumers):
         self._subscriptions: dict[tuple[Consumer, str], Subscription] = {}
 
     def subscribe_to_shard(self, request: requests.SubscribeToShard) -> Subscription:
-        """The subscription, from which its events are fetched. Errors are `ServiceError`."""
+        """The new subscription, to be polled for its events. Raises `ServiceError`."""
         shard_id = constraints.name("shardId", request.shard_id)
         starting = constraints.needed("startingPosition", request.starting_position)
         kind = constraints.one_of("startingPosition.type", starting.type, POSITION_TYPES)

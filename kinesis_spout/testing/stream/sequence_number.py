@@ -1,25 +1,34 @@
-"""Sequence numbers of the form that the service's have: 56 decimal digits, growing within a shard.
+"""Sequence numbers in the form of the service's: 56 decimal digits, growing within a shard.
 
-What is promised (API reference, `PutRecord`): numbers grow over time for a partition key; nothing
-else is. The layout is no promise; it was found out by people who wrote emulators (kinesalite,
-kinesis-mock) from numbers they had seen. From the top, in hexadecimal digits: version 2 (1), second
-in which the shard was created (9), low digit of the shard's index (1), counter (16), unknown (2),
-second of the put (9), index of the shard (8), version again (1). Two things follow that consumers
-see: a child's numbers lie above all of its parents', and numbers of one shard do not follow each
-other without gaps.
+The service promises that the numbers of a partition key grow over time, and no more (API reference,
+`PutRecord`). The layout is not promised. Authors of emulators (kinesalite, kinesis-mock) derived it
+from numbers that they observed. From the highest hexadecimal digit:
+
+    1 digit    version 2
+    9 digits   second in which the shard was created
+    1 digit    low digit of the shard's index
+    16 digits  counter
+    2 digits   unknown
+    9 digits   second of the put
+    8 digits   index of the shard
+    1 digit    version 2
+
+Consumers see two consequences. A child's numbers are above all of its parents' numbers, and the
+numbers of one shard have gaps.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-COUNTER_END = 0x7FFF_FFFF_FFFF_FFFF  # the counter in the EndingSequenceNumber of a closed shard: above every record's
+# The counter in the EndingSequenceNumber of a closed shard. It is above every record's counter.
+COUNTER_END = 0x7FFF_FFFF_FFFF_FFFF
 _VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceParts:
-    """What a sequence number is made of; times in seconds since 1970."""
+    """The fields of a sequence number. Times in seconds since 1970."""
 
     shard_created_s: int
     shard_index: int
@@ -39,7 +48,7 @@ class SequenceParts:
 
     @classmethod
     def of(cls, number: int) -> SequenceParts | None:
-        """The parts of a number, or None of one that this layout cannot have made."""
+        """The fields of a number; None for a number that this layout cannot give."""
         parts = cls(
             shard_created_s=number >> 148 & 0xF_FFFF_FFFF,
             shard_index=number >> 4 & 0xFFFF_FFFF,
