@@ -1,4 +1,4 @@
-"""`kinesis-spout produce`: lines from stdin as records of a stream."""
+"""`kinesis-spout produce`: lines from stdin become records of a stream."""
 
 import secrets
 import sys
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-RETRY_FOR_S = 15.0  # somebody is waiting at a screen
-MOST_COMPLAINTS = 10
-LONGEST_KEY = 256  # characters: API reference, PutRecordsRequestEntry
+RETRY_FOR_S = 15.0  # short, because a user may be waiting at a terminal
+MAX_WARNINGS = 10
+MAX_KEY_LENGTH = 256  # characters: API reference, PutRecordsRequestEntry
 
 
 # long: its parameters are the command's options, and typer takes the help from them
@@ -43,27 +43,29 @@ def produce(
     key: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="The partition key of all records (default: random ones)."
+            metavar="TEXT",
+            help="Partition key of all records (default: a random key for each).",
         ),
     ] = None,
     key_from: Annotated[
         str | None,
         typer.Option(
-            metavar="FIELD", help="Take the key from this member of each line, a JSON object."
+            metavar="FIELD",
+            help="Take the partition key from this field of each line, a JSON object.",
         ),
     ] = None,
     as_json: Annotated[
         bool,
         typer.Option(
             "--json",
-            help="The lines are those of consume, or of its dead letters: put data under key.",
+            help="Lines are JSON as consume and its --dead-letter write it: put data under key.",
         ),
     ] = False,
     region: Annotated[
-        str | None, typer.Option(help="AWS region; else the AWS configuration's.")
+        str | None, typer.Option(help="AWS region (default: the AWS configuration's).")
     ] = None,
     endpoint_url: Annotated[
-        str | None, typer.Option(help="Another Kinesis endpoint, a local one say.")
+        str | None, typer.Option(help="Another Kinesis endpoint, e.g. a local one.")
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -72,12 +74,13 @@ def produce(
         ),
     ] = None,
 ) -> None:
-    """Put each line of stdin on a stream, as a record of its own, as soon as it comes.
+    """Put each line of stdin on a stream as one record, as it arrives.
 
-    Records may change places on their way, and one whose answer got lost is put twice.
+    Records may change their order. A record whose response is lost is put again,
+    so it may be on the stream twice.
     """
     if sum((key is not None, key_from is not None, as_json)) > 1:
-        raise typer.BadParameter("give one of them", param_hint="--key, --key-from, --json")
+        raise typer.BadParameter("use only one of them", param_hint="--key, --key-from, --json")
     console = errors()
     with (
         StopSignals() as stop,
@@ -90,7 +93,7 @@ def produce(
             lines = LinePutter(
                 putter,
                 _record_maker(key, key_from, as_json=as_json),
-                partial(_complain, console, [0]),
+                partial(_warn, console, [0]),
             )
             reader = LineReader(
                 sys.stdin.fileno(),
@@ -106,10 +109,10 @@ def _put_all(reader: LineReader, lines: "LinePutter", stream: str, console: "Con
         for batch in reader.batches():
             lines.put(batch)
     except KinesisError as exc:
-        first, last = lines.unsure or (0, 0)
+        first, last = lines.unconfirmed or (0, 0)
         raise CliError(
-            f"{exc}; {lines.put_count:,} records were put, lines {first} to {last} may have been, "
-            "and none after these"
+            f"{exc}; {lines.put_count:,} records were put, lines {first} to {last} may have been "
+            "put, later lines were not"
         ) from exc
     finally:
         noun = "record" if lines.put_count == 1 else "records"
@@ -136,10 +139,10 @@ def _random_key() -> str:
     return secrets.token_hex(8)
 
 
-def _complain(console: "Console", told: list[int], sentence: str) -> None:
-    """The first few lines that are not put; the others are counted at the end."""
-    told[0] += 1
-    if told[0] <= MOST_COMPLAINTS:
+def _warn(console: "Console", printed: list[int], sentence: str) -> None:
+    """Print the first few sentences; later ones are only counted."""
+    printed[0] += 1
+    if printed[0] <= MAX_WARNINGS:
         console.print(f"[yellow]note:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
 
 
@@ -149,31 +152,32 @@ class _Numbered(NamedTuple):
 
 
 class LinePutter:
-    """`record_of` makes a record of a line, or None of one to skip, and raises `LineError`. Lines
-    are counted from 1.
+    """Puts lines on a stream as records, and reports the lines that cannot be put.
 
-    `complain` gets a sentence for each line that is not put. `put` blocks on the network; after it
-    has raised, `unsure` has the first and the last line of which nobody knows whether they were
-    put.
+    `record_of` makes a record of a line, returns None for a line to skip, and raises `LineError`.
+    Lines are counted from 1. `warn` gets a sentence for each line that is not put. After `put` has
+    raised, `unconfirmed` holds the first and the last line that may or may not have been put.
     """
 
     def __init__(
         self,
         putter: RecordPutter,
         record_of: "Callable[[bytes], OutgoingRecord | None]",
-        complain: "Callable[[str], None]",
+        warn: "Callable[[str], None]",
     ) -> None:
         self.put_count = 0
         self.refused_count = 0
-        self.unsure: tuple[int, int] | None = None
+        self.unconfirmed: tuple[int, int] | None = None
         self._putter = putter
         self._record_of = record_of
-        self._complain = complain
+        self._warn = warn
         self._line = 0
 
     def put(self, lines: "Iterable[bytes]") -> None:
-        """Put what can be put: of a request that is refused, all but the records to blame. Raises
-        any other `KinesisError`.
+        """Put the lines. Blocks on the network.
+
+        When the service refuses a request, it is halved until only the records at fault are left
+        out. Raises any other `KinesisError`.
         """
         numbered = [one for line in lines if (one := self._numbered(line)) is not None]
         at = 0
@@ -188,10 +192,10 @@ class LinePutter:
         except LineError as exc:
             self._refuse(self._line, str(exc))
             return None
-        if record is not None and not 0 < len(record.partition_key) <= LONGEST_KEY:
+        if record is not None and not 0 < len(record.partition_key) <= MAX_KEY_LENGTH:
             self._refuse(
                 self._line,
-                f"has a partition key that is empty or longer than {LONGEST_KEY} characters",
+                f"has a partition key that is empty or longer than {MAX_KEY_LENGTH} characters",
             )
             return None
         return None if record is None else _Numbered(self._line, record)
@@ -207,9 +211,9 @@ class LinePutter:
             self._put(numbered[:half])
             self._put(numbered[half:])
         except KinesisError:
-            self.unsure = (numbered[0].line, numbered[-1].line)
+            self.unconfirmed = (numbered[0].line, numbered[-1].line)
             raise
 
     def _refuse(self, line: int, why: str) -> None:
         self.refused_count += 1
-        self._complain(f"line {line} {why}")
+        self._warn(f"line {line} {why}")

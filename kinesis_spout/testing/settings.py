@@ -12,8 +12,8 @@ class FakeKinesisSettings:
     - `create_ms`, `delete_ms`, `reshard_ms`: how long a stream stays CREATING, DELETING,
       UPDATING. 0: the change is complete at once.
     - `consumer_ms`: how long a registered consumer stays CREATING, and DELETING.
-    - `listing_delay_ms`: delay until ListShards shows a new shard. GetRecords names it at once, as a
-      child.
+    - `listing_delay_ms`: delay until ListShards shows a new shard. GetRecords names it at once,
+      as a child.
     - `limits`: whether a shard's read and write limits are enforced (see `stream.shard_limits`).
     - `control_limits`: whether the call rates of the control plane are enforced (see
       `service.control_limits`). Off by default, so that a test may poll a stream's status freely.

@@ -20,7 +20,7 @@ NAMES = [
 ]
 
 
-def told(
+def report(
     lineage: ShardLineage,
     *,
     has_application: bool = True,
@@ -36,7 +36,7 @@ def told(
     )
 
 
-def test_an_application_is_told_where_it_is_with_each_shard() -> None:
+def test_with_an_application_each_shard_has_its_progress() -> None:
     reading = msgspec.structs.replace(
         state("a", verified_until_ms=4_000),
         read_position=Position.after(SequenceNumber(7)),
@@ -48,7 +48,7 @@ def test_an_application_is_told_where_it_is_with_each_shard() -> None:
         drained("b"),
         state("c"),
     )
-    a, b, c = told(seen)
+    a, b, c = report(seen)
     assert (a.state, a.read_position, a.checkpoint, a.unresolved, a.lag_ms) == (
         "draining",
         "AFTER:7",
@@ -61,18 +61,18 @@ def test_an_application_is_told_where_it_is_with_each_shard() -> None:
     assert [line.hash_percent for line in (a, b, c)] == [50, 50, 50]
 
 
-def test_what_the_service_has_said_of_the_lag_goes_before_the_estimate() -> None:
+def test_a_measured_lag_replaces_the_estimate() -> None:
     seen = lineage([shard("a")], state("a", verified_until_ms=4_000))
-    assert [(line.lag_ms, line.lag_measured) for line in told(seen, a=250)] == [(250, True)]
-    assert [(line.lag_ms, line.lag_measured) for line in told(seen)] == [(6_000, False)]
+    assert [(line.lag_ms, line.lag_measured) for line in report(seen, a=250)] == [(250, True)]
+    assert [(line.lag_ms, line.lag_measured) for line in report(seen)] == [(6_000, False)]
     assert [
-        line.lag_ms for line in told(lineage([shard("a")], state("a", verified_until_ms=10_999)))
+        line.lag_ms for line in report(lineage([shard("a")], state("a", verified_until_ms=10_999)))
     ] == [0]
 
 
-def test_without_an_application_only_the_stream_is_told() -> None:
+def test_without_an_application_only_the_stream_is_reported() -> None:
     seen = lineage([shard("b", "a", closed=True), shard("c", "b")])
-    lines = told(seen, has_application=False)
+    lines = report(seen, has_application=False)
     assert [(line.shard_id, line.state) for line in lines] == [
         ("a", "past"),
         ("b", "closed"),
@@ -84,15 +84,15 @@ def test_without_an_application_only_the_stream_is_told() -> None:
 
 
 def test_holes_of_an_active_stream_come_last() -> None:
-    """Of one that is changing they mean nothing."""
+    """Holes of a stream that is being changed mean nothing."""
     seen = lineage([shard("a", keys=RIGHT)])
-    assert told(seen)[-1] == ShardLine(shard_id=None, state="hole", hash_keys=LEFT)
-    assert [line.state for line in told(seen, is_active=False)] == ["new"]
+    assert report(seen)[-1] == ShardLine(shard_id=None, state="hole", hash_keys=LEFT)
+    assert [line.state for line in report(seen, is_active=False)] == ["new"]
 
 
 def test_every_object_has_the_documented_names() -> None:
-    """Hash keys are texts: they are beyond what most readers of JSON take for a number."""
-    lines = told(lineage([shard("b", "a", keys=LEFT)], state("b"), state("lost")))
+    """Hash keys are strings, because most JSON readers cannot hold such numbers."""
+    lines = report(lineage([shard("b", "a", keys=LEFT)], state("b"), state("lost")))
     objects = json.loads(json.dumps([line.as_json() for line in lines]))
     assert [one["state"] for one in objects] == ["past", "readable", "vanished", "hole"]
     assert [list(one) for one in objects] == [NAMES] * 4
@@ -108,7 +108,7 @@ def drawn(*lines: ShardLine, title: str = "orders") -> list[str]:
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
-def test_children_stand_below_their_parent() -> None:
+def test_children_are_below_their_parent() -> None:
     assert drawn(
         ShardLine(shard_id="a", state="closed", hash_keys=WHOLE),
         ShardLine(shard_id="b", state="open", parents=("a",), hash_keys=LEFT),
@@ -116,7 +116,7 @@ def test_children_stand_below_their_parent() -> None:
     ) == ["orders", "└── a  closed  100 %", "    ├── b  open  50 %", "    └── c  open  50 %"]
 
 
-def test_a_merged_shard_stands_below_its_first_parent_and_names_the_other() -> None:
+def test_a_merged_shard_is_below_its_first_parent_and_names_the_other() -> None:
     assert drawn(
         ShardLine(shard_id="a", state="closed"),
         ShardLine(shard_id="b", state="closed"),
@@ -166,9 +166,9 @@ def test_waits_and_holes_are_shown() -> None:
         ShardLine(shard_id=None, state="hole", hash_keys=(5, 9)),
     )
     assert found[1] == "├── c  waiting  for a and b"
-    assert found[2] == "└── hole: no open shard takes the hash keys 5 to 9, 0 %"
+    assert found[2] == "└── hole: no open shard covers the hash keys 5 to 9, 0 %"
 
 
 def test_names_are_taken_literally() -> None:
-    """Markup in a title would colour, or break, the tree."""
+    """Markup in a title would colour or break the tree."""
     assert drawn(title="[red]x[/]") == ["[red]x[/]"]
