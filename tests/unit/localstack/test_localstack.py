@@ -101,7 +101,7 @@ def test_connections_that_leave_the_machine_are_refused(
     event: str, arguments: tuple[object, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With an OSError, which network code expects, and a line in the log."""
-    with pytest.raises(ConnectionRefusedError, match="kept to it"):
+    with pytest.raises(ConnectionRefusedError, match="confined to it"):
         refuse_other_hosts(event, arguments)
     assert capsys.readouterr().err.startswith(f"refused: {event}")
 
