@@ -97,7 +97,7 @@ def chosen(need: Need) -> tuple[str, ...]:
 
 
 def sentence_for(needs: Sequence[Need]) -> str:
-    """What is missing, and the command that installs it."""
+    """The missing needs and the command that installs them, in one sentence."""
     whats = ", no ".join(need.what for need in needs)
     packages = (
         " ".join(name for need in needs for name in chosen(need)) if shutil.which("apt-get") else ""

@@ -88,7 +88,7 @@ def with_lock(environment: Environment, *, localstack: Environment | None = None
 
 
 def set_up(environment: Environment, *, localstack: Environment | None = None) -> None:
-    """Install what is missing."""
+    """Install all missing parts, and nothing else."""
     started_s = time.monotonic()
     with_node = localstack is not None
     needs = missing(environment, with_node=with_node)
@@ -114,7 +114,7 @@ def set_up(environment: Environment, *, localstack: Environment | None = None) -
 
 
 def missing(environment: Environment, *, with_node: bool) -> list[debian_packages.Need]:
-    """What must be installed with apt before the packages can be installed and used."""
+    """The needs that apt must install before the packages can be installed and used."""
     needs = []
     if environment.needs_new_packages() and not has_ensurepip() and find_pip() is None:
         needs.append(debian_packages.PIP)

@@ -1,4 +1,4 @@
-"""What all steps of the set-up share.
+"""Common parts of the set-up's steps.
 
 A step prints one line when it starts, and one sentence when it fails. Its output goes to a log
 file.

@@ -63,7 +63,7 @@ class Stream:
         return "UPDATING" if self._steps else "ACTIVE"
 
     def settle(self, now_ms: int) -> None:
-        """Do the steps that are due, and drop what is past retention."""
+        """Do the steps that are due, and drop records and shards that are past retention."""
         while self._steps and self._steps[0][0] <= now_ms:
             due_ms, step = self._steps.popleft()
             step(due_ms)
