@@ -1,12 +1,11 @@
-"""What the acker costs: a word count with it and without it, on the same lines, in one run. No
-Kinesis is needed.
+"""Cost of the acker: a word count with and without it, on the same lines, in one run.
 
     python benchmarks/acker.py [--records N] [--words W] [--rounds R] [--json]
 
-Both jobs split each line into words, count the words, and write the counts to parquet files; the
-records are kept in memory before, as those of a tracked batch are. The jobs take turns, and the
-best round of each counts. A third measurement has one row lost on the way: then the acker compares
-record by record, and in a word count nearly all fail together.
+It needs no Kinesis. Both jobs split each line into words, count the words, and write the counts to
+parquet files. The records are cached in memory first, as those of a tracked batch are. The jobs
+alternate, and the best round of each counts. In a third measurement one row is lost on the way.
+Then the acker compares record by record, and in a word count nearly all records fail together.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ VOCABULARY = 20_000
 
 
 def lines(spark: SparkSession, records: int, words: int) -> DataFrame:
-    """Records in the source's columns; the data are words, of which some are frequent."""
+    """Records in the source's columns. The data are words, some of which are frequent."""
     word = f"concat('w', cast(floor({VOCABULARY} * pow(rand(n), 3)) as string))"
     columns = {
         "streamName": "'benchmark'",
@@ -53,7 +52,8 @@ def lines(spark: SparkSession, records: int, words: int) -> DataFrame:
         + "), 'UTF-8')",
         "approximateArrivalTimestamp": "timestamp'2026-01-01 00:00:00'",
         "attempt": "1",
-        "messageId": "concat('shardId-00000000000', cast(id % 4 as string), ':', cast(id + 1 as string), ':1')",
+        "messageId": "concat('shardId-00000000000', cast(id % 4 as string), ':', "
+        "cast(id + 1 as string), ':1')",
     }
     return spark.range(0, records, 1, 2).selectExpr(
         *(f"{columns[name]} AS {name}" for name in ARROW_SCHEMA.names)
@@ -110,7 +110,7 @@ def measure(records: int, words: int, rounds: int, directory: Path) -> dict[str,
         for round_ in range(rounds + 1):
             for name, job in (("plain", without_acker), ("acker", with_acker)):
                 took = seconds(job, frame, str(directory / name))
-                if round_:  # the first one warms up
+                if round_:  # the first round is a warm-up
                     times[name].append(took)
         lost_s = seconds(with_a_lost_row, frame, str(directory / "lost"))
         same = [

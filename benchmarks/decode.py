@@ -1,11 +1,10 @@
-"""GetRecords bodies to Arrow: our decoder beside botocore's own parser, on the same bodies, in one
+"""GetRecords bodies to Arrow: our decoder against botocore's parser, on the same bodies, in one
 run.
 
     python benchmarks/decode.py [--json] [--rounds N]
 
-MB are payload (decoded record data) in millions of bytes. botocore's side ends with the records as
-dicts, as boto3 returns them; ours ends with an Arrow record batch. The best of the rounds counts,
-on one core.
+MB are millions of bytes of payload (decoded record data). botocore's result is a dict per record,
+as boto3 returns them; ours is an Arrow record batch. The best of the rounds counts, on one core.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from kinesis_spout.service.get_records_decoder import decode_get_records
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# record size in bytes: records per body (the service sends at most 10,000 records, and 10 MB) and
-# the speed-up aimed at
+# Record size in bytes -> records per body (the service sends at most 10,000 records, and 10 MB),
+# and the target for the speed-up.
 CASES = {100: (10_000, 20.0), 1_024: (9_000, 8.0), 10_240: (1_000, None)}
 
 

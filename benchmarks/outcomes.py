@@ -1,14 +1,13 @@
-"""What tracking record by record costs: `map_records` beside Spark's plain mapInArrow with the same
-function, in one run.
+"""Cost of tracking each record: `map_records` against Spark's mapInArrow, with the same function.
 
     python benchmarks/outcomes.py [--records N] [--rounds N] [--json]
 
 Both jobs read the same stream from the same local server with the same source, make the same
-`Record` of each row, call the same function, and write its rows as parquet. The plain one acks
-whole batches; the tracked one keeps each record's outcome, writes a report per batch, and has 1 %
-of its records fail for good if `--failing` is given. The rounds alternate, and the ratio is that of
-the sums of all batches' durations. The server (FakeKinesis) runs in a process of its own and shares
-the machine.
+`Record` of each row, call the same function, and write its rows as parquet. The plain job acks
+whole batches. The tracked one keeps each record's outcome and writes a report per batch; with
+`--failing`, 1 % of its records fail for good. The rounds alternate. The result is the ratio of the
+sums of all batches' durations. The server (FakeKinesis) is a process of its own on the same
+machine.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ ARROW_SCHEMA = pa.schema([("id", pa.int64()), ("total", pa.float64())])
 
 
 def enrich(record: Record) -> dict[str, Any]:
-    """What a user does with a record: parse it, check it, make a row of it."""
+    """A typical user function: parse a record, check it, make a row of it."""
     order = json.loads(record.data)
     if order["total"] < 0:
         raise Reject("negative total")
@@ -55,7 +54,7 @@ def enrich(record: Record) -> dict[str, Any]:
 
 
 def serve(records: int, failing: bool, pipe: Connection) -> None:  # noqa: FBT001  # the target of a process
-    """The server's process: put the records, tell the address, end when the pipe closes."""
+    """The server's process: put the records, send the address, end when the pipe closes."""
     fake = FakeKinesis()
     fake.create(STREAM, shards=SHARDS)
     for n in range(records):
@@ -76,9 +75,7 @@ def serve(records: int, failing: bool, pipe: Connection) -> None:  # noqa: FBT00
 
 
 def plain_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What one writes without map_records: the same record objects, the same function, rows as
-    Arrow.
-    """
+    """The job without map_records: the same record objects and function, rows as Arrow."""
     for batch in batches:
         rows = []
         for record in records_of(batch):
@@ -108,7 +105,7 @@ def tracked(source: KinesisSource, out: str) -> Callable[[DataFrame, int], None]
 def run(
     spark: SparkSession, endpoint_url: str, zookeeper: str, directory: Path, *, is_tracked: bool
 ) -> tuple[int, float]:
-    """Rows read, and seconds of all batches together, of one AvailableNow query."""
+    """Number of rows, and seconds of all batches together, of one AvailableNow query."""
     source = KinesisSource(
         stream=STREAM,
         application=directory.name,
@@ -161,7 +158,7 @@ def measure(records: int, rounds: int, directory: Path, *, failing: bool) -> dic
                 )
                 if rows < records:
                     raise SystemExit(f"{name} read {rows} of {records} records")
-                seconds[is_tracked] += spent_s if number else 0  # the first round warms up
+                seconds[is_tracked] += spent_s if number else 0  # the first round is a warm-up
         spark.stop()
     finally:
         WorkerServices.forget_all()

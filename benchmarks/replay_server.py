@@ -1,8 +1,6 @@
-"""A server that answers as Kinesis does from bodies made beforehand, so that a measurement is not
-one of the server.
+"""A server that answers like Kinesis from prepared bodies, so that it is not the bottleneck.
 
-It knows one stream, its shards and their records, which do not change; limits, retention and faults
-there are none.
+It has one stream, whose shards and records do not change. It has no limits, retention or faults.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ PAGE = 10_000
 
 
 def make_pages(records: int, size: int, seed: int, first_ms: int) -> list[bytes]:
-    """GetRecords bodies of one shard; the iterator of page n is n."""
+    """GetRecords bodies of one shard. The iterator of page n is n."""
     rng = random.Random(seed)  # noqa: S311  # the same bodies in every run
     payloads = [base64.b64encode(rng.randbytes(size)).decode() for _ in range(min(records, PAGE))]
     pages = []
@@ -52,7 +50,7 @@ def make_pages(records: int, size: int, seed: int, first_ms: int) -> list[bytes]
 
 
 class ReplayedStream:
-    """A stream of so many shards, each with its share of the records."""
+    """A stream of `shards` shards, each with its share of the records."""
 
     def __init__(self, name: str, shards: int, records: int, size: int) -> None:
         self.name = name
@@ -119,7 +117,7 @@ def _handler(stream: ReplayedStream) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(head.encode() + body)
 
         def log_message(self, *_arguments: object) -> None:
-            """Nothing to say."""
+            """Log nothing."""
 
     return Handler
 
@@ -129,11 +127,11 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # without a look at the host's name
+        socketserver.TCPServer.server_bind(self)  # without a reverse DNS lookup of the host
         self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that has seen everything goes away with a request under way."""
+        """Ignore it: a reader that has seen everything leaves with a request in flight."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -141,7 +139,7 @@ class _Server(ThreadingHTTPServer):
 def serve(
     shards: int, records: int, size: int, pipe: Connection, cores: Collection[int] = ()
 ) -> None:
-    """The server's process, on these cores: make the bodies, tell the address, end when the pipe
+    """The server's process, on `cores`: make the bodies, send the address, end when the pipe
     closes.
     """
     if cores:

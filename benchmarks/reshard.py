@@ -1,13 +1,12 @@
-"""What a split under load does to the records of its keys: how long nothing of them comes, at a
-trigger of a second.
+"""Effect of a split under load: how long no record of the split shard arrives.
 
     python -m benchmarks.reshard [--per-second N] [--trigger S] [--json]
 
-A producer puts records on LocalStack's Kinesis (its pip runtime: `make setup-test`), at a steady
-rate, while Spark reads with a trigger of one second; then the shard that they go to is split. Each
-record carries the time of its put. Printed are the longest time between two batches with such
-records, before the split and over it, and how old the oldest record was when it came. Everything
-shares one machine.
+A producer puts records on LocalStack's Kinesis (its pip runtime: `make setup-test`) at a steady
+rate, while Spark reads with a trigger of one second. Then the shard of these records is split. Each
+record carries the time of its put. The results are the longest time between two batches with such
+records, before and across the split, and the age of the oldest record on arrival. Everything runs
+on one machine.
 """
 
 from __future__ import annotations
@@ -47,7 +46,9 @@ WARM_UP_S, STEADY_S, AFTER_S, CATCH_UP_S = 15.0, 10.0, 15.0, 30.0
 
 @dataclass
 class Seen:
-    """Deliveries: when a batch came, how many records it had, and the put of its oldest one."""
+    """Deliveries: when a batch arrived, its number of records, and the put time of its oldest
+    one.
+    """
 
     batches: list[tuple[float, int, float]] = field(default_factory=list)
 
@@ -59,7 +60,7 @@ class Seen:
 
     def between(self, since_s: float, until_s: float) -> dict[str, float]:
         """Seconds: the longest time between two batches with records, and the greatest age of a
-        record that came.
+        record on arrival.
         """
         times = [came_s for came_s, _, _ in self.batches]
         gaps = [
@@ -74,7 +75,7 @@ class Seen:
 
 
 def produce(client: Any, per_second: int, ending: threading.Event, put: list[int]) -> None:
-    """Ten requests a second, until told to end."""
+    """Ten requests a second, until stopped."""
     while not ending.wait(0.1):
         entries = [
             {"Data": repr(time.monotonic()).encode(), "PartitionKey": f"key {n}"}
@@ -118,8 +119,9 @@ def start_query(
 def load(
     client: Any, query: StreamingQuery, per_second: int, seen: Seen
 ) -> tuple[int, float, float]:
-    """Put records before and after a split, and wait until all have come: how many, when the split
-    was, when the last put.
+    """Put records before and after a split, and wait until all have arrived.
+
+    Returns their number, the time of the split, and the time of the last put.
     """
     ending, put = threading.Event(), [0]
     producer = threading.Thread(target=produce, args=(client, per_second, ending, put))
@@ -185,7 +187,7 @@ def main() -> None:
         f"longest time without a record   {before['gap']:>6} s before, {over['gap']:>6} s over it"
     )
     print(
-        f"age of the oldest as it came    {before['oldest']:>6} s before, {over['oldest']:>6} s "
+        f"age of the oldest on arrival    {before['oldest']:>6} s before, {over['oldest']:>6} s "
         "over it"
     )
     print(f"the gap in triggers             {found['gap_in_triggers']:>6} (aim: at most 3)")

@@ -1,12 +1,11 @@
-"""The Spark source end to end beside a plain boto3 loop: the same records from the same local
-server, in one run.
+"""The Spark source end to end against a plain boto3 loop: same records, same local server, one run.
 
     python benchmarks/spark_source.py [--records N] [--bytes B] [--json]
 
-Both read all shards from the start. The boto3 loop does nothing with a record but count it; Spark
-hands the rows to its noop sink, with every plan, published end and checkpoint going through a real
-ZooKeeper. Spark's start is not counted, its batches are. The server (FakeKinesis) runs in a process
-of its own and shares the machine with what is measured.
+Both read all shards from the start. The boto3 loop only counts the records. Spark passes the rows
+to its noop sink; every plan, published end and checkpoint goes through a real ZooKeeper. Spark's
+start does not count, its batches do. The server (FakeKinesis) is a process of its own on the same
+machine.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ ACCESS: dict[str, Any] = {
 
 
 def serve(records: int, size: int, pipe: Connection) -> None:
-    """The server's process: put the records, tell the address, end when the pipe closes."""
+    """The server's process: put the records, send the address, end when the pipe closes."""
     fake = FakeKinesis()
     fake.create(STREAM, shards=SHARDS)
     data = bytes(range(256)) * (size // 256 + 1)
@@ -55,7 +54,7 @@ def serve(records: int, size: int, pipe: Connection) -> None:
 
 
 def boto3_loop(endpoint_url: str) -> tuple[int, float]:
-    """Records and seconds of reading every shard to its tip, one after the other."""
+    """Number of records, and seconds to read every shard to its tip, one after the other."""
     client = boto3.client("kinesis", endpoint_url=endpoint_url, **ACCESS)
     count, started = 0, time.perf_counter()
     for shard in client.list_shards(StreamName=STREAM)["Shards"]:
@@ -72,8 +71,9 @@ def boto3_loop(endpoint_url: str) -> tuple[int, float]:
 def spark_source(
     spark: SparkSession, endpoint_url: str, zookeeper: str, checkpoint: Path
 ) -> tuple[int, float, int]:
-    """Records, seconds of all batches together, and batches, of one AvailableNow query to the noop
-    sink.
+    """Number of records, seconds of all batches together, and number of batches.
+
+    The query is one AvailableNow query to the noop sink.
     """
     source = KinesisSource(
         stream=STREAM,

@@ -1,15 +1,15 @@
-"""The standalone spout beside a plain boto3 loop and the async-kinesis package, and its latency
-under a light load.
+"""The standalone spout against a plain boto3 loop and async-kinesis, and its latency under light
+load.
 
     python benchmarks/spout.py [--json] [--records N] [--rounds N] [--peer]
 
-Each reader is a process of its own, reads the same records from the same server on this machine and
-hands every payload to the same lines of code; a run counts only if all of them saw the same. Each
-reader has one core to itself and the server has the others, where there is more than one: threads
-on several cores, which may be two halves of one, would cost each other time. Given are records per
-second of processor time from when all is connected, which what else the machine does disturbs
-least. --peer installs async-kinesis in a place of its own (.tools) and takes part in the
-comparison. The latency is from before a put to after the ack, at some 20 puts a second.
+Each reader is a process of its own. All read the same records from the same local server, and pass
+every payload to the same lines of code. A run counts only if all of them saw the same. If there are
+several cores, the reader has one and the server has the others: threads on several cores, which may
+be two halves of one, would slow each other down. The result is records per second of processor time
+after connecting, because other load on the machine disturbs that least. --peer installs
+async-kinesis in a separate environment (.tools) and adds it to the comparison. The latency is the
+time from before a put to after the ack, at about 20 puts a second.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PUTS, PUT_INTERVAL_S, AIM_P99_MS = 200, 0.05, 400
 
 
 def peer_python() -> Path:
-    """The interpreter of an environment that has the peer, made when it is not there."""
+    """The interpreter of the environment that has async-kinesis. It is made if missing."""
     home = ROOT / ".tools" / "async-kinesis"
     python = home / "bin" / "python"
     if not python.exists():
@@ -49,8 +49,9 @@ def peer_python() -> Path:
 
 
 def cores() -> tuple[set[int], set[int]]:
-    """Those for the server, and the one for a reader; none where processes can't be held to cores,
-    or there is one only.
+    """The cores of the server, and the core of a reader.
+
+    None if processes cannot be pinned to cores, or there is only one.
     """
     if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
         return set(), set()
@@ -79,7 +80,7 @@ def read(reader: str, endpoint_url: str, records: int, core: set[int]) -> dict[s
 
 
 def compare(records: int, rounds: int, readers: list[str]) -> dict[str, Any]:
-    """Records per second of processor time, the best of the rounds, which take turns."""
+    """Records per second of processor time, the best of the rounds. The readers alternate."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     for_server, for_reader = cores()
     server = multiprocessing.get_context("spawn").Process(

@@ -1,11 +1,10 @@
-"""The readers that `spout.py` compares, each in a process of its own: reads every record once, says
-what it saw and what it took.
+"""The readers that `spout.py` compares. Each is a process that reads every record once.
 
     python spout_readers.py spout|boto3|async-kinesis ENDPOINT RECORDS [CORE]
 
-All of them give every record's payload as bytes to the same few lines, which count it and add its
-checksum up. The reader of async-kinesis imports nothing of ours, so that it can run where only that
-package is installed.
+It prints what it read and the time it took. All readers pass every payload as bytes to the same few
+lines, which count it and add up its checksum. The reader of async-kinesis imports nothing of ours,
+so that it can run in an environment that has only that package.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ KEYS = {
 
 
 class Seen:
-    """What was read, and what that took from `start` on. `add` is all that a reader does with a
+    """The records read, and their cost from `start` on. `add` is all that a reader does per
     payload.
     """
 
@@ -38,8 +37,9 @@ class Seen:
         self._began_s = self._began_cpu_s = 0.0
 
     def start(self) -> None:
-        """All is imported and connected, and reading begins: a stream is read for days, so what
-        came before is not counted.
+        """Start measuring, after imports and connecting.
+
+        A stream is read for days, so the start-up does not count.
         """
         self._began_s, self._began_cpu_s = time.perf_counter(), time.process_time()
 
@@ -61,7 +61,7 @@ class Seen:
 
 
 def spout(endpoint_url: str, records: int, seen: Seen) -> None:
-    """With tracking, round robin, acks record by record, commits once a second."""
+    """With tracking, round robin, acks record by record, and a commit once a second."""
     from kinesis_spout.config import AwsConfig, ReadRate  # noqa: PLC0415  # not there in the process of async-kinesis
     from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig  # noqa: PLC0415
 
@@ -82,9 +82,7 @@ def spout(endpoint_url: str, records: int, seen: Seen) -> None:
 
 
 def boto3(endpoint_url: str, _records: int, seen: Seen) -> None:
-    """The loop that everybody writes: one shard after the other, nothing tracked,
-    nothing stored.
-    """
+    """The usual loop: one shard after the other, nothing tracked, nothing stored."""
     import boto3 as boto  # noqa: PLC0415  # not there in the process of async-kinesis
 
     client = boto.client("kinesis", endpoint_url=endpoint_url)
@@ -103,7 +101,7 @@ def boto3(endpoint_url: str, _records: int, seen: Seen) -> None:
 
 
 def async_kinesis(endpoint_url: str, records: int, seen: Seen) -> None:
-    """Its consumer, with the checkpointer that keeps nothing, and payloads as they are."""
+    """Its consumer, with a checkpointer that stores nothing, and payloads unchanged."""
     from kinesis import Consumer  # type: ignore[import-not-found]  # noqa: PLC0415  # installed in its own place only
     from kinesis.aggregators import SimpleAggregator  # type: ignore[import-not-found]  # noqa: PLC0415
     from kinesis.processors import Processor  # type: ignore[import-not-found]  # noqa: PLC0415

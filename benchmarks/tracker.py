@@ -1,10 +1,10 @@
-"""Cost of the in-flight tracker: time per event with few and with very many records in flight, and
-the memory it gives back.
+"""Cost of the in-flight tracker: time per event with few and with many records in flight, and
+memory.
 
     python benchmarks/tracker.py [--json] [--in-flight N] [--events N]
 
-O(1) means that the ratio of the times stays near 1. Some growth is the machine's: a million records
-do not fit into its caches.
+O(1) means that the ratio of the times stays near 1. The machine causes some growth: a million
+records do not fit into its caches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 FEW = 1_000
-# As long as those of the service, and not dense.
+# As long as the service's numbers, and with gaps like theirs.
 FIRST_NUMBER = 49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898
 STEP = 65_537
 ROUNDS = 3
@@ -44,7 +44,7 @@ def fresh_tracker(random: Random) -> InflightRecordTracker:
 
 
 def ns_of(event: Callable[[SequenceNumber], object], sequences: Sequence[SequenceNumber]) -> int:
-    # The time of this thread alone: what else the machine does is not the tracker's.
+    # The time of this thread only, without other load on the machine.
     started = thread_time_ns()
     for sequence in sequences:
         event(sequence)
@@ -52,7 +52,7 @@ def ns_of(event: Callable[[SequenceNumber], object], sequences: Sequence[Sequenc
 
 
 def take_any(pool: list[SequenceNumber], count: int, random: Random) -> list[SequenceNumber]:
-    """Take `count` out of the pool, from anywhere in it: outcomes come in any order."""
+    """Take `count` records out of the pool at random: outcomes come in any order."""
     taken = []
     for _ in range(count):
         i = random.randrange(len(pool))
@@ -62,9 +62,7 @@ def take_any(pool: list[SequenceNumber], count: int, random: Random) -> list[Seq
 
 
 def one_round(in_flight: int, events: int, random: Random) -> dict[str, float]:
-    """Nanoseconds per event while `in_flight` records stay in flight: as many are emitted as are
-    acked.
-    """
+    """Nanoseconds per event while `in_flight` records stay in flight: each ack follows an emit."""
     tracker = fresh_tracker(random)
     pool = numbers(in_flight)
     for sequence in pool:
@@ -84,12 +82,12 @@ def one_round(in_flight: int, events: int, random: Random) -> dict[str, float]:
 
 
 def best_of(rounds: list[dict[str, float]]) -> dict[str, float]:
-    """The least disturbed time of each event."""
+    """The fastest time of each event, which is the least disturbed."""
     return {event: min(times[event] for times in rounds) for event in rounds[0]}
 
 
 def memory(in_flight: int, random: Random) -> dict[str, int]:
-    """Bytes that the tracker holds: empty, full, and after all of it was acked in random order."""
+    """Bytes that the tracker holds: empty, full, and after all was acked in random order."""
     sequences = numbers(in_flight)
     order = random.sample(sequences, in_flight)
     tracker = fresh_tracker(random)

@@ -1,11 +1,10 @@
-"""The Kinesis emulator inside LocalStack, alone: the npm package kinesis-local, installed and run
-for tests.
+"""The Kinesis emulator inside LocalStack, alone: installs and runs the npm package kinesis-local.
 
-    python localstack/emulator.py install       # once; into .tools/kinesis-local, as package-lock.json pins it
-    python localstack/emulator.py run           # serves until Ctrl-C
+    python localstack/emulator.py install   # once, as package-lock.json pins it
+    python localstack/emulator.py run       # serves until Ctrl-C
 
-It wants Node 18 or newer. It speaks plain HTTP on loopback, accepts any credentials and forgets
-everything at its end.
+It is installed into .tools/kinesis-local, and needs Node 18 or newer. It speaks plain HTTP on
+loopback, accepts any credentials and forgets everything when it ends.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _PINS = ("package.json", "package-lock.json")
 _NODE_MAJOR = 18
 _START_LIMIT_S = 60.0
 _STOP_LIMIT_S = 10.0
-# Half a second each by default; the emulator's own names for them.
+# The emulator's names of changes to streams. By default each takes half a second.
 _CHANGES = (
     "CREATE_STREAM",
     "DELETE_STREAM",
@@ -48,7 +47,7 @@ class EmulatorError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Emulator:
-    """A running emulator: where it answers, its process id, and the file that it logs to."""
+    """A running emulator: its address, its process id, and its log file."""
 
     endpoint_url: str
     pid: int
@@ -56,14 +55,15 @@ class Emulator:
 
 
 def install(directory: Path = DEFAULT_DIRECTORY) -> Path:
-    """Install what package-lock.json pins, unless it is there; returns the package's folder. Blocks
-    on the network.
+    """Install what package-lock.json pins, unless it is installed. Returns the package's folder.
+
+    Blocks on the network. Raises `EmulatorError`.
     """
-    npm = _found("npm")
+    npm = _path_of("npm")
     _check_node()
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "install.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs may start at a time
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs may start at the same time
         return _installed(directory, npm)
 
 
@@ -100,10 +100,10 @@ def _installed(directory: Path, npm: str) -> Path:
 def running(
     log: Path, *, directory: Path = DEFAULT_DIRECTORY, change_ms: int = 10
 ) -> Iterator[Emulator]:
-    """Install if need be, serve on a free loopback port, and end the process at the end.
+    """Install if necessary, serve on a free loopback port, and end the process at the end.
 
     `change_ms`: how long a stream stays CREATING, UPDATING or DELETING. Blocks until the emulator
-    answers, at most 60 s.
+    answers, at most 60 s. Raises `EmulatorError`.
     """
     package = install(directory)
     plain_port, tls_port = free_ports(2)
@@ -116,8 +116,8 @@ def running(
     }
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [_found("node"), "--require", str(HERE / "loopback_only.cjs"), "main.js"],
-            cwd=package,  # it reads server.json from where it is started
+            [_path_of("node"), "--require", str(HERE / "loopback_only.cjs"), "main.js"],
+            cwd=package,  # it reads server.json from its working directory
             env=environment,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -143,8 +143,8 @@ def main(arguments: list[str]) -> int:
         if arguments == ["run"]:
             with running(DEFAULT_DIRECTORY.parent / "kinesis-local.log") as emulator:
                 print(
-                    f"Kinesis answers at {emulator.endpoint_url}; its log is {emulator.log}; "
-                    "Ctrl-C ends it"
+                    f"Kinesis is at {emulator.endpoint_url}, its log at {emulator.log}; "
+                    "Ctrl-C stops it"
                 )
                 _wait_for_interrupt()
             return 0
@@ -161,7 +161,7 @@ def _wait_for_interrupt() -> None:
     signal.sigwait({signal.SIGINT, signal.SIGTERM})
 
 
-def _found(program: str) -> str:
+def _path_of(program: str) -> str:
     path = shutil.which(program)
     if path is None:
         raise EmulatorError(
@@ -173,7 +173,7 @@ def _found(program: str) -> str:
 
 def _check_node() -> None:
     version = subprocess.run(
-        [_found("node"), "--version"], capture_output=True, text=True, check=True
+        [_path_of("node"), "--version"], capture_output=True, text=True, check=True
     ).stdout.strip()
     major = version.lstrip("v").partition(".")[0]
     if not major.isdigit() or int(major) < _NODE_MAJOR:
@@ -184,7 +184,7 @@ def _check_node() -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that are free now."""
+    """Ports of 127.0.0.1 that are free at the moment."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -201,16 +201,19 @@ def wait_until_answering(
     *,
     limit_s: float = _START_LIMIT_S,
 ) -> None:
-    """Block until a server that has just been started answers. Raises `error` when it ends, or does
-    not answer in time.
+    """Block until a server that was just started answers.
+
+    Raises `error` when its process ends, or when it does not answer in time.
     """
     deadline = time.monotonic() + limit_s
     while not answers():
         if process.poll() is not None:
-            raise error(f"{server} ended with code {process.returncode} at its start; see {log}")
+            raise error(
+                f"{server} ended with code {process.returncode} during its start; see {log}"
+            )
         if time.monotonic() > deadline:
             raise error(f"{server} does not answer after {limit_s:.0f} s; see {log}")
-        time.sleep(0.05)  # noqa: TID251  # a starting process announces nothing
+        time.sleep(0.05)  # noqa: TID251  # a starting process gives no event to wait for
 
 
 def _answers(port: int) -> bool:
@@ -223,7 +226,7 @@ def _answers(port: int) -> bool:
 
 
 def end(process: subprocess.Popen[bytes], *, limit_s: float) -> None:
-    """Ask the process to end, and make it end when it does not within the limit."""
+    """Terminate the process, and kill it if it does not end within the limit."""
     process.terminate()
     try:
         process.wait(timeout=limit_s)

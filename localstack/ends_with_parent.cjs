@@ -1,4 +1,5 @@
-// Loaded before the emulator: LocalStack starts it in a session of its own, and when LocalStack is killed nobody ends it.
+// Loaded before the emulator. LocalStack starts the emulator in a session of its own, so nothing
+// ends it when LocalStack is killed.
 "use strict";
 const parent = process.ppid;
 

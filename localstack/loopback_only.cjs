@@ -1,4 +1,5 @@
-// Loaded before the emulator: it listens on every interface and has no setting for that, and it accepts any credentials.
+// Loaded before the emulator, which listens on every interface, has no setting for that, and
+// accepts any credentials.
 "use strict";
 const net = require("node:net");
 

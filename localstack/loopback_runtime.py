@@ -1,10 +1,12 @@
-"""Runs in LocalStack's own environment: LocalStack on loopback only, until its starter is gone or
-says so.
+"""Runs LocalStack, in LocalStack's own environment, on loopback only.
 
-Three things that LocalStack has no setting for. Its gateway listens on every interface whatever
-GATEWAY_LISTEN says (it passes no interface on for IPv4), and accepts any credentials. It may look
-for hosts outside (certificates, updates, installers). And it goes on when the process that started
-it was killed: here that closes standard input, which is taken for a SIGTERM.
+It does three things that LocalStack has no setting for:
+
+- LocalStack's gateway listens on every interface, whatever GATEWAY_LISTEN says (it passes no
+  interface on for IPv4), and accepts any credentials. Here it listens on loopback.
+- LocalStack may look for other hosts (certificates, updates, installers). Here that is refused.
+- LocalStack continues when the process that started it is killed. Here that process holds
+  standard input open, and its end counts as a SIGTERM.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from importlib import import_module
 from typing import Any
 
 LOOPBACK = "127.0.0.1"
-_LOCAL_NAMES = frozenset({"", "localhost", "0.0.0.0"})  # noqa: S104  # as a destination it is this machine
+_LOCAL_NAMES = frozenset({"", "localhost", "0.0.0.0"})  # noqa: S104  # a destination here
 
 
 def is_loopback(host: object) -> bool:
-    """Whether a destination is this machine itself; names other than localhost are not, since
-    asking for them leaves it.
+    """Whether a destination is this machine.
+
+    A name other than localhost is not, because its look-up would leave the machine.
     """
     if host is None or host in _LOCAL_NAMES:
         return True
@@ -36,14 +39,13 @@ def is_loopback(host: object) -> bool:
 
 
 def refuse_other_hosts(event: str, arguments: tuple[object, ...]) -> None:
-    """An audit hook: connections and look-ups that would leave the machine fail, and the log says
-    which.
+    """An audit hook. It refuses, and logs, connections and look-ups that would leave the
+    machine.
     """
     if event in {"socket.connect", "socket.sendto"}:
         address = arguments[1]
-        host = (
-            address[0] if isinstance(address, tuple) and address else None
-        )  # a path of a Unix socket is local
+        # The address of a Unix socket is a path, not a tuple, and is local.
+        host = address[0] if isinstance(address, tuple) and address else None
     elif event == "socket.getaddrinfo":
         host = arguments[0]
     else:
@@ -51,13 +53,13 @@ def refuse_other_hosts(event: str, arguments: tuple[object, ...]) -> None:
     if not is_loopback(host):
         sys.stderr.write(f"refused: {event} to {host!r}\n")
         raise ConnectionRefusedError(
-            f"{host!r} is not on this machine, and LocalStack is kept to it"
+            f"{host!r} is not on this machine, and LocalStack is confined to it"
         )
 
 
 def end_with_the_starter() -> None:
-    """Wait for the end of standard input, then ask LocalStack to shut down, which ends its emulator
-    as well.
+    """Wait for the end of standard input, then make LocalStack shut down, and its emulator with
+    it.
     """
     while os.read(sys.stdin.fileno(), 1024):
         pass
@@ -65,7 +67,7 @@ def end_with_the_starter() -> None:
 
 
 def main() -> None:
-    # by name, since only LocalStack's environment has them: type checks run in the project's
+    # Imported by name: only LocalStack's environment has them, not the one of the type checks.
     endpoints: Any = import_module("twisted.internet.endpoints")
     endpoints.TCP4ServerEndpoint = functools.partial(
         endpoints.TCP4ServerEndpoint, interface=LOOPBACK

@@ -1,12 +1,12 @@
-"""LocalStack without Docker: its pip runtime, serving Kinesis alone, in a virtual environment of
-its own.
+"""LocalStack without Docker: its pip runtime, with Kinesis only, in a virtual environment of its
+own.
 
-    make localstack                             # sets it up, starts it (or the container, where Docker is), prints its endpoint
+    make localstack     # sets it up, starts it (or the container, with Docker), prints its address
 
 `scripts/set_up.py --localstack` makes the environment in .tools/localstack from
-requirements/localstack.txt. The emulator that LocalStack runs is the one that emulator.py installs,
-as package-lock.json pins it. After the first start nothing needs a network, and nothing may use it
-(loopback_runtime.py). It accepts any credentials and forgets everything at its end.
+requirements/localstack.txt. LocalStack runs the emulator that emulator.py installs, as
+package-lock.json pins it. After the first start nothing needs a network, and nothing may use one
+(loopback_runtime.py). It accepts any credentials and forgets everything when it ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ HERE = Path(__file__).resolve().parent
 DEFAULT_DIRECTORY = HERE.parent / ".tools" / "localstack"
 _START_LIMIT_S = 90.0
 _STOP_LIMIT_S = 20.0
-_CREDENTIAL = "any/20260101/us-east-1/kinesis/aws4_request"  # by it the gateway knows the service; nothing is checked
+# The gateway takes the service's name from it, and checks nothing.
+_CREDENTIAL = "any/20260101/us-east-1/kinesis/aws4_request"
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
@@ -41,8 +42,8 @@ class LocalStackError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LocalStack:
-    """A running LocalStack: where it answers, its process id, and the file that it and its emulator
-    log to.
+    """A running LocalStack: its address, its process id, and the log file of it and its
+    emulator.
     """
 
     endpoint_url: str
@@ -54,11 +55,11 @@ class LocalStack:
 def running(
     log: Path, *, directory: Path = DEFAULT_DIRECTORY, port: int = 0, change_ms: int = 10
 ) -> Iterator[LocalStack]:
-    """Serve Kinesis on a loopback port (0: a free one) and end the processes at the end, also when
-    this process is killed.
+    """Serve Kinesis on a loopback port (0: a free one), and end the processes at the end.
 
-    `change_ms`: how long a stream stays CREATING, UPDATING or DELETING. Blocks until Kinesis
-    answers, at most 90 s.
+    They end too when this process is killed. `change_ms`: how long a stream stays CREATING,
+    UPDATING or DELETING. Blocks until Kinesis answers, at most 90 s. Raises `LocalStackError` and
+    `EmulatorError`.
     """
     python = _environment_python(directory)
     package = emulator.install()
@@ -70,12 +71,11 @@ def running(
     ):
         place_emulator(Path(root), package)
         process = subprocess.Popen(
-            # -I: this folder is called like LocalStack's own package and must not be found in its
-            # place
+            # -I, because this folder has the name of LocalStack's package and would hide it
             [python, "-I", "-u", str(HERE / "loopback_runtime.py")],
             cwd=root,
             env=environment(os.environ, root=Path(root), port=port, change_ms=change_ms),
-            stdin=subprocess.PIPE,  # its end tells LocalStack that its starter is gone
+            stdin=subprocess.PIPE,  # its end shows LocalStack that this process is gone
             stdout=out,
             stderr=subprocess.STDOUT,
         )
@@ -96,47 +96,47 @@ def running(
 def environment(
     inherited: Mapping[str, str], *, root: Path, port: int, change_ms: int
 ) -> dict[str, str]:
-    """What LocalStack is told. Nothing else is handed down: its own variables in a user's shell
-    would change what tests see.
+    """LocalStack's environment variables.
+
+    The user's own are not passed on: LocalStack's variables in a shell would change what tests see.
     """
     preloads = " ".join(
         f'--require "{HERE / name}"' for name in ("loopback_only.cjs", "ends_with_parent.cjs")
     )
-    return (
-        {name: inherited[name] for name in _INHERITED if name in inherited}
-        | {
-            "SERVICES": "kinesis",
-            "EAGER_SERVICE_LOADING": "1",
-            "STRICT_SERVICE_LOADING": "1",
-            "GATEWAY_LISTEN": f"127.0.0.1:{port}",
-            "LOCALSTACK_HOST": f"127.0.0.1:{port}",
-            "DISABLE_EVENTS": "1",
-            "SKIP_SSL_CERT_DOWNLOAD": "1",
-            "DNS_ADDRESS": "0",  # no name server
-            "OVERRIDE_IN_DOCKER": "0",  # in a container it would take itself for its own image and write to /var/lib
-            "FILESYSTEM_ROOT": str(root),
-            "CONFIG_DIR": str(root / "config"),
-            "HOME": str(root),
-            "KINESIS_MOCK_VERSION": emulator_version(),
-            "KINESIS_MOCK_LOG_LEVEL": "WARN",
-            "KINESIS_PERSISTENCE": "0",
-            "KINESIS_LATENCY": str(change_ms),
-            "KINESIS_SHARD_LIMIT": "5000",
-            "NODE_OPTIONS": preloads,
-        }
-    )
+    return {name: inherited[name] for name in _INHERITED if name in inherited} | {
+        "SERVICES": "kinesis",
+        "EAGER_SERVICE_LOADING": "1",
+        "STRICT_SERVICE_LOADING": "1",
+        "GATEWAY_LISTEN": f"127.0.0.1:{port}",
+        "LOCALSTACK_HOST": f"127.0.0.1:{port}",
+        "DISABLE_EVENTS": "1",
+        "SKIP_SSL_CERT_DOWNLOAD": "1",
+        "DNS_ADDRESS": "0",  # no name server
+        # In a container it would mistake itself for its own image and write to /var/lib.
+        "OVERRIDE_IN_DOCKER": "0",
+        "FILESYSTEM_ROOT": str(root),
+        "CONFIG_DIR": str(root / "config"),
+        "HOME": str(root),
+        "KINESIS_MOCK_VERSION": emulator_version(),
+        "KINESIS_MOCK_LOG_LEVEL": "WARN",
+        "KINESIS_PERSISTENCE": "0",
+        "KINESIS_LATENCY": str(change_ms),
+        "KINESIS_SHARD_LIMIT": "5000",
+        "NODE_OPTIONS": preloads,
+    }
 
 
 def emulator_version() -> str:
-    """The pinned version. LocalStack 4.9.2 would take 0.4.13, which reads a shard's first record
-    again and again.
+    """The pinned version of the emulator.
+
+    LocalStack 4.9.2 would use 0.4.13, which reads a shard's first record again and again.
     """
     version: str = json.loads((HERE / "package.json").read_text())["dependencies"]["kinesis-local"]
     return version
 
 
 def place_emulator(root: Path, package: Path) -> None:
-    """Put the installed emulator where LocalStack looks for it before it asks npm."""
+    """Link the installed emulator to where LocalStack looks for it before it downloads one."""
     versions = root / "var" / "lib" / "localstack" / "lib" / "kinesis-local"
     versions.mkdir(parents=True)
     (versions / emulator_version()).symlink_to(package.parent.parent, target_is_directory=True)
@@ -150,28 +150,30 @@ def _environment_python(directory: Path) -> str:
 
 
 def _check_free(port: int) -> None:
-    """Another LocalStack on the port would answer in place of the new one."""
+    """Refuse a port in use: another LocalStack there would answer instead of the new one."""
     with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # what a server of a minute ago has left is no obstacle
+        # Connections in TIME_WAIT of an earlier server do not matter.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as exc:
             raise LocalStackError(
-                f"port {port} on 127.0.0.1 cannot be had ({exc.strerror}): end what has it, or "
-                "name another"
+                f"port {port} on 127.0.0.1 cannot be bound ({exc.strerror}); end the process that "
+                "uses it, or choose another port"
             ) from exc
 
 
 def _lists_streams(port: int) -> bool:
-    """Whether Kinesis itself answers: the gateway's health page calls it running before its
-    emulator was started.
+    """Whether Kinesis itself answers.
+
+    The gateway's health page reports it as running before its emulator was started.
     """
     headers = {
         "Content-Type": "application/x-amz-json-1.1",
         "X-Amz-Target": "Kinesis_20131202.ListStreams",
-        "Authorization": f"AWS4-HMAC-SHA256 Credential={_CREDENTIAL}, SignedHeaders=host, Signature=0",
+        "Authorization": (
+            f"AWS4-HMAC-SHA256 Credential={_CREDENTIAL}, SignedHeaders=host, Signature=0"
+        ),
     }
     with closing(HTTPConnection("127.0.0.1", port, timeout=_START_LIMIT_S)) as connection:
         try:
@@ -183,7 +185,7 @@ def _lists_streams(port: int) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Where it has to be killed, its emulator ends by itself: ends_with_parent.cjs."""
+    """End LocalStack. If it has to be killed, its emulator ends by ends_with_parent.cjs."""
     try:
         emulator.end(process, limit_s=_STOP_LIMIT_S)
     finally:

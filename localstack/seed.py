@@ -1,9 +1,8 @@
-"""Puts something to read on a local Kinesis: a stream, JSON records with keys, and a split in the
-middle when asked for.
+"""Seeds a local Kinesis: a stream, JSON records with keys, and optionally a split in the middle.
 
     .venv/bin/python -m localstack.seed --stream demo --shards 2 --records 1000 --split
 
-The stream is created unless it is there. The same arguments put the same data and keys again.
+The stream is created unless it exists. The same arguments put the same data and keys again.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-MAX_ENTRIES = 500  # of one PutRecords, as the service has it
+MAX_ENTRIES = 500  # of one PutRecords: the service's limit
 KEYS = 100
 _LIMIT_S = 120.0
 _PAUSE_S = 0.1
@@ -33,8 +32,9 @@ class SeedError(Exception):
 
 
 def entries(first: int, last: int) -> Iterator[list[dict[str, Any]]]:
-    """Records `first` to before `last` as PutRecords takes them, at most 500 at a time; keys take
-    turns.
+    """PutRecords entries for the records `first` to before `last`, in lists of at most 500.
+
+    Each record has the next of `KEYS` keys.
     """
     for start in range(first, last, MAX_ENTRIES):
         numbers = range(start, min(start + MAX_ENTRIES, last))
@@ -45,15 +45,16 @@ def entries(first: int, last: int) -> Iterator[list[dict[str, Any]]]:
 
 
 def create(client: Any, stream: str, shards: int) -> None:
-    """Create the stream unless it is there; blocks until it is ACTIVE."""
+    """Create the stream unless it exists. Blocks until it is ACTIVE."""
     with suppress(client.exceptions.ResourceInUseException):
         client.create_stream(StreamName=stream, ShardCount=shards)
     wait_until_active(client, stream)
 
 
 def put(client: Any, stream: str, first: int, last: int) -> None:
-    """Put the records; what the service throttles is put again, which may change the order within a
-    key.
+    """Put the records. Blocks.
+
+    Throttled ones are put again, which may change the order within a key.
     """
     for batch in entries(first, last):
         left = batch
@@ -63,12 +64,13 @@ def put(client: Any, stream: str, first: int, last: int) -> None:
             left = [
                 entry for entry, answer in zip(left, answers, strict=True) if "ErrorCode" in answer
             ]
-            _pause(bool(left), deadline, f"stream {stream} takes no more records")
+            _pause(bool(left), deadline, f"stream {stream} accepts no more records")
 
 
 def split_first(client: Any, stream: str) -> str:
-    """Split the first open shard in the middle of its hash keys; its id. Blocks until the stream is
-    ACTIVE.
+    """Split the first open shard in the middle of its hash keys, and return its id.
+
+    Blocks until the stream is ACTIVE.
     """
     shards = client.list_shards(StreamName=stream, ShardFilter={"Type": "AT_LATEST"})["Shards"]
     shard: dict[str, Any] = shards[0]
@@ -83,7 +85,7 @@ def split_first(client: Any, stream: str) -> str:
 
 
 def wait_until_active(client: Any, stream: str) -> None:
-    """Wait until the stream has no change under way, at most two minutes."""
+    """Wait until no change of the stream is in progress, at most two minutes."""
     deadline = time.monotonic() + _LIMIT_S
     changing = True
     while changing:
@@ -94,33 +96,32 @@ def wait_until_active(client: Any, stream: str) -> None:
         _pause(changing, deadline, f"stream {stream} is still {status}")
 
 
-def _pause(needed: bool, deadline: float, complaint: str) -> None:  # noqa: FBT001  # the loops' own condition
+def _pause(needed: bool, deadline: float, problem: str) -> None:  # noqa: FBT001  # the loops' own condition
     if needed and time.monotonic() > deadline:
-        raise SeedError(f"{complaint} after {_LIMIT_S:.0f} s: look at the log of the local service")
+        raise SeedError(f"{problem} after {_LIMIT_S:.0f} s: look at the log of the local service")
     if needed:
-        time.sleep(_PAUSE_S)  # noqa: TID251  # the service announces nothing: it can only be asked
+        time.sleep(_PAUSE_S)  # noqa: TID251  # the service can only be polled
 
 
 def seed(client: Any, *, stream: str, shards: int, records: int, split: bool) -> list[str]:
-    """Create, put, and with `split` split a shard between the halves of the records; what was done,
-    a line each.
+    """Create the stream and put the records; with `split`, split a shard after half of them.
+
+    Returns a line for each step.
     """
     create(client, stream, shards)
     half = records // 2 if split else records
     put(client, stream, 0, half)
-    said = [f"{half} records are on stream {stream}"]
+    lines = [f"{half} records are on stream {stream}"]
     if split:
-        said.append(f"{split_first(client, stream)} is split")
+        lines.append(f"{split_first(client, stream)} is split")
         put(client, stream, half, records)
-        said.append(f"{records - half} records more are in what is open now")
-    return said
+        lines.append(f"{records - half} more records are in the shards that are open now")
+    return lines
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Seed as the arguments say; 1 and one sentence when it can't be done."""
-    parser = argparse.ArgumentParser(
-        prog="seed", description="Put something to read on a local Kinesis."
-    )
+    """Seed as the arguments say. Returns 1 after one sentence when that fails."""
+    parser = argparse.ArgumentParser(prog="seed", description="Put records on a local Kinesis.")
     parser.add_argument(
         "--endpoint",
         default="http://127.0.0.1:4566",
@@ -132,7 +133,7 @@ def main(arguments: Sequence[str]) -> int:
         "--shards",
         type=int,
         default=2,
-        help="of a stream that is not there yet (default: %(default)s)",
+        help="of a new stream (default: %(default)s)",
     )
     parser.add_argument("--records", type=int, default=1_000, help="(default: %(default)s)")
     parser.add_argument(
@@ -143,19 +144,20 @@ def main(arguments: Sequence[str]) -> int:
         "kinesis",
         endpoint_url=options.endpoint,
         region_name=options.region,
-        aws_access_key_id="any",  # never the user's own: whatever listens there would see what they sign
-        aws_secret_access_key="any",  # noqa: S106  # a local service takes any
+        # Never the user's own keys: whatever listens there would see their signatures.
+        aws_access_key_id="any",
+        aws_secret_access_key="any",  # noqa: S106  # a local service accepts any
         config=Config(connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 2}),
     )
     try:
-        said = seed(
+        lines = seed(
             client,
             stream=options.stream,
             shards=options.shards,
             records=options.records,
             split=options.split,
         )
-        print(*said, sep="\n")
+        print(*lines, sep="\n")
     except (SeedError, BotoCoreError, ClientError) as error:
         print(f"{options.stream} at {options.endpoint} was not seeded: {error}", file=sys.stderr)
         return 1

@@ -1,8 +1,8 @@
 """A local Kinesis until Ctrl-C: `make localstack`, or `python -m localstack.start [--pip] [--port
-4566]` from the checkout.
+N]`.
 
-Where a Docker engine answers, compose.yaml: LocalStack and a ZooKeeper ensemble. Elsewhere
-LocalStack's pip runtime, which the set-up brings first; a ZooKeeper is then the embedded one
+With a Docker engine it is compose.yaml: LocalStack and a ZooKeeper ensemble. Without, it is
+LocalStack's pip runtime, which is set up first; the ZooKeeper is then the embedded one
 (`zookeeper="embedded:<directory>"`).
 """
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 COMPOSE = ("docker", "compose", "--file", str(runtime.HERE / "compose.yaml"))
 ENSEMBLE = "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183"
-_PORT = 4566  # LocalStack's own, and the one that compose.yaml publishes
+_PORT = 4566  # LocalStack's default, which compose.yaml publishes too
 _ANSWER_TIMEOUT_S = 20
 
 
 def docker_answers(run: Callable[..., subprocess.CompletedProcess[bytes]] = subprocess.run) -> bool:
-    """Whether there is a Docker engine, not only its client, and compose with it."""
+    """Whether there are a Docker engine, not only its client, and compose."""
     if shutil.which("docker") is None:
         return False
     try:
-        asked = [
+        answers = [
             run(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -48,21 +48,22 @@ def docker_answers(run: Callable[..., subprocess.CompletedProcess[bytes]] = subp
         ]
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return all(answer.returncode == 0 and answer.stdout.strip() for answer in asked)
+    return all(answer.returncode == 0 and answer.stdout.strip() for answer in answers)
 
 
 @contextmanager
 def in_docker() -> Iterator[list[str]]:
-    """The services of compose.yaml, healthy; what to tell the user. At the end the containers go,
-    the emulator's volume stays.
+    """The services of compose.yaml, healthy. Yields lines for the user.
+
+    At the end the containers are removed; the emulator's volume stays.
     """
     try:
         if subprocess.run([*COMPOSE, "up", "--detach", "--wait"], check=False).returncode:
             raise runtime.LocalStackError(
-                "docker compose did not bring its services up: what it said is above"
+                "docker compose could not start the services; its output is above"
             )
         yield [
-            f"Kinesis answers at http://127.0.0.1:{_PORT}, ZooKeeper at {ENSEMBLE}",
+            f"Kinesis is at http://127.0.0.1:{_PORT}, ZooKeeper at {ENSEMBLE}",
             f"logs: {' '.join(COMPOSE)} logs",
         ]
     finally:
@@ -71,26 +72,28 @@ def in_docker() -> Iterator[list[str]]:
 
 @contextmanager
 def without_docker(port: int) -> Iterator[list[str]]:
-    """The pip runtime, which is set up first where it is missing; what to tell the user."""
+    """The pip runtime, which is set up first if necessary. Yields lines for the user."""
     if set_up.main(["--localstack"]):
         raise runtime.LocalStackError(
-            "LocalStack's pip runtime is not set up: the sentence above says why"
+            "LocalStack's pip runtime could not be set up; the reason is above"
         )
     with runtime.running(runtime.DEFAULT_DIRECTORY / "localstack.log", port=port) as service:
-        yield [f"Kinesis answers at {service.endpoint_url}", f"log: {service.log}"]
+        yield [f"Kinesis is at {service.endpoint_url}", f"log: {service.log}"]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until SIGINT or SIGTERM; 1 and one sentence when nothing could be started."""
+    """Serve until SIGINT or SIGTERM. Returns 1 after one sentence when nothing could be started."""
     parser = argparse.ArgumentParser(
         prog="localstack.start", description="A local Kinesis until Ctrl-C."
     )
-    parser.add_argument("--pip", action="store_true", help="the pip runtime, also where Docker is")
+    parser.add_argument(
+        "--pip", action="store_true", help="use the pip runtime even if there is Docker"
+    )
     parser.add_argument(
         "--port",
         type=int,
         default=_PORT,
-        help="where the pip runtime answers; 0 for a free port (default: %(default)s)",
+        help="port of the pip runtime; 0 chooses a free one (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
     stop = {signal.SIGINT, signal.SIGTERM}
@@ -101,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
             else without_docker(options.port) as lines
         ):
             signal.pthread_sigmask(signal.SIG_BLOCK, stop)
-            print(*lines, "Ctrl-C ends it", sep="\n", flush=True)
+            print(*lines, "Ctrl-C stops it", sep="\n", flush=True)
             signal.sigwait(stop)
     except (runtime.LocalStackError, emulator.EmulatorError) as error:
         print(error, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Installs what is missing with apt, where the user may; where not, says in one sentence what to
+"""Installs missing packages with apt if the user may; otherwise says in one sentence what to
 install.
 """
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Something the machine lacks, and the Debian packages that bring it: alternatives, the first
-    that apt has is taken.
+    """Something that the machine lacks, and the Debian packages that contain it.
+
+    `alternatives`: apt installs the first one that it can.
     """
 
     what: str
@@ -28,7 +29,7 @@ class Need:
 
 
 PIP = Need(what="pip 22.3 or newer", alternatives=(("python3-pip",),))
-# Debian 12 has 17, Debian 13 has 21; both run every Spark that is supported here.
+# Debian 12 has 17, Debian 13 has 21. Both run every Spark version that is supported here.
 JAVA = Need(
     what="Java 17 or newer",
     alternatives=(
@@ -49,7 +50,7 @@ NODE = Need(what="Node 18 or newer with npm", alternatives=(("nodejs", "npm"),))
 
 
 def install(needs: Sequence[Need], *, log: Path) -> None:
-    """Install the packages of all needs, or raise when this user may not."""
+    """Install the packages of all needs. Raises `SetUpError` when this user may not."""
     privilege = privilege_prefix()
     if privilege is None:
         raise SetUpError(sentence_for(needs))
@@ -64,8 +65,9 @@ def install(needs: Sequence[Need], *, log: Path) -> None:
 
 
 def privilege_prefix() -> list[str] | None:
-    """What to put before apt-get: nothing for root, `sudo -n` where that asks no password, None
-    where it may not.
+    """The command before apt-get: none for root, `sudo -n` where it needs no password.
+
+    None: this user may not install packages.
     """
     if shutil.which("apt-get") is None:
         return None
@@ -73,18 +75,19 @@ def privilege_prefix() -> list[str] | None:
         return []
     if shutil.which("sudo") is None:
         return None
-    asked = subprocess.run(
+    probe = subprocess.run(
         ["sudo", "-n", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
-    return ["sudo", "-n"] if asked.returncode == 0 else None
+    return ["sudo", "-n"] if probe.returncode == 0 else None
 
 
 def chosen(need: Need) -> tuple[str, ...]:
-    """The first alternative that apt could install; the last when it can install none, so that apt
-    says why itself.
+    """The first alternative that apt can install.
+
+    The last one when it can install none, so that apt itself reports the reason.
     """
     for packages in need.alternatives:
-        # apt-cache show also succeeds for names that other packages mention and nobody provides
+        # apt-cache show also succeeds for names that packages mention and none provides.
         tried = subprocess.run(
             ["apt-get", "--simulate", "install", *packages], capture_output=True, check=False
         )
@@ -94,7 +97,7 @@ def chosen(need: Need) -> tuple[str, ...]:
 
 
 def sentence_for(needs: Sequence[Need]) -> str:
-    """What is missing and the one command that brings it."""
+    """The missing needs and the command that installs them, in one sentence."""
     whats = ", no ".join(need.what for need in needs)
     packages = (
         " ".join(name for need in needs for name in chosen(need)) if shutil.which("apt-get") else ""
@@ -104,4 +107,7 @@ def sentence_for(needs: Sequence[Need]) -> str:
         if packages
         else "install it with the system's package manager"
     )
-    return f"this machine has no {whats}, and this user may not install packages: {how}; then run make again"
+    return (
+        f"this machine has no {whats}, and this user may not install packages: {how}; then run "
+        "make again"
+    )

@@ -1,6 +1,6 @@
-"""Names the Python files of the product that are longer than a reader expects: a hint, no rule.
+"""Lists the product's Python files that are longer than a reader expects. A hint, not a rule.
 
-python3 -m scripts.long_files
+    python3 -m scripts.long_files
 
 Length is a smell: look for two ideas in such a file. One idea stays in one file, however long.
 """
@@ -16,7 +16,7 @@ HINT_LINES = 500
 
 
 def long_files(root: Path) -> list[tuple[str, int]]:
-    """Path from the root and number of lines of each file above the hint, the longest first."""
+    """Path from the root and number of lines of each file above the limit, longest first."""
     files = [file for package in PACKAGES for file in (root / package).rglob("*.py")]
     counts = {
         file.relative_to(root).as_posix(): len(file.read_text("utf-8").splitlines())

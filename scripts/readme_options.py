@@ -1,7 +1,7 @@
-"""The README's table of options, made from the one in `spark_job.options`.
+"""The README's table of options, made from `spark_job.options`.
 
 python3 -m scripts.readme_options            prints it
-python3 -m scripts.readme_options --write    puts it into README.md
+python3 -m scripts.readme_options --write    writes it into README.md
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def table() -> str:
 
 
 def with_table(readme: str) -> str:
-    """The README's text with the table between its two marks; raises ValueError when a mark is
-    missing.
+    """The README's text with the table between its two marks.
+
+    Raises ValueError when a mark is missing.
     """
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -42,7 +43,7 @@ def with_table(readme: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The README's table of options.")
-    parser.add_argument("--write", action="store_true", help="put it into README.md")
+    parser.add_argument("--write", action="store_true", help="write it into README.md")
     if parser.parse_args().write:
         README.write_text(with_table(README.read_text("utf-8")), "utf-8")
     else:

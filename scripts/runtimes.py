@@ -1,5 +1,6 @@
-"""Finds what is no Python package: Java for Spark and the embedded ZooKeeper, Node for the tests'
-Kinesis emulator.
+"""Finds the runtimes that are not Python packages.
+
+These are Java, for Spark and the embedded ZooKeeper, and Node, for the tests' Kinesis emulator.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ ANSWER_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: what JAVA_HOME is to be set to, and its feature release (8, 11, 17 ...)."""
+    """A Java runtime: its JAVA_HOME, and its feature release (8, 11, 17 ...)."""
 
     home: Path
     release: int
 
 
 def find_java(environ: Mapping[str, str], jvm_folder: Path = JVM_FOLDER) -> Java | None:
-    """The first Java that is new enough: in JAVA_HOME, in PATH, then where Debian puts them."""
+    """The first Java that is new enough: of JAVA_HOME, of PATH, of Debian's folder."""
     for executable in _java_executables(environ, jvm_folder):
         java = java_of(executable)
         if java is not None and java.release >= OLDEST_JAVA:
@@ -47,15 +48,18 @@ def _java_executables(environ: Mapping[str, str], jvm_folder: Path) -> Iterator[
 
 
 def java_of(executable: Path) -> Java | None:
-    """Ask the runtime itself: the one in PATH may be a wrapper whose folder says nothing."""
-    said = _answer([str(executable), "-XshowSettings:properties", "-version"])
-    home = re.search(r"^\s*java\.home = (.+)$", said, re.MULTILINE)
-    release = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", said, re.MULTILINE)
+    """Query the runtime itself, because a command in PATH may be a wrapper in another folder.
+
+    None if it does not answer.
+    """
+    output = _answer([str(executable), "-XshowSettings:properties", "-version"])
+    home = re.search(r"^\s*java\.home = (.+)$", output, re.MULTILINE)
+    release = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", output, re.MULTILINE)
     return Java(Path(home[1].strip()), int(release[1])) if home and release else None
 
 
 def find_node(environ: Mapping[str, str]) -> int | None:
-    """The major version of the Node in PATH when it is new enough and npm is there too."""
+    """The major version of the Node in PATH, if it is new enough and has npm; else None."""
     node = shutil.which("node", path=environ.get("PATH"))
     if node is None or shutil.which("npm", path=environ.get("PATH")) is None:
         return None
@@ -64,7 +68,7 @@ def find_node(environ: Mapping[str, str]) -> int | None:
 
 
 def _answer(command: Sequence[str]) -> str:
-    """All that a command prints, or nothing when it is not there, fails or hangs."""
+    """The output of a command; empty when it does not exist, fails or hangs."""
     try:
         done = subprocess.run(
             command,

@@ -1,9 +1,10 @@
-"""Brings a machine with Python, make and git to where the project runs: `python3 -m scripts.set_up
-[--localstack] [--lowest]`.
+"""Sets up a machine that has Python, make and git, so that the project runs on it.
 
-Packages go into a virtual environment in the checkout; Java (and Node for the tests) are found, or
-installed with apt where the user may. A run that finds all in place takes well under a second. Two
-runs at once wait for each other.
+    python3 -m scripts.set_up [--localstack] [--lowest]
+
+Packages go into a virtual environment in the checkout. Java (and Node for the tests) are found, or
+installed with apt if the user may. A run with nothing to do takes well under a second. Concurrent
+runs wait for each other.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the set-up; 1 and one sentence when it can't be done, 130 when it is interrupted."""
+    """Run the set-up. Returns 1 after one sentence when it fails, 130 when it is interrupted."""
     parser = argparse.ArgumentParser(prog="set_up", description="Set up this checkout.")
     parser.add_argument(
         "--localstack",
@@ -36,7 +37,9 @@ def main(arguments: Sequence[str]) -> int:
         help="also LocalStack's pip runtime, and Node for its Kinesis emulator",
     )
     parser.add_argument(
-        "--lowest", action="store_true", help="the oldest supported packages, in .venv-lowest"
+        "--lowest",
+        action="store_true",
+        help="install the oldest supported packages, in .venv-lowest",
     )
     options = parser.parse_args(arguments)
     name = "lowest" if options.lowest else "lock"
@@ -54,13 +57,13 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"set-up: {error}.\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("set-up: interrupted; run make again to go on.\n")
+        sys.stderr.write("set-up: interrupted; run make again to continue.\n")
         return 130
     return 0
 
 
 def localstack_environment(root: Path) -> Environment:
-    """LocalStack's packages are kept from the project's: it pins an older boto3."""
+    """LocalStack's packages, separate from the project's because it pins an older boto3."""
     return Environment(
         root=root,
         folder=root / ".tools" / "localstack" / "venv",
@@ -72,8 +75,9 @@ def localstack_environment(root: Path) -> Environment:
 
 
 def with_lock(environment: Environment, *, localstack: Environment | None = None) -> None:
-    """Set up while holding the lock on the checkout: a second make started meanwhile waits and
-    finds all done.
+    """Set up while holding a lock on the checkout.
+
+    A second run waits, and then finds everything done.
     """
     folder = os.open(environment.root, os.O_RDONLY)
     try:
@@ -84,33 +88,33 @@ def with_lock(environment: Environment, *, localstack: Environment | None = None
 
 
 def set_up(environment: Environment, *, localstack: Environment | None = None) -> None:
-    """Everything that is missing, and nothing else."""
+    """Install all missing parts, and nothing else."""
     started_s = time.monotonic()
     with_node = localstack is not None
     needs = missing(environment, with_node=with_node)
-    unmade = [one for one in (environment, localstack) if one is not None and not one.is_ready()]
-    if needs or unmade:
+    not_ready = [one for one in (environment, localstack) if one is not None and not one.is_ready()]
+    if needs or not_ready:
         environment.log.write_bytes(b"")
     if needs:
         debian_packages.install(needs, log=environment.log)
         if still := missing(environment, with_node=with_node):
             raise SetUpError(
-                f"apt-get brought no {' and no '.join(need.what for need in still)}: install it by "
-                "hand and run make again"
+                f"apt-get installed no {' and no '.join(need.what for need in still)}; install it "
+                "by hand and run make again"
             )
-    for one in unmade:
+    for one in not_ready:
         one.make()
-    if unmade:
+    if not_ready:
         say(f"done in {time.monotonic() - started_s:.0f} s")
     java = find_java(os.environ)
     if java is not None:
-        # make gives this to what it starts: Spark takes the JAVA_HOME of its environment, be it too
-        # old
+        # make sets JAVA_HOME from this file, because Spark uses the JAVA_HOME of its environment
+        # even if it is too old.
         (environment.folder / "java-home").write_text(f"{java.home}\n")
 
 
 def missing(environment: Environment, *, with_node: bool) -> list[debian_packages.Need]:
-    """What has to come from outside before the packages can be installed and used."""
+    """The needs that apt must install before the packages can be installed and used."""
     needs = []
     if environment.needs_new_packages() and not has_ensurepip() and find_pip() is None:
         needs.append(debian_packages.PIP)

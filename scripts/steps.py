@@ -1,5 +1,7 @@
-"""What every step of the set-up shares: one line to say what it does, one sentence when it fails,
-the rest in a log file.
+"""Common parts of the set-up's steps.
+
+A step prints one line when it starts, and one sentence when it fails. Its output goes to a log
+file.
 """
 
 from __future__ import annotations
@@ -14,9 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_QUOTED_CHARS = 300
-NO_ANSWER = (
-    "(from versions: none)"  # pip's last words are the same for no network and for no such version
-)
+# pip's last line is the same for a network failure and for a version that does not exist.
+NO_ANSWER = "(from versions: none)"
 
 
 class SetUpError(Exception):
@@ -24,7 +25,7 @@ class SetUpError(Exception):
 
 
 def say(line: str) -> None:
-    """Print one line, at once."""
+    """Print one line, without buffering."""
     sys.stdout.write(f"set-up: {line}\n")
     sys.stdout.flush()
 
@@ -32,8 +33,9 @@ def say(line: str) -> None:
 def run_logged(
     command: Sequence[str], *, what: str, log: Path, env: Mapping[str, str] | None = None
 ) -> None:
-    """Run a command with its output appended to the log; when it fails, raise with the line of it
-    that says why.
+    """Run a command and append its output to the log.
+
+    When it fails, raises `SetUpError` with the line of its output that has the reason.
     """
     with log.open("ab") as out:
         out.write(f"$ {' '.join(command)}\n".encode())
@@ -56,10 +58,10 @@ def run_logged(
 
 
 def reason_in(output: str) -> str:
-    """The last line that calls itself an error, else the last one that is not empty."""
+    """The last line that is marked as an error, else the last one that is not empty."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("ERROR:", "E:", "error:", "Error:"))]
-    reason = (errors or lines or ["it said nothing"])[-1][:MAX_QUOTED_CHARS]
+    reason = (errors or lines or ["it printed nothing"])[-1][:MAX_QUOTED_CHARS]
     if NO_ANSWER in output:
         reason += "; the package index did not answer, check the network and pip's settings"
     return reason

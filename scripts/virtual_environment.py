@@ -1,10 +1,9 @@
-"""A virtual environment with exactly the packages of a lock file, made again when what it was made
-from has changed.
+"""A virtual environment with exactly the packages of a lock file.
 
-Debian's python3 has no ensurepip (that is python3-venv), so a pip found anywhere installs the
-pinned pip into the environment, and that one does the rest. Nothing is downloaded that has no hash
-in a lock file: build isolation, which would fetch build tools by itself, is off, and the build
-tools are locked in build.txt.
+It is made again when its lock file or its interpreter has changed. Debian's python3 has no
+ensurepip (python3-venv has it), so any pip that is found installs the pinned pip into the
+environment, and that pip installs the rest. Every download has a hash in a lock file: build
+isolation, which would fetch build tools by itself, is off, and build.txt locks the build tools.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from scripts.steps import run_logged, say
 if TYPE_CHECKING:
     from pathlib import Path
 
-OLDEST_PIP = (22, 3)  # `pip --python` came with it
+OLDEST_PIP = (22, 3)  # the first with `pip --python`
 PIP_SETTINGS = {
     "PIP_NO_INPUT": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -36,11 +35,11 @@ PIP_SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Where the environment is and what it is made from. The project is installed editable, so its
-    code may change freely.
+    """The folder of the environment, and the files that it is made from.
 
-    `with_project` False: only the lock file's packages, for a tool that runs beside the project.
-    `size`: what to expect.
+    The project is installed editable, so its code may change freely. `with_project` False: only the
+    lock file's packages, for a tool that runs beside the project. `size`: a hint for the user on
+    the size of the download.
     """
 
     root: Path
@@ -59,11 +58,11 @@ class Environment:
         return self.folder / "set-up.json"
 
     def wanted(self) -> dict[str, str]:
-        """What the environment is made from, as digests: the packages, and the project's own
+        """Digests of what the environment should be made from: packages, and the project's
         metadata.
         """
-        # not sys.version: a security update of Python needs no new packages, and must not remove
-        # them under a run
+        # Not sys.version: a security update of Python needs no new packages, and must not remove
+        # them during a run.
         interpreter = (
             f"{sysconfig.get_config_var('SOABI')} {sys.base_prefix} {self.folder}".encode()
         )
@@ -76,7 +75,7 @@ class Environment:
         return {"packages": packages, **project}
 
     def stamped(self) -> dict[str, str]:
-        """What it was made from; nothing when it was not finished."""
+        """Digests of what it was made from; empty when it is not finished."""
         try:
             stamp: dict[str, str] = json.loads(self._stamp.read_text())
         except (OSError, ValueError):
@@ -84,7 +83,7 @@ class Environment:
         return stamp
 
     def write_stamp(self, stamp: dict[str, str]) -> None:
-        """Note what the environment is made from by now."""
+        """Store what the environment is made from so far."""
         self._stamp.write_text(json.dumps(stamp))
 
     def is_ready(self) -> bool:
@@ -94,7 +93,7 @@ class Environment:
         return self.stamped().get("packages") != self.wanted()["packages"]
 
     def make(self) -> None:
-        """Bring the environment to what is wanted; one that was left half-way is made anew."""
+        """Make the environment as wanted. One that was left unfinished is made from scratch."""
         wanted = self.wanted()
         if self.needs_new_packages():
             self._install_packages()
@@ -171,7 +170,7 @@ class Environment:
 
 
 def has_ensurepip() -> bool:
-    """Whether this Python can unpack a pip of its own; Debian's can't without python3-venv."""
+    """Whether this Python can unpack a pip of its own. Debian's cannot without python3-venv."""
     return importlib.util.find_spec("ensurepip") is not None
 
 

@@ -1,1 +1,1 @@
-"""The command line: `kinesis-spout`."""
+"""The command line `kinesis-spout`: its commands, their options, input and output."""

@@ -1,8 +1,10 @@
-"""`kinesis-spout consume`: a stream as lines of JSON on stdout, or through a command, without Spark
-and without code.
+"""`kinesis-spout consume`: a stream as lines of JSON on stdout, or through a command.
+
+It needs neither Spark nor Python code of the user.
 """
 
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,30 +12,31 @@ from typing import Annotated
 
 import typer
 
-from kinesis_spout.cli.console import errors, root_options
-from kinesis_spout.cli.consume_loops import run_command, write_records
 from kinesis_spout.cli.consume_screen import ConsumeScreen
 from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.exec_process import AnsweringCommand
 from kinesis_spout.cli.letter_file import LetterFile
-from kinesis_spout.cli.line_writer import LineWriter
+from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.record_lines import raw_line, record_line
-from kinesis_spout.cli.shared_options import connection_of
+from kinesis_spout.cli.shared_options import connection_of, errors, root_options
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
+from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from kinesis_spout.spout.prometheus_exporter import MetricsServer
 from state.retry_policy import RetryPolicy
 from state.zookeeper.store import DEFAULT_ROOT
 
-READ, DONE, SHOWN = "What is read", "What is done with it", "What is shown"
-BROKEN_PIPE = 141  # as of a program that SIGPIPE has ended
-ANSWERS_GRACE_S = 10.0  # after a signal, for the command's last answers
-COMMAND_MAX_PENDING = 100  # what waits in the pipe to a slow command must not time out there
+INPUT, OUTPUT, MONITORING = "Input", "Output", "Monitoring"
+BROKEN_PIPE = 141  # exit code of a program ended by SIGPIPE
+ANSWERS_GRACE_S = 10.0  # how long the command may take for its last answers at the end
+COMMAND_MAX_PENDING = 100  # few enough not to time out in the pipe to a slow command
 _TIMEOUT = "30s"
-# Fields of SpoutConfig, and of what makes it, as the options are called.
-_SPELT = {
+_BATCH_RECORDS = 500
+_BATCH_BYTES = 1024 * 1024
+# Fields of SpoutConfig, and of the objects given to it -> options of this command.
+_OPTION_NAMES = {
     "starting_position": "--from",
     "until": "--until",
     "shards": "--shard",
@@ -48,7 +51,7 @@ _SPELT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeJob:
-    """What the options ask for."""
+    """The options of one run."""
 
     spout: SpoutConfig
     command: str | None
@@ -68,68 +71,73 @@ def consume(
     application: Annotated[
         str | None,
         typer.Option(
-            help="Name under which positions are kept; without it, nothing is remembered.",
-            rich_help_panel=READ,
+            help="Name under which checkpoints are stored; without it, none are stored.",
+            rich_help_panel=INPUT,
         ),
     ] = None,
     zookeeper: Annotated[
         str | None,
         typer.Option(
-            help="Connect string, with chroot if any, or embedded:DIRECTORY; with --application.",
-            rich_help_panel=READ,
+            help="Connect string (may end in a chroot), or embedded:DIRECTORY. Requires "
+            "--application.",
+            rich_help_panel=INPUT,
         ),
     ] = None,
     zookeeper_root: Annotated[
         str,
-        typer.Option(help="Folder in ZooKeeper that holds all applications.", rich_help_panel=READ),
+        typer.Option(help="Path in ZooKeeper that holds all applications.", rich_help_panel=INPUT),
     ] = DEFAULT_ROOT,
     start: Annotated[
         str,
         typer.Option(
             "--from",
-            help="Where to begin: LATEST, TRIM_HORIZON, -2h or an ISO time. An application that has begun goes on.",
-            rich_help_panel=READ,
+            help="Start position: LATEST, TRIM_HORIZON, -2h or an ISO time. An application that "
+            "has already started continues where it stopped.",
+            rich_help_panel=INPUT,
         ),
     ] = "LATEST",
     until: Annotated[
         str | None,
         typer.Option(
-            help="End when all is read that arrived until then: now, -2h or an ISO time.",
-            rich_help_panel=READ,
+            help="End when all records that arrived by this time are read: now, -2h or an ISO "
+            "time.",
+            rich_help_panel=INPUT,
         ),
     ] = None,
     shard: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="Read only this shard. Repeatable.", rich_help_panel=READ),
+        typer.Option(metavar="ID", help="Read only this shard. Repeatable.", rich_help_panel=INPUT),
     ] = None,
     max_records: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="End after so many records; their retries are not counted.",
-            rich_help_panel=READ,
+            help="End after this many records. Retries do not count.",
+            rich_help_panel=INPUT,
         ),
     ] = None,
     region: Annotated[
         str | None,
-        typer.Option(help="AWS region; else the AWS configuration's.", rich_help_panel=READ),
+        typer.Option(help="AWS region (default: the AWS configuration's).", rich_help_panel=INPUT),
     ] = None,
     endpoint_url: Annotated[
         str | None,
-        typer.Option(help="Another Kinesis endpoint, a local one say.", rich_help_panel=READ),
+        typer.Option(help="Another Kinesis endpoint, e.g. a local one.", rich_help_panel=INPUT),
     ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
             help="Any other connection option, e.g. profile=work. Repeatable.",
-            rich_help_panel=READ,
+            rich_help_panel=INPUT,
         ),
     ] = None,
     raw: Annotated[
         bool,
         typer.Option(
-            "--raw", help="Write the payloads alone, a line end after each.", rich_help_panel=DONE
+            "--raw",
+            help="Write only the payloads, with a line end after each.",
+            rich_help_panel=OUTPUT,
         ),
     ] = False,
     exec_: Annotated[
@@ -137,46 +145,47 @@ def consume(
         typer.Option(
             "--exec",
             metavar="COMMAND",
-            help="Give the lines to this command instead. It answers each with a line of its own: "
+            help="Write the lines to the stdin of this command. It answers each with a line: "
             '{"id": "...", "ok": true}, or {"id": "...", "ok": false, "reason": "..."}.',
-            rich_help_panel=DONE,
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     message_timeout: Annotated[
         str,
         typer.Option(
-            help="A record that the command has not answered for so long has failed.",
-            rich_help_panel=DONE,
+            help="A record without an answer for this long counts as failed.",
+            rich_help_panel=OUTPUT,
         ),
     ] = _TIMEOUT,
     max_pending: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="So many records may wait for the command's answers (default: 100).",
-            rich_help_panel=DONE,
+            help="Maximum number of records that wait for an answer (default: 100).",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     retry_limit: Annotated[
         int,
         typer.Option(
-            min=0, help="So often a record that failed is tried again.", rich_help_panel=DONE
+            min=0, help="How many times a failed record is retried.", rich_help_panel=OUTPUT
         ),
     ] = RetryPolicy().retry_limit,
     dead_letter: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Append what is not tried again to this file, as lines of JSON.",
-            rich_help_panel=DONE,
+            help="Append records whose retries are used up to this file, as lines of JSON.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     stats: Annotated[
         bool | None,
         typer.Option(
             "--stats/--no-stats",
-            help="A table of counts on stderr (default: where it disturbs nothing).",
-            rich_help_panel=SHOWN,
+            help="Show a table of counts on stderr (default: on a terminal that does not also show "
+            "the records).",
+            rich_help_panel=MONITORING,
         ),
     ] = None,
     metrics_port: Annotated[
@@ -184,21 +193,21 @@ def consume(
         typer.Option(
             min=0,
             max=65_535,
-            help="Serve counts to Prometheus on this port of 127.0.0.1.",
-            rich_help_panel=SHOWN,
+            help="Serve metrics to Prometheus on this port of 127.0.0.1.",
+            rich_help_panel=MONITORING,
         ),
     ] = None,
 ) -> None:
-    """Read a stream to stdout, a line of JSON for each record; or have a command process each.
+    """Write a stream's records to stdout as lines of JSON, or pass them to a command.
 
-    With --application it goes on where it stopped; without, it begins at --from and remembers
-    nothing. Ctrl-C stops it in order.
+    With --application it continues where it stopped. Without, it starts at
+    --from and stores no checkpoints. Ctrl-C stops it cleanly.
     """
     if (application is None) != (zookeeper is None):
         raise typer.BadParameter("give both or neither", param_hint="--application, --zookeeper")
     if raw and exec_ is not None:
         raise typer.BadParameter(
-            "a command needs the ids that --raw leaves out; give one of them",
+            "--raw leaves out the ids that a command needs; use only one of them",
             param_hint="--raw, --exec",
         )
     with StopSignals() as stop, one_sentence(errors(), debug=root_options(ctx).debug):
@@ -216,8 +225,8 @@ def consume(
                 max_records=max_records,
                 max_pending=max_pending
                 or (DEFAULT_MAX_PENDING if exec_ is None else COMMAND_MAX_PENDING),
-                # a line on stdout is acked when it is written: how long its reader takes is no
-                # fault of the record
+                # A line on stdout is acked once it is written. A slow reader must not make its
+                # record time out.
                 message_timeout_s=None if exec_ is None else timeout_s,
                 retry=replace(RetryPolicy(), retry_limit=retry_limit),
             )
@@ -231,12 +240,15 @@ def consume(
             )
             _consume(job, stop)
         except ConfigError as exc:
-            raise exc.respelt(_SPELT[exc.option]) if exc.option in _SPELT else exc from None
+            raise (
+                exc.respelt(_OPTION_NAMES[exc.option]) if exc.option in _OPTION_NAMES else exc
+            ) from None
 
 
 def _consume(job: ConsumeJob, stop: StopSignals) -> None:
-    """Blocks until the end. Raises `typer.Exit` when nobody reads stdout any more, `CliError`, and
-    what the spout raises.
+    """Read until the end. Blocks.
+
+    Raises `typer.Exit` when nobody reads stdout any more, `CliError`, and the errors of the spout.
     """
     screen = ConsumeScreen(
         job.spout.stream_ref.name, table=_shows_table(job), quiet=job.stats is False
@@ -245,9 +257,9 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
     if job.command is not None:
         command = AnsweringCommand(
             job.command,
-            complain=screen.complain,
+            warn=screen.warn,
             stopped=lambda: stop.stopping,
-            on_stderr=screen.pass_on if screen.is_live else None,
+            on_stderr=screen.print_line if screen.is_live else None,
         )
     with screen.logs(), ExitStack() as stack:
         letters = None if job.letters is None else stack.enter_context(LetterFile(job.letters))
@@ -256,9 +268,9 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
         )
         if job.metrics_port is not None:
             server = stack.enter_context(MetricsServer(spout, job.metrics_port))
-            screen.note(f"counts for Prometheus at {server.url}")
+            screen.note(f"metrics for Prometheus at {server.url}")
         stack.callback(spout.close)
-        spout.open()  # a signal interrupts it
+        spout.open()  # outside of `deferred`, so that a signal interrupts it
         with stop.deferred():
             try:
                 with closing(spout), screen.live(spout):
@@ -289,32 +301,83 @@ def _run(
         return
     command.open()
     try:
-        went_on = run_command(spout, command, stopped=stopped)
+        still_running = run_command(spout, command, stopped=stopped)
     finally:
         command.close(ANSWERS_GRACE_S)
-    if not went_on and not stop.stopping:
+    if not still_running and not stop.stopping:
         later = (
-            "come again in the next run"
+            "are read again in the next run"
             if job.spout.application
-            else "are not remembered, as there is no --application"
+            else "are not remembered, because there is no --application"
         )
-        left = (
-            f"; {command.waiting} records that it has not answered {later}"
-            if command.waiting
-            else ""
-        )
-        raise CliError(
-            f"the command {command.how_it_ended}, and nobody processes records now{left}"
-        )
+        left = f"; {command.waiting} unanswered records {later}" if command.waiting else ""
+        raise CliError(f"the command {command.outcome}, so no more records are processed{left}")
     if command.bad_answers:
         raise CliError(
-            f"{command.bad_answers} lines of the command's output were no answers; make it print "
-            "nothing else there"
+            f"{command.bad_answers} lines of the command's output were not answers; make it print "
+            "answers only"
         )
+
+
+def write_records(
+    spout: KinesisSpout,
+    writer: LineWriter,
+    line_of: Callable[[SpoutEmission], bytes],
+    *,
+    stopped: Callable[[], bool],
+    max_records: int | None,
+) -> None:
+    """Write a line for each record, and ack the record once all of its line was accepted.
+
+    Returns at the end, or when `stopped()`. Raises BrokenPipeError when nobody reads any more, and
+    OSError. A record that could not be written is not acked.
+    """
+    written = 0
+
+    def is_over() -> bool:
+        return stopped() or written == max_records or writer.reader_is_gone
+
+    for first in spout.emissions(is_over):
+        left = _BATCH_RECORDS if max_records is None else min(_BATCH_RECORDS, max_records - written)
+        batch = [(emission, line_of(emission)) for emission in _batch(spout, first, left)]
+        taken = writer.write(b"".join(line for _, line in batch))
+        for emission, line in batch:
+            taken -= len(line)
+            if taken < 0:
+                return
+            emission.ack()
+        written += len(batch)
+    if writer.reader_is_gone:
+        raise BrokenPipeError
+
+
+def run_command(
+    spout: KinesisSpout, command: AnsweringCommand, *, stopped: Callable[[], bool]
+) -> bool:
+    """Pass each record to the command, which answers by itself.
+
+    Returns at the end, or when `stopped()`. False: the command has ended by itself.
+    """
+    for emission in spout.emissions(lambda: stopped() or command.has_ended):
+        if not command.send(emission):
+            break
+    return not command.has_ended
+
+
+def _batch(spout: KinesisSpout, first: SpoutEmission, max_records: int) -> Iterator[SpoutEmission]:
+    """`first` and the records that are available now, so that one write does for many."""
+    yield first
+    size_bytes = len(first.data)
+    for _ in range(max_records - 1):
+        more = spout.next_tuple() if size_bytes < _BATCH_BYTES else None
+        if more is None:
+            return
+        size_bytes += len(more.data)
+        yield more
 
 
 def _shows_table(job: ConsumeJob) -> bool:
-    """Where it disturbs nothing: on a terminal that does not show the records as well."""
+    """By default, only on a terminal that does not also show the records."""
     if job.stats is not None:
         return job.stats
     return sys.stderr.isatty() and not (sys.stdout.isatty() and job.command is None)

@@ -1,6 +1,4 @@
-"""What `kinesis-spout consume` says on stderr: a live table, sentences above it, and a line at the
-end.
-"""
+"""The stderr of `kinesis-spout consume`: a live table, notes above it, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -11,10 +9,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
+from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.cli.stats_table import stats_table, summary
 from kinesis_spout.errors import KinesisError
+from kinesis_spout.spout.metrics import quantile_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,13 +21,31 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
+    from kinesis_spout.spout.metrics import ShardMetrics, SpoutMetrics
 
-_WIDE = 200  # in a file, a shard is a line
-MOST_COMPLAINTS = 10
+_WIDE = 200  # in a file, a row must not be folded
+MAX_WARNINGS = 10
+_COLUMNS = (
+    "emitted",
+    "acked",
+    "failed",
+    "retried",
+    "timed out",
+    "dead-lettered",
+    "pending",
+    "queued",
+    "lag",
+    "p50",
+    "p99",
+)
+MAX_SHARDS = 40
 
 
 class ConsumeScreen:
-    """On stderr. `note` and `pass_on` are safe from any thread."""
+    """Writes to stderr. Any thread may call `note` and `print_line`.
+
+    `table`: whether to show the table. `quiet`: no summary at the end.
+    """
 
     def __init__(self, spout_name: str, *, table: bool, quiet: bool) -> None:
         console = Console(stderr=True)
@@ -36,35 +53,37 @@ class ConsumeScreen:
         self._stream = spout_name
         self._table = table
         self._quiet = quiet
-        self._complaints = 0
+        self._warnings = 0
 
     def note(self, text: str) -> None:
-        """A sentence, above the table."""
+        """Print a sentence above the table."""
         self._console.print(f"[yellow]note:[/] {escape(text)}", highlight=False, soft_wrap=True)
 
     @property
     def is_live(self) -> bool:
-        """A table on a terminal is drawn again and again: whoever else writes there must do it by
-        way of this screen.
+        """Whether the table is redrawn continually, on a terminal.
+
+        Then other writers must print by way of this screen.
         """
         return self._table and self._console.is_terminal
 
-    def pass_on(self, line: str) -> None:
-        """A line of somebody else's, above the table, with its colours."""
+    def print_line(self, line: str) -> None:
+        """Print another program's line above the table, with its colours."""
         self._console.print(Text.from_ansi(line), soft_wrap=True)
 
-    def complain(self, sentence: str) -> None:
-        """The same for what may happen very often: from the tenth on, silence."""
-        self._complaints += 1
-        if self._complaints <= MOST_COMPLAINTS:
+    def warn(self, sentence: str) -> None:
+        """Print a note of a kind that may be frequent. After the tenth, none is printed."""
+        self._warnings += 1
+        if self._warnings <= MAX_WARNINGS:
             self.note(sentence)
-        if self._complaints == MOST_COMPLAINTS:
-            self.note("there may be more of these; they are counted at the end")
+        if self._warnings == MAX_WARNINGS:
+            self.note("further notes like these are only counted; the count comes at the end")
 
     @contextmanager
     def live(self, spout: KinesisSpout) -> Iterator[None]:
-        """Show the table once a second while the block runs, on a terminal; in a file, once at its
-        end.
+        """Redraw the table once a second while the block runs, on a terminal.
+
+        In a file, the table is printed once, by `finish`.
         """
         if not self.is_live:
             yield
@@ -77,11 +96,11 @@ class ConsumeScreen:
             yield
 
     def finish(self, spout: KinesisSpout) -> None:
-        """The last line, after the spout was closed."""
+        """Print the summary, and in a file the table. Call it after the spout is closed."""
         try:
             metrics = spout.metrics()
         except KinesisError:
-            return  # it was never open
+            return  # the spout was never open
         if self._table and not self._console.is_terminal:
             self._console.print(stats_table(self._stream, metrics))
         if not self._quiet:
@@ -95,7 +114,7 @@ class ConsumeScreen:
 
     @contextmanager
     def logs(self) -> Iterator[None]:
-        """Warnings and errors of the log as sentences here, too."""
+        """Print warnings and errors of the log as sentences here, while the block runs."""
         handler = _LogLines(self._console)
         root = logging.getLogger()
         root.addHandler(handler)
@@ -115,3 +134,70 @@ class _LogLines(logging.Handler):
         self._console.print(
             f"{kind} {escape(record.getMessage())}", highlight=False, soft_wrap=True
         )
+
+
+def stats_table(stream: str, metrics: SpoutMetrics) -> Table:
+    """A row of totals, then the first `MAX_SHARDS` shards.
+
+    p50 and p99: upper bounds of the time from a record's arrival to its ack.
+    """
+    shown = list(metrics.shards.items())[:MAX_SHARDS]
+    left_out = len(metrics.shards) - len(shown)
+    table = Table(
+        title=None,
+        box=None,
+        pad_edge=False,
+        caption=f"and {left_out} more shards" if left_out else None,
+    )
+    table.add_column(stream, overflow="fold")
+    for name in _COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_row("all shards", *_cells(metrics.total), style="bold")
+    for shard_id, shard in shown:
+        table.add_row(shard_id, *_cells(shard))
+    return table
+
+
+def summary(stream: str, metrics: SpoutMetrics) -> str:
+    """The counts in one line. Counts of zero are left out, except emitted and acked."""
+    counts = metrics.total.counts
+    rest = {
+        "acked": counts.acked,
+        "failed": counts.failed,
+        "retried": counts.retried,
+        "timed out": counts.timed_out,
+        "dead-lettered": counts.dead_lettered,
+        "pending": metrics.total.pending,
+        "queued": metrics.total.queued,
+    }
+    parts = [f"{value:,} {name}" for name, value in rest.items() if value or name == "acked"]
+    return f"stream {stream}: {counts.emitted:,} emitted, {', '.join(parts)}"
+
+
+def duration(milliseconds: int | None) -> str:
+    """Short text: 250 ms, 3.2 s, 5 m, 3 h; - for None."""
+    if milliseconds is None:
+        return "-"
+    seconds = milliseconds / 1000
+    if seconds < 1:
+        return f"{milliseconds} ms"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} m" if seconds < 6_000 else f"{seconds / 3_600:.0f} h"
+
+
+def _cells(one: ShardMetrics) -> list[str]:
+    counts = one.counts
+    numbers = (
+        *(
+            counts.emitted,
+            counts.acked,
+            counts.failed,
+            counts.retried,
+            counts.timed_out,
+            counts.dead_lettered,
+        ),
+        *(one.pending, one.queued),
+    )
+    latencies = (quantile_ms(counts.latency, 0.5), quantile_ms(counts.latency, 0.99))
+    return [*(f"{number:,}" for number in numbers), duration(one.lag_ms), *map(duration, latencies)]

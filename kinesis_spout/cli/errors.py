@@ -1,9 +1,9 @@
-"""How commands fail: one sentence on stderr and an exit code, never a stack trace.
+"""How commands fail: one sentence on stderr and an exit code, without a stack trace.
 
     CliError        what is wrong, where, what to do: exit code 1
-    Interrupted     SIGINT or SIGTERM: exit code 128 + the signal's number, as a shell expects
+    Interrupted     SIGINT or SIGTERM: exit code 128 + the signal's number, as in a shell
 
-Usage errors are typer's own: exit code 2.
+Usage errors are typer's: exit code 2.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CliError(Exception):
-    """A sentence for the user. `log_file`: where more can be read."""
+    """An error as one sentence for the user. `log_file`: the file that has the details."""
 
     def __init__(self, sentence: str, *, log_file: Path | None = None) -> None:
         super().__init__(sentence)
@@ -33,8 +33,9 @@ class CliError(Exception):
 
 
 class Interrupted(BaseException):
-    """A signal asked the command to stop. Not an Exception, so that nothing on the way
-    swallows it.
+    """A signal asked the command to stop.
+
+    It is not an Exception, so that no handler on the way swallows it.
     """
 
     def __init__(self, number: int) -> None:
@@ -43,12 +44,11 @@ class Interrupted(BaseException):
 
 
 class StopSignals:
-    """SIGINT and SIGTERM while a command runs: they raise `Interrupted` in the main thread, or only
-    wake `wait` while deferred.
+    """Handles SIGINT and SIGTERM while a command runs. A context manager, for the main thread.
 
-    A second signal while the command already stops is ignored, so that it can end what it has
-    started. A context manager: the handlers from before come back at the end of its block. For the
-    main thread.
+    A signal raises `Interrupted` in the main thread; inside `deferred` it only wakes `wait`. A
+    second signal is ignored, so that the command can end what it has started. Leaving restores the
+    earlier handlers.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,9 @@ class StopSignals:
             signal.signal(number, handler)
 
     def install(self) -> None:
-        """Take the signals over. Again after a library has taken them (PySpark's context does)."""
+        """Install the handlers. Call it again after a library has replaced them (PySpark's context
+        does).
+        """
         for number in self._before:
             signal.signal(number, self._handle)
 
@@ -82,8 +84,9 @@ class StopSignals:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Inside, a signal interrupts nothing; it is raised at the end of the block, unless the
-        block fails by itself.
+        """Inside the block a signal interrupts nothing.
+
+        It is raised at the end of the block, unless the block raises something itself.
         """
         self._deferred = True
         try:
@@ -106,16 +109,16 @@ class StopSignals:
 def one_sentence(
     errors: Console, *, debug: bool = False, log_file: Path | None = None
 ) -> Iterator[None]:
-    """Turn what is raised inside into a sentence on `errors` and an exit code.
+    """Turn an error raised inside into a sentence on `errors` and an exit code.
 
-    The traceback goes to `log_file` when there is one, and with `debug` to `errors` as well.
+    The traceback goes to `log_file` if there is one, and with `debug` also to `errors`.
     """
     try:
         yield
     except (typer.Exit, typer.BadParameter):
         raise
     except typer.Abort as exc:
-        # a prompt was left: by ctrl-C, or because nobody is there to answer
+        # A prompt was left, by Ctrl-C or at the end of stdin.
         raise typer.Exit(130 if isinstance(exc.__context__, KeyboardInterrupt) else 1) from exc
     except (KeyboardInterrupt, Interrupted) as exc:
         raise typer.Exit(exc.exit_code if isinstance(exc, Interrupted) else 130) from exc
@@ -130,13 +133,13 @@ def one_sentence(
         )
         if log_file is not None and log_file.exists():
             errors.print(
-                f"[dim]more in[/] {_escaped(str(log_file))}", highlight=False, soft_wrap=True
+                f"[dim]details in[/] {_escaped(str(log_file))}", highlight=False, soft_wrap=True
             )
         raise typer.Exit(1) from exc
 
 
 def sentence_of(exc: BaseException) -> str:
-    """An error's first paragraph in one line; an unexpected error is named by its class as well."""
+    """The first paragraph of an error as one line. Errors of other packages are named by class."""
     text = " ".join(str(exc).strip().split("\n\n")[0].split()) or type(exc).__name__
     ours = type(exc).__module__.split(".")[0] in {"kinesis_spout", "state", "scheme", "spark_job"}
     return text if ours else f"{type(exc).__name__}: {text}"
@@ -147,9 +150,9 @@ def _append_traceback(log_file: Path) -> None:
         with log_file.open("a", encoding="utf-8") as log:
             traceback.print_exc(file=log)
     except OSError:
-        return  # the sentence on stderr is what matters; a log that can't be written must not hide it
+        return  # a log that cannot be written must not hide the sentence on stderr
 
 
 def _escaped(text: str) -> str:
-    """The text with rich's markup brackets taken literally."""
+    """The text with rich's markup escaped."""
     return text.replace("[", r"\[")

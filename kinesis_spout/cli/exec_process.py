@@ -1,12 +1,12 @@
-"""A command that processes records: one process, which gets each as a line of JSON and answers each
-with a line of JSON.
+"""A command that processes records: one process, which gets and answers each as a line of JSON.
 
-    to its stdin      {"id": "shardId-000000000000:4964...:1", "shard": ..., "data": ...}      see `record_lines.record_line`
+    to its stdin      {"id": "shardId-000000000000:4964...:1", "shard": ..., "data": ...}
     from its stdout   {"id": "shardId-000000000000:4964...:1", "ok": true}
-                      {"id": ..., "ok": false, "reason": "no rates", "retry": true}            reason and retry may be left out
+                      {"id": ..., "ok": false, "reason": "no rates", "retry": true}
 
-It may answer in any order, and late. Its stderr is the one of this process, or goes line by line to
-who has a screen of its own.
+`record_lines.record_line` makes the input. `reason` and `retry` may be left out of an answer.
+Answers may come late and in any order. The command's stderr is that of this process, or goes line
+by line to a callback.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.cli.line_writer import LineWriter
+from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.record_lines import record_line
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.spout.listener import SpoutListener
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from kinesis_spout.spout.emission import SpoutEmission
 
-LATE_ANSWERS = 10_000  # so many records that timed out may still be answered
-_LONGEST_REASON = 1_000
-_LONGEST_ANSWER_BYTES = 1024 * 1024
-_TERMINATED_S = 5.0
+MAX_LATE_ANSWERS = 10_000  # how many timed-out records may still be answered
+_MAX_REASON_LENGTH = 1_000
+_MAX_ANSWER_BYTES = 1024 * 1024
+_TERMINATION_S = 5.0
 
 
 class _Answer(msgspec.Struct):
@@ -49,20 +49,20 @@ _decoder = msgspec.json.Decoder(_Answer)
 
 
 class AnsweringCommand(SpoutListener):
-    """One process. It listens to the spout, to know of time-outs. `send` and `close` are for one
-    thread.
+    """One process of the command. `send` and `close` are for one thread.
 
-    `complain` gets a sentence for every line that is no answer to anything; it is called in a
-    thread of the command's own. `stopped()`: asked while the command reads nothing; from then on it
-    is given a few seconds more. `on_stderr` gets each line of its stderr, without the line's end,
-    in another such thread; None: they go to this process's.
+    It listens to the spout for time-outs. `warn` gets a sentence for each line of output that is
+    not a valid answer; a thread of this class calls it. `stopped()` is polled while the command
+    reads nothing; once it is true, the command has a few seconds more. `on_stderr` gets each line
+    of the command's stderr, without its line end, in another thread of this class. None: the
+    command writes to the stderr of this process.
     """
 
     def __init__(
         self,
         text: str,
         *,
-        complain: Callable[[str], None],
+        warn: Callable[[str], None],
         stopped: Callable[[], bool],
         on_stderr: Callable[[str], None] | None = None,
     ) -> None:
@@ -70,12 +70,12 @@ class AnsweringCommand(SpoutListener):
             self._words = shlex.split(text)
         except ValueError as exc:
             raise ConfigError.of(
-                "exec", f"cannot be split into words ({exc}); mind its quotes", text
+                "exec", f"cannot be split into words ({exc}); check its quotes", text
             ) from exc
         if not self._words:
             raise ConfigError.of("exec", "is empty; give a program and its arguments", text)
         self.bad_answers = 0
-        self._complain = complain
+        self._warn = warn
         self._stopped = stopped
         self._lock = threading.Lock()
         self._waiting: dict[str, SpoutEmission] = {}
@@ -87,10 +87,10 @@ class AnsweringCommand(SpoutListener):
         self._answers_ended = threading.Event()
 
     def open(self) -> None:
-        """Start the process, in a process group of its own: a ctrl-C in the terminal lets it answer
-        what it has.
+        """Start the process. Raises `ConfigError` if the program cannot be started.
 
-        Raises `ConfigError` if there is no such program.
+        It has a process group of its own, so that Ctrl-C in the terminal does not end it: it can
+        still answer the records that it has.
         """
         try:
             process = subprocess.Popen(
@@ -109,19 +109,19 @@ class AnsweringCommand(SpoutListener):
             self._writer = LineWriter(
                 process.stdin.fileno(), lambda: self._stopped() or self.has_ended
             )
-        self._start_reader("answers", self._read, process.stdout)
+        self._start_reader("answers", self._read_answers, process.stdout)
         if process.stderr is not None:
-            self._start_reader("stderr", self._pass_on, process.stderr)
+            self._start_reader("stderr", self._forward, process.stderr)
 
     @property
     def waiting(self) -> int:
-        """How many records it has not answered, and that have not timed out."""
+        """The number of records that are not answered and have not timed out."""
         with self._lock:
             return len(self._waiting)
 
     @property
     def has_ended(self) -> bool:
-        """The process has ended, or has closed its stdout: there will be no more answers."""
+        """No more answers will come: the process has ended, or has closed its stdout."""
         return (
             self._answers_ended.is_set()
             or self._process is None
@@ -129,16 +129,17 @@ class AnsweringCommand(SpoutListener):
         )
 
     @property
-    def how_it_ended(self) -> str:
-        """In words, of a process that is closed."""
+    def outcome(self) -> str:
+        """How the process ended, in words. Call it after `close`."""
         code = None if self._process is None else self._process.returncode
         if code is not None and code < 0:
-            return f"was ended by {signal.Signals(-code).name}"
+            return f"was killed by {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
 
     def send(self, emission: SpoutEmission) -> bool:
-        """Hand a record over. False if it could not be: the command has ended, or reads nothing and
-        this side is to stop.
+        """Pass a record to the command. Blocks while the command reads nothing.
+
+        False if it could not be passed: the command has ended, or reads nothing and `stopped()`.
         """
         line = record_line(emission)
         with self._lock:
@@ -149,16 +150,17 @@ class AnsweringCommand(SpoutListener):
             return False
 
     def timed_out(self, emission: SpoutEmission) -> None:
-        """An answer is still the truth when it comes late."""
+        """Keep the record for a while: a late answer still counts."""
         with self._lock:
             if self._waiting.pop(emission.message_id, None) is not None:
                 self._late[emission.message_id] = emission
-                if len(self._late) > LATE_ANSWERS:
+                if len(self._late) > MAX_LATE_ANSWERS:
                     self._late.popitem(last=False)
 
     def close(self, grace_s: float) -> None:
-        """Send nothing more, take its last answers for so many seconds at most, and end it if it
-        has not ended by itself.
+        """Close the command's stdin, wait up to `grace_s` for its last answers, and end it.
+
+        A process that does not end by itself gets SIGTERM, and SIGKILL 5 s later.
         """
         process = self._process
         if process is None:
@@ -166,13 +168,13 @@ class AnsweringCommand(SpoutListener):
         if process.stdin is not None:
             process.stdin.close()
         self._answers_ended.wait(grace_s)
-        if not _has_ended(process, _TERMINATED_S if self._answers_ended.is_set() else 0.0):
+        if not _has_ended(process, _TERMINATION_S if self._answers_ended.is_set() else 0.0):
             os.killpg(process.pid, signal.SIGTERM)
-            if not _has_ended(process, _TERMINATED_S):
+            if not _has_ended(process, _TERMINATION_S):
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         for reader in self._readers:
-            reader.join(_TERMINATED_S)
+            reader.join(_TERMINATION_S)
 
     def _start_reader(
         self, name: str, read: Callable[[BinaryIO], None], pipe: IO[bytes] | None
@@ -183,49 +185,50 @@ class AnsweringCommand(SpoutListener):
         self._readers.append(reader)
         reader.start()
 
-    def _pass_on(self, said: BinaryIO) -> None:
-        with said:
-            while line := said.readline(_LONGEST_ANSWER_BYTES):
+    def _forward(self, stderr: BinaryIO) -> None:
+        with stderr:
+            while line := stderr.readline(_MAX_ANSWER_BYTES):
                 if self._on_stderr is not None:
                     self._on_stderr(line.decode(errors="replace").rstrip("\r\n"))
 
-    def _read(self, answers: BinaryIO) -> None:
+    def _read_answers(self, answers: BinaryIO) -> None:
         number = 0
         try:
             with answers:
-                while line := answers.readline(_LONGEST_ANSWER_BYTES):
+                while line := answers.readline(_MAX_ANSWER_BYTES):
                     number += 1
                     if line.strip():
-                        self._take(number, line)
+                        self._apply(number, line)
         finally:
             self._answers_ended.set()
 
-    def _take(self, number: int, line: bytes) -> None:
+    def _apply(self, number: int, line: bytes) -> None:
         try:
             answer = _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            self._refuse(
-                f'line {number} of the command\'s output is no answer like {{"id": "...", "ok": true}}: {exc}; ignored'
+            self._reject(
+                f'line {number} of the command\'s output is not an answer such as {{"id": "...", '
+                f'"ok": true}}, and is ignored: {exc}'
             )
             return
         with self._lock:
             emission = self._waiting.pop(answer.id, None) or self._late.pop(answer.id, None)
         if emission is None:
-            self._refuse(
-                f"line {number} of the command's output answers for a record that waits for no "
-                "answer; ignored"
+            self._reject(
+                f"line {number} of the command's output is for a record that does not wait for an "
+                "answer, and is ignored"
             )
         elif answer.ok:
             emission.ack()
         else:
             emission.fail(
-                None if answer.reason is None else answer.reason[:_LONGEST_REASON],
+                None if answer.reason is None else answer.reason[:_MAX_REASON_LENGTH],
                 retry=answer.retry,
             )
 
-    def _refuse(self, sentence: str) -> None:
+    def _reject(self, sentence: str) -> None:
         self.bad_answers += 1
-        self._complain(sentence)
+        self._warn(sentence)
 
 
 def _has_ended(process: subprocess.Popen[bytes], within_s: float) -> bool:

@@ -18,30 +18,29 @@ if TYPE_CHECKING:
 
 
 class LetterFile:
-    """Appends letters to a file: `SpoutConfig.dead_letter`, and a context manager. A letter is on
-    the disk when the call returns.
+    """Appends dead letters to a file. A context manager, and a `SpoutConfig.dead_letter`.
 
-    Entering raises `ConfigError` when the file cannot be opened; the call raises OSError for a
-    letter that could not be written. What was written of it then, or before a crash, stays as a
-    line of its own.
+    A letter is on the disk when the call returns. Entering raises `ConfigError` when the file
+    cannot be opened. The call raises OSError when a letter cannot be written. A part of a letter
+    that was written before an error or a crash stays in the file as a line of its own.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
-        self._is_torn = False
+        self._ends_torn = False
         self._is_on_disk = True
 
     def __enter__(self) -> Self:
         try:
             self._file = self._path.open("ab", buffering=0)
             self._is_on_disk = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
-            self._is_torn = self._is_on_disk and self._ends_within_a_line()
+            self._ends_torn = self._is_on_disk and self._ends_without_newline()
         except OSError as exc:
             self.__exit__(None, None, None)
             raise ConfigError.of(
                 "dead_letter",
-                f"cannot be written: {exc.strerror}; name a file that can",
+                f"cannot be written: {exc.strerror}; choose a file that can",
                 str(self._path),
             ) from exc
         return self
@@ -59,18 +58,18 @@ class LetterFile:
     def __call__(self, letter: DeadLetter) -> None:
         if self._file is None:
             raise RuntimeError(
-                f"the file of dead letters, {self._path}, is not open; use it in a with statement"
+                f"the dead letter file {self._path} is not open; use it in a with statement"
             )
-        line = memoryview((b"\n" if self._is_torn else b"") + letter_line(letter))
+        line = memoryview((b"\n" if self._ends_torn else b"") + letter_line(letter))
         while line:
             written = self._file.write(line)
-            self._is_torn = True  # until all of it is there
+            self._ends_torn = True  # until the whole line is written
             line = line[written:]
-        self._is_torn = False
+        self._ends_torn = False
         if self._is_on_disk:
             os.fsync(self._file.fileno())
 
-    def _ends_within_a_line(self) -> bool:
+    def _ends_without_newline(self) -> bool:
         with self._path.open("rb") as written:
             if not written.seek(0, os.SEEK_END):
                 return False

@@ -1,5 +1,5 @@
-"""`kinesis-spout local`: a Kinesis on this machine, for trying things out and for tests that are
-not in Python.
+"""`kinesis-spout local`: a Kinesis on this machine, for trials and for tests that are not in
+Python.
 """
 
 import errno
@@ -10,15 +10,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings, ServiceError
 
 LOOPBACK = ("127.0.0.1", "localhost")
 DEFAULT_PORT = 4567
 _EXAMPLE_STREAM = "orders"
 _REGION = re.compile(r"[a-z0-9-]+", re.ASCII)
-_WAIT_S = 3_600.0  # the signal ends it at once; only the wait has to have an end
+_WAIT_S = 3_600.0  # `wait` needs a limit; a signal ends it at once
 
 
 class _Stream(NamedTuple):
@@ -30,34 +30,32 @@ def local(
     ctx: typer.Context,
     *,
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")
+        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 chooses a free one.")
     ] = DEFAULT_PORT,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Whoever reaches it can read and write.")
+        str, typer.Option(help="Address to listen on. Anybody who can reach it can read and write.")
     ] = LOOPBACK[0],
     stream: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME[:SHARDS]", help="Create a stream at the start. May be repeated."
-        ),
+        typer.Option(metavar="NAME[:SHARDS]", help="Create a stream at the start. Repeatable."),
     ] = None,
-    region: Annotated[str, typer.Option(help="The region that the ARNs name.")] = "us-east-1",
+    region: Annotated[str, typer.Option(help="AWS region in the ARNs.")] = "us-east-1",
     limits: Annotated[
         bool,
         typer.Option(
             "--limits/--no-limits",
-            help="Throttle as the service does: reads, writes, operations on streams.",
+            help="Enforce the service's limits on reads, writes and stream operations.",
         ),
     ] = False,
 ) -> None:
-    """Serve a local Kinesis to boto3, Spark, or any other client, until ctrl-C.
+    """Serve a local Kinesis to boto3, Spark or any other client, until Ctrl-C.
 
-    With resharding, iterators that expire, and enhanced fan-out. Any credentials do; everything is
-    kept in memory only.
+    It has resharding, iterators that expire, and enhanced fan-out. It accepts
+    any credentials and keeps everything in memory.
     """
-    streams = [_parsed(text) for text in stream or []]
+    streams = [_parse_stream(text) for text in stream or []]
     if not _REGION.fullmatch(region):
-        raise typer.BadParameter(f"{region!r} is not the name of a region", param_hint="--region")
+        raise typer.BadParameter(f"{region!r} is not a region name", param_hint="--region")
     fake = FakeKinesis(
         settings=FakeKinesisSettings(region=region, limits=limits, control_limits=limits)
     )
@@ -71,22 +69,22 @@ def local(
     ):
         if host not in LOOPBACK:
             errors().print(
-                f"[bold yellow]warning:[/] whoever can reach {escape(host)} can read and write "
-                "here: credentials are not checked",
+                f"[bold yellow]warning:[/] anybody who can reach {escape(host)} can read and "
+                "write here, because credentials are not checked",
                 highlight=False,
                 soft_wrap=True,
             )
-        with _served(fake, host, port) as server:
-            _tell(console, server.endpoint_url, region, streams)
+        with _start_server(fake, host, port) as server:
+            _print_usage(console, server.endpoint_url, region, streams)
             while not stop.wait(_WAIT_S):
                 pass
 
 
-def _parsed(text: str) -> _Stream:
+def _parse_stream(text: str) -> _Stream:
     name, colon, shards = text.partition(":")
     if colon and not (shards.isascii() and shards.isdigit() and int(shards)):
         raise typer.BadParameter(
-            f"{text!r}: after the colon comes the number of shards, 1 or more",
+            f"{text!r} is neither NAME nor NAME:SHARDS with 1 or more shards",
             param_hint="--stream",
         )
     return _Stream(name, int(shards) if colon else 1)
@@ -99,8 +97,8 @@ def _create(fake: FakeKinesis, wanted: _Stream) -> None:
         raise typer.BadParameter(f"{wanted.name!r}: {exc.message}", param_hint="--stream") from exc
 
 
-def _served(fake: FakeKinesis, host: str, port: int) -> FakeKinesisServer:
-    """The server, listening; leaving it as a context manager ends it."""
+def _start_server(fake: FakeKinesis, host: str, port: int) -> FakeKinesisServer:
+    """The listening server. Leaving it as a context manager ends it."""
     server = FakeKinesisServer(fake, host=host, port=port)
     try:
         server.start()
@@ -111,22 +109,22 @@ def _served(fake: FakeKinesis, host: str, port: int) -> FakeKinesisServer:
                 "free one"
             ) from exc
         raise CliError(
-            f"cannot listen on {host}, port {port}: {exc.strerror}; see --host and --port"
+            f"cannot listen on {host}, port {port}: {exc.strerror}; choose another --host or --port"
         ) from exc
     return server
 
 
-def _tell(console: Console, endpoint_url: str, region: str, streams: list[_Stream]) -> None:
-    """Where it is and how to use it, in lines that can be copied."""
-    made = ", ".join(
+def _print_usage(console: Console, endpoint_url: str, region: str, streams: list[_Stream]) -> None:
+    """Print the address and how to use it, in lines that can be copied."""
+    created = ", ".join(
         f"{stream.name} ({stream.shards} shard{'s' * (stream.shards > 1)})" for stream in streams
     )
     name = streams[0].name if streams else _EXAMPLE_STREAM
     create = [] if streams else [f'kinesis.create_stream(StreamName="{name}", ShardCount=1)']
     lines = [
         (
-            f"Kinesis answers at {endpoint_url}, in memory only; ctrl-C ends it. Streams: "
-            f"{made or 'none yet'}"
+            f"Local Kinesis at {endpoint_url}, in memory. Ctrl-C stops it. "
+            f"Streams: {created or 'none yet'}"
         ),
         "",
         f"export AWS_ENDPOINT_URL_KINESIS={endpoint_url}",
@@ -140,7 +138,13 @@ def _tell(console: Console, endpoint_url: str, region: str, streams: list[_Strea
         f'kinesis.put_record(StreamName="{name}", PartitionKey="key", Data=b"data")',
         "",
         "from spark_job import KinesisSource",
-        f'source = KinesisSource(stream="{name}", application="try", zookeeper="embedded:/tmp/try-zookeeper",',
-        f'                       starting_position="TRIM_HORIZON", region="{region}", endpoint_url="{endpoint_url}")',
+        "source = KinesisSource(",
+        f'    stream="{name}",',
+        '    application="try",',
+        '    zookeeper="embedded:/tmp/try-zookeeper",',
+        '    starting_position="TRIM_HORIZON",',
+        f'    region="{region}",',
+        f'    endpoint_url="{endpoint_url}",',
+        ")",
     ]
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)

@@ -1,9 +1,9 @@
 """The command line: `kinesis-spout`.
 
-Commands that need Spark live in `spark_job`, above this package, so they are not imported here:
-each is an entry point of the group `kinesis_spout.commands` and is loaded when it is called, or
-listed in the help. A command that cannot be loaded because a package of an extra is missing stays
-in the list and says what to install.
+Commands that need Spark live in `spark_job`, above this package, so they are not imported here.
+Each is an entry point of the group `kinesis_spout.commands`, and is loaded when it is called or
+listed in the help. A command that cannot be loaded because the package of an extra is missing stays
+in the list, and says what to install.
 """
 
 import importlib.metadata
@@ -15,17 +15,17 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from kinesis_spout import __version__
-from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.consume import consume
 from kinesis_spout.cli.errors import CliError, one_sentence
 from kinesis_spout.cli.local import local
 from kinesis_spout.cli.produce import produce
 from kinesis_spout.cli.reset import reset
 from kinesis_spout.cli.shards import shards
+from kinesis_spout.cli.shared_options import errors, root_options
 
 COMMAND_GROUP = "kinesis_spout.commands"
-# Modules that only an extra brings: the package's name, and the extras of the commands that import
-# it.
+# Modules that only an extra installs -> the package's name, and the extras of the commands that
+# import it.
 EXTRAS_BY_MODULE = {"pyspark": ("PySpark", "spark"), "psutil": ("psutil", "spark,local")}
 
 
@@ -33,13 +33,13 @@ class CommandsByEntryPoint(TyperGroup):
     """The commands of this package, and those that other packages register."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All names; commands from elsewhere first, as they are what people come for."""
-        return [*_order(_entry_points()), *super().list_commands(ctx)]
+        """All names. Registered commands come first, because most users come for them."""
+        return [*_demo_first(_entry_points()), *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command; loaded now when it is another package's."""
+        """The command. A registered one is imported now."""
         point = _entry_points().get(cmd_name)
-        return super().get_command(ctx, cmd_name) if point is None else _loaded(cmd_name, point)
+        return super().get_command(ctx, cmd_name) if point is None else _load(cmd_name, point)
 
 
 app = typer.Typer(
@@ -71,9 +71,7 @@ def kinesis_spout(
         ),
     ] = False,
 ) -> None:
-    """Reads Kinesis streams for Spark: tracks every record in flight, checkpoints in ZooKeeper,
-    loses nothing.
-    """
+    """Read Kinesis streams, track every record in flight, checkpoint in ZooKeeper."""
     root_options(ctx).debug = debug
 
 
@@ -85,8 +83,9 @@ app.command()(reset)
 
 
 def main() -> None:
-    """The entry point of the console script. Exit codes: 0, 1 an error, 2 wrong usage, 130 ctrl-C,
-    143 SIGTERM.
+    """The entry point of the console script.
+
+    Exit codes: 0 success, 1 an error, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM.
     """
     app()
 
@@ -95,12 +94,12 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     return {point.name: point for point in importlib.metadata.entry_points(group=COMMAND_GROUP)}
 
 
-def _order(names: dict[str, importlib.metadata.EntryPoint]) -> list[str]:
-    """`demo` first: it is what a newcomer wants; then by name."""
+def _demo_first(names: dict[str, importlib.metadata.EntryPoint]) -> list[str]:
+    """`demo` first, for newcomers; then by name."""
     return sorted(names, key=lambda name: (name != "demo", name))
 
 
-def _loaded(name: str, point: importlib.metadata.EntryPoint) -> Any:
+def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
     command = typer.Typer(
         add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
     )
@@ -112,8 +111,10 @@ def _loaded(name: str, point: importlib.metadata.EntryPoint) -> Any:
             raise
         package, extras = EXTRAS_BY_MODULE[missing]
         install = f"pip install 'kinesis-spout[{extras}]'"
-        says = escape(f"(needs {package}) {install}")
-        command.command(name, help=says, context_settings=_ANY_ARGUMENTS)(_says(package, install))
+        short_help = escape(f"(needs {package}) {install}")
+        command.command(name, help=short_help, context_settings=_ANY_ARGUMENTS)(
+            _missing_package(package, install)
+        )
     else:
         command.command(name)(function)
     return typer.main.get_command(command)
@@ -122,16 +123,17 @@ def _loaded(name: str, point: importlib.metadata.EntryPoint) -> Any:
 _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def _says(package: str, install: str) -> Callable[[typer.Context], None]:
-    """A command that can only say what it lacks."""
+def _missing_package(package: str, install: str) -> Callable[[typer.Context], None]:
+    """A command that fails because its package is not installed."""
 
-    def lacking(ctx: typer.Context) -> None:
+    def fail(ctx: typer.Context) -> None:
         with one_sentence(errors(), debug=root_options(ctx).debug):
             raise CliError(
-                f"kinesis-spout {ctx.info_name} needs {package}, which is not installed; {install}"
+                f"kinesis-spout {ctx.info_name} needs {package}, which is not installed; "
+                f"run {install}"
             )
 
-    return lacking
+    return fail
 
 
 if __name__ == "__main__":

@@ -1,36 +1,36 @@
-"""`kinesis-spout produce`: lines from stdin as records of a stream."""
+"""`kinesis-spout produce`: lines from stdin become records of a stream."""
 
 import secrets
 import sys
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.markup import escape
 
-from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.line_putter import LinePutter
-from kinesis_spout.cli.line_reader import LineReader
-from kinesis_spout.cli.record_lines import key_of_json, outgoing_of_json
-from kinesis_spout.cli.shared_options import connection_of
+from kinesis_spout.cli.line_io import LineReader
+from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
+from kinesis_spout.cli.shared_options import connection_of, errors, root_options
 from kinesis_spout.config import StreamRef
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.errors import KinesisError, RequestRefusedError
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
     REQUEST_RECORDS,
     OutgoingRecord,
     RecordPutter,
+    in_requests,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from rich.console import Console
 
-RETRY_FOR_S = 15.0  # somebody is waiting at a screen
-MOST_COMPLAINTS = 10
+RETRY_FOR_S = 15.0  # short, because a user may be waiting at a terminal
+MAX_WARNINGS = 10
+MAX_KEY_LENGTH = 256  # characters: API reference, PutRecordsRequestEntry
 
 
 # long: its parameters are the command's options, and typer takes the help from them
@@ -43,27 +43,29 @@ def produce(
     key: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="The partition key of all records (default: random ones)."
+            metavar="TEXT",
+            help="Partition key of all records (default: a random key for each).",
         ),
     ] = None,
     key_from: Annotated[
         str | None,
         typer.Option(
-            metavar="FIELD", help="Take the key from this member of each line, a JSON object."
+            metavar="FIELD",
+            help="Take the partition key from this field of each line, a JSON object.",
         ),
     ] = None,
     as_json: Annotated[
         bool,
         typer.Option(
             "--json",
-            help="The lines are those of consume, or of its dead letters: put data under key.",
+            help="Lines are JSON as consume and its --dead-letter write it: put data under key.",
         ),
     ] = False,
     region: Annotated[
-        str | None, typer.Option(help="AWS region; else the AWS configuration's.")
+        str | None, typer.Option(help="AWS region (default: the AWS configuration's).")
     ] = None,
     endpoint_url: Annotated[
-        str | None, typer.Option(help="Another Kinesis endpoint, a local one say.")
+        str | None, typer.Option(help="Another Kinesis endpoint, e.g. a local one.")
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -72,12 +74,13 @@ def produce(
         ),
     ] = None,
 ) -> None:
-    """Put each line of stdin on a stream, as a record of its own, as soon as it comes.
+    """Put each line of stdin on a stream as one record, as it arrives.
 
-    Records may change places on their way, and one whose answer got lost is put twice.
+    Records may change their order. A record whose response is lost is put again,
+    so it may be on the stream twice.
     """
     if sum((key is not None, key_from is not None, as_json)) > 1:
-        raise typer.BadParameter("give one of them", param_hint="--key, --key-from, --json")
+        raise typer.BadParameter("use only one of them", param_hint="--key, --key-from, --json")
     console = errors()
     with (
         StopSignals() as stop,
@@ -90,7 +93,7 @@ def produce(
             lines = LinePutter(
                 putter,
                 _record_maker(key, key_from, as_json=as_json),
-                partial(_complain, console, [0]),
+                partial(_warn, console, [0]),
             )
             reader = LineReader(
                 sys.stdin.fileno(),
@@ -101,15 +104,15 @@ def produce(
             _put_all(reader, lines, ref.name, console)
 
 
-def _put_all(reader: LineReader, lines: LinePutter, stream: str, console: "Console") -> None:
+def _put_all(reader: LineReader, lines: "LinePutter", stream: str, console: "Console") -> None:
     try:
         for batch in reader.batches():
             lines.put(batch)
     except KinesisError as exc:
-        first, last = lines.unsure or (0, 0)
+        first, last = lines.unconfirmed or (0, 0)
         raise CliError(
-            f"{exc}; {lines.put_count:,} records were put, lines {first} to {last} may have been, "
-            "and none after these"
+            f"{exc}; {lines.put_count:,} records were put, lines {first} to {last} may have been "
+            "put, later lines were not"
         ) from exc
     finally:
         noun = "record" if lines.put_count == 1 else "records"
@@ -136,8 +139,81 @@ def _random_key() -> str:
     return secrets.token_hex(8)
 
 
-def _complain(console: "Console", told: list[int], sentence: str) -> None:
-    """The first few lines that are not put; the others are counted at the end."""
-    told[0] += 1
-    if told[0] <= MOST_COMPLAINTS:
+def _warn(console: "Console", printed: list[int], sentence: str) -> None:
+    """Print the first few sentences; later ones are only counted."""
+    printed[0] += 1
+    if printed[0] <= MAX_WARNINGS:
         console.print(f"[yellow]note:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
+
+
+class _Numbered(NamedTuple):
+    line: int
+    record: OutgoingRecord
+
+
+class LinePutter:
+    """Puts lines on a stream as records, and reports the lines that cannot be put.
+
+    `record_of` makes a record of a line, returns None for a line to skip, and raises `LineError`.
+    Lines are counted from 1. `warn` gets a sentence for each line that is not put. After `put` has
+    raised, `unconfirmed` holds the first and the last line that may or may not have been put.
+    """
+
+    def __init__(
+        self,
+        putter: RecordPutter,
+        record_of: "Callable[[bytes], OutgoingRecord | None]",
+        warn: "Callable[[str], None]",
+    ) -> None:
+        self.put_count = 0
+        self.refused_count = 0
+        self.unconfirmed: tuple[int, int] | None = None
+        self._putter = putter
+        self._record_of = record_of
+        self._warn = warn
+        self._line = 0
+
+    def put(self, lines: "Iterable[bytes]") -> None:
+        """Put the lines. Blocks on the network.
+
+        When the service refuses a request, it is halved until only the records at fault are left
+        out. Raises any other `KinesisError`.
+        """
+        numbered = [one for line in lines if (one := self._numbered(line)) is not None]
+        at = 0
+        for request in in_requests(one.record for one in numbered):
+            self._put(numbered[at : at + len(request)])
+            at += len(request)
+
+    def _numbered(self, line: bytes) -> _Numbered | None:
+        self._line += 1
+        try:
+            record = self._record_of(line)
+        except LineError as exc:
+            self._refuse(self._line, str(exc))
+            return None
+        if record is not None and not 0 < len(record.partition_key) <= MAX_KEY_LENGTH:
+            self._refuse(
+                self._line,
+                f"has a partition key that is empty or longer than {MAX_KEY_LENGTH} characters",
+            )
+            return None
+        return None if record is None else _Numbered(self._line, record)
+
+    def _put(self, numbered: "Sequence[_Numbered]") -> None:
+        try:
+            self.put_count += self._putter.put([one.record for one in numbered])
+        except RequestRefusedError as exc:
+            if len(numbered) == 1:
+                self._refuse(numbered[0].line, f"is refused: {exc}")
+                return
+            half = len(numbered) // 2
+            self._put(numbered[:half])
+            self._put(numbered[half:])
+        except KinesisError:
+            self.unconfirmed = (numbered[0].line, numbered[-1].line)
+            raise
+
+    def _refuse(self, line: int, why: str) -> None:
+        self.refused_count += 1
+        self._warn(f"line {line} {why}")

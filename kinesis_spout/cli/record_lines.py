@@ -1,5 +1,5 @@
-"""Records as lines of JSON: what `kinesis-spout consume` writes, its dead letters, and what
-`produce --json` takes back.
+"""Records as lines of JSON: the output of `consume`, its dead letters, and the input of `produce
+--json`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BASE64 = {"data_base64": "dataBase64"}
 
 
 class LineError(Exception):
-    """A line that is no record. The message says what is wrong with it and shows nothing of it."""
+    """A line that is not a record. The message states the fault and shows nothing of the line."""
 
 
 class _RecordLine(msgspec.Struct, omit_defaults=True, rename=_BASE64):
@@ -64,11 +64,11 @@ _put_decoder = msgspec.json.Decoder(_PutLine)
 
 
 def record_line(emission: SpoutEmission) -> bytes:
-    """The record as an object in one line: `id`, `shard`, `sequence`, `key`, `arrival`, `attempt`,
-    and `data` or `dataBase64`.
+    """The record as a JSON object in one line, with its line end.
 
-    `arrival` is an ISO time in UTC with milliseconds. `data` is the payload as text if it is valid
-    UTF-8; else it is in base64.
+    Its members are `id`, `shard`, `sequence`, `key`, `arrival`, `attempt`, and `data` or
+    `dataBase64`. `arrival` is an ISO time in UTC with milliseconds. `data` is the payload as text
+    if it is valid UTF-8. Otherwise `dataBase64` is the payload in base64.
     """
     text, in_base64 = _payload(emission.data)
     line = _RecordLine(
@@ -85,13 +85,14 @@ def record_line(emission: SpoutEmission) -> bytes:
 
 
 def raw_line(emission: SpoutEmission) -> bytes:
-    """The payload as it is, and a line end."""
+    """The payload unchanged, and a line end."""
     return emission.data + b"\n"
 
 
 def letter_line(letter: DeadLetter) -> bytes:
-    """The letter as an object in one line. What is not known of the record, payload and key
-    included, is left out.
+    """The dead letter as a JSON object in one line, with its line end.
+
+    Members that are not known, payload and key included, are left out.
     """
     text, in_base64 = (
         (msgspec.UNSET, msgspec.UNSET) if letter.data is None else _payload(letter.data)
@@ -118,15 +119,16 @@ def letter_line(letter: DeadLetter) -> bytes:
 
 
 def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingRecord:
-    """The record of a line as `record_line` and `letter_line` make them; one without a key gets
-    one. Raises `LineError`.
+    """The record of a line that `record_line` or `letter_line` made. Raises `LineError`.
+
+    A line without a key gets a random one.
     """
     try:
         found = _put_decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise LineError(f"is no JSON object with key and data ({exc})") from exc
+        raise LineError(f"is not a JSON object with key and data ({exc})") from exc
     if (found.data is None) == (found.data_base64 is None):
-        raise LineError("must have one of data and dataBase64")
+        raise LineError("must have exactly one of data and dataBase64")
     key = random_key() if found.key is None else found.key
     if found.data is not None:
         return OutgoingRecord(key, found.data.encode())
@@ -137,16 +139,19 @@ def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingReco
 
 
 def key_of_json(line: bytes, name: str) -> str:
-    """The value of that member of the line's object, if it is a text or a number. Raises
-    `LineError`.
+    """The value of the field `name` of the line's object, a string or a number, as text.
+
+    Raises `LineError`.
     """
     try:
         found = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise LineError(f"is no JSON, so it has no member {name} for the key ({exc})") from exc
+        raise LineError(
+            f"is not JSON, so it has no field {name} for the partition key ({exc})"
+        ) from exc
     value = found.get(name) if isinstance(found, dict) else None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise LineError(f"has no member {name} that is a text or a number, for the key")
+        raise LineError(f"has no field {name} with a string or a number for the partition key")
     return str(value)
 
 

@@ -1,4 +1,4 @@
-"""`kinesis-spout reset`: removes an application's state, so that it starts anew."""
+"""`kinesis-spout reset`: removes an application's state on a stream."""
 
 from contextlib import closing
 from typing import Annotated
@@ -6,33 +6,34 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.errors import CliError, one_sentence
+from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
 from state.ownership import this_process
 from state.zookeeper.embedded import embedded_directory
 from state.zookeeper.store import ZookeeperStateStore
 
-OWNER_WAIT_S = 15.0  # an application that was just killed holds on for as long as its session lasts
+# An application that was just killed owns the stream until its ZooKeeper session expires.
+OWNER_WAIT_S = 15.0
 
 
 def reset(
     ctx: typer.Context,
     *,
-    application: Annotated[str, typer.Option(help="Name under which the checkpoints are kept.")],
+    application: Annotated[str, typer.Option(help="Name under which the checkpoints are stored.")],
     stream: Annotated[str, typer.Option(help="Name of the stream.")],
     zookeeper: Annotated[
-        str, typer.Option(help="Connect string, with chroot if any, or embedded:DIRECTORY.")
+        str, typer.Option(help="Connect string (may end in a chroot), or embedded:DIRECTORY.")
     ],
     zookeeper_root: Annotated[
-        str, typer.Option(help="Folder in ZooKeeper that holds all applications.")
+        str, typer.Option(help="Path in ZooKeeper that holds all applications.")
     ] = "kinesis-spout",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Forget an application's checkpoints on a stream: it starts anew, at its starting position.
+    """Remove an application's checkpoints on a stream.
 
-    Refused while the application runs. Spark's checkpoint location is not touched: start with a new
-    one.
+    The application then starts again, at its starting position. Refused while it
+    runs. Spark's checkpoint location is not touched: start with a new one.
     """
     console = Console()
     with one_sentence(errors(), debug=root_options(ctx).debug):
@@ -55,7 +56,7 @@ def reset(
                 )
                 return
             console.print(
-                f"application {application} on stream {stream} has read {len(states)} shards:",
+                f"application {application} on stream {stream} has state of {len(states)} shards:",
                 highlight=False,
                 soft_wrap=True,
             )

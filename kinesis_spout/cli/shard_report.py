@@ -1,20 +1,25 @@
-"""What `kinesis-spout shards` tells of each shard and each hole. Pure.
+"""The report of `kinesis-spout shards`: its lines, their JSON, and their tree. Pure.
 
-`as_json` is what `--json` prints: a list of objects, oldest shard first and the holes last, all
-with the same names.
+`--json` prints a list of `ShardLine.as_json`: the shards, oldest first, then the holes. A hole is a
+range of hash keys that no open shard covers. All objects have the same members:
 
-    shardId         the shard; null of a hole
-    state           with an application: new, readable, draining, waiting, drained, finished, vanished, past
-                    (`kinesis_spout.shards.lineage` says when); without one: open, closed, past; of a hole: hole
-    parents         ids, the first parent first
-    waitsFor        ids of the parents that have to be read to their ends first
-    hashKeys        [first, last], inclusive, as texts: they have up to 39 digits; null where the shard is not listed
-    hashPercent     that range's part of all hash keys
-    readPosition    where the application reads on: TRIM_HORIZON, an ISO time, AT:<sequence>, AFTER:<sequence>, SHARD_END
-    checkpoint      sequence number up to which all is acked, or SHARD_END; null before the first
-    unresolved      how many records wait for their retry
-    lagMs           how far the application is behind, in milliseconds of arrival time; null where nothing is known or to be read
-    lagMeasured     true: the service has said so (`--lag`); false: it is at most so much, by what the application has noted
+    shardId         the shard; null for a hole
+    state           with an application: new, readable, draining, waiting, drained, finished,
+                    vanished, past (defined in `kinesis_spout.shards.lineage`);
+                    without one: open, closed, past; for a hole: hole
+    parents         ids of the parents, the first parent first
+    waitsFor        ids of the parents that must be read to their ends first
+    hashKeys        [first, last], inclusive, as strings, because they have up to 39 digits;
+                    null if the shard is not listed
+    hashPercent     the size of that range, in per cent of all hash keys
+    readPosition    where the application continues: TRIM_HORIZON, an ISO time,
+                    AT:<sequence>, AFTER:<sequence>, SHARD_END
+    checkpoint      sequence number up to which everything is acked, or SHARD_END;
+                    null before the first checkpoint
+    unresolved      number of records that wait for a retry
+    lagMs           lag in milliseconds of arrival time; null if unknown or at the end
+    lagMeasured     true: measured by the service (`--lag`);
+                    false: an upper bound from the application's state
 """
 
 from __future__ import annotations
@@ -22,19 +27,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
+from rich.tree import Tree
+
 from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage, ShardPhase, open_range_holes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from state.shard_state import ShardState
 
 HOLE = "hole"
+_COLOURS = {
+    "open": "green",
+    "readable": "green",
+    "draining": "yellow",
+    "waiting": "cyan",
+    "new": "cyan",
+    "drained": "yellow",
+    "vanished": "bold red",
+    HOLE: "bold red",
+}
+# Of the 56 digits of a sequence number. The last ones tell shards, and records, apart.
+_SHOWN_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLine:
-    """One shard, or a hole. The module says what the fields mean."""
+    """One shard, or a hole. The module's docstring defines the fields."""
 
     shard_id: str | None
     state: str
@@ -77,19 +97,18 @@ def shard_lines(
     now_ms: int,
     measured_ms: Mapping[str, int],
 ) -> list[ShardLine]:
-    """A line for every shard, oldest first, then one for every hole (of a stream that is changing,
-    holes mean nothing).
+    """A line for each shard, oldest first, then one for each hole.
 
-    `now_ms`: the service's time. `measured_ms`: the lag of those shards that the service was asked
-    for.
+    Holes are reported of an active stream only; during a reshard they mean nothing. `now_ms`: the
+    service's time. `measured_ms`: the measured lag by shard.
     """
-    told = _told_with_application if has_application else _told_alone
-    lines = [told(lineage, shard_id, now_ms, measured_ms) for shard_id in lineage.oldest_first()]
+    line_of = _application_line if has_application else _stream_line
+    lines = [line_of(lineage, shard_id, now_ms, measured_ms) for shard_id in lineage.oldest_first()]
     holes = open_range_holes(lineage.listed.values()) if is_active else []
     return [*lines, *(ShardLine(shard_id=None, state=HOLE, hash_keys=hole) for hole in holes)]
 
 
-def _told_with_application(
+def _application_line(
     lineage: ShardLineage, shard_id: str, now_ms: int, measured_ms: Mapping[str, int]
 ) -> ShardLine:
     state, shard = lineage.states.get(shard_id), lineage.listed.get(shard_id)
@@ -102,12 +121,12 @@ def _told_with_application(
         read_position=None if state is None else str(state.read_position),
         checkpoint=None if state is None else state.checkpoint_text,
         unresolved=None if state is None else state.unresolved_count,
-        lag_ms=measured_ms.get(shard_id, _longest_lag_ms(state, now_ms)),
+        lag_ms=measured_ms.get(shard_id, _max_lag_ms(state, now_ms)),
         lag_measured=shard_id in measured_ms,
     )
 
 
-def _told_alone(
+def _stream_line(
     lineage: ShardLineage, shard_id: str, _now_ms: int, _measured_ms: Mapping[str, int]
 ) -> ShardLine:
     shard = lineage.listed.get(shard_id)
@@ -122,10 +141,82 @@ def _told_alone(
     )
 
 
-def _longest_lag_ms(state: ShardState | None, now_ms: int) -> int | None:
-    """Nothing can have been missed before `verified_until_ms`, so it is behind by no more than the
-    time since then.
+def _max_lag_ms(state: ShardState | None, now_ms: int) -> int | None:
+    """An upper bound of the lag: the time since `verified_until_ms`, before which nothing was
+    missed.
     """
     if state is None or state.end_was_read or state.verified_until_ms is None:
         return None
     return max(0, now_ms - state.verified_until_ms)
+
+
+def shard_tree(title: str, lines: Sequence[ShardLine]) -> Tree:
+    """The lines as a tree: a child below its parent, or below the first of its two parents.
+
+    `lines`: parents before children, as `shard_lines` gives them. `title` is plain text.
+    """
+    tree = Tree(f"[bold]{escape(title)}[/]")
+    branches: dict[str, Tree] = {}
+    for line in lines:
+        above = next((parent for parent in line.parents if parent in branches), None)
+        branch = (tree if above is None else branches[above]).add("  ".join(_parts(line, above)))
+        if line.shard_id is not None:
+            branches[line.shard_id] = branch
+    return tree
+
+
+def _parts(line: ShardLine, above: str | None) -> Iterator[str]:
+    if line.shard_id is None:
+        first, last = line.hash_keys or (0, 0)
+        yield _coloured(
+            line.state,
+            f"hole: no open shard covers the hash keys {first} to {last}, {_percent(line)}",
+        )
+        return
+    yield escape(line.shard_id)
+    yield _coloured(line.state, line.state)
+    if line.hash_percent is not None:
+        yield _percent(line)
+    if others := [parent for parent in line.parents if parent != above]:
+        yield f"also of {_names(others)}"
+    if line.waits_for:
+        yield _coloured(line.state, f"for {_names(line.waits_for)}")
+    if line.read_position is not None:
+        yield f"read {_shortened(line.read_position)}"
+        yield f"checkpoint {_shortened(line.checkpoint or 'none')}"
+        yield f"{line.unresolved or 0} unresolved"
+        yield f"lag {_lag(line)}"
+
+
+def _coloured(state: str, text: str) -> str:
+    return f"[{_COLOURS.get(state, 'dim')}]{escape(text)}[/]"
+
+
+def _names(shard_ids: Iterable[str]) -> str:
+    return escape(" and ".join(shard_ids))
+
+
+def _percent(line: ShardLine) -> str:
+    return f"{line.hash_percent or 0:.4g} %"
+
+
+def _shortened(position: str) -> str:
+    """A position with the last digits of its sequence number, which tell it from others."""
+    kind, colon, number = position.rpartition(":")
+    if not number.isdigit() or len(number) <= _SHOWN_DIGITS:
+        return escape(position)
+    return f"{kind}{colon}..{number[-_SHOWN_DIGITS:]}"
+
+
+def _lag(line: ShardLine) -> str:
+    if line.lag_ms is None:
+        return "-"
+    seconds = line.lag_ms / 1000
+    text = (
+        f"{seconds:.1f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7_200
+        else f"{seconds / 3600:.1f} h"
+    )
+    return text if line.lag_measured else f"at most {text}"

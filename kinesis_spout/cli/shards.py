@@ -1,5 +1,5 @@
-"""`kinesis-spout shards`: the shards of a stream, and how far an application is with each of them.
-It only reads.
+"""`kinesis-spout shards`: the shards of a stream, and an application's progress on each. Read-
+only.
 """
 
 import json
@@ -12,11 +12,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.errors import CliError, one_sentence
-from kinesis_spout.cli.shard_report import ShardLine, shard_lines
-from kinesis_spout.cli.shard_tree import shard_tree
-from kinesis_spout.cli.shared_options import connection_of
+from kinesis_spout.cli.shard_report import ShardLine, shard_lines, shard_tree
+from kinesis_spout.cli.shared_options import connection_of, errors, root_options
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import ShardNotFoundError
@@ -29,15 +27,16 @@ from state.znodes.store import ZnodeStateStore
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
 from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
 
-CALLS_AT_A_TIME = 16
-LONGEST_LINE = 10_000
-RETRY_FOR_S = 15.0  # somebody is waiting at a screen
+MAX_CONCURRENT_CALLS = 16
+FILE_WIDTH = 10_000
+RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
 
 
 @dataclass(frozen=True, slots=True)
 class ShardsOfStream:
-    """The stream's summary, a line a shard, and whether the application has any state there (None:
-    no application asked for).
+    """The stream's summary and its shards, a line each.
+
+    `has_state`: whether the application has any state on the stream; None without an application.
     """
 
     summary: StreamSummary
@@ -51,22 +50,23 @@ def shards(
     *,
     stream: Annotated[str, typer.Option(help="Name or ARN of the stream.")],
     application: Annotated[
-        str | None, typer.Option(help="Name under which the checkpoints are kept.")
+        str | None, typer.Option(help="Name under which the checkpoints are stored.")
     ] = None,
     zookeeper: Annotated[
         str | None,
         typer.Option(
-            help="Connect string, with chroot if any, or embedded:DIRECTORY; with --application."
+            help="Connect string (may end in a chroot), or embedded:DIRECTORY. Requires "
+            "--application."
         ),
     ] = None,
     zookeeper_root: Annotated[
-        str, typer.Option(help="Folder in ZooKeeper that holds all applications.")
+        str, typer.Option(help="Path in ZooKeeper that holds all applications.")
     ] = DEFAULT_ROOT,
     region: Annotated[
-        str | None, typer.Option(help="AWS region; else the AWS configuration's.")
+        str | None, typer.Option(help="AWS region (default: the AWS configuration's).")
     ] = None,
     endpoint_url: Annotated[
-        str | None, typer.Option(help="Another Kinesis endpoint, a local one say.")
+        str | None, typer.Option(help="Another Kinesis endpoint, e.g. a local one.")
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -78,24 +78,23 @@ def shards(
         bool,
         typer.Option(
             "--lag",
-            help="Ask the service how far each shard is behind: one of its 5 reads a second.",
+            help="Measure the lag of each shard. Takes one of the shard's 5 reads a second.",
         ),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON list on stdout, and nothing else there.")
+        bool, typer.Option("--json", help="Print a JSON list on stdout, and nothing else.")
     ] = False,
 ) -> None:
-    """Show a stream's shards as a tree of splits and merges, and how far an application is with
-    each.
+    """Show a stream's shards as a tree of splits and merges, with an application's progress.
 
-    Reads only, and may run beside the job. Without --application: what the service tells of the
-    shards.
+    It only reads, so it may run beside the job. Without --application it shows
+    which shards are open and which are closed.
     """
     if (application is None) != (zookeeper is None):
         raise typer.BadParameter("give both or neither", param_hint="--application, --zookeeper")
     if lag and application is None:
         raise typer.BadParameter(
-            "it is an application that is behind; give --application", param_hint="--lag"
+            "the lag is that of an application; give --application too", param_hint="--lag"
         )
     with one_sentence(errors(), debug=root_options(ctx).debug), ExitStack() as stack:
         ref = StreamRef.parse(arn=stream) if stream.startswith("arn:") else StreamRef.parse(stream)
@@ -103,25 +102,25 @@ def shards(
         client = stack.enter_context(closing(KinesisClient(aws, ref, retry_for_s=RETRY_FOR_S)))
         store = None
         if application is not None and zookeeper is not None:
-            check_is_there(zookeeper)
+            check_exists(zookeeper)
             store = ZookeeperStateStore(
                 zookeeper, root=zookeeper_root, application=application, stream=ref.name
             )
             stack.enter_context(closing(store))
-        found = look(client, store, now_ms=SystemClock().now_ms(), lag=lag)
+        found = inspect_shards(client, store, now_ms=SystemClock().now_ms(), lag=lag)
         if found.has_state is False:
             note = f"note: application {application} has no state on stream {ref.name}"
             errors().print(note, highlight=False, markup=False, soft_wrap=True)
-        show(screen(), found, application, as_json=as_json)
+        print_shards(stdout_console(), found, application, as_json=as_json)
 
 
-def look(
+def inspect_shards(
     client: KinesisClient, store: ZnodeStateStore | None, *, now_ms: int, lag: bool
 ) -> ShardsOfStream:
-    """Ask the service and ZooKeeper. `now_ms` is used where the service does not tell its time.
+    """Query the service and ZooKeeper. `now_ms` is used if the service does not give its time.
 
-    Raises `CliError` when the state is of another stream of that name, whose shards have the same
-    ids.
+    Raises `CliError` when the state belongs to an earlier stream of that name, whose shards have
+    the same ids.
     """
     summary = client.describe()
     states = {} if store is None else _states(store, summary)
@@ -137,10 +136,10 @@ def look(
     return ShardsOfStream(summary, lines, None if store is None else bool(states))
 
 
-def show(
+def print_shards(
     console: Console, found: ShardsOfStream, application: str | None, *, as_json: bool
 ) -> None:
-    """The tree, or the JSON list of `kinesis_spout.cli.shard_report`."""
+    """Print the tree, or the JSON list of `kinesis_spout.cli.shard_report`."""
     if as_json:
         text = json.dumps([line.as_json() for line in found.lines], indent=2)
         console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -150,17 +149,19 @@ def show(
     console.print(shard_tree(title, found.lines), highlight=False, emoji=False)
 
 
-def screen() -> Console:
-    """The console on stdout. On a terminal it folds long lines inside the tree; in a file, a shard
-    is a line.
+def stdout_console() -> Console:
+    """The console on stdout.
+
+    On a terminal it folds long lines inside the tree. In a file, a shard is one line.
     """
     console = Console()
-    return console if console.is_terminal else Console(width=LONGEST_LINE)
+    return console if console.is_terminal else Console(width=FILE_WIDTH)
 
 
-def check_is_there(zookeeper: str) -> None:
-    """Raise `CliError` for an embedded ZooKeeper that never ran: to start it would make one, and
-    find nothing.
+def check_exists(zookeeper: str) -> None:
+    """Raise `CliError` for an embedded ZooKeeper that never ran.
+
+    Connecting would start one and create its directory.
     """
     directory = embedded_directory(zookeeper)
     if directory is not None and not (directory / LOCK_NAME).is_file():
@@ -174,17 +175,16 @@ def _states(store: ZnodeStateStore, summary: StreamSummary) -> dict[str, ShardSt
     known = store.read_stream()
     if known is not None and (known.arn, known.created_ms) != (summary.arn, summary.created_ms):
         raise CliError(
-            f"the application's state is of another stream than {summary.arn} as it is now: of "
-            f"{known.arn}, created at "
-            f"{Position.at_timestamp(known.created_ms)}; leave out --application, or drop that "
-            "state with kinesis-spout reset"
+            f"the application's state belongs to another stream than {summary.arn} of today: to "
+            f"{known.arn}, created at {Position.at_timestamp(known.created_ms)}; leave out "
+            "--application, or remove that state with kinesis-spout reset"
         )
     return {shard: stored.state for shard, stored in store.load_states().items()}
 
 
 def _measured_ms(client: KinesisClient, lineage: ShardLineage, now_ms: int) -> Mapping[str, int]:
-    """How far behind the service says that each shard which is read now is, from where the
-    application reads on.
+    """The measured lag in ms of each shard that is read now, from the application's read
+    position.
     """
     wanted = lineage.readable()
 
@@ -195,14 +195,16 @@ def _measured_ms(client: KinesisClient, lineage: ShardLineage, now_ms: int) -> M
             return None
         return _behind_ms(client.get_records(iterator, 1), now_ms)
 
-    with ThreadPoolExecutor(CALLS_AT_A_TIME) as pool:
+    with ThreadPoolExecutor(MAX_CONCURRENT_CALLS) as pool:
         answers = zip(wanted, pool.map(ask, wanted), strict=True)
         return {shard: behind for shard, behind in answers if behind is not None}
 
 
 def _behind_ms(fetched: FetchedPage, now_ms: int) -> int | None:
-    """The service counts from after the page, so the record in it, which is unread, may be farther
-    behind than it says.
+    """The lag of the reader before this page, None if unknown.
+
+    MillisBehindLatest is the lag after the page. The record in the page is unread, so its age may
+    be larger.
     """
     said, arrival_ms = fetched.page.millis_behind_latest, fetched.page.last_arrival_ms
     unread_ms = None if arrival_ms is None else max(0, now_ms - arrival_ms)

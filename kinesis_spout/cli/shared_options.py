@@ -1,12 +1,14 @@
-"""How a command that needs no Spark is told the way to Kinesis: its own options, and `--option
-KEY=VALUE` for the rest.
+"""Options that several commands share: the Kinesis connection, `--option KEY=VALUE`, and the
+options before the command's name. Also the console on stderr.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
+from rich.console import Console
 
 from kinesis_spout.config import AwsConfig, nearest_name
 from kinesis_spout.errors import ConfigError
@@ -14,7 +16,7 @@ from kinesis_spout.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Names as readers of a stream spell them -> fields of AwsConfig.
+# Option names of the Spark reader -> fields of AwsConfig.
 CONNECTION_OPTIONS = {
     "region": "region",
     "endpointUrl": "endpoint_url",
@@ -29,8 +31,9 @@ CONNECTION_OPTIONS = {
 
 
 def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsConfig:
-    """The connection from fields, and from `key=value` texts, which win. Raises `ConfigError`, or
-    typer's usage error.
+    """The connection from fields and from `key=value` texts. The texts win.
+
+    Raises `ConfigError`, or typer's usage error for a text that is not `key=value`.
     """
     texts = {name: text for name, text in named.items() if text is not None}
     return aws_config(
@@ -39,24 +42,27 @@ def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsC
 
 
 def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
-    """`key=value` texts as a mapping; raises typer's usage error naming `option`."""
+    """`key=value` texts as a mapping. Raises typer's usage error, which names `option`."""
     found: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            # the value may be a secret, and one without its key is not recognised as such
+            # Do not show the text: it may be a secret, which cannot be recognised without its key.
             raise typer.BadParameter("expected key=value", param_hint=option)
         found[key.strip()] = value
     return found
 
 
 def aws_config(texts: Mapping[str, str]) -> AwsConfig:
-    """The connection from texts by field; raises `ConfigError` in the spelling of options."""
+    """The connection from texts by field name.
+
+    Raises `ConfigError`, which names the option instead of the field.
+    """
     try:
         return AwsConfig(**texts)
     except ConfigError as exc:
-        spelt = {field: name for name, field in CONNECTION_OPTIONS.items()}
-        raise exc.respelt(spelt[exc.option]) if exc.option in spelt else exc from None
+        option_names = {field: name for name, field in CONNECTION_OPTIONS.items()}
+        raise exc.respelt(option_names[exc.option]) if exc.option in option_names else exc from None
 
 
 def _field(key: str) -> str:
@@ -67,6 +73,29 @@ def _field(key: str) -> str:
     hint = (
         f"did you mean {nearest}?"
         if nearest
-        else f"those of a connection are {', '.join(CONNECTION_OPTIONS)}"
+        else f"connection options are {', '.join(CONNECTION_OPTIONS)}"
     )
-    raise ConfigError(f"option {key} is not known here; {hint}", option=key)
+    raise ConfigError(f"option {key} is not a connection option; {hint}", option=key)
+
+
+@dataclass(slots=True)
+class RootOptions:
+    """Options before the command's name."""
+
+    debug: bool = False
+
+
+def root_options(ctx: typer.Context) -> RootOptions:
+    """The options before the command's name.
+
+    They have their defaults when a command runs without `kinesis-spout` around it.
+    """
+    root = ctx.find_root()
+    if not isinstance(root.obj, RootOptions):
+        root.obj = RootOptions()
+    return root.obj
+
+
+def errors() -> Console:
+    """The console on stderr."""
+    return Console(stderr=True)

@@ -1,5 +1,7 @@
-"""What users of kinesis-spout need to test their own jobs: a Kinesis in the process, with faults on
-demand.
+"""FakeKinesis: a Kinesis for tests, in the process of the test, with faults on demand.
+
+`FakeKinesis` is the model, `FakeKinesisServer` serves it over HTTP to boto3, `ManualClock` is its
+simulated time, and `FaultPlan` (`FakeKinesis.faults`) makes chosen requests fail.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from kinesis_spout.testing.faults.plan import (
 from kinesis_spout.testing.http.protocol import FakeKinesisProtocol
 from kinesis_spout.testing.http.server import FakeKinesisServer
 from kinesis_spout.testing.manual_clock import ManualClock
-from kinesis_spout.testing.service.subscription import Subscription
+from kinesis_spout.testing.service.subscribe_to_shard import Subscription
 from kinesis_spout.testing.settings import FakeKinesisSettings
 
 __all__ = [

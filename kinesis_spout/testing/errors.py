@@ -1,10 +1,10 @@
-"""How FakeKinesis says no: as the service does, or as a network does.
+"""The errors that FakeKinesis raises on purpose.
 
     FakeKinesisError
-    |-- ServiceError        an answer of the service: an error code, a message, an HTTP status
-    `-- TransportFaultError no answer: the connection is dropped (only a fault plan causes it)
+    |-- ServiceError        an error response of the service: a code, a message, an HTTP status
+    `-- TransportFaultError no response: the connection breaks (only a fault plan causes it)
 
-The codes and when each comes are those of the API reference (`Errors` of each operation, and
+Error codes and their conditions are those of the API reference (`Errors` of each operation, and
 `Common Errors`).
 """
 
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 
 class FakeKinesisError(Exception):
-    """Root of what the fake raises on purpose."""
+    """Root of the errors that the fake raises on purpose."""
 
 
 class ServiceError(FakeKinesisError):
-    """An error answer: `code` as in the API reference, HTTP `status` 400 or, of the service's own
-    faults, 500 and 503.
+    """An error response of the service.
+
+    `code` is the one of the API reference. `status` is the HTTP status: 400, or 500 and 503 for
+    faults of the service itself.
     """
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
@@ -28,8 +30,9 @@ class ServiceError(FakeKinesisError):
 
 
 class TransportFaultError(FakeKinesisError):
-    """The caller gets no answer. `processed` tells whether the service has done what was asked
-    before the line went dead.
+    """The caller gets no response because the connection breaks.
+
+    `processed`: whether the service carried the request out before the connection broke.
     """
 
     def __init__(self, *, processed: bool) -> None:
@@ -60,7 +63,7 @@ def throughput_exceeded(message: str) -> ServiceError:
 
 
 def validation(field: str, value: object, rule: str) -> ServiceError:
-    """What the service says of a member outside its documented bounds."""
+    """The error for a request member outside of its documented bounds."""
     return ServiceError(
         "ValidationException",
         f"1 validation error detected: Value {value!r} at '{field}' failed to satisfy constraint: "

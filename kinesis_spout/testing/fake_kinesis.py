@@ -1,5 +1,5 @@
 """FakeKinesis: a Kinesis in this process, with the service's semantics, an injected clock and a
-plan of faults.
+fault plan.
 
     fake = FakeKinesis()
     fake.create("orders", shards=2)
@@ -7,9 +7,9 @@ plan of faults.
     with FakeKinesisServer(fake) as server:
         boto3.client("kinesis", endpoint_url=server.endpoint_url, ...)
 
-Where its semantics come from: the API reference and the Developer Guide of Amazon Kinesis Data
-Streams; messages and the layout of sequence numbers from what the authors of emulators saw the
-service do. A contract suite runs on it and on another emulator alike.
+The semantics come from the API reference and the Developer Guide of Amazon Kinesis Data Streams.
+The texts of error messages and the layout of sequence numbers come from what the authors of
+emulators observed. One contract suite runs on FakeKinesis and on another emulator alike.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kinesis_spout.testing.faults.plan import FaultPlan
 from kinesis_spout.testing.service import requests
 from kinesis_spout.testing.service.control_plane import ControlPlane
 from kinesis_spout.testing.service.data_plane import DataPlane
-from kinesis_spout.testing.service.shard_listing import ShardListing
-from kinesis_spout.testing.service.subscriptions import Subscriptions
+from kinesis_spout.testing.service.list_shards import ShardListing
+from kinesis_spout.testing.service.subscribe_to_shard import Subscriptions
 from kinesis_spout.testing.stream.hash_keys import hash_key
 
 if TYPE_CHECKING:
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 
 
 class FakeKinesis(ControlPlane, ShardListing, DataPlane, Subscriptions):
-    """One account in one region. Does no I/O and starts no thread; time passes only as the injected
-    clock says.
+    """One AWS account in one region. It does no I/O and starts no thread.
 
-    The operations (`put_record`, `get_records`, ...) take the typed requests of
-    `kinesis_spout.testing.service.requests`; `FakeKinesisProtocol` puts the fault plan, the lock
-    and the JSON in front of them. The short forms below are for tests and are safe to use while a
-    server serves this object.
+    Time passes only as the injected clock says (default: the system's clock). The operations
+    (`put_record`, `get_records`, ...) take the typed requests of
+    `kinesis_spout.testing.service.requests` and need `lock`; `FakeKinesisProtocol` adds the lock,
+    the fault plan and the JSON. The methods below are short forms for tests. They take the lock
+    themselves, so any thread may call them while a server serves this object. They raise
+    `ServiceError` where the operation would.
     """
 
     def __init__(
@@ -47,16 +48,17 @@ class FakeKinesis(ControlPlane, ShardListing, DataPlane, Subscriptions):
         self.faults = FaultPlan()
 
     def create(self, stream: str, *, shards: int = 1) -> None:
+        """Create a stream. It is ACTIVE at once, unless `settings.create_ms` delays that."""
         with self.lock:
             self.create_stream(requests.CreateStream(stream_name=stream, shard_count=shards))
 
     def put(
         self, stream: str, partition_key: str, data: bytes, *, arrival_ms: int | None = None
     ) -> str:
-        """Put one record, whatever the limits say; returns `shardId:sequence`.
+        """Put one record, regardless of the limits, and return `shardId:sequence`.
 
-        `arrival_ms`: its arrival time, if not now; it may be earlier than that of records before
-        it.
+        `arrival_ms`: its arrival time in ms since 1970, now by default. It may be earlier than that
+        of the records before it.
         """
         with self.lock:
             target = self.stream(stream)
@@ -73,7 +75,7 @@ class FakeKinesis(ControlPlane, ShardListing, DataPlane, Subscriptions):
             return f"{shard.shard_id}:{record.sequence}"
 
     def split(self, stream: str, shard_id: str) -> None:
-        """Split a shard in the middle of its hash keys."""
+        """Split a shard in the middle of its hash key range."""
         with self.lock:
             hash_keys = self.stream(stream).shard(shard_id).hash_keys
             middle = (hash_keys.start + hash_keys.end + 1) // 2
@@ -84,6 +86,7 @@ class FakeKinesis(ControlPlane, ShardListing, DataPlane, Subscriptions):
             )
 
     def merge(self, stream: str, shard_id: str, adjacent_id: str) -> None:
+        """Merge two shards whose hash key ranges are adjacent."""
         with self.lock:
             self.merge_shards(
                 requests.MergeShards(
@@ -92,21 +95,21 @@ class FakeKinesis(ControlPlane, ShardListing, DataPlane, Subscriptions):
             )
 
     def records(self, stream: str, shard_id: str) -> tuple[StoredRecord, ...]:
-        """What retention has left of a shard's records, oldest first."""
+        """The records of a shard that are within the retention period, oldest first."""
         with self.lock:
             return self.stream(stream).shard(shard_id).records
 
     def shards(self, stream: str) -> tuple[Shard, ...]:
-        """The shards that the service still knows, oldest first."""
+        """The shards that the service still lists, oldest first; closed ones included."""
         with self.lock:
             return tuple(self.stream(stream).shards.values())
 
     def insert_empty_pages(self, stream: str, shard_id: str, pages: int) -> None:
-        """Let every reader get `pages` empty pages at the present tip, before the records that are
-        put from now on.
+        """Give every reader `pages` empty pages at the present tip, before records that are put
+        later.
 
-        The service answers so where it searches storage that holds none of the shard's records (API
-        reference, `GetRecords`).
+        The service returns such pages where it searches storage that holds none of the shard's
+        records (API reference, `GetRecords`).
         """
         with self.lock:
             shard = self.stream(stream).shard(shard_id)

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""A clock in simulated time, which stands still until a test moves it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
 class ManualClock:
-    """A `kinesis_spout.clock.Clock` in simulated time: who sleeps moves it on at once. Any thread
-    may use it.
+    """A `kinesis_spout.clock.Clock` in simulated time. `sleep` moves it on and returns at once.
+
+    Any thread may use it. It starts at `start_ms`, in ms since 1970.
     """
 
     def __init__(self, start_ms: int = START_MS) -> None:
@@ -26,7 +27,7 @@ class ManualClock:
             return self._passed_s
 
     def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass without waiting for them; zero and less do nothing."""
+        """Let `seconds` pass without waiting. Zero and negative values do nothing."""
         with self._lock:
             self._passed_s += max(0.0, seconds)
 

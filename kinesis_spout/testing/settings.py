@@ -1,4 +1,4 @@
-"""What a FakeKinesis is told once, at its start."""
+"""The settings of a FakeKinesis, fixed when it is made."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeKinesisSettings:
-    """How the fake behaves where the service leaves a choice, or where a test wants none of the
-    service's delays.
+    """How the fake behaves where the service has a choice, or where a test wants no delays.
 
-    - `create_ms`, `delete_ms`, `reshard_ms`: how long a stream stays CREATING, DELETING, UPDATING.
-      0: the change is done at once.
+    - `create_ms`, `delete_ms`, `reshard_ms`: how long a stream stays CREATING, DELETING,
+      UPDATING. 0: the change is complete at once.
     - `consumer_ms`: how long a registered consumer stays CREATING, and DELETING.
-    - `listing_delay_ms`: how late ListShards shows a new shard (GetRecords names it at once, as a
-      child).
-    - `limits`: whether a shard's read and write limits hold (see `limits.py`).
-    - `control_limits`: whether those of the operations on streams hold (see `control_limits.py`).
-      Off, so that a test may ask for a stream's status as often as it likes.
-    - `access_keys`: the access keys that the HTTP server accepts; None accepts any.
-    - `end_with_last_records`: a closed shard's last page says that it is the end; otherwise an
-      empty page after it does. The service may do either.
-    - `shard_limit`: open shards of the account.
-    - `default_max_record_bytes`: of a stream that is created without a size of its own.
+    - `listing_delay_ms`: delay until ListShards shows a new shard. GetRecords names it at once,
+      as a child.
+    - `limits`: whether a shard's read and write limits are enforced (see `stream.shard_limits`).
+    - `control_limits`: whether the call rates of the control plane are enforced (see
+      `service.control_limits`). Off by default, so that a test may poll a stream's status freely.
+    - `access_keys`: the access key ids that the HTTP server accepts; None accepts any.
+    - `end_with_last_records`: True: the page with a closed shard's last records also reports the
+      shard's end. False: an empty page after it does. The service may do either.
+    - `shard_limit`: how many open shards the account may have.
+    - `default_max_record_bytes`: maximum record size of a stream that is created without one.
     """
 
     region: str = "us-east-1"

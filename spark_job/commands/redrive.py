@@ -14,9 +14,14 @@ from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.prompt import Confirm
 
-from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.shared_options import CONNECTION_OPTIONS, aws_config, parse_pairs
+from kinesis_spout.cli.shared_options import (
+    CONNECTION_OPTIONS,
+    aws_config,
+    errors,
+    parse_pairs,
+    root_options,
+)
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import ConfigError

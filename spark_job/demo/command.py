@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kinesis_spout.cli.console import errors, root_options
 from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.shared_options import errors, root_options
 from spark_job.demo import report as demo_report
 from spark_job.demo.flights import SHARD_COUNT, TOTAL
 from spark_job.demo.manifest import DemoDirectory

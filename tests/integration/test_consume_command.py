@@ -1,5 +1,5 @@
 """`kinesis-spout consume` as users run it: processes and pipes, a FakeKinesis, and a real ZooKeeper
-where positions are kept.
+for the checkpoints.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def orders(fake_kinesis: ServedFake) -> ServedFake:
 
 
 # to stdout
-# ----------------------------------------------------------------------------------------------------
-def test_each_record_is_a_line_that_tells_all_of_it(orders: ServedFake) -> None:
-    """Text as text, what is no text in base64; and nothing else on stdout."""
+# --------------------------------------------------------------------------------------------------
+def test_each_record_is_a_line_with_all_of_its_fields(orders: ServedFake) -> None:
+    """UTF-8 as text, other payloads in base64, and nothing else on stdout."""
     orders.model.put("orders", "k", "grün".encode())
     orders.model.put("orders", "k", b"\xff\x00")
     ended = run(orders, "consume", "orders", *ALL)
@@ -63,15 +63,15 @@ def test_each_record_is_a_line_that_tells_all_of_it(orders: ServedFake) -> None:
     assert ended.stderr == "stream orders: 2 emitted, 2 acked\n"
 
 
-def test_the_end_is_after_all_shards_also_those_of_a_split(orders: ServedFake) -> None:
+def test_until_now_reads_all_shards_also_those_of_a_split(orders: ServedFake) -> None:
     early = put(orders, 30)
     orders.model.split("orders", "shardId-000000000000")
     early += put(orders, 30, first=30)
     assert sorted(data_of(run(orders, "consume", "orders", *ALL).stdout)) == sorted(early)
 
 
-def test_so_many_records_of_one_shard_as_they_are(orders: ServedFake) -> None:
-    """`--raw` writes the payload and a line end; with `--no-stats` there is no word on stderr."""
+def test_max_records_of_one_shard_as_raw_payloads(orders: ServedFake) -> None:
+    """`--raw` writes the payload and a line end. With `--no-stats` stderr stays empty."""
     put(orders, 30)
     second = "shardId-000000000001"
     ended = run(
@@ -94,8 +94,8 @@ def test_so_many_records_of_one_shard_as_they_are(orders: ServedFake) -> None:
 
 
 def test_a_reader_that_leaves_ends_it_quietly(orders: ServedFake) -> None:
-    """While records come and while none does; with the code that a shell gives a program that
-    SIGPIPE has ended.
+    """Also while no records arrive. The exit code is the one that a shell gives a program ended by
+    SIGPIPE.
     """
     put(orders, 5)
     with running(orders, "consume", "orders", *FROM_START) as process:
@@ -110,8 +110,8 @@ def test_a_reader_that_leaves_ends_it_quietly(orders: ServedFake) -> None:
 def test_head_gets_its_lines_and_what_was_not_written_is_not_acked(
     orders: ServedFake, zookeeper_chroot: str
 ) -> None:
-    """More than any pipe takes: what the next run gets begins before the end of what the first one
-    could write.
+    """More records than a pipe can hold: the next run starts before the point up to which the first
+    one could write.
     """
     big = "x" * 10_000
     for number in range(200):
@@ -136,7 +136,7 @@ def test_head_gets_its_lines_and_what_was_not_written_is_not_acked(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_it_in_order(orders: ServedFake, number: signal.Signals, code: int) -> None:
+def test_a_signal_stops_it_cleanly(orders: ServedFake, number: signal.Signals, code: int) -> None:
     put(orders, 3)
     with running(orders, "consume", "orders", *FROM_START) as process:
         assert process.stdout is not None
@@ -160,11 +160,11 @@ def test_a_signal_ends_it_also_where_the_reader_does_not_read(orders: ServedFake
 
 # with an application
 # ------------------------------------------------------------------------------------------
-def test_an_application_goes_on_where_it_was_stopped(
+def test_an_application_continues_where_it_was_stopped(
     orders: ServedFake, zookeeper_chroot: str
 ) -> None:
-    """SIGTERM commits and gives the ownership up: the next run starts at once, and gets what the
-    first one did not.
+    """SIGTERM commits and releases the ownership: the next run starts at once, with the records
+    that the first one did not get.
     """
     early = put(orders, 40)
     application = ("--application", "watch", "--zookeeper", zookeeper_chroot)
@@ -182,8 +182,8 @@ def test_an_application_goes_on_where_it_was_stopped(
 # through a command
 # --------------------------------------------------------------------------------------------
 def test_a_command_answers_in_any_order(orders: ServedFake, tmp_path: Path) -> None:
-    """Nothing comes to stdout; the command's stderr is passed on, and its input ends before it
-    does.
+    """Nothing is written to stdout. The command's stderr is passed on, and its stdin is closed
+    before it ends.
     """
     early = put(orders, 40)
     ended = run(
@@ -194,7 +194,9 @@ def test_a_command_answers_in_any_order(orders: ServedFake, tmp_path: Path) -> N
     assert sorted(data_of((tmp_path / "log").read_text())) == sorted(early)
 
 
-def test_what_fails_is_tried_again_and_kept_in_the_end(orders: ServedFake, tmp_path: Path) -> None:
+def test_failed_records_are_retried_and_then_dead_lettered(
+    orders: ServedFake, tmp_path: Path
+) -> None:
     """The letter has the record and the reason; everything else is acked."""
     put(orders, 10)
     letters = tmp_path / "dead.jsonl"
@@ -218,7 +220,7 @@ def test_what_fails_is_tried_again_and_kept_in_the_end(orders: ServedFake, tmp_p
     assert letter["id"] == f"{letter['shard']}:{letter['sequence']}:2"
 
 
-def test_a_command_may_say_that_a_retry_is_of_no_use(orders: ServedFake, tmp_path: Path) -> None:
+def test_a_command_may_refuse_a_retry(orders: ServedFake, tmp_path: Path) -> None:
     put(orders, 10)
     command = ("--exec", command_that("refuses the sevens", tmp_path / "log"))
     ended = run(
@@ -250,7 +252,7 @@ def test_no_answer_in_time_is_a_failure(orders: ServedFake, tmp_path: Path) -> N
     )
 
 
-def test_so_many_records_and_their_retries(orders: ServedFake, tmp_path: Path) -> None:
+def test_retries_do_not_count_towards_max_records(orders: ServedFake, tmp_path: Path) -> None:
     put(orders, 10)
     log = tmp_path / "log"
     ended = run(
@@ -267,10 +269,10 @@ def test_so_many_records_and_their_retries(orders: ServedFake, tmp_path: Path) -
     assert sorted(Counter(data_of(log.read_text())).values()) == [3, 3]
 
 
-def test_a_command_that_dies_is_an_error_and_its_records_come_again(
+def test_a_command_that_dies_is_an_error_and_its_records_are_read_again(
     orders: ServedFake, tmp_path: Path, zookeeper_chroot: str
 ) -> None:
-    """Those that it has answered do not."""
+    """Except for those that it has answered."""
     early = put(orders, 10)
     application = ("--application", "etl", "--zookeeper", zookeeper_chroot)
     died = run(
@@ -284,7 +286,7 @@ def test_a_command_that_dies_is_an_error_and_its_records_come_again(
     )
     assert died.returncode == 1
     assert "error: the command ended with exit code 3" in died.stderr
-    assert "come again in the next run" in died.stderr
+    assert "are read again in the next run" in died.stderr
     again = run(
         orders,
         "consume",
@@ -300,23 +302,24 @@ def test_a_command_that_dies_is_an_error_and_its_records_come_again(
     assert sorted(data_of((tmp_path / "again").read_text())) == sorted(set(early) - set(answered))
 
 
-def test_what_is_no_answer_is_named_by_its_line_and_acks_nothing(
+def test_an_invalid_answer_is_reported_by_its_line_and_acks_nothing(
     orders: ServedFake, tmp_path: Path
 ) -> None:
-    """What it says is not shown: it may be the payload."""
+    """Its text is not shown, because it may be the payload."""
     put(orders, 1)
     ended = run(
         orders, "consume", "orders", *ALL, "--exec", command_that("talks", tmp_path / "log")
     )
     assert ended.returncode == 1
     notes = [line for line in ended.stderr.splitlines() if line.startswith("note: ")]
-    assert "line 1 of the command's output is no answer" in notes[0]
+    assert "line 1 of the command's output is not an answer" in notes[0]
     assert (
-        "line 2 of the command's output answers for a record that waits for no answer" in notes[1]
+        "line 2 of the command's output is for a record that does not wait for an answer"
+        in notes[1]
     )
     assert "secret" not in ended.stderr
     assert ended.stderr.splitlines()[-1].startswith(
-        "error: 2 lines of the command's output were no answers"
+        "error: 2 lines of the command's output were not answers"
     )
     assert "1 emitted, 1 acked" in ended.stderr
 
@@ -324,7 +327,9 @@ def test_what_is_no_answer_is_named_by_its_line_and_acks_nothing(
 def test_at_a_signal_the_command_gives_its_last_answers(
     orders: ServedFake, tmp_path: Path, zookeeper_chroot: str
 ) -> None:
-    """It sees the end of its input, not the signal; what it has answered is committed."""
+    """It sees the end of its input, not the signal. The records that it has answered are
+    committed.
+    """
     put(orders, 10)
     log = tmp_path / "log"
     arguments = (
@@ -356,7 +361,7 @@ def test_at_a_signal_the_command_gives_its_last_answers(
     assert again.stdout == ""
 
 
-# what is shown
+# monitoring
 # ------------------------------------------------------------------------------------------------
 def test_counts_are_shown_as_a_table(orders: ServedFake) -> None:
     put(orders, 30)
@@ -368,7 +373,7 @@ def test_counts_are_shown_as_a_table(orders: ServedFake) -> None:
     assert last == "stream orders: 30 emitted, 30 acked"
 
 
-def test_on_a_terminal_the_table_is_live_and_what_the_command_says_stands_above_it(
+def test_on_a_terminal_the_table_is_live_and_the_commands_stderr_is_above_it(
     orders: ServedFake, tmp_path: Path
 ) -> None:
     put(orders, 30)
@@ -390,7 +395,7 @@ def test_on_a_terminal_the_table_is_live_and_what_the_command_says_stands_above_
 
 
 def read_terminal(terminal: int) -> str:
-    """All that is written to a terminal, until nobody can write there any more."""
+    """Everything that is written to a terminal, until its other end is closed."""
     said = b""
     try:
         while some := os.read(terminal, 65_536):

@@ -1,5 +1,5 @@
-"""`kinesis-spout local` as users run it: a process of its own, boto3 against it, and a signal that
-ends it.
+"""`kinesis-spout local` as users run it: a process of its own, boto3 as its client, and a signal
+that ends it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """A running command: its process, what it has printed, and the environment variables that it
-    told.
-    """
+    """A running command: its process, its output, and the environment variables in the output."""
 
     process: subprocess.Popen[str]
     said: str
@@ -42,7 +40,7 @@ class Local:
         return self.variables["AWS_ENDPOINT_URL_KINESIS"]
 
     def end(self, number: signal.Signals) -> tuple[int, str]:
-        """Send the signal; the exit code, and what it printed on stderr."""
+        """Send the signal. Returns the exit code and the output on stderr."""
         os.kill(self.process.pid, number)
         _, complaints = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, complaints
@@ -50,8 +48,9 @@ class Local:
 
 @contextmanager
 def running(folder: Path, *arguments: str) -> Iterator[Local]:
-    """The command on a free port, once it has said all that it has to say; killed at the end if it
-    is still there.
+    """The command on a free port, once it has printed its usage.
+
+    It is killed at the end if it still runs.
     """
     with subprocess.Popen(
         command_line("local", "--port", "0", *arguments),
@@ -105,8 +104,8 @@ def test_boto3_reads_over_a_split_to_the_end_of_the_children(tmp_path: Path) -> 
 def test_a_signal_ends_it_with_a_shells_exit_code(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    """Also while clients are connected and one waits for pushes; nothing is said, and the port is
-    free again.
+    """Also while clients are connected and one waits for events. Nothing is printed, and the port
+    is free again.
     """
     with (
         running(tmp_path, "--stream", "orders") as local,
@@ -130,8 +129,8 @@ def test_a_signal_ends_it_with_a_shells_exit_code(
             assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def test_streams_are_made_at_the_start(tmp_path: Path) -> None:
-    """With as many shards as said, in the region that was said; the first line names them."""
+def test_streams_are_created_at_the_start(tmp_path: Path) -> None:
+    """With the given numbers of shards and region. The first line of the output lists them."""
     arguments = ("--stream", "orders:3", "--stream", "clicks", "--region", "eu-central-1")
     with running(tmp_path, *arguments) as local, kinesis_client(local.endpoint_url) as client:
         assert client.list_streams()["StreamNames"] == ["clicks", "orders"]
@@ -142,7 +141,7 @@ def test_streams_are_made_at_the_start(tmp_path: Path) -> None:
 
 
 def test_what_it_prints_works_as_printed(tmp_path: Path) -> None:
-    """The variables and the lines of boto3, in a process of its own that knows nothing else."""
+    """The variables and the boto3 lines, in a process that knows nothing else."""
     with running(tmp_path) as local:
         lines = local.said.splitlines()
         program = "\n".join(
@@ -162,12 +161,12 @@ def test_what_it_prints_works_as_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "throttled"), [((), False), (("--limits",), True)])
-def test_limits_hold_if_asked_for(
+def test_limits_are_enforced_on_request(
     tmp_path: Path,
     arguments: tuple[str, ...],
     throttled: bool,  # noqa: FBT001  # pytest's way
 ) -> None:
-    """Of many reads at once, some are refused; without limits none is."""
+    """Some of many reads at once are refused; without limits none is."""
     with (
         running(tmp_path, "--stream", "orders", *arguments) as local,
         kinesis_client(local.endpoint_url) as client,
@@ -191,18 +190,18 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         ended = run_cli("local", "--port", port, cwd=tmp_path, timeout_s=LIMIT_S)
     assert ended.returncode == 1
-    assert (
-        ended.stderr
-        == f"error: port {port} on 127.0.0.1 is in use; choose another with --port, or --port 0 for a free one\n"
+    assert ended.stderr == (
+        f"error: port {port} on 127.0.0.1 is in use; choose another with --port, or --port 0 for "
+        "a free one\n"
     )
 
 
 def test_an_address_that_is_not_this_machines_is_one_sentence(tmp_path: Path) -> None:
-    """After the warning that it is not loopback."""
+    """After the warning that the address is not loopback."""
     ended = run_cli("local", "--port", "0", "--host", "192.0.2.1", cwd=tmp_path, timeout_s=LIMIT_S)
     assert ended.returncode == 1
     warning, error = ended.stderr.splitlines()
-    assert warning.startswith("warning: whoever can reach 192.0.2.1")
+    assert warning.startswith("warning: anybody who can reach 192.0.2.1")
     assert error.startswith("error: cannot listen on 192.0.2.1, port 0")
 
 
@@ -216,7 +215,7 @@ def test_an_address_that_is_not_this_machines_is_one_sentence(tmp_path: Path) ->
         ("--region", "us east"),
     ],
 )
-def test_wrong_usage_is_said_before_anything_is_served(
+def test_wrong_usage_is_reported_before_anything_is_served(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     """Exit code 2, naming the option."""

@@ -1,4 +1,4 @@
-"""`kinesis-spout produce` as users run it: lines on a pipe, a FakeKinesis behind."""
+"""`kinesis-spout produce` as users run it: lines through a pipe, and a FakeKinesis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def orders(fake_kinesis: ServedFake) -> ServedFake:
 
 
 def held(fake: ServedFake, stream: str = "orders") -> list[tuple[str, bytes]]:
-    """(key, data) of all that is on the stream, sorted."""
+    """(key, data) of all records on the stream, sorted."""
     shards = fake.model.shards(stream)
     return sorted(
         (one.partition_key, one.data)
@@ -33,7 +33,9 @@ def held(fake: ServedFake, stream: str = "orders") -> list[tuple[str, bytes]]:
 
 
 def test_each_line_is_a_record_under_a_key_of_its_own(orders: ServedFake) -> None:
-    """Without its line end; the last one needs none. More lines than one request takes."""
+    """Without its line end; the last line may lack one. There are more lines than one request
+    takes.
+    """
     lines = [f"line {number}".encode() for number in range(1_200)]
     ended = run(orders, "produce", "orders", stdin=b"\n".join(lines))
     assert (ended.returncode, ended.stdout, ended.stderr) == (
@@ -45,12 +47,12 @@ def test_each_line_is_a_record_under_a_key_of_its_own(orders: ServedFake) -> Non
     assert len({key for key, _ in held(orders)}) == 1_200
 
 
-def test_nothing_is_nothing(orders: ServedFake) -> None:
+def test_empty_input_puts_nothing(orders: ServedFake) -> None:
     ended = run(orders, "produce", "orders")
     assert (ended.returncode, ended.stderr) == (0, "put 0 records on stream orders\n")
 
 
-def test_one_key_for_all_or_a_member_of_each(orders: ServedFake) -> None:
+def test_one_key_for_all_or_a_field_of_each_line(orders: ServedFake) -> None:
     run(orders, "produce", "orders", "--key", "all", stdin=b"a\r\nb\n")
     assert held(orders) == [("all", b"a"), ("all", b"b")]
     orders.model.create("clicks")
@@ -58,7 +60,7 @@ def test_one_key_for_all_or_a_member_of_each(orders: ServedFake) -> None:
     assert held(orders, "clicks") == [("7", b'{"id": 7}'), ("x", b'{"id": "x", "n": 1}')]
 
 
-def test_what_consume_wrote_goes_back_under_its_keys(orders: ServedFake) -> None:
+def test_lines_of_consume_are_put_under_their_keys(orders: ServedFake) -> None:
     """Text and bytes; a line without a key gets one."""
     orders.model.put("orders", "k", "grün".encode())
     orders.model.put("orders", "k", b"\xff\x00")
@@ -72,8 +74,8 @@ def test_what_consume_wrote_goes_back_under_its_keys(orders: ServedFake) -> None
     assert len(held(orders, "copy")) == 3
 
 
-def test_lines_that_are_no_records_are_named_and_the_others_are_put(orders: ServedFake) -> None:
-    """Exit code 1; what is wrong with each, and not what it holds."""
+def test_invalid_lines_are_reported_and_the_others_are_put(orders: ServedFake) -> None:
+    """Exit code 1. The notes state the fault of each line, and not its content."""
     lines = [
         b'{"key": "k", "data": "good"}',
         b"secret",
@@ -102,13 +104,13 @@ def test_a_record_that_the_service_refuses_is_found_among_the_others(orders: Ser
     assert len(held(orders)) == 19
 
 
-def test_what_is_throttled_is_put_again(orders: ServedFake) -> None:
+def test_throttled_records_are_put_again(orders: ServedFake) -> None:
     orders.model.faults.add(throttle(), operation="PutRecords", times=2)
     ended = run(orders, "produce", "orders", stdin=b"a\nb\n")
     assert (ended.returncode, len(held(orders))) == (0, 2)
 
 
-def test_a_stream_that_is_not_there_is_one_sentence_with_the_lines_that_are_not_put(
+def test_a_missing_stream_is_one_sentence_with_the_lines_that_are_not_put(
     orders: ServedFake,
 ) -> None:
     ended = run(orders, "produce", "nowhere", stdin=b"a\nb\n")
@@ -116,11 +118,11 @@ def test_a_stream_that_is_not_there_is_one_sentence_with_the_lines_that_are_not_
     put, error = ended.stderr.splitlines()
     assert put == "put 0 records on stream nowhere"
     assert error.startswith("error: ")
-    assert "lines 1 to 2 may have been" in error
+    assert "lines 1 to 2 may have been put" in error
 
 
-def test_a_line_goes_out_while_its_writer_goes_on(orders: ServedFake) -> None:
-    """And a signal ends it: what was whole is put, half a line is not."""
+def test_a_line_is_put_while_its_writer_goes_on(orders: ServedFake) -> None:
+    """A signal ends it: complete lines are put, an incomplete one is not."""
     with running(orders, "produce", "orders") as process:
         assert process.stdin is not None
         process.stdin.write("first\n")
@@ -135,7 +137,7 @@ def test_a_line_goes_out_while_its_writer_goes_on(orders: ServedFake) -> None:
 
 
 def test_consume_reads_what_produce_puts(orders: ServedFake) -> None:
-    """As two processes beside each other, without either ending."""
+    """Two processes side by side; neither has to end."""
     with (
         running(orders, "consume", "orders", "--from", "TRIM_HORIZON") as consumer,
         running(orders, "produce", "orders") as producer,

@@ -1,4 +1,4 @@
-"""Counts for Prometheus: what a scrape gets is what the spout has counted."""
+"""Metrics for Prometheus: a scrape shows the counts of the spout."""
 
 from __future__ import annotations
 
@@ -44,16 +44,17 @@ def orders(fake_kinesis: ServedFake) -> ServedFake:
     return fake_kinesis
 
 
-def test_a_scrape_tells_what_the_spout_has_counted(orders: ServedFake) -> None:
-    """Per shard, and of the stream; nothing before it is open, and what it was at the end after it
-    was closed.
+def test_a_scrape_shows_the_counts_of_the_spout(orders: ServedFake) -> None:
+    """Per shard, and for the stream. Nothing before the spout is open, and the last counts after it
+    is closed.
     """
     spout = spout_on(orders, until="now")
     with serve(spout, 0) as server:
         assert not any(name.startswith("kinesis_spout") for name, _ in scraped(server))
         with spout:
             for emission in spout.emissions():
-                emission.ack() if emission.attempt > 1 or emission.partition_key != "7" else emission.fail()
+                fails = emission.attempt == 1 and emission.partition_key == "7"
+                emission.fail() if fails else emission.ack()
                 if spout.metrics().total.counts.emitted == 5:
                     assert value(scraped(server), "stream_records_emitted_total") == 5
             during = scraped(server)
@@ -84,7 +85,7 @@ def test_a_scrape_tells_what_the_spout_has_counted(orders: ServedFake) -> None:
 
 
 def test_the_buckets_of_the_histogram_are_exact() -> None:
-    """Each counts what took at most so long, to the millisecond; the last one all."""
+    """Each one counts latencies up to its bound, to the millisecond; the last one counts all."""
     latencies_ms = [-5, 0, 1, 2, 3, 4, 7, 8, 1_000, 2**40]
     counts = ShardCounts()
     for latency_ms in latencies_ms:

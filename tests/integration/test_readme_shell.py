@@ -1,5 +1,5 @@
-"""The README's lines with `consume` and `produce`, as they are written, in a shell: on a local
-stream, and a real ZooKeeper.
+"""The README's `consume` and `produce` lines, run as written, in a shell, on a local stream and a
+real ZooKeeper.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LINES = [
 
 
 def in_shell(fake: ServedFake, folder: Path, line: str) -> subprocess.CompletedProcess[str]:
-    """The line as it is, with the checkout's command in PATH."""
+    """The line unchanged, with the checkout's command in PATH."""
     path = f"{folder}:{environment()['PATH']}"
     return subprocess.run(
         ["bash", "-c", line],
@@ -50,7 +50,7 @@ def program(folder: Path, name: str, text: str) -> None:
 def test_every_line_does_what_it_says(
     fake_kinesis: ServedFake, zookeeper: str, tmp_path: Path
 ) -> None:
-    """What has no end is given one, and names that are not here are replaced: the region, the
+    """A line without an end gets one. Names that do not exist here are replaced: the region, the
     ensemble, the worker.
     """
     follow, catch_up, process, put, put_back = LINES
@@ -92,7 +92,7 @@ def test_every_line_does_what_it_says(
 
 
 def test_the_answers_that_the_section_shows_are_understood() -> None:
-    """They are of the form that the tests' commands give."""
+    """They have the form of the answers of the tests' commands."""
     shown = [json.loads(text) for text in re.findall(r'`(\{"id".*?\})`', SECTION)]
     assert [sorted(answer) for answer in shown] == [["id", "ok"], ["id", "ok", "reason"]]
     assert "answer(record, ok=True)" in COMMANDS["acks"]

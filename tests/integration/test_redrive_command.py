@@ -1,5 +1,5 @@
-"""`kinesis-spout redrive` as people and scripts use it: what it asks, prints and exits with, and
-what a kill leaves.
+"""`kinesis-spout redrive` as people and scripts use it: prompts, output, exit codes, and the effect
+of a kill.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 LIMIT_S = 120.0
-HELD_S = 10.0  # a request has no answer for so long: time enough to see that it has come, and to end who sent it
+# How long a request has no response: enough to see it arrive, and to end its sender.
+HELD_S = 10.0
 LETTERS = Story().letters(CHUNK_LETTERS + 1)
 
 
 @dataclass(frozen=True)
 class Dead:
-    """Dead letters in `dead` of the working directory, the command to put them back, and the
-    service.
-    """
+    """Dead letters in `dead` of the working directory, the command for them, and the service."""
 
     fake: ServedFake
     cwd: Path
@@ -69,7 +68,7 @@ class Dead:
         return run_cli(*self.arguments, *more, cwd=self.cwd)
 
     def run_on_terminal(self, answer: str) -> subprocess.CompletedProcess[str]:
-        """With a terminal as its stdin, on which that is typed."""
+        """Run with a terminal as stdin, on which `answer` is typed."""
         ours, theirs = pty.openpty()
         try:
             os.write(ours, answer.encode())
@@ -96,7 +95,7 @@ class Dead:
 
     @contextmanager
     def held_at_second_request(self, fault: Fault) -> Iterator[subprocess.Popen[str]]:
-        """The command, while its second PutRecords request has no answer yet."""
+        """The command, while its second PutRecords request has no response yet."""
         self.fake.model.faults.add(fault, operation="PutRecords", skip=1)
         with subprocess.Popen(
             command_line(*self.arguments, "--yes"),
@@ -167,7 +166,7 @@ def test_a_dry_run_counts_and_a_run_puts_what_it_counted(spark: SparkSession, de
 
 
 def test_no_on_a_terminal_puts_nothing(spark: SparkSession, dead: Dead) -> None:
-    """It is no error, and not success either."""
+    """It is neither an error nor a success."""
     write(spark, dead, Story().letters(3))
     ended = dead.run_on_terminal("n\n")
     assert "Put 3 records?" in ended.stderr
@@ -185,10 +184,10 @@ def test_no_on_a_terminal_puts_nothing(spark: SparkSession, dead: Dead) -> None:
         (("--option", "startingPosition=LATEST", "--yes"), 1, "startingPosition is for reading"),
     ],
 )
-def test_what_cannot_work_is_told_before_spark_starts(
+def test_what_cannot_work_is_reported_before_spark_starts(
     dead: Dead, more: tuple[str, ...], code: int, says: str
 ) -> None:
-    """By the exit codes of all commands: 1 an error, 2 wrong usage."""
+    """With the exit codes of all commands: 1 an error, 2 wrong usage."""
     ended = dead.run(*more)
     assert ended.returncode == code
     assert says in ended.stderr
@@ -196,7 +195,7 @@ def test_what_cannot_work_is_told_before_spark_starts(
     assert not (dead.cwd / "kinesis-spout.log").exists()
 
 
-def test_a_path_that_is_not_there_is_one_sentence(dead: Dead) -> None:
+def test_a_missing_path_is_one_sentence(dead: Dead) -> None:
     ended = dead.run("--yes")
     assert ended.returncode == 1
     assert ended.stderr.startswith("error: Path does not exist: file:")
@@ -204,7 +203,7 @@ def test_a_path_that_is_not_there_is_one_sentence(dead: Dead) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_a_stream_that_is_not_there_is_one_sentence_and_nothing_is_remembered(
+def test_a_missing_stream_is_one_sentence_and_nothing_is_recorded(
     spark: SparkSession, dead: Dead
 ) -> None:
     write(spark, dead, Story().letters(3))
@@ -216,10 +215,10 @@ def test_a_stream_that_is_not_there_is_one_sentence_and_nothing_is_remembered(
     assert "Traceback" not in ended.stderr
 
 
-def test_kill_9_between_a_put_and_its_ledger_brings_it_again_and_loses_nothing(
+def test_kill_9_between_a_put_and_its_ledger_puts_it_again_and_loses_nothing(
     spark: SparkSession, dead: Dead
 ) -> None:
-    """The service has the second request's record; the killed command never heard of it."""
+    """The service has the second request's record; the killed command got no response."""
     write(spark, dead, LETTERS)
     with dead.held_at_second_request(drop(processed=True, delay_s=HELD_S)) as process:
         kill_family(process)
@@ -234,9 +233,9 @@ def test_kill_9_between_a_put_and_its_ledger_brings_it_again_and_loses_nothing(
     assert dead.on() == records_of([*LETTERS, LETTERS[-1]])
 
 
-def test_a_signal_lets_it_remember_what_it_has_put(spark: SparkSession, dead: Dead) -> None:
-    """It ends after the request that is under way, by a shell's exit code. (Ctrl-C comes the same
-    way: see the run command.)
+def test_a_signal_lets_it_record_what_it_has_put(spark: SparkSession, dead: Dead) -> None:
+    """It ends after the request in progress, with a shell's exit code. (The run command's tests
+    have Ctrl-C, which takes the same way.)
     """
     number, code = signal.SIGTERM, 143
     write(spark, dead, Story().letters(2 * CHUNK_LETTERS + 1))

@@ -1,6 +1,4 @@
-"""`kinesis-spout run` against a local Kinesis: every sink, a function of the user's own, and how it
-ends.
-"""
+"""`kinesis-spout run` against a local Kinesis: every sink, a user's function, and how it ends."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ COUNT = 60
 
 @dataclass(frozen=True)
 class Orders:
-    """A stream of its own with `COUNT` records, and how to name it on the command line."""
+    """A stream with `COUNT` records, and the options that name it."""
 
     stream: str
     arguments: tuple[str, ...]
@@ -78,7 +76,7 @@ def ids_in(path: Path) -> list[int]:
 def test_parquet_gets_every_record_once_and_a_second_run_adds_nothing(
     orders: Orders, tmp_path: Path
 ) -> None:
-    """Spark's noise is in the named log, and nowhere else."""
+    """Spark's output is in the named log file, and nowhere else."""
     arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out", "--available-now")
     first = run_cli(*arguments, "--log-file", "spark[x].log", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
@@ -93,10 +91,10 @@ def test_parquet_gets_every_record_once_and_a_second_run_adds_nothing(
     assert ids_in(tmp_path / "out") == list(range(COUNT))
 
 
-def test_a_path_that_cannot_be_written_is_one_sentence_of_javas(
+def test_a_path_that_cannot_be_written_is_one_sentence_of_java(
     orders: Orders, tmp_path: Path
 ) -> None:
-    """And no stack: the error is none of PySpark's own."""
+    """And no stack trace, although PySpark has no class for this error."""
     (tmp_path / "file").write_text("")
     ended = run_cli(
         "run",
@@ -115,7 +113,7 @@ def test_a_path_that_cannot_be_written_is_one_sentence_of_javas(
     assert "org.apache" not in ended.stderr
 
 
-def test_json_through_a_function_of_the_users_own_goes_to_a_directory_a_batch(
+def test_json_through_a_users_function_goes_to_a_directory_a_batch(
     orders: Orders, tmp_path: Path
 ) -> None:
     (tmp_path / "job.py").write_text(
@@ -168,7 +166,7 @@ def test_a_function_that_fails_is_one_sentence_and_loses_nothing(
     assert ids_in(tmp_path / "out") == list(range(COUNT))
 
 
-def test_a_stream_that_is_not_there_is_one_sentence(orders: Orders, tmp_path: Path) -> None:
+def test_a_missing_stream_is_one_sentence(orders: Orders, tmp_path: Path) -> None:
     arguments = [argument.replace(orders.stream, "no-such-stream") for argument in orders.arguments]
     ended = run_cli("run", *arguments, "--sink", "noop", cwd=tmp_path)
     assert ended.returncode == 1
@@ -177,9 +175,7 @@ def test_a_stream_that_is_not_there_is_one_sentence(orders: Orders, tmp_path: Pa
 
 
 def stopped_by(number: signal.Signals, arguments: tuple[str, ...], cwd: Path) -> int:
-    """The exit code of a run that is sent a signal when it has read everything, and has stopped in
-    order.
-    """
+    """The exit code of a run that gets a signal when it has read everything, and stops cleanly."""
     with subprocess.Popen(
         command_line(*arguments), cwd=cwd, env=environment(), stderr=subprocess.PIPE, text=True
     ) as process:
@@ -198,7 +194,7 @@ def stopped_by(number: signal.Signals, arguments: tuple[str, ...], cwd: Path) ->
     return code
 
 
-def test_ctrl_c_stops_it_in_order_and_another_run_goes_on_at_once(
+def test_ctrl_c_stops_it_cleanly_and_another_run_continues_at_once(
     orders: Orders, tmp_path: Path
 ) -> None:
     arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out")
@@ -209,7 +205,7 @@ def test_ctrl_c_stops_it_in_order_and_another_run_goes_on_at_once(
 
 
 def test_reset_asks_and_then_removes_what_was_read(orders: Orders, tmp_path: Path) -> None:
-    """By a run that a service manager has ended."""
+    """The state is that of a run that a service manager has ended."""
     assert stopped_by(signal.SIGTERM, ("run", *orders.arguments, "--sink", "noop"), tmp_path) == 143
     named = orders.arguments[:6]
     asked = run_cli("reset", *named, cwd=tmp_path)

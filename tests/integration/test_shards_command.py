@@ -43,7 +43,7 @@ def shards_command(fake: ServedFake, folder: Path, *arguments: str) -> Completed
 def test_an_application_beside_its_running_owner(
     fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path
 ) -> None:
-    """The job holds the ownership meanwhile, and goes on."""
+    """The job keeps the ownership meanwhile, and continues."""
     fake_kinesis.model.create("orders", shards=2)
     fake_kinesis.model.put("orders", "key", b"record")
     fake_kinesis.model.split("orders", PARENT)
@@ -70,18 +70,13 @@ def test_an_application_beside_its_running_owner(
         application = ("--application", "etl", "--zookeeper", zookeeper_chroot)
         ended = shards_command(fake_kinesis, tmp_path, *application)
         assert (ended.returncode, ended.stderr) == (0, "")
+        at_start = "read TRIM_HORIZON  checkpoint none  0 unresolved  lag -"
         assert ended.stdout.splitlines() == [
             "orders  ACTIVE  application etl",
             f"├── {PARENT}  draining  50 %  read AFTER:5  checkpoint none  0 unresolved  lag -",
-            (
-                f"│   ├── {CHILDREN[0]}  waiting  25 %  for {PARENT}  read TRIM_HORIZON  checkpoint "
-                "none  0 unresolved  lag -"
-            ),
-            (
-                f"│   └── {CHILDREN[1]}  waiting  25 %  for {PARENT}  read TRIM_HORIZON  checkpoint "
-                "none  0 unresolved  lag -"
-            ),
-            f"└── {OTHER}  readable  50 %  read TRIM_HORIZON  checkpoint none  0 unresolved  lag -",
+            f"│   ├── {CHILDREN[0]}  waiting  25 %  for {PARENT}  {at_start}",
+            f"│   └── {CHILDREN[1]}  waiting  25 %  for {PARENT}  {at_start}",
+            f"└── {OTHER}  readable  50 %  {at_start}",
         ]
         listed = json.loads(shards_command(fake_kinesis, tmp_path, *application, "--json").stdout)
         assert [(one["shardId"], one["state"]) for one in listed] == [
@@ -95,7 +90,7 @@ def test_an_application_beside_its_running_owner(
 def test_an_application_without_state_is_left_without(
     fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path
 ) -> None:
-    """Nothing is made in ZooKeeper, not even the chroot."""
+    """Nothing is created in ZooKeeper, not even the chroot."""
     fake_kinesis.model.create("orders")
     ended = shards_command(
         fake_kinesis, tmp_path, "--application", "typo", "--zookeeper", zookeeper_chroot, "--json"
@@ -113,9 +108,7 @@ def test_an_application_without_state_is_left_without(
         client.close()
 
 
-def test_a_stream_that_is_not_there_is_one_sentence(
-    fake_kinesis: ServedFake, tmp_path: Path
-) -> None:
+def test_a_missing_stream_is_one_sentence(fake_kinesis: ServedFake, tmp_path: Path) -> None:
     ended = shards_command(fake_kinesis, tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
     assert "stream orders" in ended.stderr

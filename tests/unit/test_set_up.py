@@ -111,7 +111,7 @@ def test_a_step_that_fails_says_why_in_one_sentence_and_where_the_rest_is(tmp_pa
 
 @pytest.mark.parametrize(
     ("output", "reason"),
-    [("", "it said nothing"), ("one\ntwo\n\n", "two"), ("E: no\nnotice\n", "E: no")],
+    [("", "it printed nothing"), ("one\ntwo\n\n", "two"), ("E: no\nnotice\n", "E: no")],
 )
 def test_the_reason_is_never_empty(output: str, reason: str) -> None:
     """Whatever the program has printed."""

@@ -1,1 +1,1 @@
-"""The faults that FakeKinesis can be told to have."""
+"""Faults that FakeKinesis can be made to have."""

@@ -1,8 +1,9 @@
-"""Faults in what a listing or the end of a shard says: done, answered, and not what it ought to be.
+"""Faults in a response of ListShards or at a shard's end: processed, answered, and answered
+wrongly.
 
-Duplicate and late listings are within the service's contract, as is a null instead of a missing
-iterator. The malformed ends are not; the service's own client library guards against them, and a
-consumer must lose nothing by them.
+Duplicate and late listings are within the service's contract; so is a null in place of a missing
+iterator. The malformed ends are not. The Kinesis Client Library guards against them, and a consumer
+must lose nothing when they occur.
 """
 
 from __future__ import annotations
@@ -21,57 +22,57 @@ _NO_SHARD = "shardId-000000999999"
 
 
 def duplicate_listing() -> Fault:
-    """ListShards names each shard of the page twice."""
+    """ListShards lists each shard of the page twice."""
     return alter(lambda answer: msgspec.structs.replace(answer, shards=answer.shards * 2))
 
 
 def late_listing(*shard_ids: str) -> Fault:
-    """ListShards does not know these shards yet, which may be open and have records. (Of all
-    shards: `listing_delay_ms`.)
+    """ListShards does not list these shards yet, although they may be open and have records.
+
+    `FakeKinesisSettings.listing_delay_ms` does so for all shards.
     """
 
-    def without(answer: ListShardsAnswer) -> ListShardsAnswer:
+    def without_shards(answer: ListShardsAnswer) -> ListShardsAnswer:
         shards = [shard for shard in answer.shards if shard.shard_id not in shard_ids]
         return msgspec.structs.replace(answer, shards=shards)
 
-    return alter(without)
+    return alter(without_shards)
 
 
 def end_with_null_iterator() -> Fault:
-    """GetRecords tells the end of a closed shard by a `NextShardIterator` of null. Other pages stay
-    as they are.
+    """GetRecords reports the end of a closed shard by a null `NextShardIterator`.
+
+    Other pages do not change.
     """
 
-    def nulled(answer: GetRecordsAnswer) -> object:
+    def with_null_iterator(answer: GetRecordsAnswer) -> object:
         members: dict[str, Any] = msgspec.to_builtins(answer)
         return {"NextShardIterator": None} | members
 
-    return alter(nulled)
+    return alter(with_null_iterator)
 
 
 def end_without_children() -> Fault:
-    """Malformed: GetRecords tells the end of a closed shard, but not which shards go on."""
+    """Malformed: GetRecords reports the end of a closed shard without its child shards."""
     return alter(lambda answer: msgspec.structs.replace(answer, child_shards=None))
 
 
 def end_with_wrong_parents() -> Fault:
-    """Malformed: GetRecords tells the end of a closed shard, with children that do not name it
-    among their parents.
-    """
+    """Malformed: GetRecords reports the end of a closed shard with children of another parent."""
 
-    def estranged(answer: GetRecordsAnswer) -> GetRecordsAnswer:
+    def with_wrong_parents(answer: GetRecordsAnswer) -> GetRecordsAnswer:
         children = [
             msgspec.structs.replace(child, parent_shards=[_NO_SHARD])
             for child in answer.child_shards or []
         ]
         return msgspec.structs.replace(answer, child_shards=children or None)
 
-    return alter(estranged)
+    return alter(with_wrong_parents)
 
 
 def early_end() -> Fault:
-    """Malformed: a page says that the shard has ended, without children, although it is open or has
-    records left.
+    """Malformed: a page reports the end, without children, of a shard that is open or has records
+    left.
     """
     return alter(
         lambda answer: msgspec.structs.replace(answer, next_shard_iterator=None, child_shards=None)

@@ -1,8 +1,8 @@
-"""A plan of faults: which requests are to go wrong, how, and how often. Deterministic, so that a
-test can be repeated.
+"""A fault plan: which requests fail, how, and how often. Deterministic, so that a test can be
+repeated.
 
-fake.faults.add(throttle(), operation="GetRecords", shard_id="shardId-000000000000", times=3)
-fake.faults.add(drop(processed=True), operation="PutRecords")     # done, but nobody was told
+    fake.faults.add(throttle(), operation="GetRecords", shard_id="shardId-000000000000", times=3)
+    fake.faults.add(drop(processed=True), operation="PutRecords")  # processed, no response
 """
 
 from __future__ import annotations
@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 
 
 class FaultKind(StrEnum):
-    """`ERROR`: an error answer. `SLOW`: the answer comes late. `DROP`: no answer, not done.
-    `DROP_ANSWER`: done, no answer. `ALTER`: done, and the answer is not what it ought to be.
+    """How a request fails.
+
+    ERROR        an error response
+    SLOW         a late response
+    DROP         no response, and the request is not processed
+    DROP_ANSWER  no response, although the request is processed
+    ALTER        processed, and the response is changed
     """
 
     ERROR = "error"
@@ -32,7 +37,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What goes wrong with one request. `delay_s` passes before it shows."""
+    """The fault of one request. `delay_s`: seconds before it takes effect."""
 
     kind: FaultKind
     delay_s: float = 0.0
@@ -46,16 +51,17 @@ class Fault:
 
 
 def error(code: str, message: str = "injected by a fault plan", *, status: int = 400) -> Fault:
-    """Any error answer of the service, `AccessDeniedException` say."""
+    """Any error response of the service, for example `AccessDeniedException`."""
     return Fault(kind=FaultKind.ERROR, code=code, message=message, status=status)
 
 
 def throttle() -> Fault:
+    """A shard's rate limit: `ProvisionedThroughputExceededException`."""
     return error("ProvisionedThroughputExceededException", "Rate exceeded for shard")
 
 
 def internal_failure() -> Fault:
-    """An HTTP 500."""
+    """HTTP 500."""
     return error(
         "InternalFailure",
         "The request processing has failed because of an unknown error.",
@@ -64,7 +70,7 @@ def internal_failure() -> Fault:
 
 
 def service_unavailable() -> Fault:
-    """An HTTP 503."""
+    """HTTP 503."""
     return error(
         "ServiceUnavailable",
         "The request has failed due to a temporary failure of the server.",
@@ -77,39 +83,41 @@ def expired_iterator() -> Fault:
 
 
 def expired_token() -> Fault:
-    """Of a listing's page token."""
+    """The page token of a listing has expired."""
     return error("ExpiredNextTokenException", "The NextToken has expired.")
 
 
 def limit_exceeded() -> Fault:
-    """The throttling of the operations on streams, ListShards among them."""
+    """Throttling of a control plane operation, for example ListShards."""
     return error("LimitExceededException", "Rate exceeded.")
 
 
 def slow(delay_s: float) -> Fault:
-    """The answer comes `delay_s` seconds late."""
+    """The response comes `delay_s` seconds late."""
     return Fault(kind=FaultKind.SLOW, delay_s=delay_s)
 
 
 def drop(*, processed: bool = False, delay_s: float = 0.0) -> Fault:
-    """The connection breaks after `delay_s` seconds: before the request was processed, or after. A
-    long delay makes a timeout.
+    """The connection breaks after `delay_s` seconds, before or after the request is processed.
+
+    A delay longer than the caller's timeout makes a timeout.
     """
     return Fault(kind=FaultKind.DROP_ANSWER if processed else FaultKind.DROP, delay_s=delay_s)
 
 
 def timeout(delay_s: float, *, processed: bool = False) -> Fault:
-    """No answer for `delay_s` seconds, which should be more than the caller waits, and then the
-    connection breaks.
+    """No response for `delay_s` seconds, then the connection breaks.
+
+    `delay_s` should be longer than the caller's timeout.
     """
     return drop(processed=processed, delay_s=delay_s)
 
 
 def alter(change: Callable[[Any], object]) -> Fault:
-    """The answer is what `change` makes of it (it gets, and usually returns, one of
-    `kinesis_spout.testing.service.answers`).
+    """The response is what `change` returns for it.
 
-    Of a subscription, it gets the events one by one.
+    `change` gets one of `kinesis_spout.testing.service.answers`, and usually returns one. For a
+    subscription it gets each event.
     """
     return Fault(kind=FaultKind.ALTER, alter=change)
 
@@ -135,10 +143,10 @@ class _Rule:
 
 @dataclass(slots=True)
 class FaultPlan:
-    """Rules, oldest first; the first that matches a request strikes. Safe to use from many threads.
+    """Rules, oldest first. The first rule that matches a request is applied to it.
 
-    `struck` lists what has been injected, as (operation, fault): a test can see that its fault did
-    happen.
+    Any thread may use it. `struck` lists the faults that were applied, as (operation, fault), so
+    that a test can check that its fault did happen.
     """
 
     struck: list[tuple[str, Fault]] = field(default_factory=list)
@@ -154,8 +162,9 @@ class FaultPlan:
         skip: int = 0,
         times: int | None = 1,
     ) -> None:
-        """Let `fault` strike `times` requests (None: all) of the operation and shard (None: any),
-        after the first `skip`.
+        """Apply `fault` to `times` requests (None: all), after the first `skip` ones.
+
+        Only requests of `operation` and `shard_id` count (None: any).
         """
         with self._lock:
             self._rules.append(
@@ -163,13 +172,14 @@ class FaultPlan:
             )
 
     def clear(self) -> None:
-        """Let nothing more go wrong."""
+        """Remove all rules."""
         with self._lock:
             self._rules.clear()
 
     def take(self, operation: str, shard_id: str | None) -> Fault | None:
-        """The fault that is to strike this request, if any. Of a request for one shard, `shard_id`
-        names it.
+        """The fault for this request, if any. The rule that gives it counts it.
+
+        `shard_id`: the shard of a request that is for one shard, else None.
         """
         if not self._rules:
             return None

@@ -1,11 +1,13 @@
-"""The framing of what a subscription pushes: vnd.amazon.eventstream (Smithy specification, "Amazon
-Event Stream").
+"""Framing of SubscribeToShard events: vnd.amazon.eventstream.
 
-A message: its whole length and that of its headers (4 bytes each), the CRC-32 of these eight bytes,
-the headers, the payload, and the CRC-32 of all before it. A header: the length of its name (1
-byte), the name, its type (1 byte; 7 is a string), the length of its value (2 bytes), the value. All
-numbers are big-endian. The first message is of the type `initial-response`: in the JSON protocol it
-carries the operation's answer, which clients wait for.
+Source: Smithy specification, "Amazon Event Stream". All numbers are big-endian.
+
+    message   total length (4 bytes), length of the headers (4), CRC-32 of these 8 bytes (4),
+              headers, payload, CRC-32 of everything before (4)
+    header    length of the name (1), name, type (1; 7 is a string), length of the value (2), value
+
+The first message has the event type `initial-response`. In the JSON protocol it carries the
+operation's response, which clients wait for.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from kinesis_spout.testing.errors import ServiceError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.testing.service.subscription import Subscription
+    from kinesis_spout.testing.service.subscribe_to_shard import Subscription
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
 _STRING = 7
@@ -42,10 +44,9 @@ def initial_response() -> bytes:
 def next_message(
     subscription: Subscription, alter: Callable[[Any], object] | None = None
 ) -> bytes | None:
-    """What the subscription has to push now: an event, or the error that it ends with; None when
-    there is nothing.
+    """The next message of the subscription: an event, or the error that ends it. None: nothing now.
 
-    `alter`: what a fault makes of an event.
+    `alter`: a fault's change to the event.
     """
     try:
         event = subscription.next_event()

@@ -1,9 +1,8 @@
-"""The service's JSON protocol without its transport: a target and a body in, a status and a body
-out.
+"""The service's JSON protocol without a transport: a target and a body in, a status and a body out.
 
-AWS JSON 1.1: `X-Amz-Target: Kinesis_20131202.<Operation>`, times as seconds since 1970, blobs in
-base64; an error is `{"__type": code, "message": text}`. Of the `Authorization` header only the
-access key is looked at, never the signature.
+AWS JSON 1.1: `X-Amz-Target: Kinesis_20131202.<Operation>`, times in seconds since 1970, blobs in
+base64. An error is `{"__type": code, "message": text}`. Of the `Authorization` header only the
+access key id is checked, never the signature.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import msgspec
 from kinesis_spout.testing.errors import ServiceError, TransportFaultError
 from kinesis_spout.testing.faults.plan import FaultKind
 from kinesis_spout.testing.service import requests, tokens
-from kinesis_spout.testing.service.subscription import Subscription
+from kinesis_spout.testing.service.subscribe_to_shard import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +31,9 @@ _SIGNATURE = "AWS4-HMAC-SHA256 "
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP status and the body that goes with it; or, of SubscribeToShard, the subscription
-    whose events are the body.
+    """An HTTP status with its body. For SubscribeToShard, the subscription's events are the body.
 
-    `alter`: what a fault makes of each of its events.
+    `alter`: a fault's change to each event of the subscription.
     """
 
     status: int
@@ -45,14 +43,15 @@ class Answer:
 
 
 class FakeKinesisProtocol:
-    """Checks credentials, decodes, applies the fault plan, calls the model under its lock, encodes.
-    Any thread may use it.
+    """Answers one request: credentials, decoding, fault plan, model, encoding.
+
+    Any thread may use it. The model runs under the fake's lock.
     """
 
     def __init__(
         self, fake: FakeKinesis, *, wait_s: Callable[[float], object] | None = None
     ) -> None:
-        """`wait_s` lets a fault's delay pass; by default the fake's clock does."""
+        """`wait_s` waits for a fault's delay, in seconds; by default the fake's clock does."""
         self._fake = fake
         self._wait_s = fake.clock.sleep if wait_s is None else wait_s
         self._operations: dict[str, tuple[msgspec.json.Decoder[Any], Callable[[Any], object]]] = {
@@ -60,8 +59,9 @@ class FakeKinesisProtocol:
         }
 
     def answer(self, target: str, body: bytes, *, authorization: str | None) -> Answer:
-        """The answer to a request. Blocks while a fault delays it; raises `TransportFaultError` if
-        there is to be no answer.
+        """The response to a request. Blocks for as long as a fault delays it.
+
+        Raises `TransportFaultError` if a fault lets the caller go without a response.
         """
         try:
             self._check_credentials(authorization)
@@ -74,7 +74,9 @@ class FakeKinesisProtocol:
     def _serve(self, target: str, body: bytes) -> Answer:
         operation = target.removeprefix(_TARGET)
         if not target.startswith(_TARGET) or operation not in self._operations:
-            raise ServiceError("UnknownOperationException", f"Operation {target} is not known here")
+            raise ServiceError(
+                "UnknownOperationException", f"Operation {target} is not known to FakeKinesis"
+            )
         decoder, method = self._operations[operation]
         try:
             request = decoder.decode(body or b"{}")
@@ -82,7 +84,7 @@ class FakeKinesisProtocol:
             raise ServiceError("SerializationException", str(exc)) from exc
         fault = self._fake.faults.take(operation, _shard_of(request))
         if fault is not None:
-            self._strike(fault)
+            self._apply(fault)
         with self._fake.lock:
             self._fake.count_call(operation, request)
             answer = method(request)
@@ -95,7 +97,7 @@ class FakeKinesisProtocol:
             answer = alter(answer)
         return Answer(200, b"" if answer is None else msgspec.json.encode(answer))
 
-    def _strike(self, fault: Fault) -> None:
+    def _apply(self, fault: Fault) -> None:
         if fault.delay_s:
             self._wait_s(fault.delay_s)
         if fault.kind is FaultKind.ERROR:
@@ -161,7 +163,7 @@ def _operations(
 
 
 def _shard_of(request: object) -> str | None:
-    """The shard that a request for one shard is about."""
+    """The shard id of a request that is for one shard, else None."""
     if isinstance(request, requests.GetShardIterator | requests.SubscribeToShard):
         return request.shard_id
     if isinstance(request, requests.GetRecords):

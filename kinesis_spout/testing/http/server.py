@@ -1,5 +1,6 @@
-"""FakeKinesis over HTTP, for boto3, for Spark executors and for users' own tests: the standard
-library's threaded server.
+"""FakeKinesis over HTTP, for boto3, Spark executors and users' own tests.
+
+It is the standard library's threaded server.
 """
 
 from __future__ import annotations
@@ -21,22 +22,20 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kinesis_spout.testing.fake_kinesis import FakeKinesis
-    from kinesis_spout.testing.service.subscription import Subscription
+    from kinesis_spout.testing.service.subscribe_to_shard import Subscription
 
 _CONTENT_TYPE = "application/x-amz-json-1.1"
-_PUSH_INTERVAL_S = (
-    0.02  # how often a subscription is asked for an event; the service takes some 70 ms to push one
-)
+# How often a subscription is polled for an event. The service takes about 70 ms to push one.
+_PUSH_INTERVAL_S = 0.02
 
 
 class FakeKinesisServer:
-    """Serves one FakeKinesis on a port of its own (0: a free one), HTTP/1.1 with keep-alive, a
-    thread per connection.
+    """Serves one FakeKinesis over HTTP/1.1 with keep-alive, one thread per connection.
 
-    A context manager: entering binds the port and starts the threads, leaving closes every
-    connection and waits for the threads to end. The `Date` header is the injected clock's; a
-    fault's delay takes real seconds. Whoever can reach the port can use it, so it is bound to
-    loopback unless told otherwise.
+    A context manager: entering binds the port and starts the threads; leaving closes every
+    connection and waits until the threads have ended. `port` 0 takes a free one. The `Date` header
+    shows the injected clock; the delay of a fault takes real seconds. Anybody who can reach the
+    port can use it, so it is bound to loopback by default.
     """
 
     def __init__(self, fake: FakeKinesis, *, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -47,14 +46,15 @@ class FakeKinesisServer:
 
     @property
     def endpoint_url(self) -> str:
-        """`http://host:port`; raises RuntimeError before the server is started."""
+        """`http://host:port`. Raises RuntimeError before the server is started."""
         if self._http is None:
             raise RuntimeError("the server is not started; use it in a with statement")
         return f"http://{self._address[0]}:{self._http.server_port}"
 
     def start(self) -> None:
-        """Bind the port and serve, unless that is done already; raises OSError when the address
-        cannot be had.
+        """Bind the port and serve; does nothing if it already serves.
+
+        Raises OSError when the address cannot be bound.
         """
         if self._http is not None:
             return
@@ -88,7 +88,7 @@ class FakeKinesisServer:
 
 
 class _HttpServer(ThreadingHTTPServer):
-    daemon_threads = False  # so that server_close waits for them
+    daemon_threads = False  # server_close waits for non-daemon threads only
     request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], fake: FakeKinesis) -> None:
@@ -100,7 +100,7 @@ class _HttpServer(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """Without asking the name service what this host is called, which may take long."""
+        """Bind without a reverse DNS lookup of the host, which may take long."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = (
             str(self.server_address[0]),
@@ -122,9 +122,7 @@ class _HttpServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is no news, and neither is a connection that a fault plan or the
-        end has cut.
-        """
+        """Ignore it: the client is gone, or a fault or the server's end cut the connection."""
 
     def close_connections(self) -> None:
         with self._connections_lock:
@@ -135,7 +133,7 @@ class _HttpServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # headers and body leave together
+    wbufsize = -1  # buffered: headers and body leave in one segment
     server: _HttpServer
 
     def do_POST(self) -> None:
@@ -156,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._push(answer.subscription, answer.alter)
 
     def do_GET(self) -> None:
-        """Tells that the server is up."""
+        """Health check: 200 while the server is up."""
         self._send(200, b"")
 
     def _send(self, status: int, body: bytes) -> None:
@@ -164,9 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _push(self, subscription: Subscription, alter: Callable[[Any], object] | None) -> None:
-        """Deliver a subscription's events as they come, until it ends, the client is gone, or the
-        server ends.
-        """
+        """Send a subscription's events until it ends, the client is gone, or the server ends."""
         self._send_headers(200, event_stream.CONTENT_TYPE, ("Transfer-Encoding", "chunked"))
         message: bytes | None = event_stream.initial_response()
         while message is not None or not subscription.ended:
@@ -189,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _cut(connection: socket.socket) -> None:
-    """Shut both directions, so that a thread that waits to read sees the end."""
+    """Shut both directions, so that a thread blocked in a read sees the end."""
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:

@@ -1,1 +1,1 @@
-"""The operations of FakeKinesis, and what they take and answer."""
+"""The operations of FakeKinesis, with their requests and answers."""

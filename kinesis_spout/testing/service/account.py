@@ -1,4 +1,4 @@
-"""The streams of one account in one region, and how a request finds its own."""
+"""The streams of one account in one region, and how a request finds its stream."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _ARN = re.compile(r"arn:aws[^:]*:kinesis:[^:]*:[0-9]{12}:stream/([a-zA-Z0-9_.-]{
 
 
 class Account:
-    """What all operations share. `lock` keeps them apart: each is one step to the others, as in the
-    service.
+    """State that all operations share.
+
+    `lock` serialises the operations: each is atomic to the others, as in the service.
     """
 
     def __init__(
@@ -35,17 +36,18 @@ class Account:
         self._control_limits = ControlLimits(self.settings.account_id)
 
     def count_call(self, operation: str, request: object) -> None:
-        """Hold a call against the limits of its operation, if these are set; raises
-        LimitExceededException.
+        """Count a call against the rate limit of its operation, if `settings.control_limits` is on.
 
-        For those who bring requests from outside. The short forms of `FakeKinesis` do not count.
+        Raises LimitExceededException. For calls from outside: the short forms of `FakeKinesis` do
+        not count.
         """
         if self.settings.control_limits:
             self._control_limits.count(operation, _stream_named(request), self.clock.now_ms())
 
     def stream(self, stream_name: str) -> Stream:
-        """The stream of that name, brought up to the clock's time; raises
-        ResourceNotFoundException.
+        """The stream of that name, brought up to the clock's time.
+
+        Raises ResourceNotFoundException.
         """
         now_ms = self.clock.now_ms()
         self._forget_deleted(now_ms)
@@ -57,7 +59,7 @@ class Account:
         return stream
 
     def _stream_of(self, request: Request) -> Stream:
-        """The stream that a request names, by name, ARN or both."""
+        """The stream that a request names by name, ARN or both."""
         if request.stream_arn is None:
             if request.stream_name is None:
                 raise invalid_argument("Either StreamName or StreamARN must be specified.")
@@ -65,7 +67,7 @@ class Account:
         match = _ARN.fullmatch(request.stream_arn)
         if match is None or request.stream_name not in (None, match[1]):
             raise invalid_argument(
-                f"StreamARN {request.stream_arn} is malformed or does not go with StreamName "
+                f"StreamARN {request.stream_arn} is malformed or does not match StreamName "
                 f"{request.stream_name}."
             )
         stream = self.stream(match[1])
@@ -74,15 +76,19 @@ class Account:
         return stream
 
     def _data_stream(self, request: Request) -> Stream:
-        """The stream of a request for records: one that is being created or deleted has none."""
+        """The stream of a request for records.
+
+        A stream that is CREATING or DELETING has no records, and is not found.
+        """
         stream = self._stream_of(request)
         if stream.status(self.clock.now_ms()) in ("CREATING", "DELETING"):
             raise constraints.unknown_stream(stream.name, self.settings.account_id)
         return stream
 
     def _creation_ms(self, now_ms: int) -> int:
-        """The creation time of a new stream: later than all before, since it tells a stream from an
-        earlier one of its name.
+        """The creation time of a new stream, later than that of every earlier stream.
+
+        It tells a stream from an earlier one of the same name.
         """
         self._newest_stream_ms = max(now_ms, self._newest_stream_ms + 1)
         return self._newest_stream_ms
@@ -97,9 +103,7 @@ class Account:
 
 
 def _stream_named(request: object) -> str | None:
-    """The name of the stream that a request is about, as far as it says so; nothing is looked up or
-    checked.
-    """
+    """The name of the stream in a request, or None. Nothing is looked up or checked."""
     arn = getattr(request, "stream_arn", None) or getattr(request, "consumer_arn", None)
     if arn is not None:
         return str(arn).partition(":stream/")[2].partition("/")[0]

@@ -1,8 +1,7 @@
-"""The answers of the service, as its JSON protocol writes them (API reference, "Response Syntax"
-and "Data Types").
+"""The answers of the service, as its JSON protocol writes them.
 
-Members without a value are left out. Times are in seconds since 1970, with milliseconds after the
-point.
+Source: API reference, "Response Syntax" and "Data Types". Members without a value are left out.
+Times are in seconds since 1970, with three decimals.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class RecordAnswer(msgspec.Struct, frozen=True, rename="pascal"):
 class GetRecordsAnswer(
     msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True
 ):
-    """Without `next_shard_iterator`, the shard has ended and `child_shards` go on."""
+    """Without `next_shard_iterator` the shard is at its end, and `child_shards` follow it."""
 
     records: list[RecordAnswer]
     millis_behind_latest: int
@@ -64,7 +63,7 @@ class PutRecordAnswer(msgspec.Struct, frozen=True, rename="pascal"):
 class PutRecordsEntryAnswer(
     msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True
 ):
-    """Either where the record is, or why it was not taken."""
+    """Either the place of the record, or the error that refused it."""
 
     sequence_number: str | None = None
     shard_id: str | None = None
@@ -145,7 +144,7 @@ class DescribeLimitsAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pa
 class ConsumerAnswer(
     msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True
 ):
-    """A consumer; which stream it is of is told by DescribeStreamConsumer only."""
+    """A consumer. Only DescribeStreamConsumer gives the ARN of its stream."""
 
     consumer_name: str
     consumer_arn: str = msgspec.field(name="ConsumerARN")
@@ -172,8 +171,9 @@ class ListStreamConsumersAnswer(
 class SubscribeToShardEvent(
     msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True
 ):
-    """One push of a subscription. At the shard's end `child_shards` go on and there is no
-    `continuation_sequence_number`.
+    """One event of a subscription.
+
+    At the shard's end there are `child_shards` and no `continuation_sequence_number`.
     """
 
     records: list[RecordAnswer]

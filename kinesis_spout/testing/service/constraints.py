@@ -1,6 +1,4 @@
-"""The bounds that the API reference states for the members of requests. What breaks one is a
-ValidationException.
-"""
+"""The bounds of request members, from the API reference. A violation is a ValidationException."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ def needed(field: str, value: Value | None) -> Value:
 
 
 def name(field: str, value: str | None) -> str:
-    """A stream's name or a shard's id."""
+    """Check the name of a stream or consumer, or the id of a shard."""
     return _matching(_NAME, field, value)
 
 
@@ -58,7 +56,7 @@ def number(field: str, value: int | None, *, low: int, high: int | None = None) 
 
 
 def partition_key(value: str | None) -> str:
-    """1 to 256 Unicode characters."""
+    """Check a partition key: 1 to 256 Unicode characters."""
     text = needed("partitionKey", value)
     if not 1 <= len(text) <= 256:
         raise validation("partitionKey", text, "Member must have length between 1 and 256")

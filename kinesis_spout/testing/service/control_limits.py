@@ -1,10 +1,10 @@
-"""How often the operations on streams may be called (API reference, each operation; Developer
-Guide, "Quotas and limits").
+"""Call rates of the control plane operations.
 
-Too many calls are LimitExceededException. What the service's windows look like exactly is not
-documented; these slide over one second. Some quotas are of the account, some of each stream. How
-often a stream may be scaled a day, and how many streams may be changing at a time, is told by what
-has been done, not by calls: the control plane looks after these.
+Source: API reference, each operation; Developer Guide, "Quotas and limits". A call above the rate
+gets LimitExceededException. The shape of the service's windows is not documented; these slide over
+one second. Some quotas are per account, some per stream. Two other quotas count changes, not calls:
+how many streams may be changing at once, and how often a stream may be scaled in 24 hours. The
+control plane checks those.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DAY_MS = 86_400_000
 
 
 class Quota(NamedTuple):
-    """Calls a second: of each stream, or of the account."""
+    """Calls per second, of each stream or of the account."""
 
     calls: int
     of_each_stream: bool = False
@@ -48,8 +48,9 @@ QUOTAS = {
 
 
 class ControlLimits:
-    """The calls of the last second. Calls that are refused for another reason count too; those
-    refused here do not.
+    """The calls of the last second.
+
+    A call that is refused for another reason counts; one that is refused here does not.
     """
 
     def __init__(self, account_id: str) -> None:
@@ -57,8 +58,9 @@ class ControlLimits:
         self._calls_ms: dict[tuple[str, str | None], deque[int]] = {}
 
     def count(self, operation: str, stream_name: str | None, now_ms: int) -> None:
-        """Count a call of `operation` for a stream (None: for none); raises LimitExceededException
-        when it is one too many.
+        """Count a call of `operation` for a stream (None: for no stream).
+
+        Raises LimitExceededException when the quota is used up.
         """
         quota = QUOTAS.get(operation)
         if quota is None:

@@ -1,6 +1,4 @@
-"""Streams made, described, changed and deleted (API reference, the operations of the
-same names).
-"""
+"""Operations that create, describe, change and delete streams (API reference, each operation)."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from kinesis_spout.testing.service.answers import (
     UpdateShardCountAnswer,
 )
 from kinesis_spout.testing.service.control_limits import CHANGES_UNDER_WAY, DAY_MS, SCALINGS_PER_DAY
-from kinesis_spout.testing.service.shard_listing import shard_answer
+from kinesis_spout.testing.service.list_shards import shard_answer
 from kinesis_spout.testing.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ _NO_MONITORING: list[dict[str, list[str]]] = [{"ShardLevelMetrics": []}]
 
 
 class ControlPlane(Account):
-    """Each method takes the operation's request and gives its answer; errors are `ServiceError`."""
+    """Each method takes the operation's request and returns its answer. Raises `ServiceError`."""
 
     def create_stream(self, request: requests.CreateStream) -> None:
         name = constraints.name("streamName", request.stream_name)
@@ -58,9 +56,7 @@ class ControlPlane(Account):
         )
 
     def delete_stream(self, request: requests.DeleteStream) -> None:
-        """Together with its consumers, if `EnforceConsumerDeletion` says so; otherwise it may have
-        none.
-        """
+        """Refused for a stream with consumers, unless `EnforceConsumerDeletion` is set."""
         stream = self._stream_of(request)
         now_ms = self.clock.now_ms()
         if stream.consumers and not request.enforce_consumer_deletion:
@@ -172,7 +168,7 @@ class ControlPlane(Account):
         )
 
     def increase_stream_retention_period(self, request: requests.ChangeRetention) -> None:
-        """To at most 8,760 hours."""
+        """At most 8,760 hours."""
         stream, hours = self._retention_change(request)
         if hours < stream.retention_hours:
             raise invalid_argument(
@@ -184,7 +180,7 @@ class ControlPlane(Account):
         stream.retention_hours = hours
 
     def decrease_stream_retention_period(self, request: requests.ChangeRetention) -> None:
-        """To at least 24 hours. What is older than the new period is gone at once."""
+        """At least 24 hours. Records older than the new period are gone at once."""
         stream, hours = self._retention_change(request)
         if hours > stream.retention_hours:
             raise invalid_argument(
@@ -228,8 +224,10 @@ class ControlPlane(Account):
         return sum(len(stream.open_shards()) for stream in self._streams.values())
 
     def _check_changes(self, now_ms: int) -> None:
-        """The API reference tells how many streams may be CREATING, and of the other changes only
-        that there may be too many.
+        """Refuse a change while too many streams are changing.
+
+        The API reference gives a number for CREATING only; of other changes it says that there may
+        be too many. This number holds for all.
         """
         for stream in self._streams.values():
             stream.settle(now_ms)
@@ -238,9 +236,8 @@ class ControlPlane(Account):
         ]
         if self.settings.control_limits and len(changing) >= CHANGES_UNDER_WAY:
             raise limit_exceeded(
-                f"Account {self.settings.account_id} has {len(changing)} streams with a change "
-                "under way, "
-                f"which is as many as it may have at a time: {', '.join(changing)}."
+                f"Account {self.settings.account_id} has {len(changing)} streams with a change in "
+                f"progress, which is the maximum: {', '.join(changing)}."
             )
 
     def _check_scalings(self, stream: Stream, now_ms: int) -> None:

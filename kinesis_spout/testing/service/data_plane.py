@@ -1,4 +1,4 @@
-"""Records put and got (API reference, the operations of the same names)."""
+"""Operations that put and get records (API reference, each operation)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from kinesis_spout.testing.service.answers import (
     PutRecordsAnswer,
     PutRecordsEntryAnswer,
 )
-from kinesis_spout.testing.service.handed_over import (
+from kinesis_spout.testing.service.read_answers import (
     behind_ms,
     child_answers,
     is_at_end,
     record_answers,
 )
-from kinesis_spout.testing.service.positions import POSITION_TYPES, Start, position_of
+from kinesis_spout.testing.service.starting_position import POSITION_TYPES, Start, position_of
 from kinesis_spout.testing.service.tokens import LIFETIME_MS, ShardIterator, decode, encode
 from kinesis_spout.testing.stream.hash_keys import hash_key
 
@@ -41,7 +41,7 @@ _REQUEST_RECORDS = 500
 
 
 class DataPlane(Account):
-    """Each method takes the operation's request and gives its answer; errors are `ServiceError`."""
+    """Each method takes the operation's request and returns its answer. Raises `ServiceError`."""
 
     def put_record(self, request: requests.PutRecord) -> PutRecordAnswer:
         stream = self._data_stream(request)
@@ -51,8 +51,9 @@ class DataPlane(Account):
         return PutRecordAnswer(answer.shard_id or "", answer.sequence_number or "")
 
     def put_records(self, request: requests.PutRecords) -> PutRecordsAnswer:
-        """Takes all entries that the shards' limits allow; an entry outside the API's bounds
-        refuses the whole request.
+        """Puts every entry that the shards' limits allow.
+
+        An entry outside the API's bounds refuses the whole request.
         """
         stream = self._data_stream(request)
         entries = constraints.needed("records", request.records)
@@ -103,10 +104,10 @@ class DataPlane(Account):
         run = _empty_run(shard, token)
         if run == position:
             following = shard.first_from(position)
-            late_ms = max(1, behind_ms([], following, now_ms))
+            millis_behind = max(1, behind_ms([], following, now_ms))
             again = _iterator(stream, shard, position, now_ms, empty_pages=token.empty_pages + 1)
             return GetRecordsAnswer(
-                records=[], millis_behind_latest=late_ms, next_shard_iterator=again
+                records=[], millis_behind_latest=millis_behind, next_shard_iterator=again
             )
         records = shard.page(position, before=run, max_records=limit, max_bytes=_PAGE_BYTES)
         shard.reads.page_was_read(now_ms, sum(record.size_bytes for record in records))
@@ -187,8 +188,9 @@ class _Entry(NamedTuple):
 
 
 def _empty_run(shard: Shard, token: ShardIterator) -> int | None:
-    """Where the next run of empty pages is that this reader has not had yet; a run at the tip waits
-    for what follows it.
+    """The position of the next run of empty pages that this reader has not had yet, or None.
+
+    A run at the tip starts when a record follows it or the shard is closed.
     """
     position = int(token.sequence)
     for boundary, pages in sorted(shard.empty_runs.items()):

@@ -1,8 +1,8 @@
-"""The requests of the service, as its JSON protocol carries them (API reference, "Request Syntax"
-of each operation).
+"""The requests of the service, as its JSON protocol carries them.
 
-Only types are stated here; which members are needed and what they may hold is the model's business.
-Members that the fake does not know are ignored, as the service ignores them.
+Source: API reference, "Request Syntax" of each operation. Only types are stated here. The model
+checks which members are needed and what they may hold. Unknown members are ignored, as the service
+ignores them.
 """
 
 from __future__ import annotations
@@ -110,8 +110,9 @@ class GetRecords(Request, frozen=True, kw_only=True, rename="pascal"):
 
 
 class StreamConsumer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """DescribeStreamConsumer and DeregisterStreamConsumer: a consumer by its ARN, or by the
-    stream's ARN and its name.
+    """DescribeStreamConsumer and DeregisterStreamConsumer.
+
+    A consumer is named by its ARN, or by the stream's ARN and its own name.
     """
 
     stream_arn: str | None = msgspec.field(default=None, name="StreamARN")

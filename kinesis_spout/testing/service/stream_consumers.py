@@ -1,6 +1,4 @@
-"""Consumers registered, described and deregistered (API reference, the operations of the same
-names).
-"""
+"""Operations that register, describe and deregister consumers (API reference, each operation)."""
 
 from __future__ import annotations
 
@@ -38,14 +36,12 @@ _CONSUMER_ARN = re.compile(
 
 
 class StreamConsumers(Account):
-    """Each method takes the operation's request and gives its answer; errors are `ServiceError`."""
+    """Each method takes the operation's request and returns its answer. Raises `ServiceError`."""
 
     def register_stream_consumer(
         self, request: requests.RegisterStreamConsumer
     ) -> RegisterStreamConsumerAnswer:
-        """The answer says CREATING, as the service's does, also where the consumer is ACTIVE at
-        once.
-        """
+        """The answer says CREATING, as the service's, even if the consumer is ACTIVE at once."""
         name = constraints.name("consumerName", request.consumer_name)
         stream = self._stream_of_arn(request.stream_arn)
         now_ms = self.clock.now_ms()
@@ -77,7 +73,7 @@ class StreamConsumers(Account):
         )
 
     def deregister_stream_consumer(self, request: requests.StreamConsumer) -> None:
-        """Its subscriptions end with an error."""
+        """The consumer's subscriptions end with an error."""
         stream, consumer = self._consumer_of(request)
         now_ms = self.clock.now_ms()
         consumer.deregister(now_ms)
@@ -86,7 +82,7 @@ class StreamConsumers(Account):
     def list_stream_consumers(
         self, request: requests.ListStreamConsumers
     ) -> ListStreamConsumersAnswer:
-        """In order of their names. The stream's ARN is needed with a page token, too."""
+        """Consumers in order of their names. The stream's ARN is required with a page token too."""
         stream = self._stream_of_arn(request.stream_arn)
         created_s = request.stream_creation_timestamp_s
         if created_s is not None and stream.created_ms // 1000 != int(created_s):
@@ -108,7 +104,10 @@ class StreamConsumers(Account):
         )
 
     def _consumer_of(self, request: requests.StreamConsumer) -> tuple[Stream, Consumer]:
-        """By its ARN, or by the stream's and its name; raises ResourceNotFoundException."""
+        """A consumer by its ARN, or by the stream's ARN and its name.
+
+        Raises ResourceNotFoundException.
+        """
         if request.consumer_arn is not None:
             return self._consumer_of_arn(request.consumer_arn)
         if request.stream_arn is None or request.consumer_name is None:
@@ -136,8 +135,9 @@ class StreamConsumers(Account):
         return self._stream_of(requests.Request(stream_arn=constraints.needed("streamARN", arn)))
 
     def _check_consumer_limits(self, stream: Stream, now_ms: int) -> None:
-        """How many there may be is part of what the operation means, so this holds whatever the
-        settings.
+        """Refuse one consumer too many, whatever the settings say.
+
+        The maximum is part of what the operation means; it is not a rate.
         """
         creating = sum(
             consumer.status(now_ms) == "CREATING" for consumer in stream.consumers.values()

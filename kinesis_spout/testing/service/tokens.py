@@ -1,8 +1,7 @@
-"""Shard iterators and page tokens: opaque texts that carry all the service needs to know, and lapse
-after five minutes.
+"""Shard iterators and page tokens: opaque texts that hold the state of a read or a listing.
 
-API reference: an iterator and a page token live for 300 s from the answer that they came with; an
-iterator has at most 512 characters.
+API reference: an iterator or a page token expires 300 s after the answer that gave it; an iterator
+has at most 512 characters.
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ LIFETIME_MS = 300_000
 
 
 class ShardIterator(msgspec.Struct, frozen=True, array_like=True):
-    """A place in a shard: before the first record whose number is `sequence` or above;
-    `empty_pages` of a run there are done.
+    """A place in a shard: before the first record whose number is `sequence` or above.
+
+    `empty_pages`: how many pages of a run of empty pages the reader has had there.
     """
 
     stream: str
@@ -34,7 +34,7 @@ class ShardIterator(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ListToken(msgspec.Struct, frozen=True, array_like=True):
-    """Where a listing of shards goes on, with the filter that it began with."""
+    """Where a listing of shards continues, with the filter that it started with."""
 
     stream: str
     created_ms: int
@@ -50,7 +50,7 @@ class ListToken(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ConsumerListToken(msgspec.Struct, frozen=True, array_like=True):
-    """Where a listing of a stream's consumers goes on."""
+    """Where a listing of a stream's consumers continues."""
 
     stream: str
     created_ms: int
@@ -70,7 +70,7 @@ def encode(token: ShardIterator | ListToken | ConsumerListToken) -> str:
 
 
 def decode(text: str, kind: type[Token]) -> Token | None:
-    """The token, or None of a text that `encode` did not make."""
+    """The token, or None for a text that `encode` did not make."""
     try:
         raw = base64.b64decode(text, validate=True)
         check, body = raw[:4], raw[4:]

@@ -1,11 +1,12 @@
-"""One registered consumer of a stream: its name and its phases."""
+"""One registered consumer of a stream (enhanced fan-out)."""
 
 from __future__ import annotations
 
 
 class Consumer:
-    """A consumer with enhanced fan-out. Its ARN ends in the second of its registration. Times in ms
-    since 1970.
+    """A registered consumer: CREATING, ACTIVE, then DELETING. Times in ms since 1970.
+
+    Its ARN ends in the second of its registration. CREATING and DELETING last `phase_ms` each.
     """
 
     def __init__(self, *, name: str, stream_arn: str, created_ms: int, phase_ms: int) -> None:

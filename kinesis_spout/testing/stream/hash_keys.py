@@ -1,7 +1,7 @@
 """Hash keys: 128-bit numbers that decide which shard a record goes to.
 
-The service maps a partition key by MD5 of its UTF-8 bytes, read as a big-endian number (API
-reference, `PutRecord`), unless the record brings an explicit hash key.
+The service takes the MD5 of the partition key's UTF-8 bytes as a big-endian number (API reference,
+`PutRecord`), unless the record has an explicit hash key.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HASH_KEY_END = 2**128
 
 @dataclass(frozen=True, slots=True)
 class HashKeyRange:
-    """Hash keys from `start` to `end`, both inclusive, as the service writes them."""
+    """Hash keys from `start` to `end`, both inclusive, as in the API."""
 
     start: int
     end: int
@@ -32,9 +32,7 @@ def hash_key(partition_key: str) -> int:
 
 
 def even_ranges(count: int) -> list[HashKeyRange]:
-    """`count` ranges that cover all hash keys and are of one size, but for rounding; the last takes
-    the rest.
-    """
+    """`count` ranges of equal size that cover all hash keys. The last one takes the remainder."""
     starts = [index * (HASH_KEY_END // count) for index in range(count)]
     return [
         HashKeyRange(start, end - 1)

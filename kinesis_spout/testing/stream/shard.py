@@ -1,14 +1,12 @@
-"""One shard: its records in order of sequence number, when it was opened and closed, and where it
-comes from.
-"""
+"""One shard: its records in order of sequence number, its life time and its lineage."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.testing.stream.limits import ReadLimits, WriteLimits
-from kinesis_spout.testing.stream.sequence import COUNTER_END, SequenceParts
+from kinesis_spout.testing.stream.sequence_number import COUNTER_END, SequenceParts
+from kinesis_spout.testing.stream.shard_limits import ReadLimits, WriteLimits
 
 if TYPE_CHECKING:
     from kinesis_spout.testing.stream.hash_keys import HashKeyRange
@@ -22,13 +20,15 @@ class StoredRecord(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What counts towards every limit: the data and the partition key."""
+        """The size that counts towards every limit: data plus partition key."""
         return len(self.data) + len(self.partition_key.encode())
 
 
 class Shard:
-    """A shard of a stream. `created_s` is what its sequence numbers begin with, so a child's must
-    be above its parents'.
+    """A shard of a stream.
+
+    `created_s` is the first field of its sequence numbers, so a child's must be above its parents'.
+    Other times are in ms since 1970.
     """
 
     def __init__(
@@ -63,8 +63,9 @@ class Shard:
 
     @property
     def ending_sequence(self) -> int | None:
-        """The upper bound of a closed shard: above each of its records, and no record's own (as the
-        service's is).
+        """The EndingSequenceNumber of a closed shard, None while it is open.
+
+        It is above the number of every record and belongs to none, as the service's.
         """
         if self.closed_ms is None:
             return None
@@ -78,19 +79,18 @@ class Shard:
 
     @property
     def tip(self) -> int:
-        """The position after the newest record: below the sequence number of every record that is
-        still to come.
-        """
+        """The position after the newest record, below every sequence number still to come."""
         return self._last_sequence + 1
 
     @property
     def records(self) -> tuple[StoredRecord, ...]:
-        """All records that retention has left, oldest first."""
+        """All records within the retention period, oldest first."""
         return tuple(self._records)
 
     def append(
         self, *, counter: int, arrival_ms: int, put_ms: int, partition_key: str, data: bytes
     ) -> StoredRecord:
+        """Append a record. Its sequence number is made of `counter` and `put_ms`."""
         sequence = SequenceParts(self.created_s, self.index, counter, put_ms // 1000).number()
         record = StoredRecord(sequence, arrival_ms, partition_key, data)
         self._records.append(record)
@@ -103,7 +103,7 @@ class Shard:
         return record
 
     def trim(self, horizon_ms: int) -> None:
-        """Forget the oldest records as far as they arrived before `horizon_ms`."""
+        """Drop the oldest records, up to the first that arrived at `horizon_ms` or later."""
         gone = 0
         while gone < len(self._records) and self._records[gone].arrival_ms < horizon_ms:
             gone += 1
@@ -112,9 +112,7 @@ class Shard:
             del self._sequences[:gone]
 
     def position_of_time(self, timestamp_ms: int) -> int:
-        """The sequence number of the first record that arrived at that time or later; the tip if
-        there is none.
-        """
+        """The sequence number of the first record that arrived then or later, else the tip."""
         if self._in_order_of_arrival:
             at = bisect_left(self._records, timestamp_ms, key=lambda record: record.arrival_ms)
         else:
@@ -130,8 +128,9 @@ class Shard:
         return self._records[at] if at < len(self._records) else None
 
     def last_before(self, position: int) -> int:
-        """The greatest number below `position` that reading can go on after: a record's, or the one
-        that the shard began with.
+        """The greatest number below `position` that a read can continue after.
+
+        It is a record's number, or the shard's starting sequence number.
         """
         if position > self._last_sequence:
             return self._last_sequence
@@ -141,8 +140,9 @@ class Shard:
     def page(
         self, position: int, *, before: int | None, max_records: int, max_bytes: int
     ) -> list[StoredRecord]:
-        """Records from `position` on (and below `before`), within the limits, yet always one if
-        there is one.
+        """Records from `position` on (and below `before`), within the limits.
+
+        The first record is always included, however large it is.
         """
         start = bisect_left(self._sequences, position)
         end = len(self._sequences) if before is None else bisect_left(self._sequences, before)

@@ -1,8 +1,8 @@
-"""One stream: its shards, and the changes that are under way.
+"""One stream: its shards, and the changes in progress.
 
-A change (CREATING, UPDATING, DELETING) is a queue of steps with due times; the steps that are due
-are done before each request, so that time is only ever the injected clock's. While a reshard is
-under way the parents still take records, as the service's do.
+A change (CREATING, UPDATING, DELETING) is a queue of steps with due times. Steps that are due are
+done before each request, so time is only ever the injected clock's. During a reshard the parents
+still accept records, as in the service.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Stream:
         return "UPDATING" if self._steps else "ACTIVE"
 
     def settle(self, now_ms: int) -> None:
-        """Do the steps that are due and forget what is past retention."""
+        """Do the steps that are due, and drop records and shards that are past retention."""
         while self._steps and self._steps[0][0] <= now_ms:
             due_ms, step = self._steps.popleft()
             step(due_ms)
@@ -82,8 +82,9 @@ class Stream:
         return max(self.created_ms, now_ms - self.retention_hours * _HOUR_MS)
 
     def open_shards(self) -> list[Shard]:
-        """The open shards in order of their hash keys. Kept until the next change:
-        every put asks.
+        """The open shards in order of their hash keys.
+
+        The list is cached until the next change, because every put needs it.
         """
         if self._routes is None:
             opened = (shard for shard in self.shards.values() if shard.is_open)
@@ -133,8 +134,9 @@ class Stream:
         self._schedule(lambda at_ms: self._merge(shard, adjacent, at_ms), due_ms, now_ms)
 
     def scale(self, target: int, *, now_ms: int, due_ms: int) -> None:
-        """Split and merge until the open shards are `target` even ones; shards in between live for
-        a moment only.
+        """Split and merge until there are `target` open shards of equal size.
+
+        Shards in between live for a moment only.
         """
         count = len(self.open_shards())
         if target > 2 * count or 2 * target < count:

@@ -1,5 +1,5 @@
-"""The local AWS: what LocalStack is told, what it may reach, which versions are meant, what is
-seeded.
+"""The local AWS: LocalStack's settings, its network access, the pinned versions, the seeded
+records.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def compose() -> dict[str, Any]:
 
 
 def test_a_users_own_variables_do_not_reach_localstack(tmp_path: Path) -> None:
-    """KINESIS_ERROR_PROBABILITY in a shell, a proxy or credentials would change what
-    the tests see.
+    """KINESIS_ERROR_PROBABILITY, a proxy or credentials in the user's shell would change what the
+    tests see.
     """
     shell = {
         "PATH": "/bin",
@@ -48,7 +48,7 @@ def test_a_users_own_variables_do_not_reach_localstack(tmp_path: Path) -> None:
 
 
 def test_the_emulator_lies_where_localstack_looks_for_the_pinned_version(tmp_path: Path) -> None:
-    """Else LocalStack would ask npm for it, at every start."""
+    """Otherwise LocalStack would download it from npm at every start."""
     package = tmp_path / "installed" / "node_modules" / "kinesis-local"
     package.mkdir(parents=True)
     (package / "main.js").touch()
@@ -85,7 +85,7 @@ def test_a_runtime_that_is_not_set_up_is_an_error_that_says_what_to_run(tmp_path
     ],
 )
 def test_only_this_machine_is_loopback(host: object, local: bool) -> None:  # noqa: FBT001  # a column of the table
-    """A name that has to be looked up is not: the look-up itself leaves the machine."""
+    """A name that needs a look-up is not loopback: the look-up itself leaves the machine."""
     assert is_loopback(host) is local
 
 
@@ -97,11 +97,11 @@ def test_only_this_machine_is_loopback(host: object, local: bool) -> None:  # no
         ("socket.getaddrinfo", ("example.org", 443, 0, 0, 0)),
     ],
 )
-def test_what_would_leave_the_machine_is_refused(
+def test_connections_that_leave_the_machine_are_refused(
     event: str, arguments: tuple[object, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As an OSError, which network code expects, and with a line in the log."""
-    with pytest.raises(ConnectionRefusedError, match="kept to it"):
+    """With an OSError, which network code expects, and a line in the log."""
+    with pytest.raises(ConnectionRefusedError, match="confined to it"):
         refuse_other_hosts(event, arguments)
     assert capsys.readouterr().err.startswith(f"refused: {event}")
 
@@ -115,15 +115,15 @@ def test_what_would_leave_the_machine_is_refused(
         ("open", ("192.0.2.1", "r", 0)),
     ],
 )
-def test_what_stays_on_the_machine_is_let_through(
+def test_connections_within_the_machine_are_allowed(
     event: str, arguments: tuple[object, ...]
 ) -> None:
-    """Loopback, Unix sockets, and all that is no connection."""
+    """Loopback, Unix sockets, and everything that is not a connection."""
     refuse_other_hosts(event, arguments)
 
 
 def test_docker_and_pip_run_the_same_versions() -> None:
-    """LocalStack by its tag and its lock, the emulator inside by its variable and its lock."""
+    """LocalStack's tag and lock file agree, and so do the emulator's variable and lock file."""
     localstack = compose()["localstack"]
     lock = (ROOT / "requirements" / "localstack.txt").read_text()
     (version,) = re.findall(r"^localstack-core==(\S+)", lock, re.MULTILINE)
@@ -135,15 +135,15 @@ def test_docker_and_pip_run_the_same_versions() -> None:
     assert installed == runtime.emulator_version()
 
 
-def test_docker_and_pip_tell_localstack_the_same() -> None:
-    """Apart from what only one of them needs, a setting has one value."""
+def test_docker_and_pip_give_localstack_the_same_settings() -> None:
+    """A setting that both use has one value."""
     told = runtime.environment({}, root=Path("/root"), port=4566, change_ms=10)
     in_docker = compose()["localstack"]["environment"]
     assert in_docker.items() <= told.items()
 
 
 def test_the_containers_are_pinned_published_on_loopback_and_watched() -> None:
-    """And the ensemble is of three servers that name each other."""
+    """The ensemble consists of three servers that name each other."""
     services = compose()
     assert all(re.search(r":\d+\.\d+\.\d+$", service["image"]) for service in services.values())
     assert all(
@@ -162,10 +162,10 @@ def test_the_containers_are_pinned_published_on_loopback_and_watched() -> None:
     [([0, 0], [True]), ([1, 0], [False]), ([0, 1], [False])],
     ids=["both", "no engine", "no compose"],
 )
-def test_docker_is_taken_only_with_an_engine_and_compose(
+def test_docker_is_used_only_with_an_engine_and_compose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: list[int], answer: list[bool]
 ) -> None:
-    """A client without an engine, as in many containers, is no Docker; no client is none either."""
+    """A client without an engine, as in many containers, is not Docker; no client is not either."""
     client = tmp_path / "docker"
     client.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -180,7 +180,7 @@ def test_docker_is_taken_only_with_an_engine_and_compose(
 
 
 def test_seeded_records_come_in_pieces_that_the_service_takes() -> None:
-    """500 entries at the most, each record once, the same ones every time."""
+    """At most 500 entries per request, each record once, the same ones every time."""
     pieces = list(seed.entries(0, 1_001))
     assert [len(piece) for piece in pieces] == [500, 500, 1]
     assert [json.loads(entry["Data"])["n"] for piece in pieces for entry in piece] == list(

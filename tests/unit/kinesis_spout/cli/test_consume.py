@@ -1,6 +1,4 @@
-"""`kinesis-spout consume` and `produce`: what is wrong with their options is said in one sentence,
-before anything is read.
-"""
+"""`consume` and `produce` report wrong options in one sentence, before they read anything."""
 
 from __future__ import annotations
 
@@ -20,14 +18,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def orders(fake_kinesis: ServedFake, monkeypatch: pytest.MonkeyPatch) -> ServedFake:
-    """A stream, and an environment that names it."""
+    """A stream, and the environment variables that lead to it."""
     fake_kinesis.model.create("orders", shards=2)
     for name, value in connection(fake_kinesis).items():
         monkeypatch.setenv(name, value)
     return fake_kinesis
 
 
-def called(*arguments: str) -> Result:
+def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
 
@@ -46,7 +44,7 @@ def called(*arguments: str) -> Result:
 def test_wrong_usage_is_exit_code_2(
     orders: ServedFake, arguments: tuple[str, ...], named: str
 ) -> None:
-    ended = called(*arguments)
+    ended = invoke(*arguments)
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert named in ended.stderr
 
@@ -72,23 +70,23 @@ def test_wrong_usage_is_exit_code_2(
 def test_a_bad_value_is_one_sentence(
     orders: ServedFake, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    ended = called("consume", "orders", *arguments)
+    ended = invoke("consume", "orders", *arguments)
     assert (ended.exit_code, ended.stdout) == (1, "")
     assert ended.stderr.startswith(f"error: {sentence}")
     assert ended.stderr.count("\n") == 1
 
 
-def test_a_program_that_is_not_there_is_one_sentence(orders: ServedFake) -> None:
-    ended = called("consume", "orders", "--exec", "no-such-program-here x", "--no-stats")
+def test_a_missing_program_is_one_sentence(orders: ServedFake) -> None:
+    ended = invoke("consume", "orders", "--exec", "no-such-program-here x", "--no-stats")
     assert ended.exit_code == 1
-    assert (
-        ended.stderr
-        == "error: option --exec: 'no-such-program-here' cannot be started: No such file or directory; give a program in PATH\n"
+    assert ended.stderr == (
+        "error: option --exec: 'no-such-program-here' cannot be started: No such file or "
+        "directory; give a program in PATH\n"
     )
 
 
-def test_a_stream_that_is_not_there_is_one_sentence(orders: ServedFake) -> None:
-    ended = called("consume", "nowhere")
+def test_a_missing_stream_is_one_sentence(orders: ServedFake) -> None:
+    ended = invoke("consume", "nowhere")
     assert (ended.exit_code, ended.stdout) == (1, "")
     assert "stream nowhere" in ended.stderr
     assert ended.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Errors end as one sentence and an exit code; signals as a shell expects."""
+"""Errors end a command with one sentence and an exit code; signals with the code of a shell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def ended_with(error: BaseException, *, log_file: Path | None = None) -> tuple[int, str]:
-    """The exit code and what was shown when a command raises `error`."""
+    """The exit code and the output of a command that raises `error`."""
     shown = io.StringIO()
     with (
         pytest.raises(typer.Exit) as caught,
@@ -43,10 +43,10 @@ def test_other_errors_are_named_and_put_on_one_line() -> None:
     assert ended_with(KeyError()) == (1, "error: KeyError: KeyError\n")
 
 
-def test_the_traceback_goes_to_the_log_file_which_is_named(tmp_path: Path) -> None:
+def test_the_traceback_goes_to_the_log_file_and_the_sentence_names_it(tmp_path: Path) -> None:
     log_file = tmp_path / "a.log"
     code, shown = ended_with(CliError("it broke", log_file=log_file))
-    assert (code, shown) == (1, f"error: it broke\nmore in {log_file}\n")
+    assert (code, shown) == (1, f"error: it broke\ndetails in {log_file}\n")
     assert "Traceback" in log_file.read_text()
 
 
@@ -65,7 +65,7 @@ def test_a_log_file_that_cannot_be_written_does_not_hide_the_error(tmp_path: Pat
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_a_signal_is_no_error_and_has_its_exit_code(error: BaseException, code: int) -> None:
+def test_a_signal_is_not_an_error_and_has_its_exit_code(error: BaseException, code: int) -> None:
     assert ended_with(error) == (code, "")
 
 
@@ -103,7 +103,7 @@ def test_a_deferred_signal_wakes_the_waiter_and_is_raised_at_the_end(
     assert woken == [True]
 
 
-def test_the_handlers_from_before_come_back() -> None:
+def test_the_earlier_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with StopSignals():
         assert signal.getsignal(signal.SIGTERM) != before

@@ -1,4 +1,4 @@
-"""Lines through pipes: a reader that is slow, gone, or stopped; a writer that goes on."""
+"""Lines through pipes: readers that are slow, gone or stopped, and writers that continue."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli.line_reader import LineReader
-from kinesis_spout.cli.line_writer import LineWriter
+from kinesis_spout.cli.line_io import LineReader, LineWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +19,7 @@ MEGABYTE = 1024 * 1024
 
 
 class Pipe:
-    """Both ends, closed at the end unless they are before."""
+    """Both ends of a pipe. The test closes what is still open."""
 
     def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()
@@ -46,7 +45,7 @@ def never() -> bool:
 
 @contextmanager
 def drained(pipe: Pipe) -> Iterator[list[bytes]]:
-    """All that comes out of the pipe, once the block has closed its other end."""
+    """Collects the output of the pipe, until the end of the block closes the other end."""
     got: list[bytes] = []
 
     def drain() -> None:
@@ -61,7 +60,7 @@ def drained(pipe: Pipe) -> Iterator[list[bytes]]:
 
 
 # writing
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 def test_all_of_it_is_written_to_a_reader_that_reads(pipe: Pipe) -> None:
     data = os.urandom(MEGABYTE)
     with drained(pipe) as got:
@@ -69,15 +68,15 @@ def test_all_of_it_is_written_to_a_reader_that_reads(pipe: Pipe) -> None:
     assert got == [data]
 
 
-def test_a_reader_that_does_not_read_is_left_after_a_while_once_it_is_to_stop(pipe: Pipe) -> None:
-    """What the pipe has taken is told."""
+def test_a_stopped_writer_gives_a_reader_that_does_not_read_a_grace_period(pipe: Pipe) -> None:
+    """`write` returns the number of bytes that are in the pipe."""
     written = LineWriter(pipe.write_end, lambda: True, grace_s=0.2).write(b"x" * MEGABYTE)
     assert 0 < written < MEGABYTE
     os.set_blocking(pipe.read_end, False)
     assert len(os.read(pipe.read_end, MEGABYTE)) == written
 
 
-def test_a_reader_that_is_gone_is_seen_without_writing(pipe: Pipe) -> None:
+def test_a_reader_that_is_gone_is_detected_without_writing(pipe: Pipe) -> None:
     writer = LineWriter(pipe.write_end, never)
     assert not writer.reader_is_gone
     pipe.close(pipe.read_end)
@@ -86,7 +85,7 @@ def test_a_reader_that_is_gone_is_seen_without_writing(pipe: Pipe) -> None:
         writer.write(b"line\n")
 
 
-def test_a_file_has_no_reader_that_could_go(tmp_path: Path) -> None:
+def test_a_file_has_no_reader_that_could_leave(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as out:
         writer = LineWriter(out.fileno(), never)
         assert (writer.write(b"line\n"), writer.reader_is_gone) == (5, False)
@@ -94,9 +93,9 @@ def test_a_file_has_no_reader_that_could_go(tmp_path: Path) -> None:
 
 
 # reading
-# ------------------------------------------------------------------------------------------------------
-def test_what_is_there_is_given_before_more_comes(pipe: Pipe) -> None:
-    """Also the whole lines before one that is not."""
+# --------------------------------------------------------------------------------------------------
+def test_lines_are_returned_before_more_arrive(pipe: Pipe) -> None:
+    """Also complete lines in front of an incomplete one."""
     reader = LineReader(pipe.read_end, never, max_lines=500, max_bytes=MEGABYTE)
     batches = reader.batches()
     os.write(pipe.write_end, b"one\ntwo\r\nthr")
@@ -107,7 +106,7 @@ def test_what_is_there_is_given_before_more_comes(pipe: Pipe) -> None:
     assert list(batches) == [[b"last"]]
 
 
-def test_a_batch_has_an_end_where_lines_go_on_coming(tmp_path: Path) -> None:
+def test_a_batch_ends_although_lines_keep_arriving(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"line\n" * MEGABYTE)
     with (tmp_path / "in").open("rb") as lines:
         sizes = [
@@ -120,7 +119,7 @@ def test_a_batch_has_an_end_where_lines_go_on_coming(tmp_path: Path) -> None:
     assert len(sizes) == 5
 
 
-def test_when_it_is_to_stop_the_whole_lines_are_given(pipe: Pipe) -> None:
+def test_a_stopped_reader_returns_the_complete_lines(pipe: Pipe) -> None:
     asked = iter([False])
     os.write(pipe.write_end, b"one\nhalf")
     reader = LineReader(pipe.read_end, lambda: next(asked, True), max_lines=500, max_bytes=MEGABYTE)

@@ -1,4 +1,4 @@
-"""The command line's help, version, exit codes and missing parts."""
+"""The command line's help, version, exit codes and missing packages."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_without_the_demos_packages_the_demo_says_what_to_install(tmp_path: Path
     assert "pip install 'kinesis-spout[spark,local]'" in ended.stderr
 
 
-def test_without_the_demos_packages_the_help_and_the_run_are_whole(tmp_path: Path) -> None:
+def test_without_the_demos_packages_the_help_and_run_are_complete(tmp_path: Path) -> None:
     hide("psutil", tmp_path)
     ended = run_cli("--help", cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
     assert ended.returncode == 0
@@ -76,7 +76,7 @@ def test_reset_without_a_zookeeper_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["--application", "--stream", "--zookeeper"])
-def test_reset_needs_to_be_told_what(tmp_path: Path, missing: str) -> None:
+def test_reset_requires_its_options(tmp_path: Path, missing: str) -> None:
     given = {"--application": "a", "--stream": "s", "--zookeeper": "127.0.0.1:1"}
     del given[missing]
     ended = run_cli("reset", *[part for pair in given.items() for part in pair], cwd=tmp_path)
@@ -85,12 +85,12 @@ def test_reset_needs_to_be_told_what(tmp_path: Path, missing: str) -> None:
 
 
 def hide(module: str, folder: Path) -> None:
-    """A module that stands before the installed one and is missing as if there were none."""
+    """A module in front of the installed one that is missing, as if it were not installed."""
     (folder / f"{module}.py").write_text(
         f"raise ModuleNotFoundError(\"No module named '{module}'\", name='{module}')\n"
     )
 
 
 def path_with(folder: Path) -> str:
-    """The module path with `folder` first."""
+    """PYTHONPATH with `folder` first."""
     return os.pathsep.join([str(folder), environment()["PYTHONPATH"]])

@@ -1,4 +1,4 @@
-"""Records and letters as lines of JSON, there and back."""
+"""Records and dead letters as lines of JSON, in both directions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def letter(**changes: object) -> DeadLetter:
     return DeadLetter(**(known | changes))  # type: ignore[arg-type]  # the mapping's values have the types of their fields
 
 
-def test_a_letter_says_all_that_is_known() -> None:
+def test_a_letter_has_all_that_is_known() -> None:
     assert json.loads(letter_line(letter())) == {
         "id": "shardId-000000000000:5:2",
         "stream": "orders",
@@ -59,11 +59,11 @@ def test_a_letter_of_records_that_are_gone_has_no_payload() -> None:
     line = json.loads(letter_line(gone))
     assert (line["count"], line["lastSequence"]) == (3, "9")
     assert {"key", "data", "dataBase64", "arrival"}.isdisjoint(line)
-    with pytest.raises(LineError, match="one of data and dataBase64"):
+    with pytest.raises(LineError, match="exactly one of data and dataBase64"):
         outgoing_of_json(letter_line(gone), str)
 
 
-def test_a_letter_is_a_record_again() -> None:
+def test_a_letter_can_be_put_as_a_record() -> None:
     back = outgoing_of_json(letter_line(letter()), str)
     assert (back.partition_key, back.data) == ("k", b"\xff")
 
@@ -71,7 +71,7 @@ def test_a_letter_is_a_record_again() -> None:
 @pytest.mark.parametrize(
     "line", [b"", b"[]", b'"text"', b'{"data": 7}', b"\xff", b'{"data": "a", "dataBase64": "YQ=="}']
 )
-def test_a_line_that_is_no_record_is_refused_without_being_shown(line: bytes) -> None:
+def test_a_line_that_is_not_a_record_is_refused_without_being_shown(line: bytes) -> None:
     with pytest.raises(LineError):
         outgoing_of_json(line, str)
 
@@ -79,20 +79,20 @@ def test_a_line_that_is_no_record_is_refused_without_being_shown(line: bytes) ->
 @pytest.mark.parametrize(
     ("line", "key"), [(b'{"id": "a"}', "a"), (b'{"id": 7}', "7"), (b'{"id": 1.5}', "1.5")]
 )
-def test_a_key_is_a_text_or_a_number(line: bytes, key: str) -> None:
+def test_a_key_is_a_string_or_a_number(line: bytes, key: str) -> None:
     assert key_of_json(line, "id") == key
 
 
 @pytest.mark.parametrize(
     "line", [b"", b"7", b"{}", b'{"id": null}', b'{"id": true}', b'{"id": []}', b"\xff"]
 )
-def test_another_key_is_refused(line: bytes) -> None:
+def test_any_other_key_is_refused(line: bytes) -> None:
     with pytest.raises(LineError, match="id"):
         key_of_json(line, "id")
 
 
-def test_a_file_gets_a_line_a_letter_after_what_it_has(tmp_path: Path) -> None:
-    """A line that a crash has torn stays by itself."""
+def test_letters_are_appended_to_a_file_as_lines(tmp_path: Path) -> None:
+    """A line that a crash has torn stays a line of its own."""
     path = tmp_path / "dead"
     for _ in range(2):
         with LetterFile(path) as write:
@@ -104,12 +104,12 @@ def test_a_file_gets_a_line_a_letter_after_what_it_has(tmp_path: Path) -> None:
     assert path.read_bytes() == b'{"torn\n' + letter_line(letter())
 
 
-def test_a_device_takes_letters_too() -> None:
-    """It has no disk to wait for."""
+def test_a_device_accepts_letters_too() -> None:
+    """It cannot be synced to a disk."""
     with LetterFile(NULL) as write:
         write(letter())
 
 
-def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
         LetterFile(tmp_path / "no" / "dead").__enter__()

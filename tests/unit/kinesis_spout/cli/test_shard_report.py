@@ -1,16 +1,18 @@
-"""What is told of each shard: with an application, and without one."""
+"""The report on each shard, with and without an application: its fields, its JSON, its tree."""
 
 from __future__ import annotations
 
+import io
 import json
 
 import msgspec
+from rich.console import Console
 
-from kinesis_spout.cli.shard_report import ShardLine, shard_lines
+from kinesis_spout.cli.shard_report import ShardLine, shard_lines, shard_tree
 from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage
 from state.position import Position
 from state.sequence_number import SequenceNumber
-from tests.support.shards import LEFT, RIGHT, drained, lineage, shard, state
+from tests.support.shards import LEFT, RIGHT, WHOLE, drained, lineage, shard, state
 
 NAMES = [
     *("shardId", "state", "parents", "waitsFor", "hashKeys", "hashPercent"),
@@ -18,7 +20,7 @@ NAMES = [
 ]
 
 
-def told(
+def report(
     lineage: ShardLineage,
     *,
     has_application: bool = True,
@@ -34,7 +36,7 @@ def told(
     )
 
 
-def test_an_application_is_told_where_it_is_with_each_shard() -> None:
+def test_with_an_application_each_shard_has_its_progress() -> None:
     reading = msgspec.structs.replace(
         state("a", verified_until_ms=4_000),
         read_position=Position.after(SequenceNumber(7)),
@@ -46,7 +48,7 @@ def test_an_application_is_told_where_it_is_with_each_shard() -> None:
         drained("b"),
         state("c"),
     )
-    a, b, c = told(seen)
+    a, b, c = report(seen)
     assert (a.state, a.read_position, a.checkpoint, a.unresolved, a.lag_ms) == (
         "draining",
         "AFTER:7",
@@ -59,18 +61,18 @@ def test_an_application_is_told_where_it_is_with_each_shard() -> None:
     assert [line.hash_percent for line in (a, b, c)] == [50, 50, 50]
 
 
-def test_what_the_service_has_said_of_the_lag_goes_before_the_estimate() -> None:
+def test_a_measured_lag_replaces_the_estimate() -> None:
     seen = lineage([shard("a")], state("a", verified_until_ms=4_000))
-    assert [(line.lag_ms, line.lag_measured) for line in told(seen, a=250)] == [(250, True)]
-    assert [(line.lag_ms, line.lag_measured) for line in told(seen)] == [(6_000, False)]
+    assert [(line.lag_ms, line.lag_measured) for line in report(seen, a=250)] == [(250, True)]
+    assert [(line.lag_ms, line.lag_measured) for line in report(seen)] == [(6_000, False)]
     assert [
-        line.lag_ms for line in told(lineage([shard("a")], state("a", verified_until_ms=10_999)))
+        line.lag_ms for line in report(lineage([shard("a")], state("a", verified_until_ms=10_999)))
     ] == [0]
 
 
-def test_without_an_application_only_the_stream_is_told() -> None:
+def test_without_an_application_only_the_stream_is_reported() -> None:
     seen = lineage([shard("b", "a", closed=True), shard("c", "b")])
-    lines = told(seen, has_application=False)
+    lines = report(seen, has_application=False)
     assert [(line.shard_id, line.state) for line in lines] == [
         ("a", "past"),
         ("b", "closed"),
@@ -82,17 +84,91 @@ def test_without_an_application_only_the_stream_is_told() -> None:
 
 
 def test_holes_of_an_active_stream_come_last() -> None:
-    """Of one that is changing they mean nothing."""
+    """Holes of a stream that is being changed mean nothing."""
     seen = lineage([shard("a", keys=RIGHT)])
-    assert told(seen)[-1] == ShardLine(shard_id=None, state="hole", hash_keys=LEFT)
-    assert [line.state for line in told(seen, is_active=False)] == ["new"]
+    assert report(seen)[-1] == ShardLine(shard_id=None, state="hole", hash_keys=LEFT)
+    assert [line.state for line in report(seen, is_active=False)] == ["new"]
 
 
 def test_every_object_has_the_documented_names() -> None:
-    """Hash keys are texts: they are beyond what most readers of JSON take for a number."""
-    lines = told(lineage([shard("b", "a", keys=LEFT)], state("b"), state("lost")))
+    """Hash keys are strings, because most JSON readers cannot hold such numbers."""
+    lines = report(lineage([shard("b", "a", keys=LEFT)], state("b"), state("lost")))
     objects = json.loads(json.dumps([line.as_json() for line in lines]))
     assert [one["state"] for one in objects] == ["past", "readable", "vanished", "hole"]
     assert [list(one) for one in objects] == [NAMES] * 4
     assert objects[1]["hashKeys"] == ["0", str(HASH_KEYS // 2 - 1)]
     assert (objects[2]["hashKeys"], objects[2]["hashPercent"]) == (None, None)
+
+
+# the tree
+# --------------------------------------------------------------------------------------------------
+def drawn(*lines: ShardLine, title: str = "orders") -> list[str]:
+    text = io.StringIO()
+    Console(file=text, width=200).print(shard_tree(title, lines), highlight=False)
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def test_children_are_below_their_parent() -> None:
+    assert drawn(
+        ShardLine(shard_id="a", state="closed", hash_keys=WHOLE),
+        ShardLine(shard_id="b", state="open", parents=("a",), hash_keys=LEFT),
+        ShardLine(shard_id="c", state="open", parents=("a",), hash_keys=RIGHT),
+    ) == ["orders", "└── a  closed  100 %", "    ├── b  open  50 %", "    └── c  open  50 %"]
+
+
+def test_a_merged_shard_is_below_its_first_parent_and_names_the_other() -> None:
+    assert drawn(
+        ShardLine(shard_id="a", state="closed"),
+        ShardLine(shard_id="b", state="closed"),
+        ShardLine(shard_id="c", state="open", parents=("a", "b")),
+    ) == ["orders", "├── a  closed", "│   └── c  open  also of b", "└── b  closed"]
+
+
+def test_position_checkpoint_queue_and_lag_are_shown_and_long_numbers_by_their_ends() -> None:
+    line = ShardLine(
+        shard_id="a",
+        state="readable",
+        read_position=f"AFTER:{10**55 + 42}",
+        checkpoint=str(10**55 + 41),
+        unresolved=3,
+        lag_ms=1_500,
+        lag_measured=True,
+    )
+    assert drawn(line)[1] == (
+        "└── a  readable  read AFTER:..000000000042  checkpoint ..000000000041  3 unresolved  lag "
+        "1.5 s"
+    )
+
+
+def test_a_lag_that_was_not_measured_is_an_upper_bound() -> None:
+    def lag(lag_ms: int | None) -> str:
+        return drawn(
+            ShardLine(
+                shard_id="a",
+                state="readable",
+                read_position="SHARD_END",
+                unresolved=0,
+                lag_ms=lag_ms,
+            )
+        )[1]
+
+    assert [lag(ms).partition("lag ")[2] for ms in (None, 119_000, 600_000, 9_000_000)] == [
+        "-",
+        "at most 119.0 s",
+        "at most 10 min",
+        "at most 2.5 h",
+    ]
+
+
+def test_waits_and_holes_are_shown() -> None:
+    found = drawn(
+        ShardLine(shard_id="c", state="waiting", waits_for=("a", "b")),
+        ShardLine(shard_id=None, state="hole", hash_keys=(5, 9)),
+    )
+    assert found[1] == "├── c  waiting  for a and b"
+    assert found[2] == "└── hole: no open shard covers the hash keys 5 to 9, 0 %"
+
+
+def test_names_are_taken_literally() -> None:
+    """Markup in a title would colour or break the tree."""
+    assert drawn(title="[red]x[/]") == ["[red]x[/]"]

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from kinesis_spout.cli.errors import CliError
-from kinesis_spout.cli.shards import look, show
+from kinesis_spout.cli.shards import inspect_shards, print_shards
 from kinesis_spout.service.client import KinesisClient
 from state.ownership import this_process
 from state.position import SHARD_END, TRIM_HORIZON, Position
@@ -27,13 +27,15 @@ if TYPE_CHECKING:
     from kinesis_spout.cli.shards import ShardsOfStream
 
 
-def looked(job: SimulatedJob, *, application: bool = True, lag: bool = False) -> ShardsOfStream:
+def inspected(job: SimulatedJob, *, application: bool = True, lag: bool = False) -> ShardsOfStream:
     settings = job.settings()
     with (
         closing(KinesisClient(settings.aws, settings.stream, clock=job.clock)) as client,
         closing(job.store()) as store,
     ):
-        return look(client, store if application else None, now_ms=job.clock.now_ms(), lag=lag)
+        return inspect_shards(
+            client, store if application else None, now_ms=job.clock.now_ms(), lag=lag
+        )
 
 
 def store_states(job: SimulatedJob, *states: ShardState) -> None:
@@ -42,7 +44,7 @@ def store_states(job: SimulatedJob, *states: ShardState) -> None:
         store.save_states([StateChange(before=None, after=state) for state in states])
 
 
-def test_the_shards_of_a_split_are_told_with_what_waits(job: SimulatedJob) -> None:
+def test_the_shards_of_a_split_show_which_ones_wait(job: SimulatedJob) -> None:
     job.fake.split(STREAM, shard(0))
     children = [
         ShardState(shard_id=shard(index), read_position=TRIM_HORIZON, parents=(shard(0),))
@@ -53,7 +55,7 @@ def test_the_shards_of_a_split_are_told_with_what_waits(job: SimulatedJob) -> No
         *(ShardState(shard_id=shard(index), read_position=TRIM_HORIZON) for index in (0, 1)),
         *children,
     )
-    found = looked(job)
+    found = inspected(job)
     assert [(line.shard_id, line.state, line.waits_for) for line in found.lines] == [
         (shard(0), "draining", ()),
         (shard(1), "readable", ()),
@@ -63,9 +65,9 @@ def test_the_shards_of_a_split_are_told_with_what_waits(job: SimulatedJob) -> No
     assert found.has_state is True
 
 
-def test_without_an_application_the_streams_shards_are_told(job: SimulatedJob) -> None:
+def test_without_an_application_the_streams_shards_are_shown(job: SimulatedJob) -> None:
     job.fake.merge(STREAM, shard(0), shard(1))
-    found = looked(job, application=False)
+    found = inspected(job, application=False)
     assert [(line.state, line.parents, line.hash_percent) for line in found.lines] == [
         ("closed", (), 50),
         ("closed", (), 50),
@@ -74,9 +76,9 @@ def test_without_an_application_the_streams_shards_are_told(job: SimulatedJob) -
     assert found.has_state is None
 
 
-def test_the_service_is_asked_for_the_lag_of_what_is_read_now_only(one: SimulatedJob) -> None:
-    """One call for an iterator and one for a record, the last of its shard; nothing for shards that
-    wait or are done.
+def test_the_lag_is_measured_only_of_shards_that_are_read_now(one: SimulatedJob) -> None:
+    """One call for an iterator and one for a record, the last of its shard. None for shards that
+    wait or are finished.
     """
     first, _ = one.put(2)
     one.clock.advance(9)
@@ -89,7 +91,7 @@ def test_the_service_is_asked_for_the_lag_of_what_is_read_now_only(one: Simulate
         ShardState(shard_id=shard(2), read_position=SHARD_END, lifecycle=Lifecycle.FINISHED),
     )
     one.count_calls()
-    lines = looked(one, lag=True).lines
+    lines = inspected(one, lag=True).lines
     assert [(line.lag_ms, line.lag_measured) for line in lines] == [
         (9_000, True),
         (None, False),
@@ -99,33 +101,33 @@ def test_the_service_is_asked_for_the_lag_of_what_is_read_now_only(one: Simulate
     assert one.calls("ListShards") == one.calls("DescribeStreamSummary") == 1
 
 
-def test_an_application_that_has_no_state_is_told_so_and_gets_none(job: SimulatedJob) -> None:
-    found = looked(job)
+def test_an_application_without_state_is_reported_so_and_gets_none(job: SimulatedJob) -> None:
+    found = inspected(job)
     assert found.has_state is False
     assert [line.state for line in found.lines] == ["new", "new"]
     assert job.backend.children(["/kinesis-spout"]) == [None]
 
 
 def test_the_state_of_an_earlier_stream_of_that_name_is_refused(job: SimulatedJob) -> None:
-    """Its shards have the same ids: what it says would be taken for theirs."""
+    """Its shards have the same ids, so its state would be taken for theirs."""
     with closing(job.store()) as store:
         store.acquire(this_process(0), timeout_s=1)
         arn = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
         store.bind_stream(StreamIdentity(arn=arn, name=STREAM, created_ms=1_000))
     with pytest.raises(CliError, match=r"created at 1970-01-01T00:00:01.*leave out --application"):
-        looked(job)
+        inspected(job)
 
 
 def test_json_is_a_list_of_objects_and_nothing_else(job: SimulatedJob) -> None:
     text = io.StringIO()
-    found = looked(job, application=False)
-    show(Console(file=text, width=20), found, None, as_json=True)
+    found = inspected(job, application=False)
+    print_shards(Console(file=text, width=20), found, None, as_json=True)
     assert json.loads(text.getvalue()) == [line.as_json() for line in found.lines]
 
 
 def test_the_tree_is_headed_by_the_stream_its_status_and_the_application(job: SimulatedJob) -> None:
     text = io.StringIO()
-    show(Console(file=text, width=200), looked(job), "etl", as_json=False)
+    print_shards(Console(file=text, width=200), inspected(job), "etl", as_json=False)
     lines = text.getvalue().splitlines()
     assert lines[0].rstrip() == "orders  ACTIVE  application etl"
     assert [line.split()[1:3] for line in lines[1:]] == [[shard(0), "new"], [shard(1), "new"]]
@@ -133,16 +135,10 @@ def test_the_tree_is_headed_by_the_stream_its_status_and_the_application(job: Si
 
 # the command
 # --------------------------------------------------------------------------------------------------
-def test_an_embedded_zookeeper_that_never_ran_is_not_made(tmp_path: Path) -> None:
+def test_an_embedded_zookeeper_that_never_ran_is_not_created(tmp_path: Path) -> None:
     arguments = (
-        "--stream",
-        "s",
-        "--region",
-        "eu-west-1",
-        "--application",
-        "a",
-        "--zookeeper",
-        "embedded:zk",
+        *("--stream", "s", "--region", "eu-west-1"),
+        *("--application", "a", "--zookeeper", "embedded:zk"),
     )
     ended = run_cli("shards", *arguments, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (1, "")

@@ -1,4 +1,4 @@
-"""How a command is told the way to Kinesis."""
+"""The connection options of the commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_job.options import OPTIONS
 
 
 def test_the_options_are_those_of_the_spark_source() -> None:
-    """One spelling for all commands, and none left out."""
+    """All commands use one spelling, and none is left out."""
     names = [field.name for field in fields(AwsConfig)]
     assert {OPTIONS[name].name: name for name in names} == CONNECTION_OPTIONS
 
@@ -27,9 +27,11 @@ def test_pairs_win_over_the_commands_own_options_in_any_case() -> None:
 
 
 def test_an_unknown_option_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="option profil is not known here; did you mean profile"):
+    with pytest.raises(
+        ConfigError, match="option profil is not a connection option; did you mean profile"
+    ):
         connection_of({}, ["profil=work"])
-    with pytest.raises(ConfigError, match="those of a connection are region, endpointUrl"):
+    with pytest.raises(ConfigError, match="connection options are region, endpointUrl"):
         connection_of({}, ["maxRecordsPerTrigger=5"])
 
 

@@ -1,4 +1,4 @@
-"""Registered consumers of a FakeKinesis: their life, their listing, how many there may be."""
+"""Registered consumers of a FakeKinesis: their phases, their listing, their maximum number."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_name_is_used_once_at_a_time() -> None:
 
 
 def test_a_deregistered_consumer_is_not_taken_for_its_successor() -> None:
-    """Its ARN names the second of its registration."""
+    """Its ARN contains the second of its registration."""
     fake, clock = new_fake()
     first = register(fake)
     deregister(fake, first)
@@ -66,7 +66,7 @@ def test_a_deregistered_consumer_is_not_taken_for_its_successor() -> None:
 
 
 def test_consumers_are_listed_page_by_page() -> None:
-    """In order of their names; a token goes on behind the last and lapses after 300 s."""
+    """In order of their names. A token continues after the last one and expires after 300 s."""
     fake, clock = new_fake()
     for name in ("c", "a", "b"):
         register(fake, name)
@@ -102,7 +102,7 @@ def test_five_consumers_of_a_stream_are_created_at_a_time() -> None:
 
 
 def test_a_stream_with_consumers_is_not_deleted_by_accident() -> None:
-    """`EnforceConsumerDeletion` says that they may go with it."""
+    """`EnforceConsumerDeletion` deletes them too."""
     fake, _ = new_fake()
     arn = register(fake)
     with pytest.raises(ServiceError) as error:

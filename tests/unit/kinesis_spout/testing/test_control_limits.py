@@ -1,5 +1,5 @@
-"""The limits of a FakeKinesis on operations on streams: calls a second, changes at a time, scalings
-a day.
+"""Limits of a FakeKinesis on control plane operations: call rates, concurrent changes, scalings a
+day.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def limited(**settings: Any) -> tuple[FakeKinesisProtocol, ManualClock]:
 
 
 def code(protocol: FakeKinesisProtocol, operation: str, **members: Any) -> str | None:
-    """The code of the error that is answered, if one is."""
+    """The error code of the answer, None if it is not an error."""
     answer = protocol.answer(TARGET + operation, json.dumps(members).encode(), authorization=None)
     return json.loads(answer.body)["__type"] if answer.status != 200 else None
 
@@ -40,7 +40,7 @@ def code(protocol: FakeKinesisProtocol, operation: str, **members: Any) -> str |
         ("ListStreamConsumers", {"StreamARN": ARN}, 5),
     ],
 )
-def test_so_many_calls_a_second_are_answered(
+def test_calls_up_to_the_quota_are_answered(
     operation: str, members: dict[str, str], calls: int
 ) -> None:
     """The next one is LimitExceededException; a second later it is answered."""
@@ -68,7 +68,7 @@ def test_refused_changes_count_as_calls() -> None:
 
 
 def test_quotas_of_a_stream_are_its_own_however_it_is_named() -> None:
-    """Listing by name and by ARN counts together; another stream's quota is untouched, the
+    """Listing by name and by ARN counts together. Another stream's quota is not used up; the
     account's is shared.
     """
     protocol, _ = limited()
@@ -85,9 +85,7 @@ def test_quotas_of_a_stream_are_its_own_however_it_is_named() -> None:
 
 
 def test_page_tokens_count_for_their_stream() -> None:
-    """A listing that goes on by its token, which alone names the stream, is held against the same
-    quota.
-    """
+    """A listing by token, which alone names the stream, counts against the same quota."""
     protocol, _ = limited(shards=2)
     first = protocol.answer(
         TARGET + "ListShards",
@@ -101,7 +99,7 @@ def test_page_tokens_count_for_their_stream() -> None:
 
 
 def test_without_the_setting_nothing_is_counted() -> None:
-    """The default lets a test ask for a stream's status as often as it likes."""
+    """By default a test may poll a stream's status freely."""
     protocol = FakeKinesisProtocol(new_fake()[0])
     assert {code(protocol, "DescribeLimits") for _ in range(50)} == {None}
 
@@ -118,7 +116,7 @@ def test_five_streams_may_change_at_a_time() -> None:
     fake.create("one-too-many")
 
 
-def test_reshards_of_five_streams_are_under_way_at_a_time() -> None:
+def test_five_streams_may_reshard_at_a_time() -> None:
     """Splits of different streams count together."""
     fake, clock = new_fake(control_limits=True, reshard_ms=1_000)
     for number in range(5):
@@ -132,8 +130,9 @@ def test_reshards_of_five_streams_are_under_way_at_a_time() -> None:
 
 
 def test_a_stream_is_scaled_ten_times_a_day() -> None:
-    """The eleventh UpdateShardCount within 24 hours is LimitExceededException; refused ones do not
-    count.
+    """The eleventh UpdateShardCount within 24 hours is LimitExceededException.
+
+    Refused calls do not count.
     """
     fake, clock = new_fake(control_limits=True)
 
@@ -156,7 +155,7 @@ def test_a_stream_is_scaled_ten_times_a_day() -> None:
     scale(2)
 
 
-def test_the_limits_of_the_account_are_told() -> None:
+def test_describe_limits_reports_the_account() -> None:
     """DescribeLimits counts open shards over all streams."""
     fake, _ = new_fake(shards=2, shard_limit=200)
     fake.create("other")

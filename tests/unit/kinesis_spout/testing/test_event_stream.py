@@ -56,7 +56,7 @@ def subscribe(client: Any, consumer_arn: str, kind: str = "TRIM_HORIZON") -> Any
 
 
 def test_boto3_reads_a_shard_to_its_end(fake: ServedFake, client: Any, consumer_arn: str) -> None:
-    """Records as they were put, then the children; the stream of events is over after them."""
+    """The records as they were put, then the children, then the end of the event stream."""
     fake.model.put(STREAM, "key \u00e4", bytes(range(256)))
     with subscribe(client, consumer_arn) as pushes:
         events = iter(pushes)
@@ -75,7 +75,7 @@ def test_boto3_reads_a_shard_to_its_end(fake: ServedFake, client: Any, consumer_
 def test_the_connection_is_kept_after_a_subscription(
     fake: ServedFake, client: Any, consumer_arn: str
 ) -> None:
-    """The last chunk ends the answer, and the client goes on with the next request."""
+    """The last chunk ends the response, and the client sends its next request."""
     fake.model.split(STREAM, SHARD)
     with subscribe(client, consumer_arn) as pushes:
         assert len(list(pushes)) == 1
@@ -83,7 +83,7 @@ def test_the_connection_is_kept_after_a_subscription(
 
 
 def test_boto3_sees_five_minutes_pass(client: Any, consumer_arn: str, clock: ManualClock) -> None:
-    """The events just end."""
+    """The events end without an error."""
     with subscribe(client, consumer_arn) as pushes:
         events = iter(pushes)
         assert next(events)["SubscribeToShardEvent"]["MillisBehindLatest"] == 0
@@ -94,7 +94,7 @@ def test_boto3_sees_five_minutes_pass(client: Any, consumer_arn: str, clock: Man
 def test_boto3_sees_that_another_subscription_took_over(
     client: Any, consumer_arn: str, clock: ManualClock
 ) -> None:
-    """An exception among the events, with its code."""
+    """An exception message among the events, with its code."""
     with subscribe(client, consumer_arn) as pushes:
         events = iter(pushes)
         next(events)
@@ -113,7 +113,7 @@ def test_a_refused_subscription_is_an_error_answer(client: Any, consumer_arn: st
     assert refused.value.response["Error"]["Code"] == "ResourceInUseException"
 
 
-def test_faults_strike_subscriptions_by_their_shard(
+def test_faults_apply_to_subscriptions_by_their_shard(
     fake: ServedFake, client: Any, consumer_arn: str
 ) -> None:
     """An error answer, and a broken connection."""
@@ -126,8 +126,8 @@ def test_faults_strike_subscriptions_by_their_shard(
         subscribe(client, consumer_arn)
 
 
-def test_a_fault_can_alter_what_is_pushed(fake: ServedFake, client: Any, consumer_arn: str) -> None:
-    """The end of a shard without the children, say."""
+def test_a_fault_can_alter_an_event(fake: ServedFake, client: Any, consumer_arn: str) -> None:
+    """Here the end of a shard, without its children."""
     fake.model.split(STREAM, SHARD)
     fake.model.faults.add(end_without_children(), operation="SubscribeToShard")
     with subscribe(client, consumer_arn) as pushes:
@@ -136,7 +136,7 @@ def test_a_fault_can_alter_what_is_pushed(fake: ServedFake, client: Any, consume
 
 
 def test_leaving_the_server_ends_open_subscriptions(clock: ManualClock) -> None:
-    """A reader that waits for records does not hold the server back."""
+    """A reader that waits for records does not delay the server's end."""
     outcome: list[BaseException | None] = []
     begun = threading.Event()
 
@@ -166,8 +166,8 @@ def test_leaving_the_server_ends_open_subscriptions(clock: ManualClock) -> None:
 
 
 def test_a_message_is_framed_as_specified() -> None:
-    """Lengths, checksum of the lengths, headers, payload, checksum of it all: for the first
-    message, written out by hand.
+    """The first message, written out by hand: lengths, their checksum, headers, payload, checksum
+    of everything.
     """
     message = initial_response()
     length, head_length, prelude_check = struct.unpack(">III", message[:12])

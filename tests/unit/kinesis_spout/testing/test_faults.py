@@ -1,4 +1,4 @@
-"""What the fault plan of a FakeKinesis can do to errors, listings and ends, one by one."""
+"""Each fault of a FakeKinesis: errors, listings, ends of shards."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def call(fake: FakeKinesis, operation: str, **members: Any) -> tuple[int, dict[s
     ],
 )
 def test_an_error_has_its_code_and_status(fault: Fault, status: int, code: str) -> None:
-    """Once, as planned."""
+    """Once, as the plan says."""
     fake, _ = new_fake()
     fake.faults.add(fault, operation="ListShards")
     answer = call(fake, "ListShards", StreamName=STREAM)
@@ -52,7 +52,7 @@ def test_an_error_has_its_code_and_status(fault: Fault, status: int, code: str) 
 
 @pytest.mark.parametrize("processed", [True, False])
 def test_a_timeout_takes_its_time_and_gives_no_answer(processed: bool) -> None:  # noqa: FBT001  # pytest's way
-    """Whether the put was done is as planned."""
+    """The plan says whether the put is processed."""
     fake, clock = new_fake()
     fake.faults.add(timeout(30, processed=processed), operation="PutRecord")
     with pytest.raises(TransportFaultError):
@@ -62,7 +62,7 @@ def test_a_timeout_takes_its_time_and_gives_no_answer(processed: bool) -> None: 
 
 
 def test_a_listing_can_lack_shards() -> None:
-    """The children of a split are not yet listed, once; the service itself has them."""
+    """The children of a split are missing from one listing, although they exist."""
     fake, _ = new_fake()
     fake.split(STREAM, SHARD)
     fake.faults.add(
@@ -76,8 +76,8 @@ def test_a_listing_can_lack_shards() -> None:
 
 
 def test_an_end_can_have_a_null_iterator() -> None:
-    """The member is there and null, beside records and children; a page that is no end keeps its
-    iterator.
+    """The member is present and null, beside records and children. A page that is not the end keeps
+    its iterator.
     """
     fake, _ = new_fake()
     fake.put(STREAM, "key", b"x")
@@ -92,7 +92,7 @@ def test_an_end_can_have_a_null_iterator() -> None:
 
 
 def test_an_end_can_name_children_of_another_shard() -> None:
-    """The children are the right ones, their parents are not."""
+    """The children are the right ones, but their parents are not."""
     fake, _ = new_fake()
     fake.split(STREAM, SHARD)
     fake.faults.add(end_with_wrong_parents(), operation="GetRecords")
@@ -105,7 +105,7 @@ def test_an_end_can_name_children_of_another_shard() -> None:
 
 
 def test_an_open_shard_can_seem_to_end() -> None:
-    """No iterator and no children, although there is more to come."""
+    """No iterator and no children, although there are more records."""
     fake, _ = new_fake()
     fake.put(STREAM, "key", b"x")
     fake.faults.add(early_end(), operation="GetRecords")

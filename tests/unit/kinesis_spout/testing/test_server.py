@@ -1,4 +1,4 @@
-"""The front of a FakeKinesis: JSON, credentials, faults, HTTP."""
+"""FakeKinesis behind its protocol: JSON, credentials, faults, HTTP."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def call(
         (error("AccessDeniedException"), 400, "AccessDeniedException"),
     ],
 )
-def test_a_fault_strikes_as_often_as_planned(fault: Fault, status: int, code: str) -> None:
-    """Twice the error, then the answer; the plan tells that it struck."""
+def test_a_fault_is_applied_as_often_as_planned(fault: Fault, status: int, code: str) -> None:
+    """Two errors, then the answer. The plan lists the faults that it applied."""
     fake, _ = new_fake()
     protocol = FakeKinesisProtocol(fake)
     start = iterator(fake)
@@ -63,7 +63,7 @@ def test_a_fault_strikes_as_often_as_planned(fault: Fault, status: int, code: st
 
 
 def test_a_fault_for_one_shard_spares_the_others() -> None:
-    """Iterators are known by the shard that they belong to."""
+    """An iterator is matched by its shard."""
     fake, _ = new_fake(shards=2)
     protocol = FakeKinesisProtocol(fake)
     fake.faults.add(throttle(), shard_id=SHARD, times=None)
@@ -82,7 +82,7 @@ def test_a_fault_can_wait_for_its_turn() -> None:
 
 
 def test_a_slow_answer_takes_simulated_time_only() -> None:
-    """In the process the injected clock waits."""
+    """Without a server, the injected clock waits."""
     fake, clock = new_fake()
     fake.faults.add(slow(30))
     assert call(FakeKinesisProtocol(fake), "ListShards", StreamName=STREAM)[0] == 200
@@ -91,7 +91,7 @@ def test_a_slow_answer_takes_simulated_time_only() -> None:
 
 @pytest.mark.parametrize("processed", [True, False])
 def test_a_dropped_put_was_done_or_not_as_planned(processed: bool) -> None:  # noqa: FBT001  # pytest's way
-    """Either way the caller hears nothing."""
+    """In both cases the caller gets no response."""
     fake, _ = new_fake()
     fake.faults.add(drop(processed=processed), operation="PutRecord")
     with pytest.raises(TransportFaultError) as dropped:
@@ -107,15 +107,15 @@ def test_a_dropped_put_was_done_or_not_as_planned(processed: bool) -> None:  # n
 
 
 def test_a_listing_can_name_shards_twice() -> None:
-    """An altered answer is still one that the protocol allows."""
+    """The altered answer is still valid in the protocol."""
     fake, _ = new_fake()
     fake.faults.add(duplicate_listing(), operation="ListShards")
     shards = call(FakeKinesisProtocol(fake), "ListShards", StreamName=STREAM)[1]["Shards"]
     assert [shard["ShardId"] for shard in shards] == [SHARD, SHARD]
 
 
-def test_an_end_can_keep_its_children_to_itself() -> None:
-    """The shard has ended, yet nobody says what goes on."""
+def test_an_end_can_lack_its_children() -> None:
+    """The shard is at its end, but its children are not named."""
     fake, _ = new_fake()
     fake.split(STREAM, SHARD)
     fake.faults.add(end_without_children(), operation="GetRecords")
@@ -124,7 +124,7 @@ def test_an_end_can_keep_its_children_to_itself() -> None:
 
 
 def test_a_member_of_the_wrong_type_is_a_serialization_error() -> None:
-    """As is a body that is no JSON."""
+    """A body that is not JSON is one too."""
     protocol = FakeKinesisProtocol(new_fake()[0])
     assert call(protocol, "GetRecords", ShardIterator=5)[1]["__type"] == "SerializationException"
     assert (
@@ -134,7 +134,7 @@ def test_a_member_of_the_wrong_type_is_a_serialization_error() -> None:
 
 
 def test_an_unknown_operation_is_named() -> None:
-    """What is not built is refused, not ignored."""
+    """An operation that is not implemented is refused, not ignored."""
     assert (
         call(FakeKinesisProtocol(new_fake()[0]), "StartStreamEncryption")[1]["__type"]
         == "UnknownOperationException"
@@ -142,7 +142,7 @@ def test_an_unknown_operation_is_named() -> None:
 
 
 def test_made_up_tokens_are_invalid_arguments() -> None:
-    """Neither an iterator nor a page token that was not given out is taken for a place."""
+    """Neither an iterator nor a page token is accepted unless the fake issued it."""
     protocol = FakeKinesisProtocol(new_fake()[0])
     assert (
         call(protocol, "GetRecords", ShardIterator="bm90IGFuIGl0ZXJhdG9y")[1]["__type"]
@@ -152,7 +152,7 @@ def test_made_up_tokens_are_invalid_arguments() -> None:
 
 
 def test_an_unknown_access_key_is_refused() -> None:
-    """With `access_keys` set, only those may call; the service's code for it is
+    """Only the keys in `access_keys` are accepted. The service's code for others is
     UnrecognizedClientException.
     """
     with serve(settings=FakeKinesisSettings(access_keys=frozenset({"AKIDKNOWN"}))) as fake:
@@ -164,14 +164,14 @@ def test_an_unknown_access_key_is_refused() -> None:
 
 
 def test_the_date_header_is_the_injected_clocks() -> None:
-    """The service's time is what the test says."""
+    """The test decides the service's time."""
     with serve(clock=ManualClock()) as fake, kinesis_client(fake.endpoint_url) as client:
         headers = client.list_streams()["ResponseMetadata"]["HTTPHeaders"]
     assert headers["date"] == "Thu, 01 Jan 2026 00:00:00 GMT"
 
 
 def test_a_dropped_connection_is_seen_by_the_client(fake_kinesis: ServedFake) -> None:
-    """boto3 finds the connection closed without an answer."""
+    """boto3 sees that the connection was closed without a response."""
     fake_kinesis.model.faults.add(drop())
     with kinesis_client(fake_kinesis.endpoint_url) as client, pytest.raises(ConnectionClosedError):
         client.list_streams()
@@ -193,7 +193,7 @@ def test_connections_are_kept(fake_kinesis: ServedFake) -> None:
 
 
 def test_leaving_the_server_ends_requests_that_wait() -> None:
-    """A request held back by a fault does not hold the server back."""
+    """A request delayed by a fault does not delay the server's end."""
     with serve() as fake:
         fake.model.faults.add(drop(delay_s=3_600))
         outcome: list[BaseException] = []
@@ -220,7 +220,7 @@ def _ask(fake: ServedFake, outcome: list[BaseException]) -> None:
 
 
 def test_many_threads_put_without_losing_a_record(fake_kinesis: ServedFake) -> None:
-    """Four producers at a time: every record is there once, in order of sequence number."""
+    """Four concurrent producers: every record is there once, in order of sequence number."""
     fake: FakeKinesis = fake_kinesis.model
     fake.create(STREAM)
     with kinesis_client(fake_kinesis.endpoint_url) as client:

@@ -6,15 +6,15 @@ import pytest
 
 from kinesis_spout.testing import ServiceError
 from kinesis_spout.testing.service import requests
-from kinesis_spout.testing.stream.sequence import SequenceParts
+from kinesis_spout.testing.stream.sequence_number import SequenceParts
 from tests.support.fake_calls import SHARD, STREAM, code_of, data, iterator, listed, new_fake, page
 
 MIB = 1024 * 1024
 
 
 def test_a_page_holds_at_most_ten_mebibytes() -> None:
-    """Of twelve records of nearly 1 MiB, the first page holds ten, and the next one goes on with
-    the eleventh.
+    """Of twelve records of nearly 1 MiB, the first page holds ten. The next one starts with the
+    eleventh.
     """
     fake, _ = new_fake()
     for at in range(12):
@@ -28,7 +28,7 @@ def test_a_page_holds_at_most_ten_mebibytes() -> None:
 def test_a_closed_shard_ends_with_its_last_records_or_after_them(
     end_with_last_records: bool,  # noqa: FBT001  # pytest's way
 ) -> None:
-    """The setting chooses which; children are named where the end is."""
+    """The setting chooses which. The page that reports the end names the children."""
     fake, _ = new_fake(end_with_last_records=end_with_last_records)
     fake.put(STREAM, "key", b"x")
     fake.split(STREAM, SHARD)
@@ -42,9 +42,10 @@ def test_a_closed_shard_ends_with_its_last_records_or_after_them(
     ]
 
 
-def test_a_run_of_empty_pages_stands_in_the_way_of_every_reader() -> None:
-    """What is before the run, the run, what is after it, for a second reader too; 0 ms behind is
-    said at the tip only.
+def test_every_reader_gets_a_run_of_empty_pages() -> None:
+    """Every reader gets the records before the run, the run, and the records after it.
+
+    MillisBehindLatest is 0 at the tip only.
     """
     fake, clock = new_fake()
     fake.put(STREAM, "key", b"before")
@@ -60,8 +61,8 @@ def test_a_run_of_empty_pages_stands_in_the_way_of_every_reader() -> None:
 
 
 def test_a_run_of_empty_pages_is_reached_over_records_that_are_gone() -> None:
-    """A reader from the start gets to the run and past it, although retention has taken what was
-    before it.
+    """A reader from the start gets through the run, although the records before it are past
+    retention.
     """
     fake, clock = new_fake()
     fake.put(STREAM, "key", b"gone")
@@ -75,7 +76,7 @@ def test_a_run_of_empty_pages_is_reached_over_records_that_are_gone() -> None:
 
 
 def test_arrival_times_need_not_be_in_order() -> None:
-    """AT_TIMESTAMP begins with the first record, in order of sequence number, that arrived then or
+    """AT_TIMESTAMP starts with the first record, in order of sequence number, that arrived then or
     later.
     """
     fake, clock = new_fake()
@@ -90,7 +91,7 @@ def test_arrival_times_need_not_be_in_order() -> None:
     ]
 
 
-def test_a_time_in_the_future_is_no_place() -> None:
+def test_a_time_in_the_future_is_refused() -> None:
     """The service refuses AT_TIMESTAMP later than now."""
     fake, clock = new_fake()
     with pytest.raises(ServiceError) as error:
@@ -99,8 +100,8 @@ def test_a_time_in_the_future_is_no_place() -> None:
 
 
 @pytest.mark.parametrize("number", ["12345", "another shard's"])
-def test_a_sequence_number_of_another_shard_is_no_place(number: str) -> None:
-    """Numbers that the shard cannot have given out are refused, whatever their size."""
+def test_a_sequence_number_of_another_shard_is_refused(number: str) -> None:
+    """A number that the shard cannot have issued is refused, whatever its size."""
     fake, _ = new_fake(shards=2)
     if number == "another shard's":
         number = listed(fake)[1].sequence_number_range.starting_sequence_number
@@ -110,8 +111,8 @@ def test_a_sequence_number_of_another_shard_is_no_place(number: str) -> None:
 
 
 def test_all_numbers_of_a_child_lie_above_its_parents() -> None:
-    """Also when put and split happen within one second, and the digit of the shard's index starts
-    again (15 to 16).
+    """Also when put and split happen within one second, and when the digit of the shard's index
+    wraps (15 to 16).
     """
     fake, _ = new_fake(shards=16)
     request = requests.PutRecord(
@@ -130,7 +131,7 @@ def test_all_numbers_of_a_child_lie_above_its_parents() -> None:
 
 
 def test_a_number_is_read_back_into_its_parts() -> None:
-    """Round trip of the layout; a number that was not made so has no parts."""
+    """Round trip of the layout. A number of another layout has no parts."""
     parts = SequenceParts(
         shard_created_s=1_767_225_600, shard_index=17, counter=12, put_s=1_767_225_700
     )
@@ -170,8 +171,8 @@ def test_a_page_of_ten_mebibytes_blocks_the_shard_for_five_seconds() -> None:
     page(fake, start, limit=1)
 
 
-def test_a_thousand_records_a_second_are_taken_and_the_rest_refused_one_by_one() -> None:
-    """PutRecords answers with a mixture: the request as a whole succeeds."""
+def test_a_thousand_records_a_second_are_accepted_and_the_others_refused_one_by_one() -> None:
+    """PutRecords as a whole succeeds, with some entries refused."""
     fake, clock = new_fake(limits=True)
     entries = [requests.PutRecordsEntry(data=b"x", partition_key="key")] * 400
     counts = [
@@ -190,8 +191,8 @@ def test_a_thousand_records_a_second_are_taken_and_the_rest_refused_one_by_one()
     )
 
 
-def test_a_mebibyte_a_second_is_taken() -> None:
-    """The entry that would go over is refused with the code of throttling and keeps its place among
+def test_a_mebibyte_a_second_is_accepted() -> None:
+    """The entry above the limit is refused with the code of throttling, and keeps its place among
     the answers.
     """
     fake, _ = new_fake(limits=True)
@@ -214,7 +215,7 @@ def test_an_empty_request_is_refused() -> None:
 
 
 def test_the_shard_limit_of_the_account_holds() -> None:
-    """Creating, splitting and scaling beyond it is LimitExceededException."""
+    """Creating, splitting and scaling above it is LimitExceededException."""
     fake, _ = new_fake(shards=2, shard_limit=2)
     with pytest.raises(ServiceError) as error:
         fake.create("another")

@@ -1,6 +1,4 @@
-"""Subscriptions of a FakeKinesis: what is pushed and when, how they end. The clock is moved by the
-test.
-"""
+"""Subscriptions of a FakeKinesis: their events and their ends. The test moves the clock."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ MIB = 1024 * 1024
 
 
 def test_records_are_pushed_once_and_as_they_come() -> None:
-    """What is there comes at once, what is put later in a later event, and nothing in between."""
+    """Records that exist come at once, later ones in a later event, and nothing in between."""
     fake, _ = new_fake()
     fake.put(STREAM, "key", b"a")
     fake.put(STREAM, "key", b"b")
@@ -39,7 +37,7 @@ def test_a_quiet_shard_pushes_an_empty_event_every_five_seconds() -> None:
 
 @pytest.mark.parametrize("kind", ["TRIM_HORIZON", "LATEST"])
 def test_reading_goes_on_after_the_continuation_number(kind: str) -> None:
-    """Also after an event without records: nothing is missed, nothing comes twice."""
+    """Also after an event without records. Nothing is missed or delivered twice."""
     fake, clock = new_fake()
     arn = register(fake)
     if kind == "LATEST":
@@ -54,7 +52,7 @@ def test_reading_goes_on_after_the_continuation_number(kind: str) -> None:
 
 
 def test_a_subscription_can_start_at_a_time_and_at_a_record() -> None:
-    """The same types of positions as iterators have."""
+    """The same starting positions as for iterators."""
     fake, clock = new_fake()
     fake.put(STREAM, "key", b"a")
     clock.advance(10)
@@ -68,7 +66,7 @@ def test_a_subscription_can_start_at_a_time_and_at_a_record() -> None:
 
 @pytest.mark.parametrize("end_with_last_records", [True, False])
 def test_the_end_of_a_shard_names_its_children(end_with_last_records: bool) -> None:  # noqa: FBT001  # pytest's way
-    """The last event has children and no continuation; the subscription is over with it."""
+    """The last event has children and no continuation. The subscription ends with it."""
     fake, _ = new_fake(end_with_last_records=end_with_last_records)
     fake.put(STREAM, "key", b"x")
     fake.split(STREAM, SHARD)
@@ -84,7 +82,7 @@ def test_the_end_of_a_shard_names_its_children(end_with_last_records: bool) -> N
     assert subscription.next_event() is None
 
 
-def test_an_open_subscription_is_told_of_the_split() -> None:
+def test_an_open_subscription_reports_a_split() -> None:
     """A reader at the tip gets the end without waiting for the next empty event."""
     fake, _ = new_fake()
     subscription = subscribe(fake, register(fake), "LATEST")
@@ -94,7 +92,7 @@ def test_an_open_subscription_is_told_of_the_split() -> None:
 
 
 def test_a_subscription_lives_for_five_minutes() -> None:
-    """It then ends without an error, whatever is left."""
+    """It then ends without an error, even if there are records left."""
     fake, clock = new_fake()
     subscription = subscribe(fake, register(fake))
     clock.advance(299.999)
@@ -107,7 +105,7 @@ def test_a_subscription_lives_for_five_minutes() -> None:
 
 
 def test_a_second_subscription_is_refused_within_five_seconds_and_takes_over_after_them() -> None:
-    """One for each consumer and shard: the first ends with ResourceInUseException, once."""
+    """There is one per consumer and shard. The first one ends with one ResourceInUseException."""
     fake, clock = new_fake()
     arn = register(fake)
     first = subscribe(fake, arn)
@@ -141,7 +139,7 @@ def test_other_consumers_and_shards_have_subscriptions_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("gone", ["consumer", "stream", "shard"])
-def test_a_subscription_ends_with_what_it_is_of(gone: str) -> None:
+def test_a_subscription_ends_with_its_consumer_stream_or_shard(gone: str) -> None:
     """Consumer, stream or shard gone: ResourceNotFoundException."""
     fake, clock = new_fake()
     arn = register(fake)
@@ -174,7 +172,7 @@ def test_only_an_active_consumer_subscribes() -> None:
 
 
 def test_a_refused_subscription_leaves_the_one_before_alone() -> None:
-    """A position that is none does not take over."""
+    """A request with an invalid position replaces nothing."""
     fake, clock = new_fake()
     arn = register(fake)
     first = subscribe(fake, arn)
@@ -186,7 +184,7 @@ def test_a_refused_subscription_leaves_the_one_before_alone() -> None:
 
 
 def test_two_mebibytes_a_second_are_pushed() -> None:
-    """With limits, an event of 1 MiB holds the next one back for half a second."""
+    """With limits, an event of 1 MiB delays the next one by half a second."""
     fake, clock = new_fake(limits=True)
     for _ in range(3):
         fake.put(STREAM, "key", b"x" * (MIB - 3))

@@ -1,5 +1,5 @@
-"""What time does to a FakeKinesis: retention, expiry, phases. The clock is moved by the test, so
-nothing waits.
+"""Effects of time on a FakeKinesis: retention, expiry, phases. The test moves the clock; nothing
+waits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOUR_S = 3_600
 
 
 def test_records_are_gone_after_the_retention_period() -> None:
-    """24 hours after its arrival a record cannot be read any more, a later one still can."""
+    """A record cannot be read 24 hours after its arrival; a later one still can."""
     fake, clock = new_fake()
     fake.put(STREAM, "key", b"old")
     clock.advance(HOUR_S)
@@ -50,7 +50,7 @@ def test_a_closed_shard_is_forgotten_after_the_retention_period() -> None:
 
 
 def test_a_shorter_retention_takes_effect_at_once() -> None:
-    """Decreasing the retention makes older records unreadable."""
+    """Decreasing the retention period makes older records unreadable."""
     fake, clock = new_fake()
     fake.increase_stream_retention_period(
         requests.ChangeRetention(stream_name=STREAM, retention_period_hours=48)
@@ -79,7 +79,7 @@ def test_a_retention_out_of_bounds_is_refused(hours: int) -> None:
 
 
 def test_an_iterator_lives_for_five_minutes() -> None:
-    """At 300 s an iterator is good, after that it has expired."""
+    """At 300 s an iterator is valid; after that it has expired."""
     fake, clock = new_fake()
     start = iterator(fake)
     clock.advance(300)
@@ -92,7 +92,7 @@ def test_an_iterator_lives_for_five_minutes() -> None:
 
 
 def test_a_page_token_lives_for_five_minutes() -> None:
-    """After 300 s a listing has to begin anew."""
+    """After 300 s a listing has to start again."""
     fake, clock = new_fake(shards=2)
     token = fake.list_shards(requests.ListShards(stream_name=STREAM, max_results=1)).next_token
     clock.advance(300.001)
@@ -102,7 +102,7 @@ def test_a_page_token_lives_for_five_minutes() -> None:
 
 
 def test_a_stream_being_created_takes_no_records() -> None:
-    """CREATING lasts as long as set; until then records are refused and no shards are listed."""
+    """CREATING lasts as long as set. Until then records are refused and no shards are listed."""
     fake, clock = new_fake(create_ms=2_000)
     assert status(fake) == "CREATING"
     with pytest.raises(ServiceError) as error:
@@ -117,8 +117,8 @@ def test_a_stream_being_created_takes_no_records() -> None:
 
 
 def test_the_parent_takes_records_while_the_stream_is_updating() -> None:
-    """A split shows only when UPDATING is over: until then puts go to the parent, and no other
-    change is taken.
+    """A split takes effect when UPDATING is over. Until then puts go to the parent, and other
+    changes are refused.
     """
     fake, clock = new_fake(reshard_ms=10_000)
     fake.split(STREAM, SHARD)
@@ -134,7 +134,7 @@ def test_the_parent_takes_records_while_the_stream_is_updating() -> None:
 
 
 def test_new_shards_can_be_listed_late() -> None:
-    """The end of the parent names its children while ListShards does not yet know them."""
+    """The parent's end names its children before ListShards does."""
     fake, clock = new_fake(listing_delay_ms=5_000)
     clock.advance(5)
     fake.split(STREAM, SHARD)
@@ -148,8 +148,8 @@ def test_new_shards_can_be_listed_late() -> None:
 
 
 def test_scaling_shows_its_shards_one_step_after_the_other() -> None:
-    """UpdateShardCount from 2 to 3 splits and merges: shards that live for a moment only are seen,
-    and stay listed.
+    """UpdateShardCount from 2 to 3 splits and merges. Shards that live for a moment only are
+    listed, and stay listed.
     """
     fake, clock = new_fake(shards=2, reshard_ms=3_000)
     fake.update_shard_count(
@@ -165,7 +165,7 @@ def test_scaling_shows_its_shards_one_step_after_the_other() -> None:
 
 
 def test_a_deleted_stream_is_gone_after_its_phase() -> None:
-    """DELETING lasts as long as set; the name is free after it, not before."""
+    """DELETING lasts as long as set. The name is free after it, not before."""
     fake, clock = new_fake(delete_ms=1_000)
     fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
     assert status(fake) == "DELETING"
@@ -198,7 +198,7 @@ def test_a_stream_recreated_within_one_millisecond_is_another_stream() -> None:
     ],
 )
 def test_filters_by_horizon(filter_type: str, expected: list[str]) -> None:
-    """The filter chooses by when a shard was open, over two generations an hour apart."""
+    """The filter selects by when a shard was open, over two generations an hour apart."""
     fake, _ = two_generations()
     assert [
         shard.shard_id[-1]
@@ -218,15 +218,16 @@ def test_filters_by_time(filter_type: str, expected: list[str]) -> None:
 
 
 def test_a_filter_by_id_shows_what_came_after() -> None:
-    """AFTER_SHARD_ID needs no time; the shard itself need not be listed any more."""
+    """AFTER_SHARD_ID needs no time, and the shard itself need not be listed any more."""
     fake, _ = two_generations()
     wanted = requests.ShardFilter(type="AFTER_SHARD_ID", shard_id="shardId-000000000004")
     assert [shard.shard_id[-1] for shard in listed(fake, shard_filter=wanted)] == ["5", "6"]
 
 
 def two_generations() -> tuple[FakeKinesis, float]:
-    """Shard 0 was split an hour after its start, its children 1 and 2 an hour later; with the time
-    now, in seconds.
+    """Shard 0, split after an hour, and its children 1 and 2, split after another hour.
+
+    Also returns the time now, in seconds.
     """
     fake, clock = new_fake()
     clock.advance(HOUR_S)

@@ -1,9 +1,8 @@
-"""A subscription of a consumer to a shard: what it is pushed, and when it ends (API reference,
-`SubscribeToShard`).
+"""SubscribeToShard: subscriptions of consumers to shards (API reference, `SubscribeToShard`).
 
-It lives for five minutes, or to the shard's end; the next one for the same consumer and shard takes
-its place. Events come when there are records, and every five seconds when there are none, so that
-the reader knows how far it has got.
+A subscription lives for five minutes, or until the shard's end. The next one for the same consumer
+and shard replaces it. Events come when there are records, and every five seconds when there are
+none, so that the reader knows how far it has got.
 """
 
 from __future__ import annotations
@@ -11,30 +10,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesis_spout.testing.errors import ServiceError, in_use, not_found
+from kinesis_spout.testing.service import constraints
 from kinesis_spout.testing.service.answers import SubscribeToShardEvent
-from kinesis_spout.testing.service.handed_over import (
+from kinesis_spout.testing.service.read_answers import (
     behind_ms,
     child_answers,
     is_at_end,
     record_answers,
 )
-from kinesis_spout.testing.stream.limits import READ_BYTES_PER_S
+from kinesis_spout.testing.service.starting_position import POSITION_TYPES, Start, position_of
+from kinesis_spout.testing.service.stream_consumers import StreamConsumers
+from kinesis_spout.testing.stream.shard_limits import READ_BYTES_PER_S
 
 if TYPE_CHECKING:
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.testing.service import requests
     from kinesis_spout.testing.service.account import Account
+    from kinesis_spout.testing.settings import FakeKinesisSettings
     from kinesis_spout.testing.stream.consumer import Consumer
     from kinesis_spout.testing.stream.shard import Shard
     from kinesis_spout.testing.stream.stream import Stream
 
 LIFETIME_MS = 300_000
 QUIET_MS = 5_000
+RESUBSCRIBE_MS = 5_000
 _EVENT_RECORDS = 10_000
-_EVENT_BYTES = 1024 * 1024  # so that pacing to 2 MiB a second comes in steps of half a second
+_EVENT_BYTES = 1024 * 1024  # at 2 MiB a second, an event every half second
 
 
 class Subscription:
-    """Asked for its events one by one, by whoever delivers them; any thread may ask. Nothing is
-    pushed by itself.
+    """One subscription, polled for its events by the component that delivers them.
+
+    It pushes nothing by itself. Any thread may use it.
     """
 
     def __init__(
@@ -54,18 +61,18 @@ class Subscription:
 
     @property
     def ended(self) -> bool:
-        """Whether there is no event to come any more."""
+        """Whether there are no more events."""
         return self._ended
 
     def take_over(self) -> None:
-        """Another subscription goes on in its place."""
+        """End this subscription because another one replaces it."""
         self._taken_over = True
 
     def next_event(self) -> SubscribeToShardEvent | None:
-        """The event that is to be delivered now; None when there is none yet, or no more.
+        """The event to be delivered now; None when there is none yet, or no more.
 
-        Raises `ServiceError`, once, when it ends because it was taken over, or because its stream,
-        shard or consumer is gone.
+        Raises `ServiceError` once, when the subscription ends because it was replaced, or because
+        its stream, shard or consumer is gone.
         """
         with self._account.lock:
             if self._ended:
@@ -120,3 +127,50 @@ class Subscription:
             continuation_sequence_number=None if self._ended else str(shard.last_before(after)),
             child_shards=child_answers(stream, shard) if self._ended else None,
         )
+
+
+class Subscriptions(StreamConsumers):
+    """A consumer has at most one subscription per shard.
+
+    A new one is refused within 5 s of the one before, and replaces it after that.
+    """
+
+    def __init__(
+        self, *, settings: FakeKinesisSettings | None = None, clock: Clock | None = None
+    ) -> None:
+        super().__init__(settings=settings, clock=clock)
+        self._subscriptions: dict[tuple[Consumer, str], Subscription] = {}
+
+    def subscribe_to_shard(self, request: requests.SubscribeToShard) -> Subscription:
+        """The new subscription, to be polled for its events. Raises `ServiceError`."""
+        shard_id = constraints.name("shardId", request.shard_id)
+        starting = constraints.needed("startingPosition", request.starting_position)
+        kind = constraints.one_of("startingPosition.type", starting.type, POSITION_TYPES)
+        stream, consumer = self._consumer_of_arn(request.consumer_arn)
+        now_ms = self.clock.now_ms()
+        status = consumer.status(now_ms)
+        if status != "ACTIVE":
+            raise in_use(f"Consumer {consumer.arn} is not ACTIVE, but {status}.")
+        shard = stream.shard(shard_id)
+        before = self._subscriptions.get((consumer, shard_id))
+        if before is not None and now_ms - before.started_ms < RESUBSCRIBE_MS:
+            raise in_use(
+                f"Consumer {consumer.arn} subscribed to shard {shard_id} less than "
+                f"{RESUBSCRIBE_MS // 1000} seconds ago."
+            )
+        position = position_of(
+            Start(kind, starting.sequence_number, starting.timestamp_s), stream, shard, now_ms
+        )
+        if before is not None:
+            before.take_over()
+        subscription = Subscription(self, stream, consumer, shard_id=shard_id, position=position)
+        self._forget_old(now_ms)
+        self._subscriptions[consumer, shard_id] = subscription
+        return subscription
+
+    def _forget_old(self, now_ms: int) -> None:
+        self._subscriptions = {
+            place: subscription
+            for place, subscription in self._subscriptions.items()
+            if now_ms - subscription.started_ms < LIFETIME_MS
+        }

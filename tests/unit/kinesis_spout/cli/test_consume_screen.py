@@ -1,11 +1,11 @@
-"""Counts for a person: a table and a sentence."""
+"""The counts of `consume`, as a table and as a sentence."""
 
 from __future__ import annotations
 
 import pytest
 from rich.console import Console
 
-from kinesis_spout.cli.stats_table import MOST_SHARDS, duration, stats_table, summary
+from kinesis_spout.cli.consume_screen import MAX_SHARDS, duration, stats_table, summary
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics
 
 
@@ -27,7 +27,7 @@ def rows(shown: SpoutMetrics) -> list[str]:
 
 
 def test_a_row_for_all_and_one_for_each_shard() -> None:
-    """Every count in its column."""
+    """Every count is in its column."""
     header, total, shard = rows(
         metrics(
             emitted=1_200, acked=6, failed=5, retried=4, timed_out=1, dead_lettered=9, lag_ms=65_000
@@ -57,12 +57,12 @@ def test_a_row_for_all_and_one_for_each_shard() -> None:
 
 
 def test_of_very_many_shards_the_first_are_shown() -> None:
-    shown = rows(metrics(MOST_SHARDS + 2))
-    assert len(shown) == MOST_SHARDS + 3
-    assert shown[-1].strip() == "and 2 shards more"
+    shown = rows(metrics(MAX_SHARDS + 2))
+    assert len(shown) == MAX_SHARDS + 3
+    assert shown[-1].strip() == "and 2 more shards"
 
 
-def test_the_sentence_leaves_out_what_is_nought() -> None:
+def test_the_sentence_leaves_out_counts_of_zero() -> None:
     assert summary("orders", metrics(emitted=1_200, retried=4)) == (
         "stream orders: 1,200 emitted, 0 acked, 4 retried, 2 pending, 3 queued"
     )

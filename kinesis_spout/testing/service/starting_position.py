@@ -1,6 +1,4 @@
-"""Where a reader starts: the types of starting positions, for iterators and subscriptions alike
-(API reference, both).
-"""
+"""Starting positions, which GetShardIterator and SubscribeToShard share (API reference)."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.testing.errors import invalid_argument
 from kinesis_spout.testing.service import constraints
-from kinesis_spout.testing.stream.sequence import SequenceParts
+from kinesis_spout.testing.stream.sequence_number import SequenceParts
 
 if TYPE_CHECKING:
     from kinesis_spout.testing.stream.shard import Shard
@@ -24,7 +22,7 @@ POSITION_TYPES = (
 
 
 class Start(NamedTuple):
-    """A starting position as a request states it; what its type does not need is not looked at."""
+    """A starting position of a request. Members that its type does not need are ignored."""
 
     type: str
     sequence_number: str | None
@@ -32,8 +30,9 @@ class Start(NamedTuple):
 
 
 def position_of(start: Start, stream: Stream, shard: Shard, now_ms: int) -> int:
-    """The sequence number that reading begins with: the first record with that number or a higher
-    one comes first.
+    """The sequence number where reading starts.
+
+    The first record with that number or a higher one comes first. Raises `ServiceError`.
     """
     if start.type == "TRIM_HORIZON":
         return shard.starting_sequence
@@ -67,11 +66,15 @@ def _position_of_time(timestamp_s: float | None, shard: Shard, now_ms: int) -> i
 
 
 def _check_sequence(sequence: int, stream: Stream, shard: Shard) -> None:
-    """A number is good if it is of this shard; whether there is, or ever was, such a record, does
-    not matter.
+    """Refuse a number of another shard or stream.
+
+    Whether such a record exists, or ever existed, does not matter.
     """
     parts = SequenceParts.of(sequence)
-    used = f"StartingSequenceNumber {sequence} used in GetShardIterator on shard {shard.shard_id} in stream {stream.name}"
+    used = (
+        f"StartingSequenceNumber {sequence} used in GetShardIterator on shard {shard.shard_id} in "
+        f"stream {stream.name}"
+    )
     if parts is None or parts.shard_created_s < stream.created_ms // 1000:
         raise invalid_argument(f"{used} is invalid because it did not come from this stream.")
     if parts.shard_index != shard.index or parts.shard_created_s != shard.created_s:

@@ -1,6 +1,4 @@
-"""ListShards: which shards a filter shows, page by page (API reference, `ListShards` and
-`ShardFilter`).
-"""
+"""ListShards: the shards that a filter shows, page by page (API reference, also `ShardFilter`)."""
 
 from __future__ import annotations
 
@@ -37,8 +35,9 @@ _FILTERS = (
 
 
 class ShardListing(Account):
-    """Each page goes on from the shard where the one before ended, so shards that are opened
-    meanwhile are listed too.
+    """Each page continues after the last shard of the page before.
+
+    Shards that are opened in the meantime are therefore listed too.
     """
 
     def list_shards(self, request: requests.ListShards) -> ListShardsAnswer:

@@ -1,9 +1,11 @@
 """A shard's read and write limits (Developer Guide, "Quotas and limits").
 
-Reading: 5 GetRecords calls and 2 MiB a second; a call that returns 10 MiB makes the calls of the
-next 5 s fail. Both come out of one rule: a page counts for as many seconds as it holds 2 MiB, at
-least for one. Writing: 1,000 records and 1 MiB a second. GetShardIterator: 5 calls a second. What
-the service's windows look like exactly is not documented; these slide.
+    GetRecords        5 calls and 2 MiB a second; after a page of 10 MiB, calls fail for 5 s
+    GetShardIterator  5 calls a second
+    writes            1,000 records and 1 MiB a second
+
+One rule gives both read limits: a page counts for as many seconds as it holds 2 MiB, at least for
+one. The shape of the service's windows is not documented. These windows slide.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ WRITE_BYTES_PER_S = 1024 * 1024
 
 
 class ReadLimits:
-    """What was read of one shard lately. Asking does not count; times in ms since 1970."""
+    """The recent reads of one shard. Refused calls do not count. Times in ms since 1970."""
 
     def __init__(self) -> None:
         self._calls_ms: deque[int] = deque()
@@ -25,14 +27,14 @@ class ReadLimits:
         self._pages: list[tuple[int, int]] = []
 
     def allows_call(self, now_ms: int) -> bool:
-        """Whether GetRecords may be called now; if so, the call is counted."""
+        """Whether GetRecords may be called now. If so, the call is counted."""
         self._pages = [page for page in self._pages if page[0] > now_ms]
         if sum(size_bytes for _, size_bytes in self._pages) >= READ_BYTES_PER_S:
             return False
         return _counted(self._calls_ms, now_ms)
 
     def allows_iterator(self, now_ms: int) -> bool:
-        """Whether GetShardIterator may be called now; if so, the call is counted."""
+        """Whether GetShardIterator may be called now. If so, the call is counted."""
         return _counted(self._iterators_ms, now_ms)
 
     def page_was_read(self, now_ms: int, size_bytes: int) -> None:
@@ -41,20 +43,21 @@ class ReadLimits:
 
 
 class WriteLimits:
-    """What was written to one shard within the last second."""
+    """The writes to one shard within the last second. Refused ones do not count."""
 
     def __init__(self) -> None:
         self._puts: deque[tuple[int, int]] = deque()
         self._sum_bytes = 0
 
     def allows(self, now_ms: int, size_bytes: int) -> bool:
-        """Whether a record of that size may be put now; if so, it is counted."""
+        """Whether a record of this size may be put now. If so, it is counted."""
         while self._puts and self._puts[0][0] <= now_ms - 1_000:
             self._sum_bytes -= self._puts.popleft()[1]
         full = (
             len(self._puts) >= WRITE_RECORDS_PER_S
             or self._sum_bytes + size_bytes > WRITE_BYTES_PER_S
         )
+        # One record alone always passes: a stream may allow records of more than 1 MiB.
         if full and self._puts:
             return False
         self._puts.append((now_ms, size_bytes))

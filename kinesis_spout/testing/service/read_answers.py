@@ -1,5 +1,6 @@
-"""What pages of GetRecords and events of subscriptions both tell: records, how far behind they are,
-who goes on at the end.
+"""The common parts of GetRecords pages and SubscribeToShard events.
+
+These are the records, how far they are behind the tip, and the child shards at the end.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesis_spout.testing.service.answers import ChildShardAnswer, RecordAnswer
-from kinesis_spout.testing.service.shard_listing import range_answer
+from kinesis_spout.testing.service.list_shards import range_answer
 
 if TYPE_CHECKING:
     from kinesis_spout.testing.stream.shard import Shard, StoredRecord
@@ -24,8 +25,9 @@ def record_answers(records: list[StoredRecord]) -> list[RecordAnswer]:
 
 
 def behind_ms(records: list[StoredRecord], rest: StoredRecord | None, now_ms: int) -> int:
-    """0 at the tip; else how long ago the last of the records arrived, or without records the next
-    one (`rest`).
+    """MillisBehindLatest: 0 at the tip, else the age of the last record of the answer.
+
+    Without records it is the age of the next record (`rest`).
     """
     if rest is None:
         return 0
@@ -39,8 +41,10 @@ def is_at_end(
     *,
     end_with_last_records: bool,
 ) -> bool:
-    """Whether the shard ends with these records, the last it has; or, as set, with the answer that
-    comes after them.
+    """Whether the shard's end is reported with these records.
+
+    With `end_with_last_records` it comes with the last records, else with the empty answer after
+    them.
     """
     return not shard.is_open and rest is None and (end_with_last_records or not records)
 
