@@ -66,9 +66,7 @@ def _adopt_retries(
             attempts=delivery.attempts,
         )
     if reader.rows != end.retry_rows:
-        what = (
-            f"of the {end.retry_rows} retried records that were read before, {reader.rows} are left"
-        )
+        what = f"of the {end.retry_rows} records that were retried before, {reader.rows} are left"
         _lost(f"shard {end.shard_id} of stream {settings.stream.name}: {what}", settings)
 
 
