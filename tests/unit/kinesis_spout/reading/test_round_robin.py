@@ -66,7 +66,7 @@ def page_of(shard_id: str, count: int = 1, *, ended: bool = False, at_tip: bool 
 
 
 class ScriptedGetter:
-    """Fetches what `script` holds, the last for ever: a number of records, an error to raise, a
+    """Fetches by `script`, whose last step is repeated: a number of records, an error to raise, a
     page, or an event to wait for.
     """
 
@@ -93,13 +93,13 @@ class ScriptedGetter:
     def fetch(self, limit: int) -> Page:
         self.log.append(self.shard_id)
         self.limits.append(limit)
-        told = self.script.popleft() if len(self.script) > 1 else self.script[0]
-        if isinstance(told, threading.Event):
-            assert told.wait(LIMIT_S)
-            told = 1
-        if isinstance(told, KinesisError):
-            raise told
-        return told if isinstance(told, Page) else page_of(self.shard_id, min(told, limit))
+        step = self.script.popleft() if len(self.script) > 1 else self.script[0]
+        if isinstance(step, threading.Event):
+            assert step.wait(LIMIT_S)
+            step = 1
+        if isinstance(step, KinesisError):
+            raise step
+        return step if isinstance(step, Page) else page_of(self.shard_id, min(step, limit))
 
 
 def buffered(
@@ -154,12 +154,12 @@ def test_bounds_of_nothing_are_refused(make: Callable[[], object]) -> None:
 
 def test_a_buffer_fetches_no_more_records_than_it_has_room_for() -> None:
     """Taking a page makes room again."""
-    told = ScriptedGetter("a", 4, 9)
-    getter = buffered(told, max_records=10)
+    scripted = ScriptedGetter("a", 4, 9)
+    getter = buffered(scripted, max_records=10)
     for _ in range(2):
         assert getter.try_reserve()
         getter.fetch()
-    assert (told.limits, getter.buffered_records, getter.wants_fetch) == ([10, 6], 10, False)
+    assert (scripted.limits, getter.buffered_records, getter.wants_fetch) == ([10, 6], 10, False)
     page = getter.take()
     assert page is not None
     assert (page.count, getter.buffered_records, getter.wants_fetch) == (4, 6, True)

@@ -1,6 +1,4 @@
-"""The iterator's life, the tip and the end of one shard, against a scripted service on a simulated
-clock.
-"""
+"""Iterators, the tip and the end of one shard, with a scripted service and a simulated clock."""
 
 from __future__ import annotations
 
@@ -50,8 +48,8 @@ class SimulatedClock:
 
 
 class ScriptedClient(KinesisClient):
-    """Answers fetches from a script, and iterators by numbers that name the position they were made
-    for.
+    """Answers fetches by a script whose last answer is repeated, and numbers the iterators that it
+    issues.
     """
 
     def __init__(self, *script: FetchedPage | KinesisError) -> None:

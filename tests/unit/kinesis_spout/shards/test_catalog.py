@@ -37,7 +37,7 @@ def lenient(job: SimulatedJob) -> Iterator[World]:
 
 
 def listed(world: World) -> list[str]:
-    """What the store holds as the list of shards."""
+    """The list of shards in the store."""
     stored = world.job.store().read_shard_list()
     return [] if stored is None else list(stored.shard_ids)
 

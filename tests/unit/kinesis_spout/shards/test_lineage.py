@@ -159,9 +159,7 @@ def test_a_circle_of_parents_hides_no_shard() -> None:
 
 # removable states
 # ------------------------------------------------------------------------------------------------
-def test_a_finished_state_is_removable_after_its_retention_once_its_children_have_states() -> (
-    None
-):
+def test_a_finished_state_is_removable_after_its_retention_once_its_children_have_states() -> None:
     finished, child = state("p", ended=True, verified_until_ms=9), state("c", "p")
     assert lineage([shard("c", "p")], finished, child).removable(10) == ["p"]
     assert lineage([shard("c", "p")], finished, child).removable(9) == []
@@ -207,9 +205,7 @@ def test_no_state_is_removable_before_its_parents() -> None:
 
 # children that are not known
 # ------------------------------------------------------------------------------------------------
-def test_an_ended_shard_is_unfollowed_until_children_cover_its_hash_keys() -> (
-    None
-):
+def test_an_ended_shard_is_unfollowed_until_children_cover_its_hash_keys() -> None:
     parent = shard("p", closed=True)
     ended = state("p", ended=True)
     left, right = shard("c", "p", keys=LEFT), shard("d", "p", keys=RIGHT)

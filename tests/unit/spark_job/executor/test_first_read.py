@@ -1,6 +1,4 @@
-"""What a task reads of its shards: until a limit, the tip or the end; and how it tells where it
-stopped.
-"""
+"""The first read of a task: up to a limit, the tip or the end of each shard, and its result."""
 
 from __future__ import annotations
 
