@@ -24,7 +24,7 @@ class Page(PageRecords):
     - `ended`: the shard ends after these records (there may be some); `child_shards` continue it,
       as far as the service said.
     - `millis_behind_latest`: 0 when the service did not tell; then `at_tip` is false.
-    - `gone`: the service does not know the shard any more. There are no records, and `ended` is
+    - `gone`: the service does not know the shard any more. The page is empty, and `ended` is
       false: nothing says how far the shard was read.
     """
 

@@ -33,7 +33,7 @@ _POLICY = (
 
 _REFUSED = "check the position and the stream"
 _KMS_DECRYPT = "allow kms:Decrypt on the key that the stream is encrypted with"
-# What to do about the same code when records are put instead of read.
+# The advice about the same code when records are put instead of read.
 _WHEN_PUTTING = {
     _THROTTLED: "add shards to the stream, or put fewer records at a time",
     _POLICY: "allow kinesis:PutRecords (and kms:GenerateDataKey if the stream is encrypted)",

@@ -42,7 +42,7 @@ class CatalogSettings(Protocol):
 
 
 class TipWatch(Protocol):
-    """What the owner knows of each shard beside its stored state. In memory; may be lost."""
+    """Observations of shards since their states were stored. In memory; may be lost."""
 
     def keep_only(self, shard_ids: Collection[str]) -> None:
         """Forget all other shards."""
@@ -178,8 +178,8 @@ class ShardCatalog:
         """The latest service time by which every shard was known to be tracked, that is, to have a
         state. A shard that is new now, and its records, may be as old as that.
         """
-        # That was so at the last listing of this process. A predecessor's last listing was not
-        # before its last read: reads are settled only after a listing.
+        # Every shard was tracked at the last listing of this process. The last listing of a
+        # predecessor was not before its last read: reads are settled only after a listing.
         read_ms = [stored.state.verified_until_ms for stored in self.states.values()]
         known_ms = max([pin.time_ms, self.listed_ms, *(ms for ms in read_ms if ms is not None)])
         return min(known_ms - LISTED_LATE_MS, self.service_now_ms())

@@ -1,4 +1,4 @@
-"""Data loss: which shards may hold, or have held, records that nobody will read; and its report.
+"""Data loss: detects shards whose records may have expired unread, and reports them.
 
     case                  observed                                     report
     lapsed                last verified longer ago than the retention  not read for longer than that

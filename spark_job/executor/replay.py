@@ -30,7 +30,7 @@ log = logging.getLogger("kinesis_spout")
 PAGE_RECORDS = 10_000
 
 
-def adopt(
+def replay(
     end: TaskResult, plan: TaskPlan, services: WorkerServices, settings: SourceSettings
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a published result, in their order. Blocks on Kinesis. Raises `DataLossError`
@@ -39,12 +39,12 @@ def adopt(
     retries = {shard.shard_id: shard.retries for shard in plan.shards}
     for shard in end.shards:
         if shard.retry_rows:
-            yield from _adopt_retries(shard, retries.get(shard.shard_id, ()), services, settings)
+            yield from _replay_retries(shard, retries.get(shard.shard_id, ()), services, settings)
         if shard.count:
-            yield from _adopt_shard(shard, services, settings)
+            yield from _replay_shard(shard, services, settings)
 
 
-def _adopt_retries(
+def _replay_retries(
     end: ShardReadResult,
     planned: Sequence[PlannedRetry],
     services: WorkerServices,
@@ -66,13 +66,13 @@ def _adopt_retries(
             attempts=delivery.attempts,
         )
     if reader.rows != end.retry_rows:
-        what = (
-            f"of the {end.retry_rows} retried records that were read before, {reader.rows} are left"
+        what = f"of the {end.retry_rows} records that were retried before, {reader.rows} are left"
+        _report_data_loss(
+            f"shard {end.shard_id} of stream {settings.stream.name}: {what}", settings
         )
-        _lost(f"shard {end.shard_id} of stream {settings.stream.name}: {what}", settings)
 
 
-def _adopt_shard(
+def _replay_shard(
     end: ShardReadResult, services: WorkerServices, settings: SourceSettings
 ) -> Iterator[pa.RecordBatch]:
     if end.first is None or end.last is None:
@@ -94,10 +94,10 @@ def _adopt_shard(
         f"of the {end.count} records from {end.first} to {end.last} that were read before, "
         f"{found} are left"
     )
-    _lost(f"shard {end.shard_id} of stream {settings.stream.name}: {what}", settings)
+    _report_data_loss(f"shard {end.shard_id} of stream {settings.stream.name}: {what}", settings)
 
 
-def _lost(what: str, settings: SourceSettings) -> None:
+def _report_data_loss(what: str, settings: SourceSettings) -> None:
     sentence = f"{what}; the others are past the stream's retention"
     if settings.fail_on_data_loss:
         raise DataLossError(

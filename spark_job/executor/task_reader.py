@@ -13,7 +13,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from spark_job.executor.first_read import Held, collect
-from spark_job.executor.replay import adopt
+from spark_job.executor.replay import replay
 from spark_job.rows import to_rows
 from state.failpoint import failpoint
 from state.plan import TaskPlan, TaskResult
@@ -55,7 +55,7 @@ def read_task(
             task,
             plan_id,
         )
-    return adopt(published, plan, services, settings)
+    return replay(published, plan, services, settings)
 
 
 def _rows(held: Sequence[Held], settings: SourceSettings) -> Iterator[pa.RecordBatch]:

@@ -36,7 +36,7 @@ DRIVEN = {
     "kinesis_spout.shards.catalog": ("refresh", "check_retention"),
     "spark_job.executor.task_reader": ("read_task",),
     "spark_job.executor.first_read": ("collect",),
-    "spark_job.executor.replay": ("adopt",),
+    "spark_job.executor.replay": ("replay",),
     "kinesis_spout.reading.retry_reader": ("read",),
     "spark_job.driver.retry_planner": ("due_retries",),
     "spark_job.driver.prober": ("ask",),

@@ -152,7 +152,7 @@ OURS = (
         "        return parent in self.listed and state is None\n",
     ),
     Mutant(
-        "an adopted end is one record short",
+        "a replay is one record short",
         "spark_job/executor/replay.py",
         "        return page.head(index + 1)\n",
         "        return page.head(index)\n",

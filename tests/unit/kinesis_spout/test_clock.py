@@ -8,7 +8,7 @@ from kinesis_spout.clock import SystemClock
 
 
 def test_the_clock_goes_on_and_can_be_pickled() -> None:
-    """It travels to executors inside the client."""
+    """It is pickled to executors with the client."""
     clock = pickle.loads(pickle.dumps(SystemClock()))  # noqa: S301  # our own bytes
     before_s, before_ms = clock.monotonic_s(), clock.now_ms()
     clock.sleep(0.002)

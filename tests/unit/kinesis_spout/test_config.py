@@ -1,4 +1,4 @@
-"""Configuration is checked where it enters, and shows no secret."""
+"""Configuration is checked when it is created, and shows no secret."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ ROLE = "arn:aws:iam::123456789012:role/path/reader"
         ({"endpoint_url": "http://me:hush@host"}, "endpoint_url: must not hold a user name"),
     ],
 )
-def test_what_cannot_work_is_refused_with_option_and_rule(
-    values: dict[str, Any], says: str
-) -> None:
+def test_invalid_values_are_refused_with_option_and_rule(values: dict[str, Any], says: str) -> None:
     """Before any connection; the value is shown unless it is a secret."""
     with pytest.raises(ConfigError) as caught:
         AwsConfig(**values)
@@ -65,13 +63,13 @@ def test_what_cannot_work_is_refused_with_option_and_rule(
     "url",
     ["http://127.0.0.1:4566", "https://kinesis.eu-central-1.amazonaws.com", "http://[::1]:80/"],
 )
-def test_endpoints_are_taken(url: str) -> None:
+def test_endpoints_are_accepted(url: str) -> None:
     """Plain and TLS, names and addresses."""
     assert AwsConfig(endpoint_url=url).endpoint_url == url
 
 
 def test_the_repr_masks_every_secret() -> None:
-    """Logs show configurations."""
+    """Configurations are logged."""
     config = AwsConfig(
         region="eu-west-1",
         access_key_id="AKIA1",
@@ -86,8 +84,8 @@ def test_the_repr_masks_every_secret() -> None:
     assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301  # our own bytes
 
 
-def test_a_stream_is_named_by_its_name_or_its_arn() -> None:
-    """The ARN brings its region along."""
+def test_a_stream_is_configured_by_name_or_arn() -> None:
+    """The ARN contains its region."""
     assert StreamRef.parse(name="flights") == StreamRef("flights")
     by_arn = StreamRef.parse(arn=ARN)
     assert (by_arn.name, by_arn.arn, by_arn.region) == ("my.stream_1-x", ARN, "cn-north-1")
@@ -111,10 +109,8 @@ def test_a_stream_is_named_by_its_name_or_its_arn() -> None:
         (None, "arn:aws:kinesis:eu-west-1:12345:stream/x"),
     ],
 )
-def test_anything_else_than_exactly_one_good_name_is_refused(
-    name: str | None, arn: str | None
-) -> None:
-    """Neither, both, or one that Kinesis could not know."""
+def test_anything_but_exactly_one_valid_name_is_refused(name: str | None, arn: str | None) -> None:
+    """Neither, both, or one that no stream can have."""
     with pytest.raises(ConfigError):
         StreamRef.parse(name=name, arn=arn)
 
@@ -131,7 +127,7 @@ def test_anything_else_than_exactly_one_good_name_is_refused(
         (" 1.25 s ", 1250),
     ],
 )
-def test_durations_are_read(text: str, milliseconds: int) -> None:
+def test_durations_are_parsed(text: str, milliseconds: int) -> None:
     """A bare number is seconds."""
     assert parse_duration_ms(text, option="maxFetchTime") == milliseconds
 
@@ -147,7 +143,7 @@ def test_durations_are_read(text: str, milliseconds: int) -> None:
         ("7B", 7),
     ],
 )
-def test_sizes_are_read(text: str, size: int) -> None:
+def test_sizes_are_parsed(text: str, size: int) -> None:
     """A bare number is bytes; MB and MiB differ."""
     assert parse_size_bytes(text, option="maxBytes") == size
 
@@ -155,23 +151,23 @@ def test_sizes_are_read(text: str, size: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "s", "5 parsecs", "-1s", "1e3s", "5s5", "9" * 15 + "h", "٣s", "nan", "inf"]
 )
-def test_what_is_no_duration_is_refused_by_the_options_name(text: str) -> None:
-    """The message has what was typed."""
+def test_an_invalid_duration_is_refused_with_the_options_name(text: str) -> None:
+    """The message has the text."""
     with pytest.raises(ConfigError, match="option maxFetchTime: ") as caught:
         parse_duration_ms(text, option="maxFetchTime")
     assert repr(text) in str(caught.value)
 
 
 @given(st.text(max_size=12))
-def test_no_text_makes_a_parser_fail_in_another_way(text: str) -> None:
-    """Whatever is typed, it is a value or a ConfigError."""
+def test_every_text_is_a_value_or_a_config_error(text: str) -> None:
+    """No other exception."""
     for parse in (parse_duration_ms, parse_size_bytes, parse_bool):
         with contextlib.suppress(ConfigError):
             assert parse(text, option="x") >= 0
 
 
 def test_booleans_are_true_and_false_only() -> None:
-    """`yes` may mean anything."""
+    """`yes` is refused."""
     assert parse_bool(" True", option="failOnDataLoss") is True
     assert parse_bool("FALSE", option="failOnDataLoss") is False
     with pytest.raises(ConfigError, match="option failOnDataLoss: 'yes' must be true or false"):
@@ -195,7 +191,7 @@ def test_the_nearest_name_is_found_whatever_its_case() -> None:
         {"bytes_per_second": float("inf")},
     ],
 )
-def test_a_rate_of_nothing_or_without_bounds_is_refused(values: dict[str, float]) -> None:
-    """Above the five calls of the service a rate is for emulators only, yet it stays a rate."""
+def test_a_rate_of_zero_or_infinity_is_refused(values: dict[str, float]) -> None:
+    """A rate above the five calls of the service is for emulators only, and is bounded too."""
     with pytest.raises(ConfigError):
         ReadRate(**values)

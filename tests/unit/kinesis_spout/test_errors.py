@@ -1,4 +1,4 @@
-"""The errors say what a caller may do."""
+"""The error classes tell transient from final faults, and survive pickling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kinesis_spout.errors import (
 
 
 def test_only_transient_faults_are_retryable() -> None:
-    """Retry loops go by the class alone."""
+    """Retry loops decide by the class alone."""
     kinds = [
         kind
         for kind in vars(errors).values()
@@ -26,7 +26,7 @@ def test_only_transient_faults_are_retryable() -> None:
 
 
 def test_every_error_is_in_the_docstrings_tree() -> None:
-    """The tree is the documentation; a class that is not in it is not found."""
+    """The tree is the documentation of the errors."""
     kinds = [
         name
         for name, kind in vars(errors).items()
@@ -37,7 +37,7 @@ def test_every_error_is_in_the_docstrings_tree() -> None:
 
 
 def test_a_bad_option_is_a_value_error_that_names_option_value_and_rule() -> None:
-    """Also under the name that another front end has for the option."""
+    """Also under another front end's name of the option."""
     error = ConfigError.of("read_rate", "must be above 0", -1)
     assert isinstance(error, ValueError)
     assert str(error) == "option read_rate: -1 must be above 0"
@@ -45,7 +45,7 @@ def test_a_bad_option_is_a_value_error_that_names_option_value_and_rule() -> Non
     assert error.respelt("readRate").option == "readRate"
 
 
-def test_a_config_error_survives_its_way_from_an_executor() -> None:
-    """Spark pickles what a worker raises."""
+def test_a_config_error_survives_pickling() -> None:
+    """Spark pickles the errors of its workers."""
     copy = pickle.loads(pickle.dumps(ConfigError.of("region", "is none", "x")))  # noqa: S301  # our own bytes
     assert (str(copy), copy.option) == ("option region: 'x' is none", "region")

@@ -1,4 +1,4 @@
-"""A user's own module named `state` or `scheme` that hides ours is told in one clear error."""
+"""A user's own module named `state` or `scheme` that hides ours raises one clear error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize("name", ["state", "scheme"])
 @pytest.mark.parametrize("as_package", [False, True])
 def test_a_module_that_hides_ours_is_named(name: str, as_package: bool, tmp_path: Path) -> None:  # noqa: FBT001  # a case
-    """It is next to the user's script, so it comes first; also when it is a package."""
+    """It is beside the user's script, so it comes first in sys.path; also as a package."""
     file = tmp_path / name / "__init__.py" if as_package else tmp_path / f"{name}.py"
     file.parent.mkdir(exist_ok=True)
     file.write_text("HOME = 'user'\n")

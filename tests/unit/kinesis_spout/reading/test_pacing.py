@@ -1,4 +1,4 @@
-"""A shard's read limits, kept by pacing."""
+"""Pacing keeps within a shard's read limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kinesis_spout.reading.pacing import Pacer
 MIB = 1024 * 1024
 
 
-def test_a_new_shard_may_be_read_at_once_and_five_times() -> None:
+def test_a_new_shard_may_be_read_five_times_at_once() -> None:
     """The service's window holds five calls; the sixth waits for the first to leave it."""
     pacer = Pacer(ReadRate())
     for _ in range(5):
@@ -25,7 +25,7 @@ def test_a_new_shard_may_be_read_at_once_and_five_times() -> None:
 
 
 def test_a_call_counts_from_its_answer() -> None:
-    """The service may have seen it at any time up to then."""
+    """The service may have seen it at any time until then."""
     pacer = Pacer(ReadRate(reads_per_second=1))
     pacer.on_fetch(10.0)
     pacer.on_page(12.0, 0)
@@ -58,8 +58,8 @@ def test_throttling_doubles_the_wait_up_to_a_bound_until_a_page_comes() -> None:
     assert pacer.throttled_in_a_row == 0
 
 
-def test_a_slower_rate_than_one_call_a_second_is_kept() -> None:
-    """For shards that others read too."""
+def test_a_rate_below_one_call_a_second_is_kept() -> None:
+    """For shards with other consumers."""
     pacer = Pacer(ReadRate(reads_per_second=0.5))
     pacer.on_fetch(0.0)
     pacer.on_page(0.0, 0)
@@ -73,8 +73,8 @@ def test_a_slower_rate_than_one_call_a_second_is_kept() -> None:
 def test_whatever_the_networks_delays_the_service_sees_no_more_than_the_limit(
     calls: list[tuple[float, float, int]], reads_per_second: float
 ) -> None:
-    """Calls take some time, and the service counts each somewhere within it: never six in less than
-    a second, say.
+    """The service counts each call somewhere between its start and its answer: never six in less
+    than a second, at the default rate.
     """
     pacer, now_s, seen_s = Pacer(ReadRate(reads_per_second=reads_per_second)), 0.0, []
     for took_s, fraction, payload_bytes in calls:

@@ -1,5 +1,5 @@
-"""Retries are found by their numbers, wherever they lie, with as few calls as that takes; and what
-is gone is told.
+"""Retries are found by their sequence numbers, with few calls, and records that are gone are
+reported.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def single(sequence: int, attempts: int = 1) -> PlannedRetry:
     return PlannedRetry(first=SequenceNumber(sequence), attempts=attempts)
 
 
-def stretch(first: int, last: int, count: int = 2, attempts: int = 0) -> PlannedRetry:
+def span(first: int, last: int, count: int = 2, attempts: int = 0) -> PlannedRetry:
     return PlannedRetry(
         first=SequenceNumber(first), last=SequenceNumber(last), count=count, attempts=attempts
     )
 
 
 class Found:
-    """What one reader has found: numbers with the number of their delivery."""
+    """The records that one reader finds: sequence numbers with delivery numbers."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ def test_neighbours_are_found_in_one_call(one: SimulatedJob) -> None:
     assert (one.calls("GetRecords"), one.calls("GetShardIterator")) == (1, 1)
 
 
-def test_records_far_apart_cost_one_page_each_and_the_last_one_a_single_record(
+def test_records_far_apart_cost_one_page_each(
     one: SimulatedJob,
 ) -> None:
     put = one.put(10_000, data=b"")
@@ -94,7 +94,7 @@ def test_records_far_apart_cost_one_page_each_and_the_last_one_a_single_record(
     assert (one.calls("GetRecords"), one.calls("GetShardIterator")) == (3, 3)
 
 
-def test_as_long_as_pages_bring_something_they_are_read_on_and_grow(one: SimulatedJob) -> None:
+def test_pages_with_wanted_records_are_followed_by_larger_pages(one: SimulatedJob) -> None:
     put = one.put(10_000, data=b"")
     found = Found(one, [single(number) for number in put[::100]])
     assert found.numbers == put[::100]
@@ -102,13 +102,13 @@ def test_as_long_as_pages_bring_something_they_are_read_on_and_grow(one: Simulat
     assert one.calls("GetRecords") <= 4
 
 
-def test_a_range_brings_all_that_is_between_its_ends_in_the_middle_of_single_records(
+def test_a_range_between_single_records_contains_all_records_between_its_ends(
     one: SimulatedJob,
 ) -> None:
     put = one.put(60)
     found = Found(
         one,
-        [single(put[1]), stretch(put[5], put[9], 2), single(put[20]), stretch(put[30], put[31])],
+        [single(put[1]), span(put[5], put[9], 2), single(put[20]), span(put[30], put[31])],
     )
     assert found.rows == [
         (put[1], 2),
@@ -120,18 +120,18 @@ def test_a_range_brings_all_that_is_between_its_ends_in_the_middle_of_single_rec
     assert found.done == 4
 
 
-def test_a_range_over_many_pages_is_one(one: SimulatedJob) -> None:
+def test_a_range_may_span_many_pages(one: SimulatedJob) -> None:
     put = one.put(12_000, data=b"")
-    found = Found(one, [stretch(put[100], put[11_500], 50, 4)])
+    found = Found(one, [span(put[100], put[11_500], 50, 4)])
     assert found.numbers == put[100:11_501]
     assert found.done == 1
 
 
-def test_a_run_of_empty_pages_that_is_longer_than_the_time_is_passed_by_one_reader_after_the_other(
+def test_a_run_of_empty_pages_longer_than_the_time_is_read_by_several_readers(
     one: SimulatedJob,
 ) -> None:
-    """Each began anew, and so none ever came to its end: the retry stayed in its queue for ever,
-    and what waits for it.
+    """If each started again at the retry, none would reach the end of the run, and the retry would
+    stay queued for ever.
     """
     gone = one.put(1)[0]
     one.clock.advance(13 * HOUR_S)
@@ -147,10 +147,10 @@ def test_a_run_of_empty_pages_that_is_longer_than_the_time_is_passed_by_one_read
     assert not services.searches
 
 
-def test_a_retry_that_had_no_room_is_looked_for_from_its_number_on_by_the_next_reader(
+def test_a_retry_that_did_not_fit_is_searched_for_from_its_number_by_the_next_reader(
     one: SimulatedJob,
 ) -> None:
-    """The page that brought it was passed: to go on behind it would take it for gone."""
+    """The page that contained it was read: continuing after that page would count it as gone."""
     put = one.put(2, data=b"0123456789")
     services = one.services()
     assert (
@@ -159,65 +159,63 @@ def test_a_retry_that_had_no_room_is_looked_for_from_its_number_on_by_the_next_r
     assert Found(one, [single(put[0])], services=services).numbers == put[:1]
 
 
-def test_empty_pages_in_between_are_passed_over(one: SimulatedJob) -> None:
+def test_empty_pages_in_between_are_skipped(one: SimulatedJob) -> None:
     put = one.put(3)
     one.fake.insert_empty_pages(STREAM, shard(0), 5)
     put += one.put(3)
-    assert Found(one, [single(put[2]), stretch(put[3], put[4])]).numbers == put[2:5]
+    assert Found(one, [single(put[2]), span(put[3], put[4])]).numbers == put[2:5]
 
 
 def test_numbers_that_were_passed_and_not_found_are_gone(one: SimulatedJob) -> None:
-    """Older than the oldest record, in front of one that is there; also a range of which nothing is
-    left.
-    """
+    """Records older than the oldest record left, and a range without any record left."""
     old = one.put(4)
     one.clock.advance(25 * HOUR_S)
     new = one.put(4)
-    found = Found(one, [single(old[0]), stretch(old[1], old[2]), single(new[1])])
+    found = Found(one, [single(old[0]), span(old[1], old[2]), single(new[1])])
     assert found.numbers == [new[1]]
     assert found.gone == [old[0], old[1]]
     assert found.done == 3
 
 
 def test_at_a_tip_without_a_record_all_are_gone(one: SimulatedJob) -> None:
-    """One call says so, as it was asked for at the first of them."""
+    """One call proves it: it was requested at the first of them."""
     old = one.put(5)
     one.clock.advance(25 * HOUR_S)
-    found = Found(one, [single(old[0]), stretch(old[1], old[3]), single(old[4])])
+    found = Found(one, [single(old[0]), span(old[1], old[3]), single(old[4])])
     assert (found.numbers, found.gone, found.done) == ([], [old[0], old[1], old[4]], 3)
     assert one.calls("GetRecords") == 1
 
 
-def test_a_number_that_was_never_given_out_is_an_error(one: SimulatedJob) -> None:
-    """A state that was restored for another stream, say: nothing is taken for gone by a guess."""
+def test_a_number_that_the_stream_never_had_is_an_error(one: SimulatedJob) -> None:
+    """The state of another stream was restored, for example: no record is assumed to be gone."""
     put = one.put(4)
     with pytest.raises(RequestRefusedError, match="did not come from this stream"):
         Found(one, [single(put[2]), single(put[3] + 5)])
 
 
-def test_a_range_that_is_left_in_part_gives_what_is_left(one: SimulatedJob) -> None:
+def test_a_range_that_has_partly_expired_gives_the_records_that_are_left(one: SimulatedJob) -> None:
     put = one.put(3)
     one.clock.advance(20 * HOUR_S)
     put += one.put(3)
     one.clock.advance(5 * HOUR_S)
-    found = Found(one, [stretch(put[0], put[4], 5)])
+    found = Found(one, [span(put[0], put[4], 5)])
     assert (found.numbers, found.gone, found.done) == (put[3:5], [], 1)
 
 
-def test_at_the_end_of_a_closed_shard_and_in_a_forgotten_one_what_was_not_found_is_gone(
+def test_records_not_found_in_a_closed_or_expired_shard_are_gone(
     one: SimulatedJob,
 ) -> None:
     put = one.put(3)
     one.fake.split(STREAM, shard(0))
     assert Found(one, [single(put[2]), single(put[2] + 1)]).gone == [put[2] + 1]
     one.clock.advance(25 * HOUR_S)
-    found = Found(one, [single(put[0]), stretch(put[1], put[2])])
+    found = Found(one, [single(put[0]), span(put[1], put[2])])
     assert (found.numbers, found.gone, found.done) == ([], [put[0], put[1]], 2)
 
 
-# room and time
+# budget and time
 # ------------------------------------------------------------------------------------------------
-def test_what_does_not_fit_is_not_looked_for_and_what_lies_before_it_is_done(
+def test_retries_before_the_first_that_does_not_fit_are_done(
     one: SimulatedJob,
 ) -> None:
     put = one.put(10, data=b"x" * 100)
@@ -233,23 +231,25 @@ def test_what_does_not_fit_is_not_looked_for_and_what_lies_before_it_is_done(
     )
 
 
-def test_one_record_is_always_held_where_that_is_asked_for(one: SimulatedJob) -> None:
+def test_at_least_one_record_is_returned_on_request(one: SimulatedJob) -> None:
     put = one.put(10, data=b"x" * 100)
     retries = [single(put[0]), single(put[2])]
     assert Found(one, retries, max_bytes=1).numbers == [put[0]]
     assert Found(one, retries, max_bytes=1, at_least_one=False).done == 0
 
 
-def test_a_range_comes_as_a_whole_or_not_at_all(one: SimulatedJob) -> None:
-    """The first one comes whatever its size, or it would wait for ever."""
+def test_a_range_is_returned_as_a_whole_or_not_at_all(one: SimulatedJob) -> None:
+    """The first one is returned whatever its size; otherwise it would wait for ever."""
     put = one.put(10, data=b"x" * 100)
-    whole = stretch(put[0], put[4], 5)
+    whole = span(put[0], put[4], 5)
     assert Found(one, [whole, single(put[9])], max_bytes=150).numbers == put[:5]
-    found = Found(one, [single(put[0]), stretch(put[1], put[4], 4), single(put[9])], max_bytes=450)
+    found = Found(one, [single(put[0]), span(put[1], put[4], 4), single(put[9])], max_bytes=450)
     assert (found.numbers, found.done) == ([put[0]], 1)
 
 
-def test_the_time_ends_the_search_but_not_before_the_first_was_found(one: SimulatedJob) -> None:
+def test_the_time_ends_the_search_after_the_first_retry_was_found(
+    one: SimulatedJob,
+) -> None:
     """At one call every two and a half seconds."""
     put = one.put(16_000, data=b"")
     wanted = put[::4_000]
@@ -259,16 +259,16 @@ def test_the_time_ends_the_search_but_not_before_the_first_was_found(one: Simula
     assert found.numbers == wanted[:3]
 
 
-def test_a_range_that_was_begun_first_is_read_to_its_end_whatever_the_time(
+def test_a_first_range_is_read_to_its_end_whatever_the_time(
     one: SimulatedJob,
 ) -> None:
     put = one.put(5_000, data=b"")
-    assert Found(one, [stretch(put[0], put[4_500], 2)], time_s=0.0, reads_per_second=1).done == 1
+    assert Found(one, [span(put[0], put[4_500], 2)], time_s=0.0, reads_per_second=1).done == 1
 
 
 # the service
-# --------------------------------------------------------------------------------------------------
-def test_two_of_five_calls_a_second_are_for_retries_and_count_as_the_shards(
+# ------------------------------------------------------------------------------------------------
+def test_two_of_five_calls_a_second_are_for_retries_and_count_for_the_shard(
     one: SimulatedJob,
 ) -> None:
     put = one.put(40_000, data=b"")
@@ -286,7 +286,7 @@ def test_two_of_five_calls_a_second_are_for_retries_and_count_as_the_shards(
 
 
 @pytest.mark.parametrize("fault", [throttle(), expired_iterator(), internal_failure()])
-def test_what_passes_by_itself_is_waited_out(fault: object, one: SimulatedJob) -> None:
+def test_transient_faults_are_waited_out(fault: object, one: SimulatedJob) -> None:
     put = one.put(5_000, data=b"")
     one.fake.faults.add(fault, operation="GetRecords", times=2)  # type: ignore[arg-type]  # pytest passes faults as objects
     assert Found(one, [single(put[0]), single(put[4_999])]).numbers == [put[0], put[4_999]]
@@ -294,9 +294,7 @@ def test_what_passes_by_itself_is_waited_out(fault: object, one: SimulatedJob) -
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_mixture_is_found_exactly(seed: int, one: SimulatedJob) -> None:
-    """Compared with the records themselves: singles, ranges, numbers that never were, pages of all
-    sizes.
-    """
+    """Singles, ranges and empty pages, compared with the records that were put."""
     chance = Random(seed)  # noqa: S311  # of a test
     put: list[int] = []
     for _ in range(chance.randrange(1, 6)):
@@ -306,7 +304,7 @@ def test_any_mixture_is_found_exactly(seed: int, one: SimulatedJob) -> None:
     place = chance.randrange(min(40, len(put)))
     while place < len(put):
         end = min(place + chance.choice((0, 0, 0, 1, 20, 900)), len(put) - 1)
-        retries.append(single(put[place]) if end == place else stretch(put[place], put[end], 2))
+        retries.append(single(put[place]) if end == place else span(put[place], put[end], 2))
         place = end + 1 + chance.choice((0, 0, 3, 50, 700))
     wanted = [
         number

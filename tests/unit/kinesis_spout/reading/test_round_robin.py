@@ -1,4 +1,4 @@
-"""Many shards read ahead: rotation, budgets, bounds and failures, with getters that do as told."""
+"""Reading ahead of many shards: rotation, budgets, bounds and failures, with scripted getters."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def page_of(shard_id: str, count: int = 1, *, ended: bool = False, at_tip: bool 
     )
 
 
-class ToldGetter:
-    """Fetches what `script` holds, the last for ever: a number of records, an error to raise, a
+class ScriptedGetter:
+    """Fetches by `script`, whose last step is repeated: a number of records, an error to raise, a
     page, or an event to wait for.
     """
 
@@ -93,17 +93,17 @@ class ToldGetter:
     def fetch(self, limit: int) -> Page:
         self.log.append(self.shard_id)
         self.limits.append(limit)
-        told = self.script.popleft() if len(self.script) > 1 else self.script[0]
-        if isinstance(told, threading.Event):
-            assert told.wait(LIMIT_S)
-            told = 1
-        if isinstance(told, KinesisError):
-            raise told
-        return told if isinstance(told, Page) else page_of(self.shard_id, min(told, limit))
+        step = self.script.popleft() if len(self.script) > 1 else self.script[0]
+        if isinstance(step, threading.Event):
+            assert step.wait(LIMIT_S)
+            step = 1
+        if isinstance(step, KinesisError):
+            raise step
+        return step if isinstance(step, Page) else page_of(self.shard_id, min(step, limit))
 
 
 def buffered(
-    getter: ToldGetter, *, max_records: int = 100, budget: ByteBudget | None = None
+    getter: ScriptedGetter, *, max_records: int = 100, budget: ByteBudget | None = None
 ) -> BufferedGetter:
     return BufferedGetter(getter, max_records=max_records, budget=budget or ByteBudget(ROOMY))
 
@@ -112,11 +112,12 @@ def shards_of(getters: list[BufferedGetter]) -> list[str]:
     return [getter.shard_id for getter in getters]
 
 
-# ---- the budget
+# the budget
+# ------------------------------------------------------------------------------------------------
 
 
 def test_a_budget_reserves_for_the_largest_page_and_settles_to_the_real_one() -> None:
-    """Two pages of 10 MB fit into 25; when they turn out small, more do."""
+    """Two pages of 10 MB fit into 25 MB; more fit once the first turns out to be small."""
     budget = ByteBudget(RESERVED_PAGE_BYTES * 5 // 2)
     assert [budget.try_reserve() for _ in range(3)] == [True, True, False]
     budget.settle(100)
@@ -139,25 +140,26 @@ def test_a_budget_smaller_than_a_page_allows_one_at_a_time_until_it_is_spent() -
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: ByteBudget(0), lambda: buffered(ToldGetter("a"), max_records=0)]
+    "make", [lambda: ByteBudget(0), lambda: buffered(ScriptedGetter("a"), max_records=0)]
 )
 def test_bounds_of_nothing_are_refused(make: Callable[[], object]) -> None:
-    """They would read nothing for ever."""
+    """They would never read anything."""
     with pytest.raises(ValueError, match="holds nothing"):
         make()
 
 
-# ---- one shard's buffer
+# one shard's buffer
+# ------------------------------------------------------------------------------------------------
 
 
-def test_a_buffer_asks_for_the_room_that_is_left() -> None:
-    """So a page never exceeds it; taking makes room again."""
-    told = ToldGetter("a", 4, 9)
-    getter = buffered(told, max_records=10)
+def test_a_buffer_fetches_no_more_records_than_it_has_room_for() -> None:
+    """Taking a page makes room again."""
+    scripted = ScriptedGetter("a", 4, 9)
+    getter = buffered(scripted, max_records=10)
     for _ in range(2):
         assert getter.try_reserve()
         getter.fetch()
-    assert (told.limits, getter.buffered_records, getter.wants_fetch) == ([10, 6], 10, False)
+    assert (scripted.limits, getter.buffered_records, getter.wants_fetch) == ([10, 6], 10, False)
     page = getter.take()
     assert page is not None
     assert (page.count, getter.buffered_records, getter.wants_fetch) == (4, 6, True)
@@ -166,7 +168,7 @@ def test_a_buffer_asks_for_the_room_that_is_left() -> None:
 def test_bytes_are_held_until_the_page_is_taken() -> None:
     """The budget is what the task holds."""
     budget = ByteBudget(ROOMY)
-    getter = buffered(ToldGetter("a", 4), budget=budget)
+    getter = buffered(ScriptedGetter("a", 4), budget=budget)
     assert getter.try_reserve()
     getter.fetch()
     assert budget.held_bytes == getter.buffered_bytes > 0
@@ -175,10 +177,10 @@ def test_bytes_are_held_until_the_page_is_taken() -> None:
     assert getter.take() is None
 
 
-def test_of_a_run_of_empty_pages_the_newest_is_kept() -> None:
-    """It tells the tip or the end, and a run of any length costs nothing."""
+def test_the_newest_of_a_run_of_empty_pages_is_kept() -> None:
+    """It has the tip or the end, and a run of any length needs no memory."""
     end = page_of("a", 0, ended=True, at_tip=True)
-    getter = buffered(ToldGetter("a", 2, 0, 0, end))
+    getter = buffered(ScriptedGetter("a", 2, 0, 0, end))
     for _ in range(4):
         assert getter.try_reserve()
         getter.fetch()
@@ -193,10 +195,10 @@ def test_of_a_run_of_empty_pages_the_newest_is_kept() -> None:
     assert (first.count, second, getter.take()) == (2, end, None)
 
 
-def test_a_shard_that_is_gone_is_fetched_no_further() -> None:
-    """Its page is kept, behind those before it."""
+def test_a_shard_that_is_gone_is_not_fetched_again() -> None:
+    """Its page is kept, after the pages before it."""
     gone = Page.empty("a", gone=True)
-    getter = buffered(ToldGetter("a", 2, gone))
+    getter = buffered(ScriptedGetter("a", 2, gone))
     for _ in range(2):
         assert getter.try_reserve()
         getter.fetch()
@@ -207,9 +209,9 @@ def test_a_shard_that_is_gone_is_fetched_no_further() -> None:
 
 
 def test_a_failed_fetch_gives_its_reservation_back() -> None:
-    """Else failures would use the budget up."""
+    """Otherwise failures would use the budget up."""
     budget = ByteBudget(1)
-    getter = buffered(ToldGetter("a", AccessDeniedError("no"), 1), budget=budget)
+    getter = buffered(ScriptedGetter("a", AccessDeniedError("no"), 1), budget=budget)
     assert getter.try_reserve()
     with pytest.raises(AccessDeniedError):
         getter.fetch()
@@ -217,9 +219,9 @@ def test_a_failed_fetch_gives_its_reservation_back() -> None:
     assert getter.fetch().count == 1
 
 
-def test_a_closed_getter_wants_nothing_and_keeps_its_pages() -> None:
-    """What was fetched is not lost."""
-    getter = buffered(ToldGetter("a", 3))
+def test_a_closed_buffer_wants_no_fetch_and_keeps_its_pages() -> None:
+    """Fetched records are not lost."""
+    getter = buffered(ScriptedGetter("a", 3))
     assert getter.try_reserve()
     getter.fetch()
     getter.close()
@@ -228,33 +230,34 @@ def test_a_closed_getter_wants_nothing_and_keeps_its_pages() -> None:
 
 
 def test_a_fetch_without_a_reservation_is_a_mistake_of_the_caller() -> None:
-    """It would go past the budget."""
+    """It would exceed the budget."""
     with pytest.raises(RuntimeError, match="without a reservation"):
-        buffered(ToldGetter("a")).fetch()
+        buffered(ScriptedGetter("a")).fetch()
 
 
-# ---- the rotation
+# the rotation
+# ------------------------------------------------------------------------------------------------
 
 
 def test_shards_are_fetched_in_strict_rotation() -> None:
-    """One after the other, whatever comes back."""
+    """One after the other, whatever the fetches return."""
     log: list[str] = []
-    getters = [buffered(ToldGetter(name, log=log), max_records=3) for name in "abc"]
+    getters = [buffered(ScriptedGetter(name, log=log), max_records=3) for name in "abc"]
     with RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader:
         while not reader.idle:
             assert len(reader.step(LIMIT_S)) == 1
     assert log == list("abcabcabc")
 
 
-def test_a_shard_that_must_wait_is_passed_over_and_delays_nobody() -> None:
+def test_a_shard_that_must_wait_is_skipped_and_delays_no_other() -> None:
     """It gets its turn when it is due, and the wait for it is on the clock."""
     log: list[str] = []
     clock = SimulatedClock()
-    slow = ToldGetter("slow", log=log)
+    slow = ScriptedGetter("slow", log=log)
     slow.due_s = 7.0
     getters = [
         buffered(slow, max_records=1),
-        *(buffered(ToldGetter(name, log=log), max_records=2) for name in "ab"),
+        *(buffered(ScriptedGetter(name, log=log), max_records=2) for name in "ab"),
     ]
     with RoundRobinReader(getters, max_concurrent=1, clock=clock) as reader:
         for _ in range(4):
@@ -266,13 +269,13 @@ def test_a_shard_that_must_wait_is_passed_over_and_delays_nobody() -> None:
         assert (clock.seconds, reader.idle) == (7.0, True)
 
 
-def test_a_throttled_shard_holds_no_thread_and_comes_again_later() -> None:
+def test_a_throttled_shard_holds_no_thread_and_is_fetched_later() -> None:
     """With a single thread the other shard is read meanwhile."""
     log: list[str] = []
-    throttled = ToldGetter("t", ThrottledError("wait"), 1, log=log)
+    throttled = ScriptedGetter("t", ThrottledError("wait"), 1, log=log)
     getters = [
         buffered(throttled, max_records=1),
-        buffered(ToldGetter("b", log=log), max_records=2),
+        buffered(ScriptedGetter("b", log=log), max_records=2),
     ]
     with RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader:
         done: list[str] = []
@@ -281,12 +284,12 @@ def test_a_throttled_shard_holds_no_thread_and_comes_again_later() -> None:
     assert (log, sorted(done)) == (["t", "b", "t", "b"], ["b", "b", "t"])
 
 
-def test_a_slow_shard_does_not_keep_the_others_results_back() -> None:
-    """What completes is returned; what is under way stays so, and `step` returns in its time."""
+def test_a_slow_shard_does_not_delay_the_results_of_others() -> None:
+    """Completed fetches are returned, the others stay in flight, and `step` keeps its timeout."""
     release = threading.Event()
     getters = [
-        buffered(ToldGetter("slow", release), max_records=1),
-        buffered(ToldGetter("b"), max_records=1),
+        buffered(ScriptedGetter("slow", release), max_records=1),
+        buffered(ScriptedGetter("b"), max_records=1),
     ]
     with RoundRobinReader(getters, max_concurrent=2, clock=SimulatedClock()) as reader:
         assert shards_of(reader.step(LIMIT_S)) == ["b"]
@@ -297,11 +300,11 @@ def test_a_slow_shard_does_not_keep_the_others_results_back() -> None:
         assert reader.idle
 
 
-def test_a_shard_without_budget_is_the_first_when_there_is_some() -> None:
-    """The order of the shards must not decide who is read."""
+def test_a_shard_without_budget_is_the_first_to_get_some() -> None:
+    """The order of the shards must not decide which one is read."""
     log: list[str] = []
     budget = ByteBudget(1)
-    getters = [buffered(ToldGetter(name, log=log), budget=budget) for name in "abc"]
+    getters = [buffered(ScriptedGetter(name, log=log), budget=budget) for name in "abc"]
     with RoundRobinReader(getters, max_concurrent=3, clock=SimulatedClock()) as reader:
         for name in "abcab":
             assert shards_of(reader.step(LIMIT_S)) == [name]
@@ -311,9 +314,9 @@ def test_a_shard_without_budget_is_the_first_when_there_is_some() -> None:
 
 
 def test_reading_stops_within_one_page_of_the_budget() -> None:
-    """Idle then, although the shards have more."""
+    """The reader is idle then, although the shards have more."""
     budget = ByteBudget(2000)
-    getters = [buffered(ToldGetter(name, 10), max_records=1000, budget=budget) for name in "ab"]
+    getters = [buffered(ScriptedGetter(name, 10), max_records=1000, budget=budget) for name in "ab"]
     with RoundRobinReader(getters, max_concurrent=4, clock=SimulatedClock()) as reader:
         while not reader.idle:
             reader.step(LIMIT_S)
@@ -322,10 +325,10 @@ def test_reading_stops_within_one_page_of_the_budget() -> None:
 
 
 def test_the_first_error_is_raised_after_the_other_fetches_have_completed() -> None:
-    """Their pages are in the buffers, and nothing runs on behind the caller's back."""
+    """Their pages are in the buffers, and no fetch is in flight any more."""
     release = threading.Event()
-    slow = buffered(ToldGetter("slow", release), max_records=1)
-    failing = buffered(ToldGetter("bad", AccessDeniedError("no")))
+    slow = buffered(ScriptedGetter("slow", release), max_records=1)
+    failing = buffered(ScriptedGetter("bad", AccessDeniedError("no")))
     with RoundRobinReader([slow, failing], max_concurrent=2, clock=SimulatedClock()) as reader:
         threading.Timer(0.05, release.set).start()
         with pytest.raises(AccessDeniedError):
@@ -334,8 +337,8 @@ def test_the_first_error_is_raised_after_the_other_fetches_have_completed() -> N
 
 
 def test_throttling_that_does_not_end_is_an_error() -> None:
-    """The getter says when it has waited for long enough."""
-    getters = [buffered(ToldGetter("a", StillThrottledError("for ever")))]
+    """The getter decides when it has waited for long enough."""
+    getters = [buffered(ScriptedGetter("a", StillThrottledError("for ever")))]
     with (
         RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader,
         pytest.raises(StillThrottledError),
@@ -343,10 +346,10 @@ def test_throttling_that_does_not_end_is_an_error() -> None:
         reader.step(LIMIT_S)
 
 
-def test_leaving_the_reader_waits_for_what_is_under_way() -> None:
+def test_leaving_the_reader_waits_for_fetches_in_flight() -> None:
     """Positions and buffers agree afterwards."""
     release = threading.Event()
-    getter = buffered(ToldGetter("a", release), max_records=1)
+    getter = buffered(ScriptedGetter("a", release), max_records=1)
     with RoundRobinReader([getter], max_concurrent=1, clock=SimulatedClock()) as reader:
         assert reader.step(0.0) == []
         release.set()
@@ -364,5 +367,5 @@ def test_a_reader_that_is_not_open_says_so() -> None:
     """Threads are started by the with statement, not by the constructor."""
     with pytest.raises(RuntimeError, match="with statement"):
         RoundRobinReader(
-            [buffered(ToldGetter("a"))], max_concurrent=1, clock=SimulatedClock()
+            [buffered(ScriptedGetter("a"))], max_concurrent=1, clock=SimulatedClock()
         ).step(0)

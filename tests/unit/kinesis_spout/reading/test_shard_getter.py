@@ -1,6 +1,4 @@
-"""The iterator's life, the tip and the end of one shard, against a scripted service on a simulated
-clock.
-"""
+"""Iterators, the tip and the end of one shard, with a scripted service and a simulated clock."""
 
 from __future__ import annotations
 
@@ -50,8 +48,8 @@ class SimulatedClock:
 
 
 class ScriptedClient(KinesisClient):
-    """Answers fetches from a script, and iterators by numbers that name the position they were made
-    for.
+    """Answers fetches by a script whose last answer is repeated, and numbers the iterators that it
+    issues.
     """
 
     def __init__(self, *script: FetchedPage | KinesisError) -> None:
@@ -103,8 +101,8 @@ def after(sequence: int) -> Position:
     return Position.after(SequenceNumber(sequence))
 
 
-def test_the_position_follows_the_records_that_were_handed_out() -> None:
-    """Exact after each page, unchanged by an empty one; the iterator is passed on."""
+def test_the_position_follows_the_records_that_were_returned() -> None:
+    """It is exact after each page and unchanged by an empty one. The iterator is passed on."""
     client = ScriptedClient(
         fetched([3, 8], after="b"), fetched([], after="c"), fetched([9], after="d")
     )
@@ -120,15 +118,15 @@ def test_the_position_follows_the_records_that_were_handed_out() -> None:
     assert client.iterators_for == [TRIM_HORIZON]
 
 
-def test_a_hint_spares_the_iterator() -> None:
-    """The next batch goes on with the iterator that the last one published."""
+def test_a_hint_saves_a_call_for_an_iterator() -> None:
+    """The next batch continues with the iterator that the last one published."""
     client = ScriptedClient(fetched([1]))
     getter_of(client, iterator="hint").fetch(10)
     assert (client.fetches, client.iterators_for) == ([("hint", 10)], [])
 
 
-def test_an_expired_iterator_is_made_again_after_the_last_record() -> None:
-    """Nothing twice, nothing left out."""
+def test_an_expired_iterator_is_replaced_by_one_after_the_last_record() -> None:
+    """No record is read twice, none is left out."""
     client = ScriptedClient(fetched([1, 2]), ExpiredIteratorError("old"), fetched([3]))
     getter = getter_of(client)
     getter.fetch(10)
@@ -136,7 +134,7 @@ def test_an_expired_iterator_is_made_again_after_the_last_record() -> None:
     assert client.iterators_for == [TRIM_HORIZON, after(2)]
 
 
-def test_an_iterator_that_expires_before_the_first_record_is_made_again_at_the_start() -> None:
+def test_an_iterator_that_expires_before_the_first_record_is_replaced_by_one_at_the_start() -> None:
     """Never at the newest data."""
     start = Position.at_timestamp(1_700_000_000_000)
     client = ScriptedClient(fetched([]), ExpiredIteratorError("old"), fetched([3]))
@@ -154,10 +152,8 @@ def test_iterators_that_expire_again_and_again_end_in_the_error() -> None:
     assert len(client.iterators_for) == 3
 
 
-def test_a_hint_that_leads_nowhere_is_replaced_but_a_fresh_iterator_is_believed() -> None:
-    """A hint may be of a stream that was made anew; what the service says of its own iterator is
-    so.
-    """
+def test_an_invalid_hint_is_replaced_but_a_fresh_iterator_is_trusted() -> None:
+    """A hint may belong to a stream that was deleted and created again."""
     client = ScriptedClient(ShardNotFoundError("?"), fetched([1]))
     assert getter_of(client, iterator="hint").fetch(10).count == 1
     client = ScriptedClient(ShardNotFoundError("gone"))
@@ -179,8 +175,8 @@ def test_a_shard_that_the_service_does_not_know_gives_a_page_that_says_so() -> N
     assert getter.position == after(3)
 
 
-def test_the_limit_is_capped_at_what_the_service_takes() -> None:
-    """A larger one would be refused."""
+def test_the_limit_is_capped_at_the_services_limit() -> None:
+    """The service would refuse a larger one."""
     client = ScriptedClient(fetched([1]))
     getter_of(client).fetch(1_000_000)
     assert client.fetches == [("fresh-1", 10_000)]
@@ -199,10 +195,10 @@ def test_the_limit_is_capped_at_what_the_service_takes() -> None:
         ([1], None, False),
     ],
 )
-def test_the_tip_is_no_lag_and_a_page_that_is_not_full(
+def test_a_page_is_at_the_tip_if_it_is_not_behind_and_not_full(
     sequences: list[int], behind_ms: int | None, *, at_tip: bool
 ) -> None:
-    """An emulator says no lag although more records are left; an empty page with a lag is the
+    """An emulator reports no lag although more records follow. An empty page with a lag is in the
     middle of the shard.
     """
     page = getter_of(ScriptedClient(fetched(sequences, behind_ms=behind_ms))).fetch(2)
@@ -211,8 +207,8 @@ def test_the_tip_is_no_lag_and_a_page_that_is_not_full(
     assert page.service_time_ms == 7000
 
 
-def test_the_end_may_come_with_records_and_tells_the_children() -> None:
-    """After it the position is SHARD_END and the service is not asked any more."""
+def test_the_end_may_come_with_records_and_names_the_children() -> None:
+    """After it the position is SHARD_END, and the service is not called any more."""
     child = {"ShardId": "c", "ParentShards": [SHARD], "HashKeyRange": {}}
     client = ScriptedClient(fetched([4, 5], after=None, ChildShards=[child]))
     getter = getter_of(client)
@@ -230,11 +226,9 @@ def test_the_end_may_come_with_records_and_tells_the_children() -> None:
 @pytest.mark.parametrize(
     ("ending", "ended"), [(5, True), (4, True), (6, False), (2**63 - 1, False), (None, False)]
 )
-def test_having_read_up_to_the_listed_end_is_the_end_too(
-    ending: int | None, *, ended: bool
-) -> None:
-    """One double never ends a closed shard; another lists an end that no record reaches: the number
-    only ever adds an end.
+def test_reading_up_to_the_listed_end_is_the_end_too(ending: int | None, *, ended: bool) -> None:
+    """One emulator never ends a closed shard, another lists an end that no record reaches. So the
+    number can add an end but not prevent one.
     """
     listed = None if ending is None else SequenceNumber(ending)
     getter = getter_of(ScriptedClient(fetched([4, 5])), ending_sequence=listed)
@@ -257,8 +251,8 @@ def test_throttling_is_waited_out_at_the_shards_pace() -> None:
     assert 0.7 < clock.seconds - 1000 < 5
 
 
-def test_a_caller_that_holds_no_thread_for_it_is_told_when_to_come_again() -> None:
-    """The round robin passes the shard over until then."""
+def test_a_caller_that_does_not_wait_learns_when_to_call_again() -> None:
+    """The round robin skips the shard until then."""
     clock = SimulatedClock()
     getter = getter_of(ScriptedClient(ThrottledError("t"), fetched([1])), clock=clock)
     assert getter.ready_at_s() == 1000.0
@@ -268,7 +262,7 @@ def test_a_caller_that_holds_no_thread_for_it_is_told_when_to_come_again() -> No
     assert getter.fetch_unless_throttled(10).count == 1
 
 
-def test_two_throttled_calls_far_apart_are_not_throttling_without_end() -> None:
+def test_two_throttled_calls_far_apart_are_not_endless_throttling() -> None:
     """The caller had no room for a page meanwhile, or its machine slept."""
     clock = SimulatedClock()
     getter = getter_of(
@@ -281,7 +275,7 @@ def test_two_throttled_calls_far_apart_are_not_throttling_without_end() -> None:
     assert getter.fetch_unless_throttled(10).count == 1
 
 
-def test_throttling_without_end_becomes_a_clear_error() -> None:
+def test_endless_throttling_becomes_a_clear_error() -> None:
     """It names the shard and what to do, after the time allowed."""
     clock = SimulatedClock()
     getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, throttled_for_s=60.0)
@@ -301,7 +295,7 @@ def test_fetches_keep_to_the_shards_limits() -> None:
     assert clock.seconds == pytest.approx(1002.0)
 
 
-def test_other_errors_are_the_callers() -> None:
+def test_other_errors_are_raised() -> None:
     """The position stays as it was."""
     getter = getter_of(ScriptedClient(AccessDeniedError("no")))
     with pytest.raises(AccessDeniedError):
@@ -311,7 +305,7 @@ def test_other_errors_are_the_callers() -> None:
 
 @pytest.mark.parametrize("sequences", [[7, 6], [5, 8], [3]])
 def test_a_page_that_runs_backwards_or_before_the_position_is_refused(sequences: list[int]) -> None:
-    """Published once, it could never be settled: the position stays where it was."""
+    """Once published, it could never be settled. The position stays where it was."""
     getter = getter_of(ScriptedClient(fetched(sequences)), after(5))
     with pytest.raises(MalformedResponseError, match="out of order"):
         getter.fetch(10)

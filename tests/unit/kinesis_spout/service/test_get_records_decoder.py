@@ -1,4 +1,4 @@
-"""What the decoder makes of the answers that a shard gives, and what it refuses."""
+"""Decoding of GetRecords answers, and the bodies that are refused."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def record_of(sequence: str = "1", data: bytes = b"x", **rest: Any) -> dict[str,
     } | rest
 
 
-def test_first_and_last_are_those_of_the_page_and_the_arrival_is_the_last_ones() -> None:
-    """Positions and data-loss checks are made from these three."""
+def test_a_page_has_its_first_and_last_number_and_its_last_arrival() -> None:
+    """Positions and data-loss checks are derived from these three."""
     page = decode_get_records(
         body_of(
             record_of("5", ApproximateArrivalTimestamp=1.5),
@@ -42,7 +42,7 @@ def test_first_and_last_are_those_of_the_page_and_the_arrival_is_the_last_ones()
     )
 
 
-def test_a_page_without_records_has_the_columns_all_the_same() -> None:
+def test_a_page_without_records_has_all_columns() -> None:
     """Empty pages come in the middle of a shard."""
     page = decode_get_records(body_of(NextShardIterator="n", MillisBehindLatest=7))
     assert page.records.schema.equals(PAGE_SCHEMA)
@@ -79,7 +79,7 @@ def test_child_shards_name_their_parents() -> None:
     "data", [b"", b"\x00\xff", bytes(range(256)), b"ab", b"abc", b"x" * 10 * 1024 * 1024]
 )
 def test_data_of_any_bytes_and_length_comes_through(data: bytes) -> None:
-    """From nothing to the largest record that the service takes."""
+    """From nothing to the largest record that the service accepts."""
     page = decode_get_records(body_of(record_of(data=data)))
     assert page.records.column("data")[0].as_py() == data
     assert page.payload_bytes == len(data)
@@ -95,7 +95,7 @@ def test_data_of_any_bytes_and_length_comes_through(data: bytes) -> None:
     ],
 )
 def test_an_arrival_time_may_be_written_as_text(written: str, milliseconds: int) -> None:
-    """Emulators do so; botocore takes all of these forms."""
+    """Emulators do so; botocore accepts all of these forms."""
     page = decode_get_records(body_of(record_of(ApproximateArrivalTimestamp=written)))
     assert page.last_arrival_ms == milliseconds
 
@@ -129,7 +129,7 @@ def test_an_exponent_in_the_arrival_time_is_a_number() -> None:
     ],
 )
 def test_a_body_outside_the_contract_is_refused_as_a_whole(body: bytes) -> None:
-    """Half of a page would be records that are lost in silence."""
+    """Half a page would silently lose the other half."""
     with pytest.raises(MalformedResponseError, match="answer to GetRecords cannot be read"):
         decode_get_records(body)
 

@@ -1,4 +1,4 @@
-"""A page's records in both forms: the same values, whichever was asked for first."""
+"""A page's records in both forms: lists and Arrow have the same values."""
 
 from __future__ import annotations
 
@@ -41,26 +41,28 @@ def test_both_forms_have_the_same_records(either: RecordColumns) -> None:
     assert either.lists() == LISTS
 
 
-def test_what_it_holds_is_counted(either: RecordColumns) -> None:
-    """As Arrow exactly, as objects with what these take."""
+def test_its_memory_is_counted(either: RecordColumns) -> None:
+    """Exactly as Arrow, estimated as Python objects."""
     assert either.payload_bytes == sum(map(len, DATA))
     assert either.nbytes >= either.payload_bytes + sum(map(len, KEYS)) + sum(map(len, NUMBERS))
 
 
-def test_the_first_of_them_are_columns_too(either: RecordColumns) -> None:
+def test_the_first_records_are_columns_in_the_same_form(either: RecordColumns) -> None:
     first = either.up_to(2)
+    assert first.last_number() == "2"
+    assert first.last_arrival_ms() == 2_000
     assert first.lists() == LISTS.part(0, 2)
     assert (first.payload_bytes, first.to_arrow().num_rows) == (1, 2)
     assert either.up_to(0).lists() == LISTS.part(0, 0)
 
 
-def test_a_payload_is_found_by_how_it_begins(either: RecordColumns) -> None:
+def test_a_payload_is_found_by_its_prefix(either: RecordColumns) -> None:
     assert either.any_begins_with(b"\xf3\x89\x9a\xc2")
     assert not either.any_begins_with(b"rest")
 
 
-def test_what_the_service_left_out_is_no_arrival_at_all() -> None:
-    """The spout takes times; a missing one must not keep a record from being acked."""
+def test_a_missing_arrival_is_zero_in_lists_and_null_in_arrow() -> None:
+    """The spout needs times; a missing one must not keep a record from being acked."""
     made = RecordColumns(
         ["1", "2"], [None, "k"], [None, b"x"], pa.array([None, 5_000], ARRIVAL_TYPE)
     )

@@ -1,4 +1,4 @@
-"""Records are put in requests that the service takes."""
+"""Records are put in requests within the service's limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def record(size: int) -> OutgoingRecord:
 
 @given(SIZES)
 def test_no_request_is_too_large_unless_one_record_is(sizes: list[int]) -> None:
-    """And all records are in one, in their order."""
+    """And every record is in one of them, in order."""
     records = [record(size) for size in sizes]
     requests = list(in_requests(records))
     assert [one for request in requests for one in request] == records

@@ -1,4 +1,4 @@
-"""Shards are dealt to tasks evenly, and always the same."""
+"""Shards are assigned to tasks evenly, and always in the same way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARDS = st.lists(st.integers(0, 500).map("shardId-{:012}".format), unique=True)
 def test_every_shard_is_in_one_group_and_the_groups_are_balanced(
     shards: list[str], tasks: int
 ) -> None:
-    """None lost, none twice, no empty group, sizes at most one apart, order kept within a group."""
+    """None is lost or assigned twice, no group is empty, and each group is in order."""
     groups = assign(shards, tasks)
     assert sorted(shard for group in groups for shard in group) == sorted(shards)
     assert len(groups) == min(tasks, len(shards))
@@ -32,13 +32,13 @@ def test_the_groups_do_not_depend_on_the_order_of_the_listing(
     assert assign(shards, tasks) == assign(shards[::-1], tasks)
 
 
-def test_shards_are_dealt_one_by_one() -> None:
-    """Neighbours land in different tasks."""
+def test_shards_are_assigned_in_turn() -> None:
+    """Neighbours get different tasks."""
     assert assign(["d", "a", "c", "b", "e"], 2) == [("a", "c", "e"), ("b", "d")]
     assert assign([], 3) == []
 
 
 def test_no_tasks_at_all_is_refused() -> None:
-    """A stream that nobody reads is no assignment."""
+    """No task would read the stream."""
     with pytest.raises(ValueError, match="0 tasks"):
         assign(["a"], 0)

@@ -1,6 +1,4 @@
-"""The driver's view of the shards: when it lists them, what it stores of new ones, and when one is
-given up.
-"""
+"""The shard catalog: when it lists the shards, the states of new ones, and when one is given up."""
 
 from __future__ import annotations
 
@@ -39,13 +37,13 @@ def lenient(job: SimulatedJob) -> Iterator[World]:
 
 
 def listed(world: World) -> list[str]:
-    """What the store holds as the list of shards."""
+    """The list of shards in the store."""
     stored = world.job.store().read_shard_list()
     return [] if stored is None else list(stored.shard_ids)
 
 
 # listing
-# ------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 def test_listed_shards_get_a_state_at_once_at_their_start(world: World) -> None:
     world.refresh()
     assert [state.read_position for state in world.job.states().values()] == [
@@ -60,7 +58,7 @@ def test_listed_shards_get_a_state_at_once_at_their_start(world: World) -> None:
     assert listed(world) == [shard(index) for index in range(4)]
 
 
-def test_the_list_is_asked_for_at_intervals_and_when_a_shard_has_ended(world: World) -> None:
+def test_the_shards_are_listed_at_intervals_and_when_a_shard_has_ended(world: World) -> None:
     world.job.count_calls()
     for _ in range(5):
         world.refresh(after_s=1)
@@ -72,7 +70,7 @@ def test_the_list_is_asked_for_at_intervals_and_when_a_shard_has_ended(world: Wo
     assert world.job.calls("ListShards") == 3
 
 
-def test_a_listing_that_names_a_shard_twice_is_read_as_once(world: World) -> None:
+def test_a_listing_may_name_a_shard_twice(world: World) -> None:
     world.job.fake.faults.add(
         alter(lambda page: msgspec.structs.replace(page, shards=page.shards * 2)),
         operation="ListShards",
@@ -81,15 +79,15 @@ def test_a_listing_that_names_a_shard_twice_is_read_as_once(world: World) -> Non
     assert world.catalog.readable() == [shard(0), shard(1)]
 
 
-def test_closed_shards_tell_where_they_end(world: World) -> None:
+def test_closed_shards_have_an_ending_sequence_number(world: World) -> None:
     world.job.fake.split(STREAM, shard(0))
     world.refresh()
     assert list(world.catalog.endings()) == [shard(0)]
 
 
-def test_an_end_below_the_start_of_its_shard_closes_it_but_is_no_place(world: World) -> None:
-    """An emulator ends every shard at 2**63 - 1, far below its records: the first page would be
-    taken for the last.
+def test_an_end_below_the_start_of_its_shard_closes_it_but_is_not_used(world: World) -> None:
+    """An emulator ends every shard at 2**63 - 1, far below its records: the first page would look
+    like the last one.
     """
     world.job.fake.split(STREAM, shard(0))
     world.job.fake.faults.add(
@@ -113,14 +111,14 @@ def _ended_at(page: Any, number: str) -> Any:
     return msgspec.structs.replace(page, shards=[ended(listed) for listed in page.shards])
 
 
-def test_the_services_time_is_this_machines_plus_what_the_service_is_ahead(world: World) -> None:
+def test_the_services_time_is_this_machines_time_plus_the_offset(world: World) -> None:
     world.catalog.describe()
     assert world.catalog.service_now_ms() == world.job.clock.now_ms()
 
 
 # shards that are gone
-# -----------------------------------------------------------------------------------------
-def test_an_unread_shard_that_two_listings_do_not_name_stops_the_query(world: World) -> None:
+# ------------------------------------------------------------------------------------------------
+def test_an_unread_shard_missing_from_two_listings_stops_the_query(world: World) -> None:
     world.store(GONE)
     world.refresh()
     with pytest.raises(
@@ -130,7 +128,7 @@ def test_an_unread_shard_that_two_listings_do_not_name_stops_the_query(world: Wo
     assert not world.job.states()[GONE.shard_id].end_was_read
 
 
-def test_with_fail_on_data_loss_off_it_is_given_up_with_a_word_and_its_children_need_not_wait(
+def test_with_fail_on_data_loss_off_it_is_given_up_with_a_warning_and_its_children_are_read(
     lenient: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     child = ShardState(shard_id=shard(0), read_position=TRIM_HORIZON, parents=(GONE.shard_id,))
@@ -159,8 +157,8 @@ def test_a_given_up_shard_keeps_its_unresolved_records(lenient: World) -> None:
     assert lenient.catalog.states[GONE.shard_id].state == state
 
 
-def test_a_shard_that_is_not_to_be_read_is_not_missed(job: SimulatedJob) -> None:
-    """Whoever reads some shards only is not stopped by what happens to the others."""
+def test_a_shard_that_is_not_read_is_not_missed(job: SimulatedJob) -> None:
+    """A reader of some shards is not stopped by the loss of others."""
     with closing(World(job, only=frozenset({shard(0)}))) as world:
         world.store(GONE)
         world.refresh()
@@ -182,7 +180,7 @@ def test_a_shard_that_comes_back_in_the_second_listing_was_never_gone(world: Wor
 
 
 def test_listings_of_a_stream_that_is_changing_do_not_count() -> None:
-    """While it is UPDATING, the list may be without shards that are there."""
+    """While it is UPDATING, the list may lack shards that exist."""
     with simulated(shards=1, reshard_ms=3_600_000) as job, closing(World(job)) as world:
         world.store(GONE)
         job.fake.split(STREAM, shard(0))
@@ -191,8 +189,8 @@ def test_listings_of_a_stream_that_is_changing_do_not_count() -> None:
         assert not job.states()[GONE.shard_id].end_was_read
 
 
-def test_two_listings_right_after_one_another_are_not_two_chances(world: World) -> None:
-    """Two shards that end within a second have the list read twice; what the list shows late is
+def test_two_listings_right_after_one_another_count_as_one(world: World) -> None:
+    """Two shards that end within a second cause two listings. A shard that is listed late is
     missing in both.
     """
     world.store(GONE)
@@ -204,7 +202,7 @@ def test_two_listings_right_after_one_another_are_not_two_chances(world: World) 
         world.refresh(after_s=10)
 
 
-def test_a_shard_that_was_read_to_its_end_may_go(world: World) -> None:
+def test_a_shard_that_was_read_to_its_end_may_vanish(world: World) -> None:
     world.store(
         msgspec.structs.replace(GONE, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
     )
@@ -213,8 +211,8 @@ def test_a_shard_that_was_read_to_its_end_may_go(world: World) -> None:
 
 
 # retention and lag
-# --------------------------------------------------------------------------------------------
-def test_a_shard_is_verified_by_the_later_of_what_is_stored_and_what_a_probe_has_seen(
+# ------------------------------------------------------------------------------------------------
+def test_a_shard_is_verified_until_the_later_of_the_stored_time_and_the_last_probe(
     world: World,
 ) -> None:
     world.refresh()
@@ -227,19 +225,19 @@ def test_a_shard_is_verified_by_the_later_of_what_is_stored_and_what_a_probe_has
     world.catalog.check_retention([shard(0)])
 
 
-def test_a_longer_retention_is_heard_of_with_the_next_listing(world: World) -> None:
+def test_a_longer_retention_counts_from_the_next_listing(world: World) -> None:
     world.refresh()
     world.job.fake.stream(STREAM).retention_hours = 48
     world.refresh(after_s=25 * 3_600)
     world.catalog.check_retention([shard(0), shard(1)])
 
 
-def test_before_the_stream_was_described_nothing_is_said_of_retention(world: World) -> None:
+def test_before_the_stream_was_described_no_retention_is_checked(world: World) -> None:
     world.catalog.check_retention([shard(0)])
     world.catalog.save_verified()
 
 
-def test_tips_seen_by_probes_are_stored_once_they_are_an_hour_newer(world: World) -> None:
+def test_tips_observed_by_probes_are_stored_once_they_are_an_hour_newer(world: World) -> None:
     world.refresh()
     for minutes, saved in ((59, False), (2, True)):
         world.job.clock.advance(minutes * 60)
@@ -252,7 +250,7 @@ def test_tips_seen_by_probes_are_stored_once_they_are_an_hour_newer(world: World
         assert (world.job.states()[shard(0)].verified_until_ms == now_ms) is saved
 
 
-def test_the_lag_is_that_of_the_farthest_shard_that_is_not_at_its_tip(world: World) -> None:
+def test_the_lag_is_that_of_the_furthest_shard_that_is_not_at_its_tip(world: World) -> None:
     world.refresh()
     world.job.clock.advance(30)
     assert world.catalog.lag_ms() == 30_000

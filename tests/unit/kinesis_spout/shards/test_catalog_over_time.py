@@ -1,6 +1,4 @@
-"""What the catalog learns from several listings: which finished shards are over, and which holes
-stay.
-"""
+"""The catalog over several listings: the removal of finished shards, and holes that last."""
 
 from __future__ import annotations
 
@@ -29,10 +27,12 @@ def world(job: SimulatedJob) -> Iterator[World]:
         yield made
 
 
-# finished shards that the service has forgotten
-# ---------------------------------------------------------------
-def test_the_state_of_a_finished_shard_goes_when_the_service_has_forgotten_it(world: World) -> None:
-    """Not before its retention is over, whatever a listing says."""
+# finished shards that are not listed any more
+# ------------------------------------------------------------------------------------------------
+def test_the_state_of_a_finished_shard_goes_when_it_is_not_listed_any_more(
+    world: World,
+) -> None:
+    """Not before its retention is over, whatever a listing shows."""
     done = msgspec.structs.replace(
         GONE, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED, verified_until_ms=START_MS
     )
@@ -63,7 +63,7 @@ def test_a_drained_shard_stays_for_its_retries(world: World) -> None:
 
 
 # holes
-# --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 def without_the_first(world: World, *, times: int | None) -> None:
     world.job.fake.faults.add(
         alter(lambda page: msgspec.structs.replace(page, shards=page.shards[1:])),
@@ -72,8 +72,8 @@ def without_the_first(world: World, *, times: int | None) -> None:
     )
 
 
-def test_a_hole_that_stays_is_reported_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """With the hash keys that no open shard takes."""
+def test_a_hole_that_lasts_is_reported_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """With the hash keys that no open shard covers."""
     without_the_first(world, times=5)
     with caplog.at_level(logging.WARNING, "kinesis_spout"):
         world.refresh()
@@ -84,7 +84,7 @@ def test_a_hole_that_stays_is_reported_once(world: World, caplog: pytest.LogCapt
     assert f"no open shard for the hash keys 0 to {2**127 - 1}" in record.getMessage()
 
 
-def test_a_hole_that_comes_again_is_reported_again(
+def test_a_hole_that_comes_back_is_reported_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "kinesis_spout"):
@@ -95,7 +95,9 @@ def test_a_hole_that_comes_again_is_reported_again(
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 
-def test_a_hole_in_one_listing_only_is_none(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hole_in_one_listing_is_not_reported(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """The list may show a new shard late."""
     without_the_first(world, times=1)
     with caplog.at_level(logging.WARNING, "kinesis_spout"):
@@ -104,7 +106,9 @@ def test_a_hole_in_one_listing_only_is_none(world: World, caplog: pytest.LogCapt
     assert caplog.records == []
 
 
-def test_a_hole_while_the_stream_is_changing_is_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hole_in_a_changing_stream_is_not_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with simulated(shards=2, reshard_ms=3_600_000) as job, closing(World(job)) as world:
         job.fake.split(STREAM, shard(0))
         without_the_first(world, times=None)

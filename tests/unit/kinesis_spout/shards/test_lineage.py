@@ -1,5 +1,5 @@
-"""What each shard is to its reader, from the shard list and the shard states: a test for every line
-of the module's table.
+"""The phase of each shard, from the shard list and the shard states: a test for every line of the
+module's table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.support.shards import LEFT, RIGHT, WHOLE, drained, lineage, shard, st
 
 
 # phases
-# -------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 def test_every_shard_has_its_phase() -> None:
     seen = lineage(
         [
@@ -52,7 +52,7 @@ def test_a_finished_shard_is_finished_also_while_it_is_listed() -> None:
 
 
 # parents
-# ------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 def test_a_child_waits_until_its_parent_was_read_to_its_end() -> None:
     listing = [shard("p"), shard("c", "p")]
     waiting = lineage(listing, state("p"), state("c", "p"))
@@ -73,8 +73,8 @@ def test_a_merged_child_waits_for_both_parents() -> None:
 
 
 def test_a_parent_is_known_from_the_listing_or_from_the_state_alone() -> None:
-    """A child that GetRecords has named has its parents in its state; one taken over from the
-    ancestor in the listing only.
+    """A child that GetRecords has named has its parents in its state. A state that the ancestor
+    wrote has none: its parents are in the listing only.
     """
     assert lineage([shard("p"), shard("c")], state("p"), state("c", "p")).waits_for("c") == ("p",)
     assert lineage([shard("p"), shard("c", "p")], state("p"), state("c")).waits_for("c") == ("p",)
@@ -86,7 +86,7 @@ def test_queued_retries_of_a_drained_parent_do_not_hold_its_children() -> None:
     ).readable() == ["c"]
 
 
-def test_a_child_that_shows_up_while_its_parent_still_looks_open_waits() -> None:
+def test_a_child_that_is_listed_while_its_parent_still_looks_open_waits() -> None:
     seen = lineage([shard("p"), shard("c", "p")], state("p"), state("c", "p"))
     assert [seen.phase(one) for one in ("p", "c")] == [ShardPhase.READABLE, ShardPhase.WAITING]
 
@@ -100,14 +100,14 @@ def test_a_listed_parent_without_a_state_holds_its_child() -> None:
     assert (seen.readable(), seen.waits_for("c")) == ([], ("p",))
 
 
-def test_a_parent_that_vanished_unread_holds_its_child_until_somebody_gives_it_up() -> None:
-    """Whether its records may be lost is not decided here."""
+def test_a_parent_that_vanished_unread_holds_its_child_until_it_is_given_up() -> None:
+    """The lineage does not decide whether its records are lost."""
     assert lineage([shard("c", "p")], state("p"), state("c", "p")).waits_for("c") == ("p",)
     assert lineage([shard("c", "p")], state("p", ended=True), state("c", "p")).readable() == ["c"]
 
 
 def test_each_of_several_generations_waits_for_the_one_before() -> None:
-    """UpdateShardCount makes shards that live for seconds: closed, maybe empty, and in the way of
+    """UpdateShardCount creates shards that live for seconds: closed, maybe empty, and they hold
     their children all the same.
     """
     listing = [
@@ -133,9 +133,9 @@ def test_a_shard_that_is_no_longer_listed_is_not_read_but_reported() -> None:
     assert (seen.readable(), seen.vanished()) == ([], ["a"])
 
 
-# listings that are odd
-# ----------------------------------------------------------------------------------------
-def test_a_shard_listed_twice_is_one_and_closed_if_it_is_so_once() -> None:
+# odd listings
+# ------------------------------------------------------------------------------------------------
+def test_a_shard_that_is_listed_twice_is_closed_if_one_entry_is() -> None:
     for listing in permutations([shard("p"), shard("p", closed=True), shard("c", "p")]):
         seen = lineage(list(listing), state("p"), state("c", "p"))
         assert seen.oldest_first() == ["p", "c"]
@@ -143,15 +143,13 @@ def test_a_shard_listed_twice_is_one_and_closed_if_it_is_so_once() -> None:
 
 
 def test_the_order_is_oldest_first_and_by_id_among_equals() -> None:
-    """Parents first, whatever their names, also those that are only named."""
+    """Parents come first, whatever their ids, including those that are only named."""
     seen = lineage([shard("a", "z"), shard("b", "y", "a"), shard("c")], state("x"))
     assert seen.oldest_first() == ["c", "x", "y", "z", "a", "b"]
 
 
 def test_a_circle_of_parents_hides_no_shard() -> None:
-    """No service makes one; a listing that has one must not make the reader hang or
-    forget a shard.
-    """
+    """No service creates one. A listing with one must neither hang the reader nor hide a shard."""
     seen = lineage(
         [shard("a", "b"), shard("b", "a"), shard("c")], state("a"), state("b"), state("c")
     )
@@ -159,9 +157,9 @@ def test_a_circle_of_parents_hides_no_shard() -> None:
     assert seen.readable() == ["c"]
 
 
-# states that nobody needs
-# -------------------------------------------------------------------------------------
-def test_a_finished_shards_state_goes_with_its_retention_once_its_children_have_theirs() -> None:
+# removable states
+# ------------------------------------------------------------------------------------------------
+def test_a_finished_state_is_removable_after_its_retention_once_its_children_have_states() -> None:
     finished, child = state("p", ended=True, verified_until_ms=9), state("c", "p")
     assert lineage([shard("c", "p")], finished, child).removable(10) == ["p"]
     assert lineage([shard("c", "p")], finished, child).removable(9) == []
@@ -169,8 +167,8 @@ def test_a_finished_shards_state_goes_with_its_retention_once_its_children_have_
     assert lineage([shard("c", "p"), shard("d", "p")], finished, child).removable(10) == []
 
 
-def test_a_state_that_somebody_needs_or_nobody_can_judge_stays() -> None:
-    """Queued retries, no child known, no word of when it was read, not read to its end."""
+def test_a_state_that_is_needed_or_of_unknown_age_stays() -> None:
+    """It has queued retries, no known child, no time of reading, or an unread end."""
     child = state("c", "p")
     for kept in (
         msgspec.structs.replace(drained("p"), verified_until_ms=9),
@@ -184,8 +182,8 @@ def test_a_state_that_somebody_needs_or_nobody_can_judge_stays() -> None:
     )
 
 
-def test_whole_generations_go_oldest_first() -> None:
-    """So that a removal that stops half-way leaves no state whose children are forgotten."""
+def test_whole_generations_are_removable_oldest_first() -> None:
+    """A removal that stops half-way then leaves no state whose children are forgotten."""
     old = [
         state("z", ended=True, verified_until_ms=1),
         state("a", "z", ended=True, verified_until_ms=2),
@@ -194,9 +192,9 @@ def test_whole_generations_go_oldest_first() -> None:
     assert lineage([shard("c", "a")], *old).removable(10) == ["z", "a"]
 
 
-def test_no_state_goes_before_its_parents() -> None:
-    """The parent still has retries queued: without its child it would look as if nobody had ever
-    seen it continued.
+def test_no_state_is_removable_before_its_parents() -> None:
+    """The parent still has retries queued. Without its child it would look as if its children had
+    never been observed.
     """
     parent = msgspec.structs.replace(drained("p"), verified_until_ms=1)
     child, grandchild = state("c", "p", ended=True, verified_until_ms=2), state("g", "c")
@@ -205,9 +203,9 @@ def test_no_state_goes_before_its_parents() -> None:
     assert lineage([shard("g", "c")], finished, child, grandchild).removable(10) == ["p", "c"]
 
 
-# children that nobody has told of
-# -----------------------------------------------------------------------------
-def test_a_shard_that_was_read_to_its_end_is_followed_by_shards_of_all_its_hash_keys() -> None:
+# children that are not known
+# ------------------------------------------------------------------------------------------------
+def test_an_ended_shard_is_unfollowed_until_children_cover_its_hash_keys() -> None:
     parent = shard("p", closed=True)
     ended = state("p", ended=True)
     left, right = shard("c", "p", keys=LEFT), shard("d", "p", keys=RIGHT)
@@ -218,15 +216,15 @@ def test_a_shard_that_was_read_to_its_end_is_followed_by_shards_of_all_its_hash_
     assert lineage([parent], state("p")).unfollowed() == []
 
 
-def test_a_child_that_only_the_parents_end_has_named_follows_it() -> None:
-    """Such an end names all of them, before the list shows any."""
+def test_a_child_that_only_the_parents_last_page_has_named_follows_it() -> None:
+    """That page names all children, before the list shows any."""
     assert (
         lineage([shard("p", closed=True)], state("p", ended=True), state("c", "p")).unfollowed()
         == []
     )
 
 
-def test_a_shard_whose_retention_is_over_and_that_nobody_saw_continued_is_out_of_sight() -> None:
+def test_an_expired_shard_without_known_children_is_out_of_sight() -> None:
     ended = state("p", ended=True, verified_until_ms=9)
     assert lineage([shard("x")], ended).out_of_sight(10) == ["p"]
     assert lineage([shard("x")], ended).out_of_sight(9) == []
@@ -241,8 +239,8 @@ def test_a_shard_whose_retention_is_over_and_that_nobody_saw_continued_is_out_of
 
 
 # holes
-# --------------------------------------------------------------------------------------------------------
-def test_open_shards_that_take_all_hash_keys_leave_no_hole() -> None:
+# ------------------------------------------------------------------------------------------------
+def test_open_shards_that_cover_all_hash_keys_leave_no_hole() -> None:
     assert open_range_holes([shard("b", keys=RIGHT), shard("a", keys=LEFT)]) == []
     assert (
         open_range_holes([shard("p"), shard("c", "p", keys=RIGHT), shard("b", "p", keys=LEFT)])
@@ -260,18 +258,18 @@ def test_open_shards_that_take_all_hash_keys_leave_no_hole() -> None:
         ([(1, HASH_KEYS - 2)], [(0, 0), (HASH_KEYS - 1, HASH_KEYS - 1)]),
     ],
 )
-def test_hash_keys_that_no_open_shard_takes_are_holes(
+def test_hash_keys_that_no_open_shard_covers_are_holes(
     open_ranges: list[tuple[int, int]], holes: list[tuple[int, int]]
 ) -> None:
-    """A closed shard takes none, also one that the listing still shows as open beside."""
+    """A closed shard covers none, even if the listing has a second entry of it that is open."""
     listing = [shard(f"s{index}", keys=keys) for index, keys in enumerate(open_ranges)]
     assert open_range_holes([*listing, shard("t", closed=True), shard("t")]) == holes
 
 
-# some of them
-# -------------------------------------------------------------------------------------------------
-def test_among_some_shards_the_others_hold_nobody() -> None:
-    """They are neither read nor missed; among none means all."""
+# some shards
+# ------------------------------------------------------------------------------------------------
+def test_among_some_shards_the_others_hold_no_child() -> None:
+    """They are neither read nor missed. No ids means all shards."""
     seen = lineage(
         [shard("p", closed=True), shard("c", "p"), shard("d", "c")],
         state("p"),

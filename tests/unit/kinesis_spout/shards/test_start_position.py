@@ -1,4 +1,4 @@
-"""What a wish for a start becomes when it is pinned, and that it is pinned once."""
+"""The position that a requested start is pinned to, and that it is pinned once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from state.sequence_number import SequenceNumber
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
-def wish(text: str, **shards: str) -> RequestedStart:
+def requested(text: str, **shards: str) -> RequestedStart:
     return RequestedStart(
         default=StartingPosition.parse(text),
         shards=tuple((shard, StartingPosition.parse(each)) for shard, each in shards.items()),
@@ -32,15 +32,17 @@ def wish(text: str, **shards: str) -> RequestedStart:
         ("AFTER:42", Position.after(SequenceNumber(42))),
     ],
 )
-def test_each_wish_means_a_position_at_the_time_it_is_pinned(text: str, position: Position) -> None:
-    """LATEST means a little before now: the service's time is known to the second only, and no
-    record may be skipped.
+def test_a_requested_start_is_a_position_at_the_time_of_the_pin(
+    text: str, position: Position
+) -> None:
+    """LATEST is a little before now: the service's time is known to the second only, and no record
+    may be skipped.
     """
     assert pinned(StartingPosition.parse(text), NOW_MS) == position
 
 
-def test_a_pin_says_when_it_was_made_what_was_wished_and_which_shards_were_there() -> None:
-    pin = pin_start(MemoryStateStore(), wish("LATEST", a="AFTER:7"), NOW_MS, ["a", "b"])
+def test_a_pin_has_its_time_the_requested_start_and_the_listed_shards() -> None:
+    pin = pin_start(MemoryStateStore(), requested("LATEST", a="AFTER:7"), NOW_MS, ["a", "b"])
     assert (pin.time_ms, pin.shards, pin.position) == (
         NOW_MS,
         ("a", "b"),
@@ -50,24 +52,26 @@ def test_a_pin_says_when_it_was_made_what_was_wished_and_which_shards_were_there
     assert pin.wish == '{"default": "LATEST", "a": "AFTER:7"}'
 
 
-def test_a_wish_for_a_shard_that_is_not_listed_is_refused_and_nothing_is_pinned() -> None:
-    """A misspelt shard would start at the default without a word."""
+def test_a_start_for_a_shard_that_is_not_listed_is_refused_and_nothing_is_pinned() -> None:
+    """A misspelt shard would silently start at the default."""
     backend = MemoryBackend()
     with pytest.raises(
         ConfigError, match=r"startingPosition names shard 'shard-O1'.*did you mean shard-01\?"
     ):
         pin_start(
             MemoryStateStore(backend),
-            wish("LATEST", **{"shard-O1": "TRIM_HORIZON"}),
+            requested("LATEST", **{"shard-O1": "TRIM_HORIZON"}),
             NOW_MS,
             ["shard-01", "shard-02"],
         )
     assert MemoryStateStore(backend).read_start() is None
 
 
-def test_the_first_pin_holds_whatever_is_wished_later() -> None:
+def test_the_first_pin_holds_whatever_is_requested_later() -> None:
     backend = MemoryBackend()
-    first = pin_start(MemoryStateStore(backend), wish("LATEST"), NOW_MS, ["a"])
-    again = pin_start(MemoryStateStore(backend), wish("TRIM_HORIZON"), NOW_MS + 5_000, ["a", "b"])
+    first = pin_start(MemoryStateStore(backend), requested("LATEST"), NOW_MS, ["a"])
+    again = pin_start(
+        MemoryStateStore(backend), requested("TRIM_HORIZON"), NOW_MS + 5_000, ["a", "b"]
+    )
     assert again == first
     assert MemoryStateStore(backend).read_start() == first

@@ -1,6 +1,4 @@
-"""What a task reads of its shards: until a limit, the tip or the end; and how it tells where it
-stopped.
-"""
+"""The first read of a task: up to a limit, the tip or the end of each shard, and its result."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def sequences(held: Held) -> list[int]:
     return [int(text) for page in held.pages for text in page.columns.lists().numbers]
 
 
-def test_a_shard_is_read_to_its_tip_and_the_end_tells_first_last_count_and_the_tip(
+def test_a_shard_is_read_to_its_tip_and_the_result_has_first_last_count_and_the_tip(
     one: SimulatedJob,
 ) -> None:
     put = one.put(5)
@@ -58,7 +56,7 @@ def test_a_shard_is_read_to_its_tip_and_the_end_tells_first_last_count_and_the_t
     assert held.end.iterator is not None
 
 
-def test_the_hinted_iterator_goes_on_behind_the_last_record(one: SimulatedJob) -> None:
+def test_the_hinted_iterator_continues_after_the_last_record(one: SimulatedJob) -> None:
     put = one.put(3)
     (held,) = read(one, task(whole()))
     more = one.put(2)
@@ -71,7 +69,7 @@ def test_the_hinted_iterator_goes_on_behind_the_last_record(one: SimulatedJob) -
     assert one.calls("GetShardIterator") == 0
 
 
-def test_a_shard_without_records_is_at_its_tip_and_its_end_names_none(one: SimulatedJob) -> None:
+def test_a_shard_without_records_is_at_its_tip_and_its_result_names_none(one: SimulatedJob) -> None:
     (held,) = read(one, task(whole()))
     assert (held.end.first, held.end.last, held.end.count, held.end.last_arrival_ms) == (
         None,
@@ -90,7 +88,7 @@ def test_no_more_records_are_read_than_the_plan_allows(one: SimulatedJob) -> Non
     assert (held.end.at_tip, held.end.tip_ms) == (False, None)
 
 
-def test_the_end_of_a_shard_is_told_with_its_children_and_its_time(one: SimulatedJob) -> None:
+def test_the_end_of_a_shard_is_reported_with_its_children_and_its_time(one: SimulatedJob) -> None:
     put = one.put(4)
     one.fake.split(STREAM, shard(0))
     (held,) = read(one, task(whole()))
@@ -117,11 +115,11 @@ def test_the_end_may_come_on_a_page_of_its_own_without_records() -> None:
         assert (rest.end.count, rest.end.at_shard_end, len(rest.end.children)) == (0, True, 2)
 
 
-def test_a_page_that_goes_over_the_bytes_is_cut_and_tells_nothing_of_what_came_behind_it(
+def test_a_page_that_exceeds_the_bytes_is_cut_and_says_nothing_of_what_follows(
     one: SimulatedJob,
 ) -> None:
-    """The page was at the shard's end; what is kept of it is not, so the end names neither tip,
-    end, children nor iterator.
+    """The page was at the shard's end, its head is not: the result has no tip, end, children or
+    iterator.
     """
     put = one.put(10, data=b"x" * 300)
     one.fake.split(STREAM, shard(0))
@@ -143,13 +141,13 @@ def test_one_record_is_always_kept_however_large_it_is(one: SimulatedJob) -> Non
     assert sequences(held) == put[:1]
 
 
-def test_records_without_payload_take_no_room(one: SimulatedJob) -> None:
+def test_records_without_payload_need_no_bytes(one: SimulatedJob) -> None:
     one.put(5, data=b"")
     (held,) = read(one, task(whole(), max_bytes=1))
     assert (held.end.count, held.end.at_tip) == (5, True)
 
 
-def test_bytes_are_shared_by_the_tasks_shards_and_one_that_gets_none_is_not_at_its_tip(
+def test_the_tasks_shards_share_its_bytes_and_one_that_gets_none_is_not_at_its_tip(
     job: SimulatedJob,
 ) -> None:
     for index in (0, 1):
@@ -159,21 +157,21 @@ def test_bytes_are_shared_by_the_tasks_shards_and_one_that_gets_none_is_not_at_i
     assert (second.end.first, second.end.at_tip) == (None, False)
 
 
-def test_a_shard_that_was_not_read_for_lack_of_room_keeps_its_hinted_iterator(
+def test_a_shard_that_was_not_read_for_lack_of_bytes_keeps_its_hinted_iterator(
     job: SimulatedJob,
 ) -> None:
-    """It may stand far inside a run of empty pages, which would have to be passed anew."""
+    """It may point far into a run of empty pages, which would have to be read again."""
     job.put(10, key=job.key_of(0), data=b"x" * 100)
     _, second = read(job, task(whole(0), whole(1, iterator="far inside"), max_bytes=1_000))
     assert (second.end.count, second.end.iterator) == (0, "far inside")
 
 
-def test_shards_come_in_the_plans_order_and_each_tells_its_own_end(job: SimulatedJob) -> None:
+def test_results_are_in_the_plans_order_of_shards(job: SimulatedJob) -> None:
     ends = [held.end.shard_id for held in read(job, task(whole(1), whole(0)))]
     assert ends == [shard(1), shard(0)]
 
 
-def test_a_shard_that_has_found_something_is_left_when_the_time_is_over(one: SimulatedJob) -> None:
+def test_a_shard_with_records_is_not_read_past_the_time_box(one: SimulatedJob) -> None:
     """One read a second, so that simulated time passes: records, then empty pages without end."""
     put = one.put(3)
     one.fake.insert_empty_pages(STREAM, shard(0), 100)
@@ -184,7 +182,7 @@ def test_a_shard_that_has_found_something_is_left_when_the_time_is_over(one: Sim
     assert one.clock.monotonic_s() < 10
 
 
-def test_a_shard_that_is_behind_and_has_found_nothing_is_searched_up_to_the_cap(
+def test_a_shard_behind_without_records_is_read_up_to_the_cap(
     one: SimulatedJob,
 ) -> None:
     one.fake.insert_empty_pages(STREAM, shard(0), 100)
@@ -194,14 +192,16 @@ def test_a_shard_that_is_behind_and_has_found_nothing_is_searched_up_to_the_cap(
     assert 19 <= one.clock.monotonic_s() < 30
 
 
-def test_a_search_that_is_found_out_within_the_cap_outlives_the_time_box(one: SimulatedJob) -> None:
+def test_records_after_the_time_box_and_within_the_cap_are_returned(
+    one: SimulatedJob,
+) -> None:
     one.fake.insert_empty_pages(STREAM, shard(0), 10)
     put = one.put(2)
     (held,) = read(one, task(whole(), fetch_time_ms=1_000, fetch_cap_ms=60_000), reads_per_second=1)
     assert sequences(held) == put
 
 
-def test_a_run_of_empty_pages_that_is_longer_than_any_batch_makes_progress_from_batch_to_batch(
+def test_a_run_of_empty_pages_longer_than_a_batch_is_read_over_several_batches(
     one: SimulatedJob,
 ) -> None:
     """The position does not move over empty pages; the hinted iterator does."""
@@ -217,7 +217,7 @@ def test_a_run_of_empty_pages_that_is_longer_than_any_batch_makes_progress_from_
     assert sequences(held) == put
 
 
-def test_an_aggregate_stops_the_task_and_is_data_where_raw_was_asked_for(one: SimulatedJob) -> None:
+def test_an_aggregate_stops_the_task_and_is_data_with_the_raw_option(one: SimulatedJob) -> None:
     one.put(1)
     one.put(1, data=AGGREGATE)
     with pytest.raises(AggregatedRecordError, match=shard(0)):
@@ -226,10 +226,10 @@ def test_an_aggregate_stops_the_task_and_is_data_where_raw_was_asked_for(one: Si
     assert held.end.count == 2
 
 
-def test_the_listings_ending_sequence_is_taken_for_an_end_once_it_was_read(
+def test_the_listed_ending_sequence_is_the_end_once_it_was_read(
     one: SimulatedJob,
 ) -> None:
-    """Some services name the end in the listing and never say it on a page."""
+    """Some emulators list the end and never end the shard by a page."""
     put = one.put(2)
     ending = SequenceNumber(put[-1])
     (held,) = read(one, task(whole(position=Position.after(ending), ending_sequence=ending)))
@@ -238,7 +238,7 @@ def test_the_listings_ending_sequence_is_taken_for_an_end_once_it_was_read(
 
 
 # retries
-# ------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 def retry(sequence: int, attempts: int = 1) -> PlannedRetry:
     return PlannedRetry(first=SequenceNumber(sequence), attempts=attempts)
 
@@ -260,7 +260,9 @@ def after(sequence: int) -> Position:
     return Position.after(SequenceNumber(sequence))
 
 
-def test_retries_are_held_beside_the_new_records_and_told_in_the_end(one: SimulatedJob) -> None:
+def test_retries_are_held_beside_new_records_and_counted_in_the_result(
+    one: SimulatedJob,
+) -> None:
     put = one.put(10)
     gone = retry(put[4] + 1)
     (held,) = read(
@@ -276,7 +278,7 @@ def test_retries_are_held_beside_the_new_records_and_told_in_the_end(one: Simula
     assert (held.end.count, held.end.at_tip) == (3, True)
 
 
-def test_a_slice_of_retries_alone_reads_nothing_new_and_says_nothing_of_the_tip(
+def test_a_slice_of_retries_alone_reads_no_new_record_and_says_nothing_of_the_tip(
     one: SimulatedJob,
 ) -> None:
     put = one.put(10)
@@ -286,7 +288,7 @@ def test_a_slice_of_retries_alone_reads_nothing_new_and_says_nothing_of_the_tip(
     assert held.end == ShardReadResult(shard_id=shard(0), retries_done=1, retry_rows=1)
 
 
-def test_retries_take_half_of_the_bytes_where_there_may_be_new_records_and_all_of_them_where_not(
+def test_retries_get_half_of_the_bytes_where_there_may_be_new_records_and_all_otherwise(
     one: SimulatedJob,
 ) -> None:
     put = one.put(20, data=b"x" * 100)
@@ -299,7 +301,7 @@ def test_retries_take_half_of_the_bytes_where_there_may_be_new_records_and_all_o
     assert (held.end.retries_done, held.end.count) == (10, 0)
 
 
-def test_a_retry_that_is_larger_than_the_task_comes_alone(one: SimulatedJob) -> None:
+def test_a_retry_that_is_larger_than_the_task_is_returned_alone(one: SimulatedJob) -> None:
     put = one.put(4, data=b"x" * 500)
     (held,) = read(
         one,
@@ -308,7 +310,7 @@ def test_a_retry_that_is_larger_than_the_task_comes_alone(one: SimulatedJob) -> 
     assert (held.end.retries_done, held.end.count, held.end.at_tip) == (1, 0, False)
 
 
-def test_the_room_for_retries_is_shared_by_the_tasks_shards_and_the_first_one_always_gets_some(
+def test_the_tasks_shards_share_the_bytes_for_retries_and_the_first_one_always_gets_some(
     job: SimulatedJob,
 ) -> None:
     put = [job.put(10, key=job.key_of(index), data=b"x" * 100) for index in (0, 1)]
@@ -322,8 +324,8 @@ def test_the_room_for_retries_is_shared_by_the_tasks_shards_and_the_first_one_al
     assert read(job, task(*slices, max_bytes=10))[0].end.retry_rows == 1
 
 
-def test_retries_are_looked_for_in_several_shards_at_a_time() -> None:
-    """Each shard's pace is its own: ten shards take no longer than one."""
+def test_retries_of_several_shards_are_searched_for_concurrently() -> None:
+    """Each shard has its own pacer: ten shards take no longer than one."""
     with simulated(shards=10) as job:
         slices = []
         for index in range(10):

@@ -1,4 +1,4 @@
-"""What was published is read again exactly, or its loss is said."""
+"""Published records are read again exactly, or their loss is reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.kpl import AggregatedRecordError
-from spark_job.executor.replay import adopt
+from spark_job.executor.replay import replay
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan, TaskResult
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
@@ -33,7 +33,7 @@ def end_of(
     )
 
 
-def adopted(
+def replayed(
     job: SimulatedJob,
     *ends: ShardReadResult,
     retries: Mapping[str, Sequence[PlannedRetry]] | None = None,
@@ -46,48 +46,48 @@ def adopted(
         for one, planned in (retries or {}).items()
     ]
     plan = TaskPlan(shards=tuple(slices), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
-    batches = adopt(TaskResult(token="t", shards=ends), plan, job.services(settings), settings)
+    batches = replay(TaskResult(token="t", shards=ends), plan, job.services(settings), settings)
     return [int(text) for batch in batches for text in batch.column("sequenceNumber").to_pylist()]
 
 
-def test_exactly_the_published_records_come_whatever_was_there_before_and_has_come_since(
+def test_exactly_the_published_records_are_read_whatever_is_before_and_after_them(
     one: SimulatedJob,
 ) -> None:
     one.put(3)
     published = one.put(5)
     one.put(4)
     one.fake.split(STREAM, shard(0))
-    assert adopted(one, end_of(published)) == published
+    assert replayed(one, end_of(published)) == published
 
 
-def test_the_records_of_many_pages_are_put_together(one: SimulatedJob) -> None:
-    """A page holds at most 10,000 records; the last one is asked for no more than is left."""
+def test_published_records_may_span_many_pages(one: SimulatedJob) -> None:
+    """A page holds at most 10,000 records; the last one is limited to those that are left."""
     published = one.put(10_050, data=b"")
     one.put(5)
-    assert adopted(one, end_of(published)) == published
+    assert replayed(one, end_of(published)) == published
 
 
-def test_empty_pages_in_the_middle_are_passed_over(one: SimulatedJob) -> None:
+def test_empty_pages_in_the_middle_are_skipped(one: SimulatedJob) -> None:
     published = one.put(3)
     one.fake.insert_empty_pages(STREAM, shard(0), 4)
     published += one.put(3)
-    assert adopted(one, end_of(published)) == published
+    assert replayed(one, end_of(published)) == published
 
 
-def test_shards_come_in_the_published_order_and_those_without_records_are_not_asked(
+def test_shards_are_read_in_the_published_order_and_those_without_records_are_not_read(
     job: SimulatedJob,
 ) -> None:
     first, second = (job.put(2, key=job.key_of(index)) for index in (0, 1))
     job.count_calls()
     assert (
-        adopted(job, end_of(second, index=1), ShardReadResult(shard_id=shard(5)), end_of(first))
+        replayed(job, end_of(second, index=1), ShardReadResult(shard_id=shard(5)), end_of(first))
         == second + first
     )
     assert job.calls("GetShardIterator") == 2
 
 
 def lost_first_half(job: SimulatedJob) -> list[int]:
-    """Six records of which the older three are past retention, and three more behind them."""
+    """Six records, the older three of them expired, and three more after them."""
     published = job.put(3)
     job.clock.advance(20 * HOUR_S)
     published += job.put(3)
@@ -101,16 +101,16 @@ def test_records_that_are_gone_stop_the_query_and_are_counted(one: SimulatedJob)
     with pytest.raises(
         DataLossError, match=rf"{shard(0)}.*of the 6 records.*3 are left.*failOnDataLoss to false"
     ):
-        adopted(one, end_of(published))
+        replayed(one, end_of(published))
 
 
-def test_with_fail_on_data_loss_off_what_is_left_comes_and_the_loss_is_said(
+def test_with_fail_on_data_loss_off_the_rest_is_read_and_the_loss_is_logged(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is left is cut at the published last record: the newer ones belong to a later batch."""
+    """The rest ends with the published last record: newer ones belong to a later batch."""
     published = lost_first_half(one)
     with caplog.at_level(logging.WARNING, "kinesis_spout"):
-        assert adopted(one, end_of(published), fail_on_data_loss=False) == published[3:]
+        assert replayed(one, end_of(published), fail_on_data_loss=False) == published[3:]
     assert "3 are left" in caplog.text
 
 
@@ -118,64 +118,64 @@ def test_when_all_are_gone_no_newer_record_takes_their_place(one: SimulatedJob) 
     published = one.put(3)
     one.clock.advance(25 * HOUR_S)
     one.put(3)
-    assert adopted(one, end_of(published), fail_on_data_loss=False) == []
+    assert replayed(one, end_of(published), fail_on_data_loss=False) == []
 
 
 def test_a_tip_before_the_last_published_record_is_loss_too(one: SimulatedJob) -> None:
     published = one.put(3)
     one.clock.advance(25 * HOUR_S)
     with pytest.raises(DataLossError, match="0 are left"):
-        adopted(one, end_of(published))
+        replayed(one, end_of(published))
 
 
 def test_a_shard_that_is_gone_with_its_records_is_loss(one: SimulatedJob) -> None:
-    """A closed shard is forgotten by the service once its records are past retention."""
+    """The service does not know a closed shard any more once its records have expired."""
     published = one.put(3)
     one.fake.split(STREAM, shard(0))
     one.clock.advance(25 * HOUR_S)
     with pytest.raises(DataLossError, match="0 are left"):
-        adopted(one, end_of(published))
-    assert adopted(one, end_of(published), fail_on_data_loss=False) == []
+        replayed(one, end_of(published))
+    assert replayed(one, end_of(published), fail_on_data_loss=False) == []
 
 
-def test_a_count_that_does_not_fit_is_not_passed_over_in_silence(one: SimulatedJob) -> None:
+def test_a_count_that_does_not_match_is_loss(one: SimulatedJob) -> None:
     published = one.put(4)
     with pytest.raises(DataLossError, match="of the 9 records"):
-        adopted(one, end_of(published, count=9))
+        replayed(one, end_of(published, count=9))
 
 
-def test_a_first_record_that_is_gone_is_loss_also_where_the_count_fits(one: SimulatedJob) -> None:
+def test_a_first_record_that_is_gone_is_loss_even_if_the_count_matches(one: SimulatedJob) -> None:
     published = one.put(1)
     one.clock.advance(20 * HOUR_S)
     published += one.put(3)
     one.clock.advance(5 * HOUR_S)
     with pytest.raises(DataLossError):
-        adopted(one, end_of(published, count=3))
+        replayed(one, end_of(published, count=3))
 
 
-def test_an_end_that_counts_records_and_names_none_is_damaged(one: SimulatedJob) -> None:
+def test_a_result_that_counts_records_and_names_none_is_damaged(one: SimulatedJob) -> None:
     with pytest.raises(DataLossError, match="damaged"):
-        adopted(one, ShardReadResult(shard_id=shard(0), count=3))
+        replayed(one, ShardReadResult(shard_id=shard(0), count=3))
 
 
-def test_an_aggregate_is_refused_here_as_in_the_first_read(one: SimulatedJob) -> None:
+def test_an_aggregate_is_refused_as_in_the_first_read(one: SimulatedJob) -> None:
     published = one.put(1, data=AGGREGATE)
     with pytest.raises(AggregatedRecordError):
-        adopted(one, end_of(published))
-    assert adopted(one, end_of(published), aggregated_records="raw") == published
+        replayed(one, end_of(published))
+    assert replayed(one, end_of(published), aggregated_records="raw") == published
 
 
-def test_reading_again_keeps_to_the_pace(one: SimulatedJob) -> None:
+def test_a_replay_keeps_to_the_pace(one: SimulatedJob) -> None:
     published = one.put(3)
     for _ in range(4):
         one.fake.insert_empty_pages(STREAM, shard(0), 1)
         published += one.put(1)
-    adopted(one, end_of(published), reads_per_second=1)
+    replayed(one, end_of(published), reads_per_second=1)
     assert one.clock.monotonic_s() >= 8
 
 
 # retries
-# ------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 def planned(sequence: int, last: int | None = None) -> PlannedRetry:
     return PlannedRetry(
         first=SequenceNumber(sequence),
@@ -185,14 +185,14 @@ def planned(sequence: int, last: int | None = None) -> PlannedRetry:
     )
 
 
-def test_the_retries_that_were_looked_for_come_again_before_the_new_records_whatever_they_weigh(
+def test_the_retries_that_were_searched_for_come_again_before_the_new_records(
     one: SimulatedJob,
 ) -> None:
-    """Those that were not looked for, for lack of room then, do not; limits have no say now."""
+    """Those that were not searched for, for lack of bytes, do not. No limit applies now."""
     put = one.put(20)
     retries = [planned(put[1]), planned(put[3], put[5]), planned(put[8]), planned(put[9])]
     end = msgspec.structs.replace(end_of(put[12:15]), retries_done=3, retry_rows=5)
-    assert adopted(one, end, retries={shard(0): retries}) == [
+    assert replayed(one, end, retries={shard(0): retries}) == [
         put[1],
         *put[3:6],
         put[8],
@@ -200,12 +200,12 @@ def test_the_retries_that_were_looked_for_come_again_before_the_new_records_what
     ]
 
 
-def test_a_retry_that_was_gone_then_is_not_looked_for_now(one: SimulatedJob) -> None:
+def test_a_retry_that_was_gone_then_is_not_searched_for_now(one: SimulatedJob) -> None:
     put = one.put(5)
     end = ShardReadResult(
         shard_id=shard(0), retries_done=2, retry_rows=1, retries_gone=(SequenceNumber(put[1]),)
     )
-    assert adopted(one, end, retries={shard(0): [planned(put[1]), planned(put[3])]}) == [put[3]]
+    assert replayed(one, end, retries={shard(0): [planned(put[1]), planned(put[3])]}) == [put[3]]
 
 
 def test_a_retry_that_was_found_then_and_is_gone_now_is_loss(
@@ -220,6 +220,6 @@ def test_a_retry_that_was_found_then_and_is_gone_now_is_loss(
     with pytest.raises(
         DataLossError, match=rf"{shard(0)}.*of the 2 records.*1 are left.*failOnDataLoss to false"
     ):
-        adopted(one, end, retries=retries)
-    assert adopted(one, end, retries=retries, fail_on_data_loss=False) == [put[1]]
+        replayed(one, end, retries=retries)
+    assert replayed(one, end, retries=retries, fail_on_data_loss=False) == [put[1]]
     assert "1 are left" in caplog.text
