@@ -1,5 +1,5 @@
-"""The lines with `consume` and `produce` of the page "Without Spark", as they are written, in a
-shell: on a local stream, and a real ZooKeeper.
+"""The README's lines with `consume` and `produce`, as they are written, in a shell: on a local
+stream, and a real ZooKeeper.
 """
 
 from __future__ import annotations
@@ -9,21 +9,22 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scripts.readme_options import README
 from tests.support.command_line import environment
 from tests.support.consuming import COMMANDS, LIMIT_S, command_that, connection, data_of, lines_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.kinesis import ServedFake
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "start" / "without-spark.md"
-SECTION = PAGE.read_text("utf-8").split("## From the shell\n")[1].split("\n## ")[0]
+SECTION = README.read_text("utf-8").split("## From the shell\n")[1].split("\n## ")[0]
 LINES = [
     line
     for block in re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
-    for line in block.replace("\\\n", " ").splitlines()
+    for line in block.splitlines()
 ]
 
 

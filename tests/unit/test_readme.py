@@ -1,4 +1,6 @@
-"""The README says what is so: its code compiles, its imports resolve, its commands exist."""
+"""The README says what is so: its options are the source's, its code compiles, its
+commands exist.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +12,24 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import typer
 
 from kinesis_spout.cli.main import app
+from scripts.readme_options import README, table, with_table
 from spark_job.kinesis_source import KinesisSource
 from spark_job.options import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-README = Path(__file__).resolve().parents[2] / "README.md"
-FIRST_JOB = README.parent / "docs" / "start" / "first-job.md"
-
 TEXT = README.read_text("utf-8")
 MAKEFILE = (README.parent / "Makefile").read_text("utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(language: str, text: str = TEXT) -> list[str]:
-    return [body for name, body in FENCE.findall(text) if name == language]
+def blocks(language: str) -> list[str]:
+    return [body for name, body in FENCE.findall(TEXT) if name == language]
 
 
 def commands() -> Iterator[list[str]]:
@@ -80,10 +81,21 @@ def options_of(name: str) -> set[str]:
     }
 
 
+def test_the_options_table_is_the_one_of_the_source() -> None:
+    """`python3 -m scripts.readme_options --write` puts it right."""
+    assert with_table(TEXT) == TEXT
+
+
 def test_every_option_says_in_one_line_what_it_is_for() -> None:
     for option in OPTIONS.values():
         assert 10 < len(option.meaning) < 200, option.name
         assert not re.search(r"[\n|]|\.$", option.meaning), option.name
+    assert len(table().splitlines()) == len(OPTIONS) + 2
+
+
+def test_a_readme_without_the_marks_is_an_error_not_a_silence() -> None:
+    with pytest.raises(ValueError, match="options: begin"):
+        with_table("# a README")
 
 
 def test_every_python_block_compiles() -> None:
@@ -111,7 +123,7 @@ def test_python_blocks_give_reader_options_that_exist() -> None:
     """The ones that are given to `format("kinesis")`, not those of a sink."""
     named = [
         name
-        for block in blocks("python", FIRST_JOB.read_text("utf-8"))
+        for block in blocks("python")
         if 'format("kinesis")' in block
         for name in re.findall(r'\.option\("(\w+)"', block.split('format("kinesis")')[1])
     ]
