@@ -140,8 +140,8 @@ class Fence:
     def _check_same(self, held: TaskShare | None, wanted: TaskShare | None) -> None:
         if held != wanted:
             raise ValueError(
-                f"this store holds {'all' if held is None else held.told} of {self._name}, not "
-                f"{'all' if wanted is None else wanted.told} of it; release that first"
+                f"this store holds {'all' if held is None else held.label} of {self._name}, not "
+                f"{'all' if wanted is None else wanted.label} of it; release that first"
             )
 
     @property
@@ -160,16 +160,16 @@ class Fence:
             what = f"{self._name} is being consumed by {who}; stop that one first, or use another application name"
         elif task is None:
             what = (
-                f"{self._name} is being consumed by {holder.task.told}, {who}; stop all its tasks "
+                f"{self._name} is being consumed by {holder.task.label}, {who}; stop all its tasks "
                 "first, or use another "
                 "application name"
             )
         elif holder.task == task:
-            what = f"{task.told} of {self._name} is running already: {who}; stop that one first, or give this one another task index"
+            what = f"{task.label} of {self._name} is running already: {who}; stop that one first, or give this one another task index"
         else:
             what = (
                 f"{self._name} is being consumed by {holder.task.total} tasks in total, not "
-                f"{task.total} ({holder.task.told} is "
+                f"{task.total} ({holder.task.label} is "
                 f"{who}); stop the others first, or use the same total of {holder.task.total}"
             )
         return OwnedByAnotherError(what)
