@@ -1,4 +1,4 @@
-"""Shard states as znodes: compare-and-set each, behind the owner's fence."""
+"""Shard states as znodes. Each is written by compare-and-set, behind the owner's fence."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ShardZnodes:
         self._fence = fence
 
     def names(self) -> list[str]:
-        """Ids of the shards that have a node."""
+        """The ids of the shards that have a node, sorted."""
         names = self._tree.children([self._paths.base])[0]
         return sorted(name for name in names or () if is_shard(name))
 
@@ -93,7 +93,7 @@ class ShardZnodes:
             path = self._paths.shard_state(stored.state.shard_id)
             operations += [Check(path, stored.version), Delete(path)]
             if children is not None and len(children) == 1:
-                operations.append(Delete(folder))  # else something of another program's is in it
+                operations.append(Delete(folder))  # else it has nodes of another program
         if not operations:
             return
         try:

@@ -48,7 +48,7 @@ def test_a_live_holder_is_named_to_the_second_owner(store_world: StoreWorld) -> 
     first = owned(store_world)
     with pytest.raises(
         OwnedByAnotherError,
-        match=r"process 4242 on host-a, since 2013-01-01T00:26:40Z; stop that one",
+        match=r"process 4242 on host-a, since 2013-01-01T00:26:40Z; stop that process",
     ):
         store_world.open().acquire(OTHER, timeout_s=0.2)
     first.save_states([StateChange(None, state_at(1))])
@@ -155,7 +155,7 @@ def test_another_stream_is_refused_naming_both(store_world: StoreWorld) -> None:
     store = store_world.open()
     store.bind_stream(IDENTITY)
     other = msgspec.structs.replace(IDENTITY, arn="arn:aws:kinesis:us-east-1:1:stream/flights")
-    with pytest.raises(StreamMismatchError, match=f"{IDENTITY.arn}, not of {other.arn}"):
+    with pytest.raises(StreamMismatchError, match=f"{IDENTITY.arn}, not to {other.arn}"):
         store.bind_stream(other)
 
 

@@ -112,7 +112,7 @@ def test_a_plan_left_behind_is_closed_by_the_next(store_world: StoreWorld) -> No
     store.create_plan(plan(1))
     store.publish_end("1-aa", 0, end("early"))
     store.create_plan(plan(2))
-    with pytest.raises(PlanClosedError, match="plan 1-aa is closed or gone"):
+    with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
         store.publish_end("1-aa", 1, end("late"))
     assert store.read_pointer() == PlanPointer("2-aa", PlanStatus.OPEN)
     assert store.read_ends("1-aa") == {0: end("early")}

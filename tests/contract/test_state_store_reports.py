@@ -90,7 +90,9 @@ def test_a_zombies_late_report_is_refused(store: ZnodeStateStore, store_world: S
     old = zombie.open_report("1-aa", "old")
     new = store.open_report("1-aa", "new")
     for report in (SMALL, failures(10_000)):
-        with pytest.raises(ConflictError, match="report of plan 1-aa was opened by somebody else"):
+        with pytest.raises(
+            ConflictError, match="report of plan 1-aa was opened by another process"
+        ):
             zombie.finish_report(old, report)
     store.finish_report(new, failures(2))
     with pytest.raises(ConflictError):
@@ -145,7 +147,7 @@ def test_a_batch_of_a_closed_plan_reports_nothing(
     opened = store.open_report("1-aa", "token")
     store.close_plan("1-aa")
     batch = store_world.open()
-    with pytest.raises(PlanClosedError, match="plan 1-aa is closed or gone"):
+    with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
         batch.open_report("1-aa", "late")
     for report in (SMALL, failures(10_000)):
         with pytest.raises(PlanClosedError):

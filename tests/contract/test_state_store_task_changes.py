@@ -30,7 +30,8 @@ def test_another_total_at_the_same_time_is_refused(store_world: StoreWorld) -> N
     first = task_of(store_world, 2, 3)
     with pytest.raises(
         OwnedByAnotherError,
-        match=r"by 3 tasks in total, not 4 \(task 2 of 3 is process 4242 on .*; stop the others .* use the same total of 3$",
+        match=r"by 3 tasks in total, not 4 \(task 2 of 3 is process 4242 on .*; stop the others "
+        r".* use the same total of 3$",
     ):
         store_world.open().acquire(OTHER, timeout_s=0.2, task=TaskShare(0, 4))
     write_one(first, "a")
@@ -130,7 +131,8 @@ def test_the_whole_is_refused_while_a_task_lives(store_world: StoreWorld) -> Non
     task = task_of(store_world, 1, 3)
     with pytest.raises(
         OwnedByAnotherError,
-        match=r"being consumed by task 1 of 3, process 4242 on host-a, since .*; stop all its tasks first",
+        match=r"being consumed by task 1 of 3, process 4242 on host-a, since .*; "
+        r"stop all tasks first",
     ):
         store_world.open().acquire(OTHER, timeout_s=0.2)
     write_one(task, "a")

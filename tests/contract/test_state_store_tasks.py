@@ -76,7 +76,8 @@ def test_one_share_has_one_owner(store_world: StoreWorld) -> None:
     first = task_of(store_world, 1, 3)
     with pytest.raises(
         OwnedByAnotherError,
-        match=r"^task 1 of 3 of application .* is running already: process 4242 on host-a.*another task index$",
+        match=r"^task 1 of 3 of application .* is running already \(process 4242 on host-a"
+        r".*another task index$",
     ):
         store_world.open().acquire(OTHER, timeout_s=0.2, task=TaskShare(1, 3))
     write_one(first, "a")
@@ -145,7 +146,8 @@ def test_a_store_holds_one_thing_at_a_time(store_world: StoreWorld) -> None:
     store = task_of(store_world, 0, 2)
     for other in (None, TaskShare(1, 2)):
         with pytest.raises(
-            ValueError, match=r"this store holds task 0 of 2 of application .*; release that first"
+            ValueError,
+            match=r"this store owns task 0 of 2 of application .*; release the ownership first",
         ):
             store.acquire(OWNER, timeout_s=0, task=other)
     store.release()
@@ -162,7 +164,9 @@ def test_tasks_bind_the_stream_together(store_world: StoreWorld) -> None:
 def test_what_is_not_ours_below_owner_is_named(store_world: StoreWorld) -> None:
     """Neither waited for nor removed."""
     store_world.put("owner/somebody", b"")
-    with pytest.raises(StoredDataError, match=r"flights/owner/somebody is not a task's; remove it"):
+    with pytest.raises(
+        StoredDataError, match=r"flights/owner/somebody is not the node of a task; remove it"
+    ):
         store_world.open().acquire(OWNER, timeout_s=0)
 
 

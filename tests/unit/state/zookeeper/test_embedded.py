@@ -38,7 +38,7 @@ def test_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(
-        EmbeddedZookeeperError, match="found none; install Java 17 or newer, or set JAVA_HOME"
+        EmbeddedZookeeperError, match="not found; install Java 17 or newer, or set JAVA_HOME"
     ):
         ensure_running(tmp_path / "zookeeper")
 
@@ -60,7 +60,9 @@ def test_the_server_is_among_pysparks_jars() -> None:
 def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     """A file has its name."""
     (tmp_path / "file").touch()
-    with pytest.raises(EmbeddedZookeeperError, match=r"cannot be written: .*; use another one"):
+    with pytest.raises(
+        EmbeddedZookeeperError, match=r"cannot be written \(.*\); use another directory"
+    ):
         ensure_running(tmp_path / "file" / "zookeeper")
 
 
