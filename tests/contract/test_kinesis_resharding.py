@@ -1,8 +1,7 @@
-"""Split, merge, scaling and the listing of shards: held against FakeKinesis and against LocalStack
-alike.
+"""The service's contract, tested against FakeKinesis and LocalStack alike: split, merge, scaling
+and the listing of shards.
 
-Whether a shard's end comes with its last records or after them is the service's choice, so these
-tests take either.
+The service may return a shard's end with its last records or after them. These tests accept either.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class TestResharding:
         assert read_to_end(one_shard, parent["ShardId"]).records == []
 
     def test_an_iterator_from_before_the_split_reads_to_the_end(self, one_shard: Service) -> None:
-        """A reader that was at the tip when the shard was closed is told of the end."""
+        """A reader that was at the tip when the shard was closed gets the end."""
         (parent,) = shards_of(one_shard)
         put(one_shard, b"x")
         tip = read_shard(one_shard, parent["ShardId"]).last_page["NextShardIterator"]
@@ -154,7 +153,7 @@ class TestResharding:
 
 class TestListings:
     def test_pages_hold_all_shards_once(self, service: Service) -> None:
-        """`MaxResults` cuts the page; `NextToken`, alone, goes on; the last page has none."""
+        """`MaxResults` limits the page. `NextToken` alone continues. The last page has none."""
         create_stream(service.client, service.name, shards=5)
         page = service.client.list_shards(StreamName=service.name, MaxResults=2)
         pages = [page["Shards"]]
@@ -204,7 +203,7 @@ class TestListings:
         assert [shard["ShardId"][-1] for shard in listed] == list(shown)
 
     def test_a_token_beside_a_stream_name_is_refused(self, service: Service) -> None:
-        """The token says which stream is meant, so both together are an error."""
+        """The token already identifies the stream, so both together are an error."""
         create_stream(service.client, service.name, shards=2)
         token = service.client.list_shards(StreamName=service.name, MaxResults=1)["NextToken"]
         with pytest.raises(ClientError) as error:
@@ -241,7 +240,7 @@ class TestListings:
         )
 
     def test_a_stream_is_found_by_its_arn(self, one_shard: Service) -> None:
-        """`StreamARN` stands for the name."""
+        """`StreamARN` can replace the name."""
         arn = one_shard.client.describe_stream_summary(StreamName=one_shard.name)[
             "StreamDescriptionSummary"
         ]["StreamARN"]
