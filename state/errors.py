@@ -1,4 +1,4 @@
-"""Errors of the state package. `retryable` marks the only one that a caller may try again as it is.
+"""Errors of the state package. A caller may repeat a call that raised a `retryable` one.
 
 StateError
 |-- InvalidSequenceNumberError (ValueError)  a text that is not a sequence number

@@ -109,8 +109,8 @@ class ChildShard(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 class ShardReadResult(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
-    """What a task read of one shard: exactly the `count` records from `first` to `last`, both
-    inclusive. Both are None if there were no records.
+    """The result of a task's read of one shard: exactly the `count` records from `first` to `last`,
+    both inclusive. Both are None if there were no records.
 
     - `at_tip`: the last fetch reached the tip. `tip_ms`: the service's time then, or when the read
       reached the shard's end.

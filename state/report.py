@@ -19,8 +19,8 @@ REPORT_FORMAT = 1
 
 
 class OnFailure(StrEnum):
-    """What is held back while a failed record waits for its retry: nothing, the records of its
-    partition key, or its whole shard.
+    """The records that are held back while a failed record waits for its retry: none, those of its
+    partition key, or those of its whole shard.
     """
 
     CONTINUE = "continue"

@@ -95,7 +95,7 @@ def child_states(
     record of a child can have been missed before it.
     """
     children = {child.shard_id: child for child in end.children if child.shard_id not in known}
-    # The time at which the parent's end was read is no proof alone: the parent may have been
+    # The time at which the parent's end was read proves nothing by itself: the parent may have been
     # closed, and its children written to, long before. So the earlier time counts.
     verified_ms = min((ms for ms in (tracked_since_ms, end.tip_ms) if ms is not None), default=None)
     return [

@@ -67,7 +67,7 @@ def _check(shard_id: str, span: Node, split_out: Sequence[Run]) -> None:
     total = sum(run.count for run in split_out)
     ends_in_rest = (first != span.first) + (last != span.last)
     # A restored range counts its failed records only. Acked ones may lie between them, so its count
-    # is no upper bound.
+    # is not an upper bound.
     fits = span.detached or total + ends_in_rest <= span.count
     if not (whole and ascending and inside and fits):
         raise IllegalTrackerEventError(

@@ -70,8 +70,8 @@ class NodeState(Enum):
 
 
 class Event(Enum):
-    """What happens to a node. EXHAUST is a failure, or a retry that came due, which the policy does
-    not allow to be tried again.
+    """An event of a node. EXHAUST is a failure, or a retry that came due, after which the policy
+    allows no further delivery.
     """
 
     __hash__ = object.__hash__
@@ -140,7 +140,7 @@ CELLS = {
 
 
 class Effect(Enum):
-    """What an outcome did."""
+    """The effect of an outcome on its record."""
 
     ACKED = "acked"  # the record is resolved
     QUEUED = "queued"  # the record failed and waits for its retry

@@ -180,7 +180,7 @@ def _shown(state: ShardState) -> str:
 
 
 def conflict(refused: TransactionRefusedError) -> ConflictError:
-    """What a write says that was based on what is no longer there."""
+    """The error of a write whose nodes changed since they were read."""
     what = {
         Refusal.NO_NODE: "was removed",
         Refusal.NODE_EXISTS: "was created by somebody else",

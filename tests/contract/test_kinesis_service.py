@@ -53,9 +53,7 @@ class TestRecords:
     def test_a_record_of_one_mebibyte_is_taken_and_a_larger_one_refused(
         self, one_shard: Service
     ) -> None:
-        """Data and partition key together may have 1 MiB; more than that in data alone
-        is refused.
-        """
+        """Data and partition key together may have 1 MiB. Data above 1 MiB is refused."""
         data = b"\xff" * (1024 * 1024 - len("key"))
         put(one_shard, data)
         with pytest.raises(ClientError) as error:
@@ -68,8 +66,8 @@ class TestRecords:
     def test_records_come_in_the_order_of_their_growing_sequence_numbers(
         self, one_shard: Service
     ) -> None:
-        """Sequence numbers of a shard grow with every put, have 56 digits, and order
-        its records.
+        """The sequence numbers of a shard grow with every put, have 56 digits, and order the
+        records.
         """
         put_numbers = [put(one_shard, str(at).encode())["SequenceNumber"] for at in range(5)]
         got = read(one_shard, iterator(one_shard, shards_of(one_shard)[0]["ShardId"]), records=5)
@@ -244,8 +242,8 @@ class TestStreamLife:
         assert refusal(error) == "InvalidArgumentException"
 
     def test_a_recreated_stream_has_a_later_creation_time(self, one_shard: Service) -> None:
-        """By `StreamCreationTimestamp` a stream is told from an earlier one of its name; the old
-        one's records are gone.
+        """`StreamCreationTimestamp` distinguishes a stream from an earlier one with its name. The
+        records of the earlier one are gone.
         """
         put(one_shard, b"old")
         before = created_at(one_shard)
@@ -279,8 +277,8 @@ class TestRefusals:
         assert refusal(error) == "ResourceNotFoundException"
 
     def test_an_unknown_shard_is_not_found(self, one_shard: Service) -> None:
-        """A missing shard has the same code as a missing stream: only a second question tells them
-        apart.
+        """A missing shard has the same error code as a missing stream: only another request
+        distinguishes them.
         """
         with pytest.raises(ClientError) as error:
             iterator(one_shard, "shardId-000000000099")

@@ -25,7 +25,7 @@ WAIT_S = 30.0
 
 
 class Bell:
-    """What a test's watch rings. It is taken with each `heard`, which waits for it."""
+    """The callback of a test's watch. `heard` waits for a call, and takes it."""
 
     def __init__(self) -> None:
         self._rung = threading.Semaphore(0)
@@ -130,7 +130,7 @@ def test_the_role_is_not_kept_over_a_release(store_world: StoreWorld) -> None:
     store.save_shard_list(["a"])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells enough about processes")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux identifies processes reliably")
 def test_the_role_of_a_dead_process_is_taken_at_once(store_world: StoreWorld) -> None:
     """Although its session has not expired yet."""
     dead = task_of(store_world, 0, 2, dead_process())

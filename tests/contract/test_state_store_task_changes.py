@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 linux_only = pytest.mark.skipif(
-    sys.platform != "linux", reason="only Linux tells enough about processes"
+    sys.platform != "linux", reason="only Linux identifies processes reliably"
 )
 
 

@@ -11,7 +11,7 @@ from state.ownership import describe, host_identity, is_provably_dead, process_s
 from state.state_store import OwnerInfo
 
 linux_only = pytest.mark.skipif(
-    sys.platform != "linux", reason="only Linux tells enough about processes"
+    sys.platform != "linux", reason="only Linux identifies processes reliably"
 )
 
 

@@ -97,7 +97,7 @@ def test_a_session_of_a_task_that_is_regained_in_between_is_not_overridden(
         old.save_shard_list(["a"])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells enough about processes")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux identifies processes reliably")
 def test_the_successor_of_a_dead_task_is_not_overridden(backend: MemoryBackend) -> None:
     """A claim on the whole saw the dead task, but the node is the successor's when it writes."""
     dead, successor = MemoryStateStore(backend), MemoryStateStore(backend)
