@@ -1,4 +1,6 @@
-"""How the bytes of a Kinesis record become fields. A leaf package: it imports nothing of ours."""
+"""Schemes: how the bytes of a Kinesis record become fields. A leaf package: it imports no other
+package of this project.
+"""
 
 from scheme.errors import MalformedRecordError, SchemeDefinitionError, SchemeError
 from scheme.json_scheme import JsonScheme

@@ -1,13 +1,16 @@
-"""Reads the DDL of a JSON schema without a Spark session: Spark's own parser needs a running JVM.
+"""Parses the DDL of a JSON schema without a Spark session: Spark's own parser needs a running JVM.
 
     schema  := field ("," field)*
     field   := name [":"] type ["NOT" "NULL"]
-    type    := simple | DECIMAL [ "(" precision ["," scale] ")" ] | ARRAY "<" type ">" | MAP "<" STRING "," type ">"
+    type    := simple
+             | DECIMAL [ "(" precision ["," scale] ")" ]
+             | ARRAY "<" type ">"
+             | MAP "<" STRING "," type ">"
              | STRUCT "<" field ("," field)* ">"
     name    := letters, digits and underscores, not beginning with a digit; or anything in backticks
 
-Keywords are case-insensitive, names are not. What Spark knows beside that (intervals, VARIANT,
-COMMENT, DEFAULT) is an error.
+Keywords are case-insensitive, names are not. Other parts of Spark's DDL (intervals, VARIANT,
+COMMENT, DEFAULT) are errors.
 """
 
 from __future__ import annotations
@@ -42,8 +45,8 @@ _MAX_PRECISION = 38
 
 
 def parse_ddl(ddl: str) -> StructType:
-    """The schema of a record; raises `SchemeDefinitionError`, which says where and what is
-    expected.
+    """The schema of a record. Raises `SchemeDefinitionError`, which names what was found and what
+    is expected there.
     """
     parser = _Parser(ddl)
     struct = parser.members(end="")
@@ -53,8 +56,8 @@ def parse_ddl(ddl: str) -> StructType:
 
 
 class _Parser:
-    """A descent over tokens. A quoted name is kept with its leading backtick, so that it is never
-    taken for a keyword.
+    """A recursive-descent parser. The token of a quoted name keeps its leading backtick, so that it
+    is never taken for a keyword.
     """
 
     def __init__(self, ddl: str) -> None:
@@ -84,12 +87,12 @@ class _Parser:
             raise self.error(f"',' or {end!r}" if end else "',' or the end")
         seen: dict[str, str] = {}
         for name in (field.name for field in fields):
-            # Spark resolves names without regard to case, so two that differ in case only could not
-            # be told apart.
+            # Spark resolves names case-insensitively, so it could not distinguish two names that
+            # differ in case only.
             if name.lower() in seen:
                 raise SchemeDefinitionError(
-                    f"schema {self._ddl!r}: {seen[name.lower()]!r} and {name!r} are one name; keep "
-                    "one"
+                    f"schema {self._ddl!r}: {seen[name.lower()]!r} and {name!r} are the same name "
+                    "in Spark; rename one of them"
                 )
             seen[name.lower()] = name
         return StructType(tuple(fields))
@@ -142,7 +145,7 @@ class _Parser:
         if not 1 <= precision <= _MAX_PRECISION or scale > precision:
             rule = f"the precision is 1 to {_MAX_PRECISION} and the scale at most the precision"
             raise SchemeDefinitionError(
-                f"schema {self._ddl!r}: DECIMAL({precision},{scale}) is none; {rule}"
+                f"schema {self._ddl!r}: DECIMAL({precision},{scale}) is not a type; {rule}"
             )
         return DecimalType(precision, scale)
 
@@ -150,6 +153,7 @@ class _Parser:
         if not self.peek().isdecimal():
             raise self.error("a number")
         self._at += 1
+        # Four digits are enough to be out of range; `int` refuses texts of thousands of digits.
         return int(self._tokens[self._at - 1][:4])
 
     def _accept(self, token: str) -> bool:

@@ -1,23 +1,22 @@
 """Errors of the scheme package.
 
 SchemeError
-|-- MalformedRecordError (ValueError)    a record's bytes do not decode; `reason` is a fixed sentence
-`-- SchemeDefinitionError (ValueError)   a scheme cannot be built from what it was given
+|-- MalformedRecordError (ValueError)    a record's bytes do not decode; `reason` says why
+`-- SchemeDefinitionError (ValueError)   the schema is outside the grammar or not supported
 """
 
 from __future__ import annotations
 
 
 class SchemeError(Exception):
-    """Root of what this package raises."""
+    """Root of the errors that this package raises."""
 
 
 class MalformedRecordError(SchemeError, ValueError):
-    """A record that does not decode. Trying again does not help: the record belongs in the dead
-    letters.
+    """A record that does not decode. A retry does not help: the record is for the dead letters.
 
-    `reason` says why in a fixed sentence. Neither it nor the error carries bytes of the payload,
-    which may be secret.
+    `reason` is a fixed sentence. Neither it nor the error has bytes of the payload, which may be
+    secret. `message_id` names the emission.
     """
 
     def __init__(self, reason: str, *, message_id: str) -> None:

@@ -1,20 +1,20 @@
-r"""Fits what a JSON text says to a schema, in native Spark columns. The rules stand in
-`JsonScheme`.
+r"""Decodes JSON texts by a schema in native Spark columns. `JsonScheme` has the rules, and
+`scheme.json_values` does the same in Python.
 
-`from_json` into the record's own types hides what the scheme must find (seen on Spark 4.3,
-PERMISSIVE with a corrupt-record column): text behind the first value is ignored, 128 becomes the
-TINYINT -128, 1.234 the DECIMAL(5,2) 1.23, 1e39 an infinite FLOAT, a number or an object a STRING,
-"\ud800" a question mark, the empty text a null. So `from_json` reads into VARIANTs, which keep what
-was written and refuse doubled keys and lone surrogates, and each value is then checked against its
-type.
+Why not `from_json` with the record's own types. It hides faults that the scheme must detect (seen
+on Spark 4.3, PERMISSIVE with a corrupt-record column): it ignores text after the first value, and
+it makes 128 the TINYINT -128, 1.234 the DECIMAL(5,2) 1.23, 1e39 an infinite FLOAT, a number or an
+object a STRING, "\ud800" a question mark, and the empty text a null. So `from_json` reads VARIANTs
+here. They keep each value as it was written, and refuse duplicate keys and lone surrogates. Each
+value is then checked against its type.
 
-The payload is read as the first element of an array whose second element is the payload's own hash.
-Text behind the payload's first value would make a third element or an error; to close the array
-early and go on, it would have to contain its own hash.
+Text after the first value. The payload is parsed as the first element of an array whose second
+element is the payload's own hash. Text after the payload's first value would add a third element or
+be an error. To close the array early and open another, it would have to contain its own hash.
 
-Columns have no local variables, and an expression that is named twice may be evaluated twice.
-`_let` binds a column to a name by a transform over an array of one element: each JSON text is
-parsed once, each value looked up once.
+No expression twice. Columns have no local variables, and Spark may evaluate an expression that is
+used twice two times. `_let` binds a column to a name by a transform over an array of one element.
+So each JSON text is parsed once, and each value is looked up once.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 
 def json_column(text: Column, text_reason: Column, schema: StructType) -> Column:
-    """The scheme's `{value, malformed}` column of a text, which is null or not to be read where
-    `text_reason` is set.
+    """The scheme's `{value, malformed}` column of a text column. In rows where `text_reason` is
+    set, the text is not parsed and `malformed` is that reason.
     """
 
     def of_text(reason: Column) -> Column:
@@ -95,9 +95,10 @@ def _root_outcome(root: Column, text_reason: Column, is_json: Column) -> Column:
 
 
 def _too_deep(text: Column) -> Column:
-    """Whether a valid JSON text is deeper than allowed: with levels around it, it then goes beyond
-    Jackson's limit.
-    """
+    """Whether a valid JSON text has more levels than allowed."""
+    # Spark has no function for the depth. With levels added around it, such a text exceeds
+    # Jackson's own limit and is no longer parsed. The test is made only if there are enough
+    # brackets for it.
     around = JACKSON_MAX_DEPTH - MAX_DEPTH
     padded = F.concat(F.lit("[" * around), text, F.lit("]" * around))
     bare_bytes = F.octet_length(
@@ -120,11 +121,10 @@ def _let(bound: Column, body: Callable[[Column], Column]) -> Column:
 
 
 def _node(found: Column, data_type: JsonType, path: str, *, required: bool = False) -> Column:
-    """`{value, malformed}` of one VARIANT, which is SQL NULL where it is missing, and must be cheap
-    to name several times.
+    """The `{value, malformed}` column of one VARIANT, which is SQL NULL if the value is missing.
 
-    Where it is malformed, the value means nothing. The root has the empty path: what is no object
-    there is no record.
+    `found` is used several times, so it must be cheap. In malformed rows the value is undefined.
+    The root has the empty path, and must be an object.
     """
     absent = (
         F.lit(NOT_AN_OBJECT) if not path else F.lit(missing(path)) if required else _no_reason()
@@ -202,11 +202,12 @@ def _first(reasons: Column) -> Column:
 
 
 def _scalar(variant: Column, data_type: SimpleType | DecimalType) -> Column:
-    """The VARIANT's value in the type, or null where it does not fit. Every conversion is a `try_`,
-    whatever ANSI mode says.
+    """The VARIANT's value in the type, or null if it does not fit. Every conversion is a `try_`
+    function, so ANSI mode does not matter.
     """
     kind = F.schema_of_variant(variant)
-    number = F.substring(kind, 1, len("BIGINT"))  # a DECIMAL's kind goes on with its precision
+    # The kind of a DECIMAL has its precision after the name; the first six letters are enough.
+    number = F.substring(kind, 1, len("BIGINT"))
     if isinstance(data_type, DecimalType):
         plain = F.when(number.isin("BIGINT", "DECIMA"), F.try_variant_get(variant, "$", "STRING"))
         return _let(
@@ -220,7 +221,8 @@ def _scalar(variant: Column, data_type: SimpleType | DecimalType) -> Column:
     if data_type.name in INTEGER_BITS:
         return F.when(kind == "BIGINT", F.try_variant_get(variant, "$", data_type.name))
     if data_type.name in FLOATING:
-        # A zero is added for its sign: a VARIANT has lost the minus of -0.0 and kept that of -0e0.
+        # Adding zero removes the sign of a zero: a VARIANT drops that of -0.0 but keeps that of
+        # -0e0.
         finite = F.when(
             number.isin("BIGINT", "DECIMA", "DOUBLE"),
             F.try_variant_get(variant, "$", "DOUBLE") + F.lit(0.0),

@@ -1,4 +1,4 @@
-"""One JSON object per record, with a schema."""
+"""The scheme that decodes one JSON object per record by a schema."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ if TYPE_CHECKING:
 
 
 class JsonScheme:
-    """One JSON object per record, as the fields of a DDL schema: `JsonScheme("id BIGINT NOT NULL, o
-    STRUCT<total: DOUBLE>")`.
+    """One JSON object per record, with the fields of a DDL schema: `JsonScheme("id BIGINT NOT NULL,
+    o STRUCT<total: DOUBLE>")`.
 
-    The grammar is in `scheme.ddl`; a bad schema raises `SchemeDefinitionError`. Both ways of
-    reading follow one set of rules:
+    `scheme.ddl` has the grammar; a bad schema raises `SchemeDefinitionError`. The rules are the
+    same in Python and in Spark:
 
-    - A field that is missing or null is None, or malformed where the schema says NOT NULL. Names
-      are case-sensitive. Fields that the schema does not name are left out, yet must be JSON.
-    - A value is taken in its own JSON type, never converted from another: STRING takes strings
-      only, a number in quotes is no number, 1.0 is no BIGINT. DOUBLE and FLOAT take every finite
-      number and round to the nearest (a zero has no sign); what would become infinite is malformed,
-      as are NaN and Infinity, quoted or not.
-    - DECIMAL takes integers and plain notation without an exponent of up to 38 digits. What would
-      have to be rounded is malformed.
-    - DATE is `2026-01-31`, TIMESTAMP `2026-01-31T12:00:00Z` or with an offset like `+02:00`,
-      TIMESTAMP_NTZ the same without either; a space may stand for the T, and up to 6 decimals may
-      follow the seconds. Years are 1 to 9999. BINARY is padded base64.
-    - One JSON value makes a record: text behind it is malformed, and so is an array, a scalar, null
-      or nothing at all. So is JSON that repeats a key within an object, has a byte order mark, half
-      a surrogate pair, or more than 100 levels.
+    - Missing and null: the field is None. If the schema says NOT NULL, the record is malformed.
+    - Names: case-sensitive. A field that the schema does not name is left out, but its value must
+      be valid JSON.
+    - Types: a value must have the JSON type of its field. Nothing is converted: a STRING must be a
+      string, a number in quotes is not a number, 1.0 is not a BIGINT.
+    - DOUBLE and FLOAT: any finite number, rounded to the nearest; zeros have no sign. A number that
+      would become infinite is malformed, and so are NaN and Infinity, quoted or not.
+    - DECIMAL: integers, and plain notation without an exponent, of up to 38 digits. A number that
+      would have to be rounded is malformed.
+    - DATE: `2026-01-31`. TIMESTAMP: `2026-01-31T12:00:00Z`, or an offset like `+02:00` instead of
+      the Z. TIMESTAMP_NTZ: the same without Z or offset. A space may replace the T, and up to 6
+      decimals may follow the seconds. Years are 1 to 9999.
+    - BINARY: padded base64.
+    - The payload is one JSON object. Malformed are text after it, an array, a scalar, null, and an
+      empty payload; and JSON with a duplicate key in an object, a byte order mark, a lone
+      surrogate, or more than 100 levels.
 
-    In Python a STRUCT is a dict with all of its fields, an ARRAY a list, a MAP a dict (in UTF-16
-    order of the keys), a TIMESTAMP an aware datetime in UTC, a TIMESTAMP_NTZ a naive one. The Spark
-    setting `spark.sql.variant.allowDuplicateKeys` must be left at its default, false.
+    In Python, a STRUCT is a dict with all of its fields, an ARRAY a list, a MAP a dict in UTF-16
+    order of its keys, a TIMESTAMP an aware datetime in UTC, a TIMESTAMP_NTZ a naive datetime. The
+    Spark setting `spark.sql.variant.allowDuplicateKeys` must keep its default, false.
     """
 
     __slots__ = ("_schema",)

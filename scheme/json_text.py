@@ -1,8 +1,8 @@
-"""Reads one JSON text in Python as strictly as Spark's VARIANT does.
+"""Parses one JSON text in Python as strictly as Spark's VARIANT does.
 
-Beyond the JSON of RFC 8259 the following is refused, because it would be lost or changed silently
-on one side: a key twice in one object, a surrogate without its partner, NaN and Infinity, more than
-100 levels, numbers of more than 1000 digits.
+Some texts that a JSON parser may accept (RFC 8259) are refused, because Python or Spark would lose
+or change a part of them silently: a duplicate key in an object, a lone surrogate, NaN and Infinity,
+more than 100 levels, and numbers of more than 1000 digits.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class NotJsonError(ValueError):
-    """The text is no JSON, or JSON outside of what is read here."""
+    """The text is not JSON, or JSON that is refused here."""
 
 
 class Fraction(str):
-    """The text of a number that has a point or an exponent; told apart from a string by
-    its class.
+    """The text of a number that has a point or an exponent. Its class distinguishes it from a
+    string.
     """
 
     __slots__ = ()
 
 
 def read_json(text: str) -> Any:
-    """The value: dict, list, str, bool, None, `int`, or `Fraction`; raises `NotJsonError` without
-    the text in it.
+    """The value: dict, list, str, bool, None, int, or `Fraction`. Raises `NotJsonError`, which does
+    not have the text in it.
     """
     if _deeper_than_allowed(text):
         raise NotJsonError
     try:
         value = _DECODER.decode(text)
+        # Only an escape can bring in a lone surrogate; encoding the value then fails.
         if _SURROGATE_ESCAPE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, UnicodeEncodeError):
@@ -45,6 +46,7 @@ def read_json(text: str) -> Any:
 
 
 def _deeper_than_allowed(text: str) -> bool:
+    """Before parsing, because Python's parser would run out of stack."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return False
     depth = deepest = 0
@@ -77,7 +79,7 @@ def _fraction(token: str) -> Fraction:
 
 
 def _digits(token: str) -> int:
-    # Jackson leaves a zero in front of the point out of its count.
+    # Jackson does not count a leading zero before the point.
     return sum(char.isdigit() for char in token) - token.lstrip("-").startswith("0")
 
 

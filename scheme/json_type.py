@@ -1,6 +1,4 @@
-"""The types that a JSON scheme knows, as immutable values. They can be compared, pickled and
-shared.
-"""
+"""The types of a JSON scheme, as immutable values that can be compared, pickled and shared."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ SIMPLE = (
 
 
 def quoted(name: str) -> str:
-    """A field name as DDL takes it, whatever is in it."""
+    """A field name in the quoted form of DDL, which allows any character."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -57,7 +55,7 @@ class ArrayType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """A JSON object whose names are data: the keys are strings."""
+    """A JSON object whose names are data. The keys are strings."""
 
     value: JsonType
 
@@ -87,7 +85,7 @@ class StructType:
 
     @property
     def members(self) -> str:
-        """The fields as DDL, without NOT NULL: a value column is null where the record is
+        """The fields as DDL, without NOT NULL: the value column is null if the record is
         malformed.
         """
         return ", ".join(field.ddl for field in self.fields)

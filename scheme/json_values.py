@@ -1,5 +1,5 @@
-"""Fits what a JSON text says to a schema, in Python. The rules stand in `JsonScheme`; Spark's half
-is `json_columns`.
+"""Fits a parsed JSON value to a schema, in Python. `JsonScheme` has the rules, and
+`scheme.json_columns` does the same in Spark.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class MismatchError(ValueError):
 
 
 def fit_record(value: Any, schema: StructType) -> tuple[Any, ...]:
-    """The fields of the root object in the schema's order; raises `MismatchError` for the first one
-    that does not fit.
+    """The fields of the root object, in the schema's order. Raises `MismatchError` for the first
+    field that does not fit.
     """
     if not isinstance(value, dict):
         raise MismatchError(NOT_AN_OBJECT)
@@ -71,8 +71,8 @@ def _fit(value: Any, data_type: JsonType, path: str, *, required: bool = False) 
         case StructType() if isinstance(value, dict):
             return _members(value, data_type, path + ".")
         case MapType(value=inner) if isinstance(value, dict):
-            # In the order that a VARIANT keeps its keys in, so that the first misfit is the same
-            # one on both sides.
+            # In the order in which a VARIANT keeps its keys, so that Python and Spark report the
+            # same first mismatch.
             return {key: _fit(value[key], inner, path + "{}") for key in sorted(value, key=_utf16)}
         case ArrayType(element=inner) if isinstance(value, list):
             return [_fit(item, inner, path + "[]") for item in value]
@@ -88,7 +88,7 @@ def _utf16(key: str) -> bytes:
 
 
 def _scalar(value: Any, data_type: SimpleType | DecimalType) -> Any:
-    """The value in the type, or None where it does not fit."""
+    """The value in the type, or None if it does not fit."""
     if isinstance(data_type, DecimalType):
         return _decimal(value, data_type)
     if data_type.name == "BOOLEAN":
@@ -101,8 +101,8 @@ def _scalar(value: Any, data_type: SimpleType | DecimalType) -> Any:
 
 
 def _exact(value: Any) -> Decimal | None:
-    """The number as a VARIANT keeps it exactly: an integer, or plain notation within 38 digits and
-    decimals.
+    """The number, if a VARIANT keeps it exactly: an integer, or plain notation of at most 38 digits
+    and 38 decimals. Else None.
     """
     if type(value) is int:
         return Decimal(value) if value in _BIGINT or abs(value) < 10**MAX_EXACT_DIGITS else None

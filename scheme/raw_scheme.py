@@ -1,4 +1,4 @@
-"""The bytes as they are."""
+"""The scheme that passes the bytes through unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RawScheme:
-    """One field `data`: the payload, also an empty one. Only aggregates are malformed."""
+    """One field `data`: the payload, which may be empty. Only aggregates are malformed."""
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""A Kinesis record as it is handed over, and how an aggregate of the Kinesis Producer Library is
-told from data.
+"""A Kinesis record as it is delivered, and the test for an aggregate of the Kinesis Producer
+Library.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ KPL_MAGIC = b"\xf3\x89\x9a\xc2"
 """
 
 KPL_CHECKSUM_BYTES = 16
-"""An aggregate ends with the MD5 of what stands between the magic number and the checksum."""
+"""An aggregate ends with the MD5 of the bytes between the magic number and the checksum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One emission of one record.
+    """One emission (delivery) of one record.
 
-    `sequence_number` is the service's decimal text, `sub_sequence_number` is 0 for a record that is
-    no part of an aggregate, `approximate_arrival_ms` counts milliseconds since 1970 UTC, `attempt`
-    starts at 1. The repr leaves `data` out: a payload may be secret, and an error or a log line may
-    hold a repr.
+    - `sequence_number`: the service's decimal text.
+    - `sub_sequence_number`: 0 for a record that is not part of an aggregate.
+    - `approximate_arrival_ms`: milliseconds since 1970 UTC.
+    - `attempt`: counted from 1.
+
+    The repr leaves out `data` and `partition_key`: they may be secret, and a repr may end up in an
+    error or a log line.
     """
 
     stream_name: str
@@ -36,7 +39,7 @@ class Record:
 
     @property
     def message_id(self) -> str:
-        """`shardId:sequence[.sub]:attempt`, which names this emission in acks, fails and dead
+        """`shardId:sequence[.sub]:attempt`: the id of this emission in acks, fails and dead
         letters.
         """
         sub = f".{self.sub_sequence_number}" if self.sub_sequence_number else ""
@@ -44,10 +47,10 @@ class Record:
 
 
 def is_kpl_aggregate(data: bytes) -> bool:
-    """Whether the bytes are an aggregate: magic number in front, right checksum at the end, a
-    message between them.
+    """Whether the bytes are an aggregate: the magic number, a message that is not empty, and the
+    message's checksum.
 
-    A payload of one's own that merely begins with the magic number is data, as it is for the KCL.
+    A payload that only begins with the magic number is data, as it is for the KCL.
     """
     if not data.startswith(KPL_MAGIC) or len(data) <= len(KPL_MAGIC) + KPL_CHECKSUM_BYTES:
         return False

@@ -1,5 +1,5 @@
-"""What a scheme is: one meaning of a record's bytes, usable record by record in Python and as
-native Spark columns.
+"""The contract of a scheme: one decoding of a record's bytes, as a Python function and as native
+Spark columns.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ NOT_UTF8 = "not valid UTF-8"
 
 @runtime_checkable
 class RecordScheme(Protocol):
-    """Turns the bytes of a record into fields, with the same outcome in Python and in Spark.
+    """Decodes the bytes of a record into fields, with the same result in Python and in Spark.
 
-    A record that does not decode is malformed, with a reason, and never a record of nulls: `decode`
-    raises, and the column's `malformed` is set while its `value` is null. An aggregate of the
+    A record that does not decode is malformed, with a reason. It never becomes a record of nulls:
+    `decode` raises; in the column, `malformed` is set and `value` is null. An aggregate of the
     Kinesis Producer Library is malformed under every scheme. Reasons are fixed sentences without a
-    byte of the payload, which may be secret. A scheme is immutable, may be shared between threads
-    and pickled, and does no I/O.
+    byte of the payload, which may be secret.
+
+    A scheme is immutable and does no I/O. It may be shared between threads, and pickled.
     """
 
     @property
     @abstractmethod
     def fields(self) -> tuple[str, ...]:
-        """The names of what `decode` returns, in its order."""
+        """The names of the fields that `decode` returns, in the same order."""
 
     @property
     @abstractmethod
@@ -42,35 +43,36 @@ class RecordScheme(Protocol):
 
     @abstractmethod
     def decode(self, record: Record) -> tuple[Any, ...]:
-        """The record's fields; raises `MalformedRecordError`, so that a malformed record cannot be
+        """The record's fields. Raises `MalformedRecordError`, so that a malformed record is never
         taken for data.
         """
 
     @abstractmethod
     def column(self, data: Column) -> Column:
-        """A native struct column `{value: STRUCT<schema_ddl>, malformed: STRING}` of a binary
+        """The native struct column `{value: STRUCT<schema_ddl>, malformed: STRING}` of a binary
         column.
 
-        Exactly one of the two is null. Needs pyspark and an active session; runs no Python per row.
+        In each row exactly one of the two is null. Needs pyspark and an active session. No Python
+        runs per row.
         """
 
 
 def parsed(
     df: DataFrame, scheme: RecordScheme, *, data: str = "data", into: str = "parsed"
 ) -> DataFrame:
-    """The frame with the scheme's column `into`, made of its binary column `data`. Also for
-    streaming frames.
+    """The data frame with the additional column `into`: the scheme's column of its binary column
+    `data`. Works on streaming data frames as well.
     """
     return df.withColumn(into, scheme.column(df[data]))
 
 
 def bytes_reason(data: bytes) -> str | None:
-    """Why bytes are malformed under every scheme, or None."""
+    """The reason why these bytes are malformed under every scheme, or None."""
     return KPL_AGGREGATE if is_kpl_aggregate(data) else None
 
 
 def bytes_reason_column(data: Column) -> Column:
-    """`bytes_reason` as a native column. SQL NULL, which Kinesis never delivers, has a reason as
+    """`bytes_reason` as a native column. SQL NULL, which Kinesis never delivers, is malformed as
     well.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
@@ -89,7 +91,7 @@ def bytes_reason_column(data: Column) -> Column:
 
 
 def outcome_column(value: Column, malformed: Column) -> Column:
-    """The struct that `RecordScheme.column` promises: the value only where there is no reason."""
+    """The struct that `RecordScheme.column` returns: the value only in rows without a reason."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
 
     return F.struct(F.when(malformed.isNull(), value).alias("value"), malformed.alias("malformed"))

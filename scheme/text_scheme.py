@@ -1,4 +1,4 @@
-"""The bytes as UTF-8 text."""
+"""The scheme that decodes the bytes as UTF-8 text."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TextScheme:
-    """One field `text`: the whole payload as strict UTF-8. NUL and a byte order mark are kept, an
-    empty payload is "".
-
-    Spark's cast from BINARY to STRING keeps bytes that are no UTF-8 as they are, so its own check
-    stands beside it.
+    """One field `text`: the whole payload as strict UTF-8. NUL and a byte order mark are kept. An
+    empty payload is an empty text.
     """
 
     @property
@@ -41,8 +38,8 @@ class TextScheme:
 
 
 def utf8_text(record: Record) -> str:
-    """The record's payload as text; raises `MalformedRecordError` for an aggregate or bytes that
-    are no UTF-8.
+    """The record's payload as text. Raises `MalformedRecordError` for an aggregate, and for bytes
+    that are not UTF-8.
     """
     reason = bytes_reason(record.data)
     if reason is not None:
@@ -50,14 +47,17 @@ def utf8_text(record: Record) -> str:
     try:
         return record.data.decode("utf-8")
     except UnicodeDecodeError:
-        # From None: the decode error holds the payload.
+        # `from None`, because the UnicodeDecodeError holds the payload, which may be secret.
         raise MalformedRecordError(NOT_UTF8, message_id=record.message_id) from None
 
 
 def text_reason_column(data: Column) -> Column:
-    """Why a payload is no text, as a native column: the reason that `utf8_text` raises, or null."""
+    """The reason why a payload is not text, as a native column: the one that `utf8_text` raises, or
+    null.
+    """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
 
+    # Spark's cast from BINARY to STRING keeps bytes that are not UTF-8, so they are checked apart.
     return F.coalesce(
         bytes_reason_column(data), F.when(~F.is_valid_utf8(data.cast("string")), F.lit(NOT_UTF8))
     )

@@ -1,6 +1,12 @@
-"""What has been read, acked and failed of each shard, and where that is kept.
+"""The consumption state of each shard (read, acked, failed, in flight), and the stores that keep
+it.
 
-A leaf package: it imports nothing of ours. The core (`sequence_number`, `position`,
-`inflight_record_tracker`, `retry_policy`, `shard_state`, `plan`, `settle`) is pure: no I/O, clock,
-threads or logging. `zookeeper_tree` is the only module that imports kazoo.
+A leaf package: it imports no other package of this project. Its rooms, each of which imports only
+rooms to its right: `zookeeper -> znodes -> codec -> model -> collections` and `tracker -> model`,
+where the model is the modules directly in `state`. `state.settle` stands above the tracker,
+`state.memory_store` above the znodes.
+
+What decides (`state.sequence_number`, `state.position`, `state.retry_policy`, `state.shard_state`,
+`state.plan`, `state.settle`, `state.tracker`) is pure: no I/O, clock, threads or logging. kazoo is
+imported in `state.zookeeper` only.
 """

@@ -1,28 +1,28 @@
-"""Errors of the state package, and what a caller may do about each.
+"""Errors of the state package. A caller may repeat a call that raised a `retryable` one.
 
 StateError
-|-- InvalidSequenceNumberError (ValueError)   a text that is not a sequence number
-|-- InvalidPositionError (ValueError)         a text outside the position grammar
-|-- InvalidStoreSettingError (ValueError)     a connect string, a name, or a task of so many, that cannot be used
-|-- IllegalTrackerEventError                  an event the tracker's table has no cell for
-|-- StoredDataError                           what is stored cannot be read: damaged or of a newer format
-|-- StoreUnavailableError  (retryable)        the store did not answer in time
-|-- EmbeddedZookeeperError                    the embedded server cannot be started
-|-- StateTooLargeError                        a value does not fit into one write
-|-- StreamMismatchError                       the state belongs to another stream, or to an earlier one of that name
-|-- OwnedByAnotherError                       another live consumer of the application holds the ownership
-|-- StaleOwnerError                           ownership has passed on: this process may write nothing any more
-|-- NotListerError                            another task writes the list of shards
-|-- ConflictError                             a value was changed by somebody else since it was read
-|-- CheckpointRegressionError                 a write would move a checkpoint back
-`-- PlanClosedError                           the plan is closed or unknown: a late task may publish nothing
+|-- InvalidSequenceNumberError (ValueError)  a text that is not a sequence number
+|-- InvalidPositionError (ValueError)        a text outside the position grammar
+|-- InvalidStoreSettingError (ValueError)    a connect string, name or task share that is not valid
+|-- IllegalTrackerEventError                 an event that the tracker's table does not allow
+|-- StoredDataError                          stored bytes are damaged or of a newer format
+|-- StoreUnavailableError (retryable)        the store did not answer in time
+|-- EmbeddedZookeeperError                   the embedded server cannot be started
+|-- StateTooLargeError                       a value does not fit into one write
+|-- StreamMismatchError                      the state belongs to another stream
+|-- OwnedByAnotherError                      another live consumer owns the application
+|-- StaleOwnerError                          a newer owner has taken over; this one may not write
+|-- NotListerError                           another task is the shard list leader
+|-- ConflictError                            a value was changed since it was read
+|-- CheckpointRegressionError                a write would move a checkpoint back
+`-- PlanClosedError                          the plan is closed or unknown; nothing can be published
 """
 
 from __future__ import annotations
 
 
 class StateError(Exception):
-    """Root of what this package raises. `retryable` tells a transient fault from a final one."""
+    """Root of the errors that this package raises. `retryable`: the fault is transient."""
 
     retryable = False
 
@@ -32,43 +32,43 @@ class InvalidSequenceNumberError(StateError, ValueError):
 
 
 class InvalidPositionError(StateError, ValueError):
-    """A text that is not in the grammar of positions."""
+    """A text outside the grammar of positions."""
 
 
 class InvalidStoreSettingError(StateError, ValueError):
-    """A connect string, a name of an application, stream or root, or a task of so many, that cannot
-    be used.
+    """A connect string, a name of an application, stream or root, or a task share that is not
+    valid.
     """
 
 
 class IllegalTrackerEventError(StateError):
-    """An event that is not allowed in the tracker's present state. Nothing was changed."""
+    """An event that the tracker's table does not allow in the node's state. Nothing was changed."""
 
 
 class StoredDataError(StateError):
-    """Stored bytes that are damaged, or written by a newer version."""
+    """Stored bytes that are damaged, or were written by a newer version."""
 
 
 class StoreUnavailableError(StateError):
-    """The store did not answer within its time limit. Nothing is known of a write that was under
-    way.
+    """The store did not answer within its time limit. A write that was under way may have been
+    applied or not.
     """
 
     retryable = True
 
 
 class EmbeddedZookeeperError(StateError):
-    """The embedded ZooKeeper cannot be started: Java or PySpark is missing, or the server ended.
-    The message says which.
+    """The embedded ZooKeeper cannot be started. The message says why: Java or PySpark is missing,
+    or the server ended.
     """
 
 
 class StateTooLargeError(StateError):
-    """A value larger than one write may be. Nothing was written."""
+    """A value, or a transaction, above the size limit of one write. Nothing was written."""
 
 
 class StreamMismatchError(StateError):
-    """The stored state is of another stream, or of an earlier stream of the same name."""
+    """The stored state belongs to another stream, or to an earlier stream with the same name."""
 
 
 class OwnedByAnotherError(StateError):
@@ -80,18 +80,18 @@ class StaleOwnerError(StateError):
 
 
 class NotListerError(StateError):
-    """Another task has the role of writing the list of shards. Nothing was written; this task still
-    owns its share.
+    """Another task is the shard list leader, which alone writes the list. Nothing was written. This
+    task still owns its share.
     """
 
 
 class ConflictError(StateError):
-    """A value is not in the version that the write was based on. Nothing was written."""
+    """A value no longer has the version that the write was based on. Nothing was written."""
 
 
 class CheckpointRegressionError(StateError):
-    """A write that would move a checkpoint back. Nothing was written."""
+    """A write would move a checkpoint back. Nothing was written."""
 
 
 class PlanClosedError(StateError):
-    """The plan is closed or not known (any more), so no end can be published under it."""
+    """The plan is closed, removed or was never created, so nothing can be published under it."""

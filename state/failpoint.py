@@ -1,9 +1,9 @@
-"""Named places where a test can stop the process for ever, so that it can be killed there. Off in
+"""Failpoints: named places at which a test stops the process in order to kill it there. Off in
 production.
 
-`KINESIS_SPOUT_FAILPOINT=<name>@<file>` arms one: the first process to come by creates the file
-(with its pid in it) and waits to be killed; when the file is there already, the failpoint is spent
-and everybody passes. The names: see `NAMES`. Unarmed, `failpoint()` is one comparison with None.
+`KINESIS_SPOUT_FAILPOINT=<name>@<file>` arms one of `NAMES`. The first process that reaches it
+creates the file, writes its pid into it, and waits to be killed. Once the file exists the failpoint
+is spent, and every process passes. Unarmed, `failpoint()` costs one comparison with None.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def from_env() -> tuple[str, Path] | None:
     name, at, marker = text.partition("@")
     if name not in NAMES or not at or not marker:
         raise ValueError(
-            f"{VARIABLE}={text}: expected <name>@<file>, the name one of {', '.join(sorted(NAMES))}"
+            f"{VARIABLE}={text} is not a failpoint; use <name>@<file>, where the name is one of "
+            f"{', '.join(sorted(NAMES))}"
         )
     return name, Path(marker)
 
@@ -47,9 +48,7 @@ _ARMED = from_env()
 
 
 def failpoint(name: str) -> None:
-    """Wait here to be killed, if this is the armed failpoint and nobody was stopped by
-    it before.
-    """
+    """Block for ever if this is the armed failpoint and it is not spent; else return."""
     if _ARMED is None or _ARMED[0] != name:
         return
     try:

@@ -1,9 +1,8 @@
-"""The state store in memory: for tests, and for trying things out. It forgets everything with its
-process.
+"""The state store in memory, for tests and for trials. Its content ends with its process.
 
-It is the same store as ZooKeeper's over another tree, so what it proves of the rules holds there
-too; the contract suite runs against both. Several stores that share a `MemoryBackend` are as
-several processes at one ZooKeeper.
+It has the same rules as the store in ZooKeeper (`state.znodes`), over another tree. The contract
+suite runs against both. Stores that share a `MemoryBackend` behave like processes that share a
+ZooKeeper.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 
 
 class MemoryBackend:
-    """What the stores share. A test may lose sessions, answers and the whole backend on purpose.
-    Safe from any thread.
+    """The nodes and sessions that several stores share. A test can expire sessions, lose answers,
+    and make the backend unavailable. Safe from any thread.
     """
 
     def __init__(self) -> None:
@@ -46,14 +45,14 @@ class MemoryBackend:
         self._unavailable = False
 
     def put(self, path: str, data: bytes) -> None:
-        """Create or overwrite a node with its parents, as another program would."""
+        """Create or overwrite a node, and create its parents, as another program would."""
         with self._changing():
             self._ensure(path)
             self._nodes[path] = Znode(data, self._nodes[path].version + 1)
 
     def expire(self, session: int) -> None:
-        """End a session: its ephemeral nodes vanish, and its store gets a new one with its next
-        call.
+        """Expire a session. Its ephemeral nodes are removed, and its store opens a new session with
+        its next call.
         """
         with self._changing():
             self._expired.add(session)
@@ -65,17 +64,19 @@ class MemoryBackend:
             watch.callback()
 
     def lose_next_answers(self, count: int) -> None:
-        """The next `count` transactions are done, but nobody hears of it: they are tried again."""
+        """Apply the next `count` transactions but lose their answers, so that they are sent
+        again.
+        """
         with self._changed:
             self._answers_to_lose = count
 
     def set_unavailable(self, unavailable: bool) -> None:  # noqa: FBT001  # a switch of a double, read as a sentence
-        """Whether every call fails."""
+        """Let every call fail with `StoreUnavailableError`, or end that."""
         with self._changed:
             self._unavailable = unavailable
 
     def open_session(self, session: int) -> int:
-        """`session` as long as it lives, else a new one."""
+        """`session` if it is still alive, else a new session."""
         with self._changed:
             self._check_available()
             if session and session not in self._expired:
@@ -124,7 +125,9 @@ class MemoryBackend:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock; afterwards wake who waits, and without the lock call back who watches."""
+        """Hold the lock. Afterwards wake the waiting threads, and call back the watches of changed
+        nodes without the lock, so that a callback may take other locks.
+        """
         changed: list[_Watch] = []
         try:
             with self._changed:
@@ -215,7 +218,7 @@ class _Watch:
 
 
 class MemoryTree:
-    """One session's view of a backend: a `ZnodeTree`."""
+    """A `ZnodeTree`: one session of a backend."""
 
     def __init__(self, backend: MemoryBackend) -> None:
         self._backend = backend
@@ -277,5 +280,5 @@ class MemoryStateStore(ZnodeStateStore):
         )
 
     def lose_session(self) -> None:
-        """As if the connection had been down for longer than the session's timeout."""
+        """Expire this store's session, as a connection that is down for too long does."""
         self.backend.expire(self._memory_tree.session_id())

@@ -1,8 +1,8 @@
-"""Who a process is, and whether the holder of an ownership is provably dead.
+"""The identity of this process, and whether the process that holds an ownership is provably dead.
 
-A dead holder's ephemeral node stays until its session lapses. A successor that runs under the same
-kernel and in the same pid namespace can see for itself that the holder's process is gone, and need
-not wait.
+A dead holder's ephemeral node stays until its ZooKeeper session expires. A successor under the same
+kernel and in the same pid namespace can see that the holder's process is gone. It need not wait for
+the session.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from state.state_store import OwnerInfo
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
-_ENDED = {
-    "Z",
-    "X",
-}  # a process that was killed and not yet waited for is as dead as one that is gone
+# The states (proc(5)) of a process that has ended. A zombie, which nobody has waited for yet, runs
+# no more than a process that is gone.
+_ENDED = {"Z", "X"}
 
 
 def this_process(now_ms: int) -> OwnerInfo:
-    """The owner that this process would be, from `now_ms` on (ms since 1970)."""
+    """An `OwnerInfo` of this process, as owner since `now_ms` (milliseconds since 1970)."""
     pid = os.getpid()
     return OwnerInfo(
         host=socket.gethostname(),
@@ -35,8 +34,8 @@ def this_process(now_ms: int) -> OwnerInfo:
 
 
 def host_identity() -> str:
-    """Boot id, pid namespace and host name on Linux; empty elsewhere, where nothing as firm is to
-    be had.
+    """Boot id, pid namespace and host name on Linux. Empty elsewhere: no other system offers an
+    identity as reliable.
     """
     try:
         boot = _BOOT_ID.read_text().strip()
@@ -47,21 +46,22 @@ def host_identity() -> str:
 
 
 def process_start(pid: int) -> str | None:
-    """The start of a running process in the kernel's ticks since boot; None for one that is not
-    seen, or has ended.
+    """The start time of a running process, in the kernel's ticks since boot. None if the process
+    has ended or is not visible.
 
-    Field 22 of /proc/<pid>/stat (proc(5)); the name in field 2 may hold spaces and parentheses.
+    It is field 22 of /proc/<pid>/stat (proc(5)).
     """
     fields = _stat(pid)
     return None if fields is None or fields[0] in _ENDED else fields[19]
 
 
 def is_provably_dead(holder: OwnerInfo) -> bool:
-    """Whether it can be seen from here that the holder's process has ended. False when in doubt."""
+    """Whether this process can see that the holder's process has ended. False if in doubt."""
     if not holder.host_identity or holder.host_identity != host_identity():
         return False
     try:
-        os.kill(holder.pid, 0)  # /proc may hide the processes of other users, this call does not
+        # /proc may hide the processes of other users. This call does not: it fails with EPERM.
+        os.kill(holder.pid, 0)
     except ProcessLookupError:
         return True
     except OSError:
@@ -81,9 +81,10 @@ def describe(holder: OwnerInfo) -> str:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/<pid>/stat from the state (field 3) on."""
+    """The fields of /proc/<pid>/stat from field 3 (the state) on."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
+    # Field 2 is the process's name in parentheses, which may itself hold spaces and parentheses.
     return text.rpartition(")")[2].split()

@@ -1,9 +1,11 @@
-"""A plan: what one Spark batch is to read, and the ends: what its tasks did read.
+"""Plans (what the tasks of one Spark batch read) and task results (what they did read).
 
-Nobody can ask Kinesis where a shard ends, so a plan says where each shard's read starts and what
-limits it; the task that reads publishes the end, once, before its first row leaves. A plan is open
-(ends may be published), closed (none may be any more) and settled (its outcomes are in the shard
-states).
+Kinesis cannot be asked for a shard's latest sequence number. So a plan says where the read of each
+shard starts and what limits it, and the task that reads publishes its result, once, before its
+first row leaves the task.
+
+A plan is open (results may be published), then closed (no result may be published any more), then
+settled (its outcomes are in the shard states).
 """
 
 from __future__ import annotations
@@ -27,18 +29,18 @@ class PlanStatus(StrEnum):
 
 
 class PlanPointer(msgspec.Struct, frozen=True):
-    """The content of `/plan`: the newest plan and how far it has got."""
+    """The content of `/plan`: the newest plan and its status."""
 
     id: str
     status: PlanStatus
 
 
 class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A queued record (or, with `last`, a range of `count` of them) to be read again, exactly by
-    its number.
+    """A queued record to read again by its sequence number; with `last` (inclusive), a range of
+    `count` records.
 
-    `attempts` is what it had before; `exhausted`: it may not be tried again, so it is read for the
-    dead letter only.
+    `attempts`: the attempts that it had before. `exhausted`: it may not be tried again, so it is
+    read only to be dead-lettered.
     """
 
     first: SequenceNumber
@@ -49,12 +51,13 @@ class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class ShardSlice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a task is to read of one shard: from `position`, at most `max_records`. `iterator` is a
-    hint that may have expired.
+    """One shard's part of a task: read at most `max_records` from `position`, after the retries.
 
-    `ending_sequence` is where a closed shard ends, as the shard list says: one more sign of the
-    end, never the only one. `retries`, ascending, all before `position`, are read first; with
-    `max_records` 0 nothing else is.
+    - `retries`: ascending, all before `position`; they are read first. With `max_records` 0 only
+      they are read.
+    - `iterator`: a shard iterator for `position`, as a hint. It may have expired.
+    - `ending_sequence`: the last sequence number of a closed shard, as the shard list says. It is
+      evidence of the end besides the service's own answer, never the only evidence.
     """
 
     shard_id: str
@@ -66,11 +69,11 @@ class ShardSlice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What one task is to read: its shards in the order in which their rows leave, and its limits.
+    """The shards that one task reads, in the order in which their rows leave it, and its limits.
 
-    `max_bytes` bounds what the task holds before it publishes; `fetch_time_ms` is the time box
-    after which a shard that has found something is left; `fetch_cap_ms` bounds the search of one
-    that is behind and has found nothing.
+    - `max_bytes`: how much the task holds in memory before it publishes its result.
+    - `fetch_time_ms`: after this time, a shard that has returned records is read no further.
+    - `fetch_cap_ms`: after this time, so is a shard that is behind its tip and has returned none.
     """
 
     shards: tuple[ShardSlice, ...]
@@ -80,11 +83,10 @@ class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What one batch is to read. `until_ms`: the service time that an AvailableNow run pinned, if
-    it is one.
+    """The tasks of one batch.
 
-    `outages`: how many plans in a row, up to this one, were outages of failures (see
-    `state.report.PlanReport`).
+    - `until_ms`: the service time that an AvailableNow run has pinned; None for other runs.
+    - `outages`: how many plans in a row, up to this one, were outages (`state.report.PlanReport`).
     """
 
     plan_id: str
@@ -96,8 +98,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class ChildShard(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A shard that continues the hash-key range of its parents (one after a split, two after a
-    merge).
+    """A shard that continues the hash-key range of its parents: one parent after a split, two after
+    a merge.
     """
 
     shard_id: str
@@ -107,19 +109,19 @@ class ChildShard(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 class ShardReadResult(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
-    """What a task read of one shard: exactly the `count` records from `first` to `last`, both
-    inclusive (None if none).
+    """The result of a task's read of one shard: exactly the `count` records from `first` to `last`,
+    both inclusive. Both are None if there were no records.
 
-    - `at_tip`: the last fetch reached the tip; `tip_ms` is the service's time then, or when it
+    - `at_tip`: the last fetch reached the tip. `tip_ms`: the service's time then, or when the read
       reached the shard's end.
-    - `at_shard_end`: the shard ends after `last`; `children` continue it, as far as the service
-      named them.
-    - `gone`: the service does not know the shard (any more), so what was left of it after `last`
-      was not read.
-    - `last_arrival_ms`: arrival time of the record `last`; `iterator`: a hint for the next read.
-    - `retries_done`: so many of the slice's retries, from the first on, were looked for;
-      `retry_rows` records of them were found (not among `count`); `retries_gone` are the first
-      numbers of those of which no record is left.
+    - `at_shard_end`: the shard ends after `last`. `children`: the shards that continue it, as far
+      as the service named them.
+    - `gone`: the service no longer knows the shard, so nothing after `last` was read.
+    - `last_arrival_ms`: the arrival time of the record `last`.
+    - `iterator`: a shard iterator after `last`, as a hint for the next read.
+    - `retries_done`: the number of the slice's retries that were looked for, from the first on.
+      `retry_rows`: the number of their records that were found, not included in `count`.
+      `retries_gone`: the first numbers of those of which no record is left in the stream.
     """
 
     shard_id: str
@@ -142,8 +144,8 @@ class ShardReadResult(
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a task published. `token` is the attempt's own, so that it knows its end again after a
-    lost answer.
+    """The result that a task published. `token` is unique to the attempt: an attempt whose write
+    got no answer recognises its own result by it.
     """
 
     token: str
@@ -152,8 +154,8 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 def make_plan_id(number: int, nonce: str) -> str:
-    """`<number>-<nonce>`: the number orders plans, the nonce (lower-case hex) makes the id an
-    identity.
+    """`<number>-<nonce>`. The number orders plans; the nonce (lower-case hex) makes the id
+    unique.
     """
     plan_id = f"{number}-{nonce}"
     plan_number(plan_id)
@@ -161,7 +163,7 @@ def make_plan_id(number: int, nonce: str) -> str:
 
 
 def plan_number(plan_id: str) -> int:
-    """The number of a plan id; raises ValueError for a text that is none."""
+    """The number of a plan id; raises ValueError for a text that is not a plan id."""
     match = _PLAN_ID.fullmatch(plan_id)
     if match is None:
         raise ValueError(f"{plan_id!r} is not a plan id; expected <number>-<nonce>")

@@ -1,13 +1,14 @@
 """Positions in a shard, with one grammar for options, the command line and stored state.
 
     TRIM_HORIZON            the oldest record that the stream still keeps
-    2013-01-01T05:17:00Z    the first record that arrived at that time or later (ISO 8601; milliseconds count)
-    AT:<sequence>           that record, and what follows
-    AFTER:<sequence>        what follows that record
-    SHARD_END               the shard was read to its end
+    2013-01-01T05:17:00Z    the first record that arrived at that time or later (ISO 8601, to the
+                            millisecond)
+    AT:<sequence>           this record and the ones after it
+    AFTER:<sequence>        the records after this one
+    SHARD_END               the end of the shard, which was read to its end
 
-Where a person types a start, two wishes are allowed besides: `LATEST` and `-2h` (also s, m, d). A
-wish depends on when it is asked, so it is no position and is never stored: `pin` turns it into one.
+A user who types a start may also type `LATEST` or `-2h` (or s, m, d). These depend on the time, so
+they are not positions and are never stored: `StartingPosition.pin` turns them into one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from state.sequence_number import SequenceNumber
 
 _AGO = re.compile(r"-([0-9]{1,9})(s|m|h|d)", re.ASCII)
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_GRAMMAR = "TRIM_HORIZON, an ISO time like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence> or SHARD_END"
+_GRAMMAR = (
+    "TRIM_HORIZON, an ISO time like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence> "
+    "or SHARD_END"
+)
 
 
 class PositionKind(StrEnum):
@@ -34,8 +38,8 @@ class PositionKind(StrEnum):
 
 
 class Position:
-    """An immutable place in a shard. Build it with `parse` or the constructors below; `str()` gives
-    the grammar's text.
+    """An immutable place in a shard. `parse` and the class methods create one; `str` returns its
+    text in the grammar.
     """
 
     __slots__ = ("kind", "sequence", "timestamp_ms")
@@ -53,12 +57,13 @@ class Position:
     ) -> None:
         if (kind in (PositionKind.AT, PositionKind.AFTER)) != (sequence is not None):
             raise InvalidPositionError(
-                f"position {kind} with sequence number {sequence}: AT and AFTER take one, the "
-                "others none"
+                f"position {kind} with sequence number {sequence} is not possible; AT and AFTER "
+                "need a sequence number, other positions have none"
             )
         if (kind is PositionKind.AT_TIMESTAMP) != (timestamp_ms is not None):
             raise InvalidPositionError(
-                f"position {kind} with timestamp {timestamp_ms}: only a time takes one"
+                f"position {kind} with timestamp {timestamp_ms} is not possible; AT_TIMESTAMP "
+                "needs a timestamp, other positions have none"
             )
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "sequence", sequence)
@@ -91,7 +96,7 @@ class Position:
                 return cls.after(SequenceNumber.parse(rest))
             return cls.at_timestamp(_milliseconds(datetime.fromisoformat(text)))
         except InvalidSequenceNumberError as exc:
-            raise InvalidPositionError(f"position {text!r}: {exc}") from exc
+            raise InvalidPositionError(f"position {text!r} is not valid: {exc}") from exc
         except (ValueError, OverflowError) as exc:
             raise InvalidPositionError(f"{text!r} is not a position; use {_GRAMMAR}") from exc
 
@@ -129,8 +134,9 @@ SHARD_END = Position(PositionKind.SHARD_END)
 
 @dataclass(frozen=True, slots=True)
 class StartingPosition:
-    """What a person asked for as the start: a position, `LATEST`, or a time ago. `text` is as it
-    was typed.
+    """A start as the user typed it (`text`): a position, `LATEST`, or a time ago.
+
+    `position` is set for a position, `ago_ms` for a time ago, neither for `LATEST`.
     """
 
     text: str
@@ -156,12 +162,15 @@ class StartingPosition:
             ) from exc
         if position.is_end:
             raise InvalidPositionError(
-                "SHARD_END is no starting position: nothing would ever be read"
+                "SHARD_END is not a starting position, because nothing would ever be read; use "
+                "LATEST, -2h or another position"
             )
         return cls(text, position=position)
 
     def pin(self, now_ms: int) -> Position:
-        """The position that the wish means when it is asked at `now_ms`, the service's time."""
+        """The position that this start means at `now_ms`, the service's time. `LATEST` is that
+        time.
+        """
         if self.position is not None:
             return self.position
         return Position.at_timestamp(now_ms - (self.ago_ms or 0))
@@ -180,7 +189,6 @@ def _iso(timestamp_ms: int) -> str:
         )
     except (ValueError, OverflowError, OSError) as exc:
         raise InvalidPositionError(
-            f"{timestamp_ms} ms since 1970 is not a time that can be written; use a year from 1 to "
-            "9999"
+            f"{timestamp_ms} ms since 1970 is outside the years 1 to 9999; use a time within them"
         ) from exc
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

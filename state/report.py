@@ -1,9 +1,9 @@
-"""The report of a tracked batch: what of the plan stays unresolved. Everything else that the plan's
-tasks read is acked.
+"""The report of a tracked batch: the records that stay unresolved. All other records that the
+plan's tasks read are acked.
 
-A report is open before the batch's function starts and done when its sinks and dead letters are
-written. A plan of an application that tracks its records is settled by a done report only; without
-one, what it read is delivered again.
+A report is opened before the batch's function starts. It is done when the batch's sinks and dead
+letters are written. In an application that tracks its records, a plan is settled only with a done
+report. Without one, the records that it read are delivered again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ REPORT_FORMAT = 1
 
 
 class OnFailure(StrEnum):
-    """What goes on while a failed record waits: everything, all but its partition key, or nothing
-    of its shard.
+    """The records that are held back while a failed record waits for its retry: none, those of its
+    partition key, or those of its whole shard.
     """
 
     CONTINUE = "continue"
@@ -29,8 +29,8 @@ class OnFailure(StrEnum):
 
 
 class OutcomePolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How an application treats failed records; stored as the mark of one that tracks its records.
-    The planner goes by it.
+    """How an application treats failed records. Its znode marks an application that tracks its
+    records, and the planner plans by it.
     """
 
     retry: RetryPolicy = RetryPolicy()
@@ -44,11 +44,11 @@ class ReportStatus(StrEnum):
 
 
 class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A report that this process has opened: `finish_report` succeeds only while nobody else has
-    opened it since.
+    """A report that this process has opened. `StateStore.finish_report` succeeds only if no other
+    process has opened it since.
 
-    `reopened`: the plan had a report before, so its batch (or its dead letters) may have been
-    written already.
+    `version`: the version of the report's znode. `reopened`: the plan had a report before, so its
+    batch and its dead letters may have been written already.
     """
 
     plan_id: str
@@ -58,8 +58,8 @@ class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShardOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What stays unresolved of what the plan read of a shard, ascending: each as it is to be stored
-    in the shard's state.
+    """The records of a shard that the plan read and that stay unresolved, ascending. Each is stored
+    as given in the shard's state.
     """
 
     shard_id: str
@@ -67,13 +67,13 @@ class ShardOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The outcomes of a plan. Shards without an outcome are acked as read. The counts are of
-    records, for people.
+    """The outcomes of a plan. A shard without an outcome is acked for all that was read of it.
 
-    - `outage`: so many failed that it is an outage, not the records: their attempts did not count,
-      and reading pauses.
-    - `failed`: deliveries that failed, `retried` those of them that are queued again, `exhausted`
-      those that may not be.
+    - `outage`: so many records failed that an outage is the cause and not the records. Their
+      attempts did not count, and reading pauses.
+    - `failed`, `retried`, `exhausted`, `dead_lettered`, `dropped`: numbers of records, for people
+      to read. `failed` are all deliveries that failed; of those, `retried` are queued again and
+      `exhausted` may not be.
     """
 
     shards: tuple[ShardOutcome, ...] = ()

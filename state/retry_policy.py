@@ -1,7 +1,7 @@
-"""When a failed record may be tried again, and when it may not any more.
+"""The retry policy: when a failed record may be tried again, and when it may not be any more.
 
-A value: time and randomness are arguments. `attempts` is always the number of deliveries that had
-an outcome, so it is 1 when the first delivery has failed.
+A pure value: time and randomness are arguments. `attempts` is the number of deliveries that had an
+outcome, so it is 1 after the first delivery has failed.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Backoff that grows to a cap, is spread by jitter, and ends at a number of retries or at an
-    age.
+    """Exponential backoff with a cap and jitter, limited by a number of retries and an age.
 
-    - `retry_limit`: retries after the first delivery, so 3 means up to four deliveries; 0 means
-      none.
+    - `retry_limit`: the retries after the first delivery. 3 means up to four deliveries, 0 means no
+      retry.
     - `first_delay_ms`, `growth`, `max_delay_ms`: retry n waits `first_delay_ms * growth ** (n -
       1)`, at most `max_delay_ms`.
-    - `jitter`: the share of the delay that is left to chance: 0 waits exactly, 1 anything between
-      nothing and all of it.
-    - `max_age_ms`: a record whose first failure is longer ago than this is not tried again; None
-      for no such limit.
+    - `jitter`: the random share of the delay. With 0 the delay is exact; with 1 it is anything from
+      zero to the full delay.
+    - `max_age_ms`: a record whose first failure is longer ago than this is not tried again. None:
+      no limit.
     """
 
     retry_limit: int = 3
@@ -59,8 +58,8 @@ class RetryPolicy:
         )
 
     def due_ms(self, attempts: int, now_ms: int, random: Random) -> int:
-        """When the retry after `attempts` failed deliveries, the last of them at `now_ms`, may
-        come.
+        """When the next retry is due after `attempts` failed deliveries, the last of them at
+        `now_ms`.
         """
         delay = self._delay_ms(attempts)
         return now_ms + round(delay - delay * self.jitter * random.random())
@@ -69,6 +68,7 @@ class RetryPolicy:
         """Whether a record that failed `attempts` times, first at `first_failure_ms`, may not be
         tried again.
         """
+        # The first delivery is not a retry, so a limit of n allows n + 1 failures but not one more.
         if attempts > self.retry_limit:
             return True
         if self.max_age_ms is None or first_failure_ms is None:
@@ -78,7 +78,7 @@ class RetryPolicy:
     def _delay_ms(self, attempts: int) -> float:
         try:
             delay = self.first_delay_ms * self.growth ** max(attempts - 1, 0)
-        except OverflowError:
+        except OverflowError:  # a float cannot hold it, so it is above the cap
             return self.max_delay_ms if self.first_delay_ms else 0
         return min(delay, self.max_delay_ms)
 

@@ -1,9 +1,9 @@
-r"""Sequence numbers: compared as integers, then by sub-sequence number.
+r"""Sequence numbers, ordered as integers and then by sub-sequence number.
 
-Kinesis writes them as decimal texts of up to 129 digits without leading zeros (`SequenceNumber` in
-the service's API: pattern `0|([1-9]\d{0,128})`), so texts of different lengths must not be compared
-as texts. A record that was unpacked from an aggregate shares its sequence number with its siblings
-and has a sub-sequence number.
+Kinesis returns them as decimal texts of up to 129 digits without leading zeros (`SequenceNumber` in
+the service's API: pattern `0|([1-9]\d{0,128})`). Their lengths differ, so they must not be compared
+as texts. The records of one aggregate share its sequence number and have a sub-sequence number
+each.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _GRAMMAR = re.compile(r"(0|[1-9][0-9]{0,128})(?:\.(0|[1-9][0-9]{0,9}))?", re.ASC
 
 @total_ordering
 class SequenceNumber:
-    """An immutable sequence number with its sub-sequence number (0 for a record that is no part of
-    an aggregate).
+    """An immutable sequence number with its sub-sequence number, which is 0 for a record that is
+    not part of an aggregate.
     """
 
     __slots__ = ("_hash", "sequence", "sub")
@@ -32,8 +32,8 @@ class SequenceNumber:
     def __init__(self, sequence: int, sub: int = 0) -> None:
         if not (0 <= sequence < _LIMIT and 0 <= sub < _SUB_LIMIT):
             raise InvalidSequenceNumberError(
-                f"{sequence}.{sub} is negative, or longer than a sequence number can be; use the "
-                "number that Kinesis returned"
+                f"{sequence}.{sub} is not a sequence number, because it is negative or too long; "
+                "use the number that Kinesis returned"
             )
         object.__setattr__(self, "sequence", sequence)
         object.__setattr__(self, "sub", sub)
@@ -45,7 +45,7 @@ class SequenceNumber:
         match = _GRAMMAR.fullmatch(text)
         if match is None:
             raise InvalidSequenceNumberError(
-                f"{text!r} is not a sequence number; expected digits, as Kinesis returns them"
+                f"{text!r} is not a sequence number; use the digits that Kinesis returned"
             )
         return cls(int(match[1]), int(match[2] or 0))
 

@@ -1,9 +1,18 @@
-"""Settling: applying what a finished plan's task did read of a shard, and what became of it, to the
-shard's state.
+"""Settling: applies a finished plan's read results and outcomes to the shards' states. Pure.
 
-What was read is the new range of the shard's end and the first `retries_done` of the plan's
-retries, found or gone. All of it is acked except for what the outcome of a tracked batch names; a
-batch that is not tracked is acked whole.
+Theory of operation. A plan's task read two kinds of records of a shard: the new range from
+`ShardReadResult.first` to `last`, and the first `retries_done` of the plan's retries. A retry
+counts as read whether its records were found or are gone. Settling emits each read in an
+`InflightRecordTracker` restored from the stored state, acks it except for the records that the
+batch's outcome leaves unresolved, and takes the tracker's snapshot as the new state. A batch that
+is not tracked has no outcome: everything that it read is acked.
+
+Every outcome was decided before, by the job or by the planner. Settling only applies the decisions,
+so it needs no time and no randomness, and gives the same result each time.
+
+Settling is idempotent: a state names the last plan that was settled into it, and that plan or an
+earlier one changes nothing. It never moves a checkpoint or a read position back: the tracker
+refuses a range that does not lie after what the state says was read.
 """
 
 from __future__ import annotations
@@ -33,8 +42,8 @@ if TYPE_CHECKING:
 
 
 class _Read(NamedTuple):
-    """What was read as one: the new range (`retry` is None), or a record or range of the plan's
-    retries.
+    """A range that was read as one, both numbers inclusive: the new range (`retry` is None), or one
+    of the plan's retries.
     """
 
     first: SequenceNumber
@@ -45,12 +54,13 @@ class _Read(NamedTuple):
 def settle_shard(
     state: ShardState, end: ShardReadResult, plan_id: str, planned: ShardSlice | None = None
 ) -> ShardState:
-    """The state after all that `end` says was read is acked: of a plan whose batch is not tracked.
+    """The state after everything that `end` says was read is acked. For a batch that is not
+    tracked.
 
-    Idempotent: a state that has this plan or a later one comes back as it is. `planned` is needed
-    where retries were read. Raises ValueError for an end that contradicts itself or is of another
-    shard, and `IllegalTrackerEventError` for one that does not lie behind what the state says was
-    read: settling never moves anything back.
+    `planned` is needed if retries were read. Idempotent: a state that has settled this plan, or a
+    later one, is returned unchanged. Raises ValueError for a read result that contradicts itself or
+    is of another shard, and `IllegalTrackerEventError` for one that does not lie after what the
+    state says was read.
     """
     return _settled(state, planned, end, (), plan_id)
 
@@ -62,16 +72,17 @@ def settle_tracked(
     outcome: ShardOutcome | None,
     plan_id: str,
 ) -> ShardState:
-    """The state after all that `end` says was read is acked, except for `outcome.unresolved`:
-    queued exactly as given.
+    """The state after everything that `end` says was read is acked, except for
+    `outcome.unresolved`, which is queued exactly as given. For a tracked batch.
 
-    None: nothing stays unresolved. Idempotent and raises as `settle_shard` does, and
-    `StoredDataError` for an outcome that names what was not read (in that form).
+    An `outcome` of None leaves nothing unresolved. Idempotent, and raises, as `settle_shard` does.
+    Raises `StoredDataError` as well, for an outcome that names records which were not read, or not
+    as one read.
     """
     if outcome is not None and outcome.shard_id != state.shard_id:
         raise ValueError(
             f"the outcome of shard {outcome.shard_id} cannot be settled into the state of shard "
-            f"{state.shard_id}"
+            f"{state.shard_id}; pass the state of the same shard"
         )
     return _settled(state, planned, end, () if outcome is None else outcome.unresolved, plan_id)
 
@@ -79,14 +90,15 @@ def settle_tracked(
 def child_states(
     end: ShardReadResult, known: Collection[str], *, tracked_since_ms: int | None = None
 ) -> list[ShardState]:
-    """First states of the shards that continue this one, except for those that are known: they
-    start at their oldest record.
+    """The first states of this shard's children, except for the children in `known`. A child starts
+    at its oldest record.
 
-    `tracked_since_ms`: the service's time up to which every shard is known to have had a state;
-    nothing of a child can have been missed before that. When the parent's end was read says little:
-    it may have been closed, and its child written to, long before.
+    `tracked_since_ms`: the latest service time by which every shard was known to be tracked. No
+    record of a child can have been missed before it.
     """
     children = {child.shard_id: child for child in end.children if child.shard_id not in known}
+    # The time at which the parent's end was read proves nothing by itself: the parent may have been
+    # closed, and its children written to, long before. So the earlier time counts.
     verified_ms = min((ms for ms in (tracked_since_ms, end.tip_ms) if ms is not None), default=None)
     return [
         ShardState(
@@ -129,7 +141,8 @@ def _settled(
     if _has_settled(state, plan_id):
         return state
     _check(state, planned, end)
-    # Nothing is decided here: neither the policy nor chance has a say.
+    # The outcomes were decided before, so neither the policy nor the randomness is ever asked. The
+    # tracker queues exhausted records like others: the outcome says what is dead-lettered.
     never_drawn_from = Random(0)  # noqa: S311  # as its name says
     tracker = InflightRecordTracker(
         state, retry_policy=RetryPolicy(), random=never_drawn_from, restore_exhausted=False
@@ -141,6 +154,7 @@ def _settled(
         except IllegalTrackerEventError as exc:
             if not left:
                 raise
+            # `left` comes from the batch's report, and removing the report is the way out.
             raise _contradiction(state.shard_id, plan_id, str(exc)) from exc
     if end.at_shard_end:
         tracker.reach_end()
@@ -148,7 +162,8 @@ def _settled(
     verified_until_ms = max(
         (time_ms for time_ms in known_times if time_ms is not None), default=None
     )
-    # Who was to read retries only has not been near the tip.
+    # A slice without new records (`max_records` 0) reads retries only, which says nothing about the
+    # tip: the last answer stays.
     at_tip = state.at_tip if planned is not None and planned.max_records == 0 else end.at_tip
     return replace(
         tracker.snapshot(), settled_plan=plan_id, verified_until_ms=verified_until_ms, at_tip=at_tip
@@ -164,19 +179,20 @@ def _apply(
     if read.retry is None:
         emission = tracker.emit_span(read.first, read.last, end.count)
     elif tracker.queued(read.first) is None and not left:
-        return  # resolved by hand since it was planned
+        return  # an operator resolved it after it was planned
     else:
         emission = tracker.retry(read.first)
         if emission.last != read.last:
             raise IllegalTrackerEventError(
                 f"shard {tracker.shard_id}: the retry {read.first} to {read.last} is stored as "
-                f"{read.first} to {emission.last}"
+                f"{read.first} to {emission.last}; nothing was settled, the plan does not match "
+                "the stored state"
             )
     tracker.ack_except(emission.sequence, emission.attempt, left)
 
 
 def _reads(planned: ShardSlice | None, end: ShardReadResult) -> list[_Read]:
-    """What was read, ascending: retries lie before the new range."""
+    """The reads, ascending. The retries lie before the new range."""
     retries = () if planned is None else planned.retries[: end.retries_done]
     reads = [
         _Read(retry.first, retry.first if retry.last is None else retry.last, retry)
@@ -190,12 +206,13 @@ def _reads(planned: ShardSlice | None, end: ShardReadResult) -> list[_Read]:
 def _by_read(
     shard_id: str, plan_id: str, reads: Sequence[_Read], unresolved: Sequence[UnresolvedRecord]
 ) -> list[list[UnresolvedRecord]]:
-    """The unresolved records of each read. Raises `StoredDataError` where one is of none, or they
-    are not in order.
+    """The unresolved records of each read, one list per read. Raises `StoredDataError` if a record
+    lies in none of the reads, or the records are not ascending.
     """
     found: list[list[UnresolvedRecord]] = [[] for _ in reads]
     if any(not a.last < b.first for a, b in pairwise(unresolved)):
-        raise _contradiction(shard_id, plan_id, "its records are not in order")
+        raise _contradiction(shard_id, plan_id, "its records are not in ascending order")
+    # Both lists ascend, so one pass over both is enough.
     number = 0
     for record in unresolved:
         while number < len(reads) and reads[number].last < record.first:
@@ -208,13 +225,15 @@ def _by_read(
             raise _contradiction(
                 shard_id,
                 plan_id,
-                f"{record.first} to {record.last} was not read by it, or not as one",
+                f"{record.first} to {record.last} was not read, or not as one range",
             )
         found[number].append(record)
     return found
 
 
 def _has_settled(state: ShardState, plan_id: str) -> bool:
+    # Plans are settled in the order of their numbers. A greater number in the state means that this
+    # plan was settled before, or was given up for good.
     number = plan_number(plan_id)
     return state.settled_plan is not None and (
         state.settled_plan == plan_id or plan_number(state.settled_plan) > number
@@ -223,13 +242,13 @@ def _has_settled(state: ShardState, plan_id: str) -> bool:
 
 def _check(state: ShardState, planned: ShardSlice | None, end: ShardReadResult) -> None:
     for what, shard_id in (
-        ("end", end.shard_id),
+        ("read result", end.shard_id),
         ("slice", end.shard_id if planned is None else planned.shard_id),
     ):
         if shard_id != state.shard_id:
             raise ValueError(
                 f"the {what} of shard {shard_id} cannot be settled into the state of shard "
-                f"{state.shard_id}"
+                f"{state.shard_id}; pass the state of the same shard"
             )
     if (
         end.count < 0
@@ -237,20 +256,19 @@ def _check(state: ShardState, planned: ShardSlice | None, end: ShardReadResult) 
         or (end.last is not None) != (end.count > 0)
     ):
         raise ValueError(
-            f"the end of shard {end.shard_id} contradicts itself: {end.count} records from "
+            f"the read result of shard {end.shard_id} contradicts itself: {end.count} records from "
             f"{end.first} to {end.last}"
         )
-    most = 0 if planned is None else len(planned.retries)
-    if not 0 <= end.retries_done <= most:
+    planned_retries = 0 if planned is None else len(planned.retries)
+    if not 0 <= end.retries_done <= planned_retries:
         raise ValueError(
-            f"the end of shard {end.shard_id} says that {end.retries_done} of {most} planned "
-            "retries were read"
+            f"the read result of shard {end.shard_id} says that {end.retries_done} of "
+            f"{planned_retries} planned retries were read"
         )
 
 
 def _contradiction(shard_id: str, plan_id: str, what: str) -> StoredDataError:
     return StoredDataError(
-        f"the report of plan {plan_id} does not fit what was read of shard {shard_id}: {what}; "
-        "nothing was settled, remove the"
-        " report to have the plan's records delivered again"
+        f"the report of plan {plan_id} does not match what was read of shard {shard_id} ({what}); "
+        "nothing was settled; remove the report to have the plan's records delivered again"
     )

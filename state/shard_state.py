@@ -1,9 +1,10 @@
-"""What is kept of one shard: how far it was read, how far it is acked, and what is unresolved
-between the two.
+"""The stored state of one shard: how far it was read, how far it is acked, and which records are
+unresolved in between.
 
-Invariant: every record before `read_position` (and from the start on) is acked, or in `unresolved`.
-`checkpoint` is the greatest known sequence number up to which everything is acked: for people and
-for the ancestor's tools. Redelivery goes by `read_position` and `unresolved`, which are exact.
+Invariant: every record from the start to before `read_position` is acked or in `unresolved`.
+`checkpoint` is the greatest known sequence number up to which every record is acked, inclusive. It
+is for people, and for the tools of the Kinesis Storm spout. Redelivery uses `read_position` and
+`unresolved`, which are exact.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ STATE_FORMAT = 1
 
 
 class Lifecycle(StrEnum):
-    """`ACTIVE`: there is, or will be, more to read. `DRAINED`: end read, records unresolved.
-    `FINISHED`: end read, all acked.
+    """`ACTIVE`: the end was not read. `DRAINED`: the end was read, some records are unresolved.
+    `FINISHED`: the end was read, all records are acked.
     """
 
     ACTIVE = "active"
@@ -36,14 +37,15 @@ class UnresolvedRecord(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """A record that failed and waits for its retry, or (`count` > 1) a collapsed range of such
-    records.
+    """A record that failed and waits for its retry; with `count` > 1, a range of such records.
 
-    `attempts` counts the deliveries so far that had an outcome; `due_ms` is when the next may come
-    (ms since 1970). `key` is a hash of the partition key (None: not known) and `blocked` says that
-    it did not fail itself but waits for an earlier record of its key or shard: only where order
-    matters more than going on (`state.report.OnFailure`). `rejected`: it may not be tried again
-    whatever the policy says, and waits for its dead letter.
+    - `first`, `last`: both inclusive. Equal for a single record.
+    - `attempts`: the deliveries so far that had an outcome.
+    - `due_ms`: when the next delivery is due (milliseconds since 1970).
+    - `key`: a hash of the partition key; None if it is not known.
+    - `blocked`: the record did not fail itself. It waits for an earlier record of its key or shard,
+      because the application prefers order to progress (`state.report.OnFailure`).
+    - `rejected`: it may not be tried again, whatever the policy says. It waits for its dead letter.
     """
 
     first: SequenceNumber
@@ -60,17 +62,17 @@ class UnresolvedRecord(
 
 
 class ShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One shard's state, as stored at `<shardId>/state` (the shard id is in the path, not in the
-    value).
+    """One shard's state, as stored at `<shardId>/state`. The shard id is in the path, not in the
+    value.
 
-    - `checkpoint`: None as long as nothing is acked. A finished shard's is stored and shown as
-      SHARD_END (`checkpoint_text`).
-    - `read_position`: where the next plan starts to read; SHARD_END once the end was read.
-    - `settled_plan`: the last plan that was settled into this state; settling it again changes
+    - `checkpoint`: None until the first record is acked. For a finished shard, SHARD_END is stored
+      and shown instead (`checkpoint_text`).
+    - `read_position`: where the next read starts; SHARD_END once the end was read.
+    - `settled_plan`: the last plan that was settled into this state. Settling it again changes
       nothing.
-    - `verified_until_ms`: service time up to which nothing can have been missed: the later of the
-      last record's arrival and the last time the shard was seen at its tip. None as long as neither
-      is known.
+    - `verified_until_ms`: the service time before which no record can have been missed. It is the
+      later of the last record's arrival and the last time at which the shard was at its tip; None
+      if neither is known.
     - `at_tip`: whether the last read ended at the tip.
     """
 
@@ -87,7 +89,7 @@ class ShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @property
     def checkpoint_text(self) -> str | None:
-        """The checkpoint as stored and shown: a sequence number, SHARD_END of a finished shard, or
+        """The checkpoint as stored and shown: a sequence number, SHARD_END for a finished shard, or
         None.
         """
         if self.lifecycle is Lifecycle.FINISHED:
@@ -96,7 +98,7 @@ class ShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @property
     def unresolved_count(self) -> int:
-        """How many records wait for their retry."""
+        """The number of unresolved records; a range counts with all of its records."""
         return sum(record.count for record in self.unresolved)
 
     @property
@@ -105,7 +107,7 @@ class ShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @property
     def end_was_read(self) -> bool:
-        """Whether its children may be read: the end was read and that plan is settled (queued
-        retries do not hold them).
+        """Whether the shard was read to its end and that read is settled. Its children may be read
+        then; queued retries do not hold them back.
         """
         return self.read_position.is_end

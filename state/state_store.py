@@ -1,18 +1,26 @@
-"""The seam to where state is kept. `memory_store` and `zookeeper_store` implement it; one contract
-suite holds both.
+"""The contract of a state store. `state.memory_store` and `state.zookeeper.store` implement it, and
+one contract suite tests both.
 
 A store is bound to one application and one stream (`/<root>/<application>/<stream>` in ZooKeeper).
 
-Three users: the owner (a Spark driver, a spout) plans, settles and writes shard states; tasks of a
-plan (Spark executors) only publish ends; a tracked batch only reports its outcomes. Every owner
-write is one transaction that checks the epoch which `acquire` counted up, so a process whose
-ownership has passed on can write nothing at all, also nothing that the new owner has not touched
-yet. Several spouts may own one application together, each as a task (`TaskShare`) of so many: then
-which shards are whose is theirs to agree on, by the list of shards.
+Users. There are three kinds. The owner (a Spark driver, a spout) plans, settles and writes shard
+states. A task of a plan (a Spark executor) only publishes its result. A tracked batch only reports
+its outcomes.
 
-All methods block on I/O, at most for the store's own time limit, retry transient faults inside that
-limit, and then raise `StoreUnavailableError`. A failed read is an error, never "there is nothing".
-All are safe from any thread.
+Fencing. Every write of the owner is one transaction that also checks the epoch which `acquire`
+counted up. So a process that lost the ownership can write nothing, not even a node that the new
+owner has not touched yet. Results and reports are fenced by their plan instead: nothing can be
+added to a plan once it is closed.
+
+Shares. Several spouts may own one application together, each as one task of a fixed total
+(`TaskShare`). They divide the shards among themselves by the shard list, which one of them, the
+shard list leader, writes.
+
+Blocking and errors. Every method blocks on I/O, at most for the store's time limit. It retries
+transient faults within that limit and then raises `StoreUnavailableError`. A failed read raises; it
+never returns as if nothing was stored. Damaged or newer stored bytes raise `StoredDataError`.
+
+Threads. All methods are safe from any thread.
 """
 
 from __future__ import annotations
@@ -33,8 +41,8 @@ if TYPE_CHECKING:
 
 
 class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Which stream the state belongs to. A stream deleted and made anew under its name has another
-    creation time.
+    """The stream that the state belongs to. A stream that was deleted and created again under the
+    same name differs in `created_ms` (milliseconds since 1970).
     """
 
     arn: str
@@ -44,12 +52,12 @@ class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 
 class StartPin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Where the application started: pinned once. Shards listed then start at their position, later
-    ones at TRIM_HORIZON.
+    """Where the application started. It is pinned once and never changed.
 
-    `time_ms` is the service's time when it was pinned; `wish` is what the user asked for;
-    `position` is what that means for every shard in `shards` that has no position of its own in
-    `shard_positions`.
+    - `time_ms`: the service's time at which it was pinned.
+    - `wish`: the starting position as the user typed it.
+    - `shards`: the shards that were listed then. Each starts at its position in `shard_positions`,
+      or else at `position`. Shards that are listed later start at TRIM_HORIZON.
     """
 
     time_ms: int
@@ -61,11 +69,11 @@ class StartPin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Who holds the ownership, for the error that another consumer gets.
+    """The process that holds the ownership, for the error that another consumer gets.
 
-    `host_identity` tells processes of one kernel and pid namespace; with `pid` and `process_start`
-    (the process's start in the kernel's ticks) a successor there can see that the holder is dead
-    and need not wait for its session to lapse.
+    `host_identity` identifies the kernel and the pid namespace. A successor with the same one can
+    see from `pid` and `process_start` (the process's start in the kernel's ticks) that the holder
+    is dead. It need not wait for the holder's session to expire.
     """
 
     host: str
@@ -76,8 +84,8 @@ class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class ShardList(msgspec.Struct, frozen=True):
-    """The list of shards, in the order of whoever wrote it. Each write that changes it counts
-    `version` up.
+    """The shard list, in the order in which it was written. Each write that changes it increments
+    `version`.
     """
 
     shard_ids: tuple[str, ...]
@@ -85,140 +93,153 @@ class ShardList(msgspec.Struct, frozen=True):
 
 
 class StoredState(msgspec.Struct, frozen=True):
-    """A shard state with the version it was read in, for compare-and-set."""
+    """A shard state and the version in which it was read, for compare-and-set."""
 
     state: ShardState
     version: int
 
 
 class StateChange(msgspec.Struct, frozen=True):
-    """A shard state to write: `before` is what it is based on, None to create it."""
+    """A shard state to write. `before` is the stored state that it is based on; None creates it."""
 
     before: StoredState | None
     after: ShardState
 
 
 class TaskStore(Protocol):
-    """What an executor needs."""
+    """The part of the contract that a task (an executor) needs."""
 
     def read_end(self, plan_id: str, task: int) -> TaskResult | None:
-        """The published end of a task, or None. Reads the newest state (syncs first, where that
-        makes a difference).
+        """The published result of a task, or None. The read is linearizable: it sees every write
+        that was answered before it.
         """
         ...
 
     def publish_end(self, plan_id: str, task: int, end: TaskResult) -> TaskResult:
-        """Publish a task's end, once: creates it if the plan is open and the task has none, in one
-        transaction.
+        """Publish a task's result, once. One transaction creates it if the plan is open and the
+        task has no result.
 
-        Returns the end that holds: `end`, or the one that another attempt published first. Raises
-        `PlanClosedError` when the plan is closed or unknown (nothing is created then, parents
-        neither), `StateTooLargeError`. A lost answer is resolved by reading the end back and
-        comparing tokens.
+        Returns the published result: `end`, or the one that another attempt published first. A
+        call whose answer was lost reads the result back and recognises its own by the token.
+        Raises `PlanClosedError` when the plan is closed or unknown; then nothing is created, no
+        parent node either. Raises `StateTooLargeError`.
         """
         ...
 
     def close(self) -> None:
-        """Release the connection (and the ownership, if this store holds it). Idempotent."""
+        """Close the connection, and with it give up the ownership if this store holds it.
+        Idempotent.
+        """
         ...
 
 
 class OutcomeStore(TaskStore, Protocol):
-    """What the driver's part of a tracked batch needs. It is not the owner: it is fenced by the
-    plan, as tasks are.
+    """The part of the contract that a tracked batch needs in the driver. The batch is not the
+    owner: its writes are fenced by the plan, as those of tasks are.
     """
 
     def read_pointer(self) -> PlanPointer | None:
-        """`/plan`, or None before the first."""
+        """The newest plan's id and status, or None before the first plan."""
         ...
 
     def read_plan(self, plan_id: str) -> Plan | None:
-        """A whole plan, or None when the store does not know it (any more)."""
+        """A whole plan, or None when the store does not have all of it: never created, only half
+        created, or removed.
+        """
         ...
 
     def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
-        """All published ends of a plan, by task. Complete when called after `close_plan`."""
+        """All published results of a plan, by task. Final when called after `close_plan`."""
         ...
 
     def load_states(self) -> Mapping[str, StoredState]:
-        """All shard states by shard id. Raises `StoredDataError` for one that cannot be read.
+        """All shard states, by shard id. Raises `StoredDataError` if one cannot be read.
 
-        The ancestor's plain `{"checkpoint": "<seq>"}` is read as: all up to it acked, read on after
-        it.
+        A plain `{"checkpoint": "<seq>"}` of the Kinesis Storm spout means that every record up to
+        and including `<seq>` is acked, and that reading goes on after it.
         """
         ...
 
     def read_policy(self) -> OutcomePolicy | None:
-        """The mark of an application that tracks its records, with its policy; None for one that
-        never did.
+        """The policy of an application that tracks its records; None for one that acks whole
+        batches.
         """
         ...
 
     def mark_tracked(self, policy: OutcomePolicy) -> None:
-        """Mark the application as one that tracks its records, or change its policy. Idempotent.
-        Needs no ownership.
+        """Mark the application as one that tracks its records, with this policy, or change its
+        policy. Idempotent. Needs no ownership. Raises `ConflictError` when other processes keep
+        writing it.
         """
         ...
 
     def open_report(self, plan_id: str, token: str) -> OpenReport:
-        """Say that a batch of the plan has begun, over whatever report there was: one that was done
-        does not count any more.
+        """Record that a batch of the plan has begun. It replaces any earlier report: one that was
+        done no longer counts.
 
-        One transaction with a check that the plan is open; raises `PlanClosedError` when it is not,
-        or is gone.
+        One transaction that also checks that the plan is open. Raises `PlanClosedError` when the
+        plan is closed or removed, `ConflictError` when other processes keep writing the report.
         """
         ...
 
     def finish_report(self, opened: OpenReport, report: PlanReport) -> None:
-        """Say that the batch is done, with its outcomes. A report too large for a node is stored in
-        parts.
+        """Record that the batch is done, with its outcomes. A report that is too large for one node
+        is stored in parts, and counts only once all of it is stored.
 
-        Raises `PlanClosedError` when the plan is not open any more, `ConflictError` when somebody
-        else has opened the report since. A lost answer is resolved by reading it back and comparing
-        tokens. Nothing counts before all of it is there.
+        A call whose answer was lost reads the report back and recognises its own by the token.
+        Raises `PlanClosedError` when the plan is no longer open, and `ConflictError` when another
+        process has opened the report since, or removed it.
         """
         ...
 
 
 class StateStore(OutcomeStore, Protocol):
-    """What an owner needs besides."""
+    """The whole contract, which the owner needs. A method that writes as the owner raises
+    `StaleOwnerError` when the ownership was not acquired or has passed on. Then nothing was
+    written.
+    """
 
     # ownership
-    # ------------------------------------------------------------------------------------------------
+    # ---------
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
-        """Take the ownership, whole or as one of several tasks, and return its new epoch.
-        Idempotent while it is held.
+        """Acquire the ownership of the whole application, or of one task's share, and return its
+        new epoch. Idempotent while it is held.
 
-        Waits up to `timeout_s` for an earlier owner's session to lapse (not at all when the holder
-        is seen to be dead, see `OwnerInfo`), then raises `OwnedByAnotherError` naming the holder.
-        In the way of the whole are all others; in the way of a task are the owner of the whole, the
-        same task, and all tasks of another total. When the session was lost and nobody else has
-        taken over, later writes regain it by themselves.
+        Waits up to `timeout_s` for the session of a conflicting holder to expire, but not for a
+        holder that is provably dead (see `OwnerInfo`). Then raises `OwnedByAnotherError`, which
+        names the holder. Every holder conflicts with an owner of the whole. A task conflicts with
+        an owner of the whole, with a holder of the same task, and with every task of another
+        total.
+
+        If the session is lost and no other process has taken over since, the next write acquires
+        the ownership again by itself, with the same epoch. Raises ValueError when this store
+        already holds another share.
         """
         ...
 
     def release(self) -> None:
-        """Give the ownership up; a no-op for one who does not hold it."""
+        """Give up the ownership; a no-op if this store does not hold it."""
         ...
 
     # identity and start
-    # ---------------------------------------------------------------------------------------
+    # ------------------
     def bind_stream(self, identity: StreamIdentity) -> None:
-        """Record which stream this state belongs to, or compare: raises `StreamMismatchError`
-        naming both.
+        """Record the stream that this state belongs to, or compare it with the recorded one.
+        Raises `StreamMismatchError`, which names both, if ARN or creation time differ.
         """
         ...
 
-    def read_start(self) -> StartPin | None: ...
+    def read_start(self) -> StartPin | None:
+        """The start pin, or None before `pin_start`."""
+        ...
 
     def pin_start(self, pin: StartPin) -> StartPin:
-        """Create the start pin if there is none, and return the one that holds. Needs
-        no ownership.
+        """Create the start pin if there is none. Returns the stored one: `pin`, or an earlier one.
+        Needs no ownership.
         """
         ...
 
     # shards
-    # ---------------------------------------------------------------------------------------------------
     def save_states(
         self,
         changes: Sequence[StateChange],
@@ -234,9 +255,9 @@ class StateStore(OutcomeStore, Protocol):
 
         Raises `CheckpointRegressionError`, `StateTooLargeError`, and ValueError for a shard that
         occurs twice, before anything is written; `StaleOwnerError` and `ConflictError` (a version
-        differs), when nothing of their transaction was written. A state whose list of unresolved records is too large for a
-        znode is collapsed into ranges first: detail is dropped towards redelivery, keeping the
-        lowest attempt count of a range.
+        differs), when nothing of their transaction was written. A state whose list of unresolved
+        records is too large for a znode is collapsed into ranges first: detail is dropped towards
+        redelivery, keeping the lowest attempt count of a range.
         """
         ...
 
@@ -252,81 +273,87 @@ class StateStore(OutcomeStore, Protocol):
         ...
 
     def try_lead(self) -> bool:
-        """Take the role of the one task that writes the list of shards, or see whether it is still
-        this one's.
+        """Become the shard list leader, the one task that writes the shard list, or check that this
+        task still is.
 
-        True from then on until this task's session ends and another takes the role; False while a
-        live task has it: ask again from time to time. Always true for the owner of the whole.
-        Raises `StaleOwnerError`.
+        True means that this task leads until its session ends and another task takes the role.
+        False means that another live task leads: call again from time to time. The owner of the
+        whole application always leads. Raises `StaleOwnerError`.
         """
         ...
 
     def save_shard_list(self, shard_ids: Sequence[str]) -> None:
-        """Write the list of shards, in this order; nothing happens where it is the same.
+        """Write the shard list, in this order. A list that is equal to the stored one is not
+        written, and its version stays.
 
-        Raises `NotListerError` for a task that has not the role of `try_lead` (any more),
-        `StaleOwnerError`, `ConflictError`.
+        Raises `NotListerError` for a task that is not, or no longer, the leader (`try_lead`),
+        `StaleOwnerError`, and `ConflictError` when it was changed in between.
         """
         ...
 
     def read_shard_list(self) -> ShardList | None:
-        """What `save_shard_list` wrote, or the ancestor; None when nobody has. Needs no
-        ownership.
+        """The list that `save_shard_list` wrote, or the Kinesis Storm spout; None if there is none.
+        Needs no ownership.
         """
         ...
 
     def watch_shard_list(self, callback: Callable[[], None]) -> None:
-        """Call back after each change of the list, and after each lost connection, as a change may
-        have been missed.
+        """Watch the shard list until `close`. Calls back after each change, and after each lost
+        connection, when a change may have been missed.
 
-        Watch first, then read. Needs no ownership; lasts until `close`. The callback runs in a
-        thread of the store's (in memory: of whoever made the change), may come more than once for a
-        change, and must return quickly, raise nothing, and not call the store: set an event.
+        Watch first and read afterwards, so that no change is missed. Needs no ownership. The
+        callback runs in a thread of the store (in memory: in the thread that made the change), and
+        it may run more than once for a change. It must return quickly, raise nothing, and not call
+        the store: it sets an event.
         """
         ...
 
     # plans
-    # ----------------------------------------------------------------------------------------------------
+    # -----
     def create_plan(self, plan: Plan) -> None:
-        """Create an open plan and point `/plan` to it. A plan left behind unsettled is closed by
-        it, unsettled, for good.
+        """Create an open plan and make it the newest one. The plan before it is closed if it is
+        still open, and can never be settled from then on.
 
-        Its number must be above that of every plan that the store knows; raises `ConflictError`
-        otherwise. The plan becomes visible with the move of `/plan`, in the last transaction, also
-        when it takes several.
+        The number of the plan must be above that of every plan that the store knows; otherwise
+        raises `ConflictError`. A large plan takes several transactions. It becomes visible as a
+        whole in the last one, which also moves `/plan`.
         """
         ...
 
     def known_plans(self) -> Sequence[str]:
-        """Ids of all plans the store still has, in order of their numbers."""
+        """The ids of all plans that the store still has, in the order of their numbers."""
         ...
 
-    def read_task(self, plan_id: str, task: int) -> TaskPlan | None: ...
+    def read_task(self, plan_id: str, task: int) -> TaskPlan | None:
+        """One task of a plan, counted from 0, or None when the store does not have it."""
+        ...
 
     def close_plan(self, plan_id: str) -> None:
-        """Close the plan that `/plan` points to: from here on no end can be published under it.
-        Idempotent.
+        """Close the newest plan: from then on no result and no report can be published under it.
+        Idempotent. Raises `ConflictError` for another plan than the newest.
         """
         ...
 
     def read_report(self, plan_id: str) -> PlanReport | None:
-        """The done report of a plan; None when there is none or it is only open. Final when called
-        after `close_plan`.
+        """The done report of a plan; None if there is none, or if it is only open. Final when
+        called after `close_plan`.
         """
         ...
 
     def clear_policy(self) -> None:
-        """Take the mark off an application that is to ack whole batches again. An owner write;
-        idempotent.
+        """Remove the policy of an application that is to ack whole batches again. A write of the
+        owner. Idempotent.
         """
         ...
 
     def mark_settled(self, plan_id: str) -> None:
-        """Say that a closed plan's outcomes are in the shard states. Idempotent."""
+        """Record that the outcomes of the newest plan, which is closed, are in the shard states.
+        Idempotent. Raises `ConflictError` for a plan that is open or not the newest.
+        """
         ...
 
     def remove_plan(self, plan_id: str) -> None:
-        """Remove a plan's tasks and ends. A no-op when it is gone. Refuses (ValueError) the plan of
-        `/plan`.
+        """Remove a plan with its tasks, results and report. A no-op if it is gone. Raises
+        ValueError for the newest plan.
         """
         ...

@@ -1,1 +1,1 @@
-"""Stored values as JSON bytes, and back."""
+"""Encodes stored values as JSON bytes, and decodes them."""

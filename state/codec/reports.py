@@ -1,8 +1,8 @@
-"""Reports of tracked batches, and the mark of an application that tracks its records, to bytes and
-back.
+"""Encodes reports of tracked batches and the policy of an application that tracks its records, and
+decodes them.
 
-A report that fits is one value. A larger one is a header, which says how many parts there are and
-what they add up to, and the parts, each a value of its own.
+A report that fits is one value. A larger report is a header and several parts, each a value of its
+own. The header has the number of the parts and a digest over them.
 """
 
 from __future__ import annotations
@@ -33,21 +33,20 @@ if TYPE_CHECKING:
     from state.shard_state import UnresolvedRecord
 
 _HEADER_BYTES = 4 * 1024
-_MAX_PART_BYTES = (
-    MAX_VALUE_BYTES - _HEADER_BYTES
-)  # so that what is in one part fits beside a header too
+# A report with one part is stored within the header, so the two must fit together.
+_MAX_PART_BYTES = MAX_VALUE_BYTES - _HEADER_BYTES
 
 
 class StoredOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A shard's outcome, its records as rows."""
+    """A shard's outcome, with its records as rows."""
 
     shard_id: str
     unresolved: tuple[StoredRecord, ...] = ()
 
 
 class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Outcomes of shards, in order, with the reasons that their records share. One shard's may go
-    on in the next part.
+    """Outcomes of shards, in order, with the reasons that their records share. The outcome of a
+    shard may continue in the next part.
     """
 
     shards: tuple[StoredOutcome, ...]
@@ -55,10 +54,10 @@ class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class ReportHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What `batches/<planId>/report` holds.
+    """The content of `batches/<planId>/report`.
 
-    `report` is without the shards' outcomes: they are in `outcomes`, or in `parts` named by `token`
-    and `opened_version`.
+    `report` is without the shards' outcomes. They are in `outcomes`; or in `parts` nodes, whose
+    names have `token` and `opened_version`, and whose SHA-256 is `digest`.
     """
 
     token: str
@@ -83,7 +82,7 @@ class _StoredPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 def encode_policy(policy: OutcomePolicy, path: str) -> bytes:
-    """The bytes of the mark."""
+    """The bytes of an application's policy."""
     retry = policy.retry
     return encode(
         _StoredPolicy(
@@ -101,7 +100,9 @@ def encode_policy(policy: OutcomePolicy, path: str) -> bytes:
 
 
 def decode_policy(data: bytes, path: str) -> OutcomePolicy:
-    """The policy of the mark; raises `StoredDataError`, also for numbers that no policy has."""
+    """The policy that `encode_policy` wrote; raises `StoredDataError`, also for values that no
+    policy may have.
+    """
     stored = decode(data, _StoredPolicy, path, newest_format=REPORT_FORMAT)
     try:
         retry = RetryPolicy(
@@ -114,18 +115,21 @@ def decode_policy(data: bytes, path: str) -> OutcomePolicy:
         )
     except ValueError as exc:
         raise StoredDataError(
-            f"{path} holds no policy: {exc}; remove it, and the application is marked anew"
+            f"{path} does not hold a valid policy ({exc}); remove it, and the application writes "
+            "it again"
         ) from exc
     return OutcomePolicy(retry=retry, on_failure=stored.on_failure, format=stored.format)
 
 
 def encode_open_report(token: str, path: str) -> bytes:
-    """The bytes of a report that has begun."""
+    """The bytes of a report whose batch has begun."""
     return encode(ReportHeader(token=token, status=ReportStatus.OPEN), path)
 
 
 def encode_report(opened: OpenReport, report: PlanReport, path: str) -> tuple[bytes, list[bytes]]:
-    """The bytes of a done report's header and of its parts: none when it fits into the header."""
+    """The bytes of a done report's header, and of its parts. There are no parts if the report fits
+    into the header.
+    """
     header = ReportHeader(
         token=opened.token,
         status=ReportStatus.DONE,
@@ -141,13 +145,13 @@ def encode_report(opened: OpenReport, report: PlanReport, path: str) -> tuple[by
 
 
 def decode_header(data: bytes, path: str) -> ReportHeader:
-    """What `encode_open_report` and `encode_report` wrote; raises `StoredDataError`."""
+    """The header that `encode_open_report` or `encode_report` wrote; raises `StoredDataError`."""
     return decode(data, ReportHeader, path, newest_format=REPORT_FORMAT)
 
 
 def decode_report(header: ReportHeader, parts: Sequence[bytes | None], path: str) -> PlanReport:
-    """A done report of this header and these parts (None: the part is not there); raises
-    `StoredDataError`.
+    """The done report of this header and these parts. Raises `StoredDataError` if a part is missing
+    (None) or was changed.
     """
     if header.report is None:
         raise _damaged(path, "is done but holds no report")
@@ -167,7 +171,7 @@ def decode_report(header: ReportHeader, parts: Sequence[bytes | None], path: str
 
 
 def _parts(shards: Sequence[ShardOutcome]) -> Iterator[ReportPart]:
-    """The outcomes in order, in parts that each fit into a value: halved until they do."""
+    """The outcomes in order, in parts that are halved until each fits into a value."""
     if not shards:
         return
     part = _part(shards)
@@ -189,7 +193,7 @@ def _halves(shards: Sequence[ShardOutcome]) -> list[list[ShardOutcome]]:
             [replace(shards[0], unresolved=unresolved[:middle])],
             [replace(shards[0], unresolved=unresolved[middle:])],
         ]
-    # A reason that fits into no value is for nobody to read.
+    # A single record that does not fit: only its reason can be that long, and only people read it.
     return [
         [
             replace(

@@ -1,9 +1,12 @@
-"""A shard's state to bytes and back.
+"""Encodes a shard's state, and decodes it; also one that the Kinesis Storm spout wrote.
 
-It is stored without its id (that is in the path), its unresolved records as rows
-(`unresolved_codec`), and with the checkpoint as the ancestor stores it: a sequence number, or
-SHARD_END of a finished shard, whose last number is then kept as `lastCheckpoint`. What the ancestor
-wrote, `{"checkpoint": "<seq>"}` alone, is read as: all up to it acked, read on after it.
+The shard id is not stored in the value: it is in the path. Unresolved records are stored as rows
+(`state.codec.unresolved`). The checkpoint is stored as the Kinesis Storm spout does: a sequence
+number, or SHARD_END for a finished shard. The last sequence number of a finished shard is stored as
+`lastCheckpoint`.
+
+A state of the Kinesis Storm spout is `{"checkpoint": "<seq>"}` alone, without a format. It means
+that every record up to `<seq>` is acked, and that reading goes on after it.
 """
 
 from __future__ import annotations
@@ -19,10 +22,8 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import STATE_FORMAT, Lifecycle, ShardState
 
 _SHARD_END = PositionKind.SHARD_END.value
-_ANCESTOR_NOTHING = (
-    "",
-    PositionKind.TRIM_HORIZON.value,
-)  # the ancestor's state before its first checkpoint
+# The checkpoint that the Kinesis Storm spout stores for a shard without acked records.
+_STORM_SPOUT_NONE = ("", PositionKind.TRIM_HORIZON.value)
 
 
 class _StoredShardState(
@@ -44,8 +45,10 @@ class _StoredShardState(
 def encode_shard_state(
     state: ShardState, path: str, *, max_bytes: int = MAX_VALUE_BYTES
 ) -> tuple[bytes, ShardState]:
-    """Bytes of a state, and the state that they stand for: collapsed where its unresolved records
-    do not fit.
+    """The bytes of a state, and the state that they stand for.
+
+    The latter differs from `state` if that does not fit into `max_bytes`: its unresolved records
+    are then merged into ranges. Raises `StateTooLargeError` if one range does not fit either.
     """
     data = _shard_state_bytes(state)
     if len(data) <= max_bytes:
@@ -53,17 +56,19 @@ def encode_shard_state(
     smaller = collapse_to_fit(state, lambda each: len(_shard_state_bytes(each)) <= max_bytes)
     if smaller is None:
         raise StateTooLargeError(
-            f"{path} would hold {len(data)} bytes, more than the {max_bytes} that fit, also with "
+            f"{path} would hold {len(data)} bytes, more than the limit of {max_bytes}, also with "
             "its records as one range"
         )
     return _shard_state_bytes(smaller), smaller
 
 
 def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
-    """The state of a shard, also one that the ancestor wrote; raises `StoredDataError`."""
+    """The state of a shard, also one that the Kinesis Storm spout wrote. Raises `StoredDataError`
+    for damaged bytes, a newer format, and fields that contradict each other.
+    """
     stored = decode(data, _StoredShardState, path, newest_format=STATE_FORMAT)
     if stored.format == 0:
-        return _from_ancestor(stored, shard_id, path)
+        return _from_storm_spout(stored, shard_id, path)
     if stored.read_position is None:
         raise StoredDataError(
             f"{path} has format {stored.format} but no read position; restore it, or reset the "
@@ -72,8 +77,8 @@ def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
     finished = stored.checkpoint == _SHARD_END
     if finished != (stored.lifecycle is Lifecycle.FINISHED):
         raise StoredDataError(
-            f"{path} is {stored.lifecycle} with checkpoint {stored.checkpoint}; restore it, or "
-            "reset the application"
+            f"{path} contradicts itself: it is {stored.lifecycle} with checkpoint "
+            f"{stored.checkpoint}; restore it, or reset the application"
         )
     return ShardState(
         shard_id=shard_id,
@@ -108,11 +113,11 @@ def _shard_state_bytes(state: ShardState) -> bytes:
     )
 
 
-def _from_ancestor(stored: _StoredShardState, shard_id: str, path: str) -> ShardState:
+def _from_storm_spout(stored: _StoredShardState, shard_id: str, path: str) -> ShardState:
     if stored.checkpoint is None:
         raise StoredDataError(
-            f"{path} has neither a format nor a checkpoint, so it is no shard state; restore it, "
-            "or reset the application"
+            f"{path} has neither a format nor a checkpoint, so it is not a shard state; restore "
+            "it, or reset the application"
         )
     if stored.checkpoint == _SHARD_END:
         return ShardState(
@@ -120,7 +125,7 @@ def _from_ancestor(stored: _StoredShardState, shard_id: str, path: str) -> Shard
             read_position=Position(PositionKind.SHARD_END),
             lifecycle=Lifecycle.FINISHED,
         )
-    if stored.checkpoint in _ANCESTOR_NOTHING:
+    if stored.checkpoint in _STORM_SPOUT_NONE:
         return ShardState(shard_id=shard_id, read_position=TRIM_HORIZON)
     checkpoint = _sequence(stored.checkpoint, path)
     if checkpoint is None:
@@ -135,5 +140,5 @@ def _sequence(text: str | None, path: str) -> SequenceNumber | None:
         return None if text is None else SequenceNumber.parse(text)
     except InvalidSequenceNumberError as exc:
         raise StoredDataError(
-            f"{path} has checkpoint {text!r}: {exc}; restore it, or reset the application"
+            f"{path} has a bad checkpoint ({exc}); restore it, or reset the application"
         ) from exc

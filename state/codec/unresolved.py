@@ -1,10 +1,11 @@
-"""Unresolved records as they are stored: a row each, so that thousands of them fit into one value.
+"""Encodes unresolved records as rows, which are short, so that thousands fit into one value.
 
     [first, attempts, dueMs, firstFailureMs, lastFailureMs, reason, key, blocked, rejected]
     [[first, last, count], attempts, ...]     a range
 
-A reason is a text, or, where several records have the same, its index in the list of `reasons`
-beside the rows. Read is also the older form, an object with the fields of `UnresolvedRecord`.
+Trailing defaults may be left out. A reason is a text; or, if several records share it, its index in
+the list `reasons` that is stored beside the rows. The older form, an object with the fields of
+`UnresolvedRecord`, is read as well.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """One record or range. Its numbers are texts here: the decoder cannot tell a sequence number
-    from a list of them.
+    """One record or range. Its sequence numbers are texts here, because the JSON decoder could not
+    distinguish a `SequenceNumber` from a list of them.
     """
 
     numbers: str | tuple[str, str, int]
@@ -37,19 +38,19 @@ class Row(NamedTuple):
 
 
 StoredRecord = Row | UnresolvedRecord
-"""What is read: a row, or the older form."""
+"""A stored record: a row, or an object of the older form."""
 
 
 def shared_reasons(records: Iterable[UnresolvedRecord]) -> tuple[str, ...]:
-    """The reasons that several of the records have, the most frequent first: the list beside their
-    rows.
+    """The reasons that more than one record has, the most frequent first. They are stored beside
+    the rows.
     """
     counts = Counter(record.reason for record in records if record.reason is not None)
     return tuple(_storable(reason) for reason, count in counts.most_common() if count > 1)
 
 
 def to_rows(records: Iterable[UnresolvedRecord], reasons: Sequence[str]) -> tuple[Row, ...]:
-    """The rows of these records, beside these shared reasons."""
+    """The rows of these records, given the shared reasons that are stored beside them."""
     index = {reason: number for number, reason in enumerate(reasons)}
     return tuple(_row(record, index) for record in records)
 
@@ -57,15 +58,15 @@ def to_rows(records: Iterable[UnresolvedRecord], reasons: Sequence[str]) -> tupl
 def from_rows(
     rows: Iterable[StoredRecord], reasons: Sequence[str], path: str
 ) -> tuple[UnresolvedRecord, ...]:
-    """The records of these rows; raises `StoredDataError`."""
+    """The records of these rows; raises `StoredDataError` for a damaged row."""
     try:
         return tuple(
             row if isinstance(row, UnresolvedRecord) else _record(row, reasons) for row in rows
         )
     except (InvalidSequenceNumberError, IndexError) as exc:
         raise StoredDataError(
-            f"{path} holds unresolved records that cannot be read: {exc}; restore it, or reset the "
-            "application"
+            f"{path} holds unresolved records that cannot be read ({exc}); restore it, or reset "
+            "the application"
         ) from exc
 
 
@@ -89,8 +90,9 @@ def _record(row: Row, reasons: Sequence[str]) -> UnresolvedRecord:
     first, last, count = (
         row.numbers if isinstance(row.numbers, tuple) else (row.numbers, row.numbers, 1)
     )
+    # Python would take a negative index for one from the end.
     if isinstance(row.reason, int) and row.reason < 0:
-        raise IndexError(f"{row.reason} is no index of a reason")
+        raise IndexError(f"{row.reason} is not the index of a reason")
     return UnresolvedRecord(
         first=SequenceNumber.parse(first),
         last=SequenceNumber.parse(last),
@@ -107,7 +109,7 @@ def _record(row: Row, reasons: Sequence[str]) -> UnresolvedRecord:
 
 
 def _storable(reason: str) -> str:
-    """Python's texts may hold half a character, as names of files do: UTF-8 has none, so it is
-    written as an escape.
+    """The reason with lone surrogates as escapes. Python's texts may hold them, from file names for
+    example; UTF-8 cannot.
     """
     return reason.encode("utf-8", "backslashreplace").decode()

@@ -1,8 +1,8 @@
-"""Collapses a shard's unresolved records into ranges until its state fits into a znode.
+"""Merges a shard's unresolved records into ranges until its state fits into a znode.
 
-Detail is only ever dropped towards redelivery: a range covers every record that it stands for (and
-acked ones between them, which come again), keeps the lowest attempt count, is due as soon as the
-first of them, and sums their count.
+Detail is only ever dropped towards redelivery. A range covers every record that it stands for, and
+also the acked records between them, which are delivered again. It has the lowest attempt count and
+the earliest due time of its records, and the sum of their counts.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 
 def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> ShardState | None:
-    """What of `state`, which does not fit, does: without reasons; with as few neighbours put
-    together as can be. None if nothing.
+    """A form of `state` that fits: without reasons, and with as few neighbours merged as possible.
+    None if no form fits.
 
-    Ranges are of about the same number of records everywhere: of 2, 4, 8, ... with some of half
-    that many left between them.
+    Merging is even over the whole list: all ranges have about the same number of records (2, 4, 8,
+    ...), and some have half of that.
     """
     records = [
         msgspec.structs.replace(record, reason=None)
@@ -35,6 +35,7 @@ def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> Sh
         return fits(msgspec.structs.replace(state, unresolved=tuple(candidate)))
 
     if not fit(records):
+        # Halve the number of ranges while even that does not fit, then merge the fewest pairs.
         while not fit(merged := merge_neighbours(records, len(records) // 2)):
             if len(merged) <= 1:
                 return None
@@ -44,22 +45,21 @@ def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> Sh
 
 
 def merge_neighbours(records: Sequence[UnresolvedRecord], pairs: int) -> list[UnresolvedRecord]:
-    """The records (ascending) with so many pairs of neighbours put together, spread evenly. The
-    last of an odd number is left.
+    """The records (ascending) with `pairs` pairs of neighbours merged, spread evenly over the list.
+    The last record of an odd number is never merged.
     """
-    most = len(records) // 2
+    max_pairs = len(records) // 2
     merged: list[UnresolvedRecord] = []
-    for pair in range(most):
+    for pair in range(max_pairs):
         both = records[2 * pair : 2 * pair + 2]
-        chosen = (pair + 1) * pairs // most > pair * pairs // most
+        # Bresenham's rule: of `max_pairs` pairs it chooses exactly `pairs`, evenly.
+        chosen = (pair + 1) * pairs // max_pairs > pair * pairs // max_pairs
         merged.extend([merge_range(both)] if chosen else both)
-    return merged + list(records[2 * most :])
+    return merged + list(records[2 * max_pairs :])
 
 
 def merge_range(records: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
-    """One range for these records, in the order of their numbers. What they do not all have in
-    common is not known of it.
-    """
+    """One range for these records. It has a reason and a key only if all of them have the same."""
     return UnresolvedRecord(
         first=min(record.first for record in records),
         last=max(record.last for record in records),
@@ -84,9 +84,8 @@ def merge_range(records: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
 def _least_merged(
     records: Sequence[UnresolvedRecord], fit: Callable[[Sequence[UnresolvedRecord]], bool]
 ) -> list[UnresolvedRecord]:
-    """With the fewest pairs put together that fit, found by halving. All of them fit, none of them
-    does not.
-    """
+    """The records with the fewest merged pairs that fit, found by bisection."""
+    # Invariant: merging `too_few` pairs does not fit, merging `enough` pairs does.
     too_few, enough = 0, len(records) // 2
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
@@ -98,6 +97,6 @@ def _least_merged(
 
 
 def _common(values: Iterable[T]) -> T | None:
-    """The value that all of them are, else None."""
+    """The value if all are equal, else None."""
     found = set(values)
     return found.pop() if len(found) == 1 else None

@@ -1,9 +1,9 @@
-"""Stored values to bytes and back: JSON, so that people and the ancestor's tools can read it.
+"""Encodes stored values as JSON, which people and the tools of the Kinesis Storm spout can read.
 
-Shard states have a codec of their own (`shard_state_codec`), and so have reports (`report_codec`),
-over this one.
+`state.codec.shard_states` and `state.codec.reports` are codecs of their own on top of this one.
 
-A newer `format` and damaged bytes are both `StoredDataError`, never "there is nothing".
+A newer `format` and damaged bytes both raise `StoredDataError`. They are never taken for a missing
+value.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_VALUE_BYTES = 512 * 1024
-"""A value above this is not written. ZooKeeper's own limit for a whole request is 1 MB, and it
-drops the connection above.
+"""The limit for one value and for the values of one transaction. ZooKeeper drops the connection for
+a request above 1 MB (`jute.maxbuffer`), and a request also has paths and headers.
 """
 
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class PlanHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What `batches/<planId>` holds of a plan; its tasks are the node's children."""
+    """The content of `batches/<planId>`: a plan without its tasks, which are child nodes."""
 
     created_ms: int
     tasks: int
@@ -73,39 +73,40 @@ _NEWEST_FORMAT: Mapping[type, int] = {
 }
 
 
-_DECODERS: dict[
-    type, msgspec.json.Decoder[Any]
-] = {}  # made when first used: a kind's own module imports this one
+# Created on first use, because the modules that define the other kinds import this one.
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
 def encode_unchecked(value: msgspec.Struct) -> bytes:
-    """Bytes of a stored struct, however many."""
+    """The bytes of a struct, of any size."""
     return _ENCODER.encode(value)
 
 
 def encode(value: msgspec.Struct, path: str) -> bytes:
-    """Bytes of a stored struct; raises `StateTooLargeError` naming the path."""
+    """The bytes of a struct. Raises `StateTooLargeError`, which names the path, above
+    `MAX_VALUE_BYTES`.
+    """
     data = encode_unchecked(value)
     if len(data) > MAX_VALUE_BYTES:
         raise StateTooLargeError(
-            f"{path} would hold {len(data)} bytes, more than the {MAX_VALUE_BYTES} that one node "
-            "takes; divide it"
+            f"{path} would hold {len(data)} bytes, more than the limit of {MAX_VALUE_BYTES} for "
+            "one node; split the value"
         )
     return data
 
 
 def decode(data: bytes, kind: type[T], path: str, *, newest_format: int | None = None) -> T:
-    """The struct that `encode` wrote; raises `StoredDataError` for damaged bytes and
-    newer formats.
+    """The struct that `encode` wrote. Raises `StoredDataError` for damaged bytes and for a newer
+    format.
     """
     newest = _NEWEST_FORMAT.get(kind, 1) if newest_format is None else newest_format
     try:
+        # The format comes first: a newer version may have changed every other field.
         stored_format = _FORMAT_DECODER.decode(data).format
         if stored_format > newest:
             raise StoredDataError(
-                f"{path} has format {stored_format}, written by a newer version of kinesis-spout; "
-                "this one reads up to "
-                f"{newest}; upgrade kinesis-spout here"
+                f"{path} has format {stored_format}, written by a newer version of kinesis-spout, "
+                f"but this version reads formats up to {newest}; upgrade kinesis-spout here"
             )
         if kind not in _DECODERS:
             _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=_decode_hook)
@@ -118,7 +119,7 @@ def decode(data: bytes, kind: type[T], path: str, *, newest_format: int | None =
     ) as exc:
         what = _WORD_START.sub(" ", kind.__name__.removeprefix("_Stored")).lower()
         raise StoredDataError(
-            f"{path} holds {data[:80]!r}, which is no {what}: {exc}; restore it, or reset the "
+            f"{path} holds {data[:80]!r}, which is not a {what} ({exc}); restore it, or reset the "
             "application"
         ) from exc
     return value

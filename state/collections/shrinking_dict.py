@@ -1,7 +1,7 @@
-"""A dict that gives its memory back.
+"""A dict that releases its memory when entries are removed.
 
-Python's dict keeps the table of its largest size when entries are deleted: a shard that once had a
-million records in flight would hold some 40 MB for ever.
+CPython's dict never shrinks its table on deletion. A shard that once had a million records in
+flight would hold some 40 MB for ever.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _SMALL = 1_024
 
 
 class ShrinkingDict(dict[K, V], Generic[K, V]):
-    """Take entries out with `drop` only: it rebuilds the table when it has become four times too
-    large, so O(1) amortised.
+    """Remove entries with `drop` only. It rebuilds the table when the table is four times too
+    large, which costs O(1) amortised.
     """
 
     __slots__ = ("_peak",)
@@ -27,8 +27,8 @@ class ShrinkingDict(dict[K, V], Generic[K, V]):
         self._peak = _SMALL
 
     def drop(self, key: K) -> V | None:
-        """Take an entry out and return it; None for one that is not in."""
-        # Entries only become more between two drops, so this sees every peak.
+        """Remove an entry and return its value; None for a key that is not in the dict."""
+        # Between two drops the dict only grows, so looking here sees every peak.
         self._peak = max(self._peak, len(self))
         value = self.pop(key, None)
         if 4 * len(self) < self._peak and self._peak > _SMALL:

@@ -1,6 +1,4 @@
-"""An emission: one hand-over of one record (or of a span of records that are handed
-over together).
-"""
+"""An emission: one delivery of one record, or of a span of records that are delivered together."""
 
 from __future__ import annotations
 
@@ -10,8 +8,10 @@ from state.sequence_number import SequenceNumber
 
 
 class Emission(msgspec.Struct, frozen=True):
-    """What was handed over, in which attempt (from 1). Only for a span do `last` and `count` say
-    more than `sequence`.
+    """A delivered record or span, and its attempt, counted from 1.
+
+    `sequence` is the number of the record, or the first number of the span. `last` is inclusive; a
+    single record has `last == sequence` and a `count` of 1.
     """
 
     shard_id: str
@@ -22,15 +22,17 @@ class Emission(msgspec.Struct, frozen=True):
 
     @property
     def message_id(self) -> str:
-        """`shardId:sequence[.sub]:attempt`, by which the outcome is told."""
+        """`shardId:sequence[.sub]:attempt`: the id that acks and fails name."""
         return f"{self.shard_id}:{self.sequence}:{self.attempt}"
 
 
 def parse_message_id(message_id: str) -> tuple[str, SequenceNumber, int]:
-    """Shard, sequence number and attempt of `shardId:sequence[.sub]:attempt`; raises ValueError for
-    another text.
+    """Shard id, sequence number and attempt of `shardId:sequence[.sub]:attempt`. Raises ValueError
+    for any other text.
     """
     parts = message_id.split(":")
     if len(parts) != 3 or not parts[2].isascii() or not parts[2].isdecimal():
-        raise ValueError(f"{message_id!r} is not a message id; give one as it came with a record")
+        raise ValueError(
+            f"{message_id!r} is not a message id; pass the message id of a record unchanged"
+        )
     return parts[0], SequenceNumber.parse(parts[1]), int(parts[2])

@@ -1,6 +1,13 @@
-"""Tracks what was emitted of one shard until it is resolved, and how far everything is.
+"""The records of one shard that are in flight, and the checkpoint that follows from them.
 
-The theory of operation and the tables of transitions are in `tracker_table`.
+The data structure is a linked hash map: a doubly linked list of nodes in emission order, which is
+the order of the sequence numbers, and a hash map from a node's first sequence number to the node.
+An outcome finds its node by the map and changes at most its two neighbours in the list, whatever is
+in flight. Resolved records leave the map, so its size follows what is unresolved and not what was
+read.
+
+`state.tracker.transitions` has the theory of operation and the two tables: which event is allowed
+in which state, and what an ack does to its neighbours. This module applies them.
 """
 
 from __future__ import annotations
@@ -9,42 +16,151 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from state.collections.due_queue import DueQueue
+from state.collections.shrinking_dict import ShrinkingDict
 from state.errors import IllegalTrackerEventError
-from state.tracker.core import TrackerCore
+from state.position import SHARD_END, Position, PositionKind
 from state.tracker.emission import Emission
-from state.tracker.nodes import Node
-from state.tracker.snapshot import stored_record
-from state.tracker.spans import Run
-from state.tracker.transitions import Effect, Event, NodeState
+from state.tracker.nodes import Node, NodeList
+from state.tracker.snapshot import restored_nodes, snapshot_of, stored_record
+from state.tracker.spans import Run, split_span
+from state.tracker.transitions import CELLS, SEEN_AS, TRANSITIONS, Effect, Event, NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from random import Random
 
+    from state.retry_policy import RetryPolicy
     from state.sequence_number import SequenceNumber
-    from state.shard_state import UnresolvedRecord
+    from state.shard_state import ShardState, UnresolvedRecord
 
 _TIMED_OUT = "no outcome until its deadline"
 
 
-class InflightRecordTracker(TrackerCore):
-    """The records of one shard between their first emission and their end, restored from and saved
-    to a `ShardState`.
+class InflightRecordTracker:
+    """Tracks the records of one shard from their first emission until they are resolved.
 
-    Emit, ack and fail cost O(1) (amortised; entering the queue of retries or deadlines O(log n) at
-    worst) whatever is in flight, and memory is O(unresolved records and gaps between them). Pure:
-    times are arguments in milliseconds. Not safe from several threads at a time: the caller holds a
-    lock.
+    Restored from a `ShardState`, and saved to one by `snapshot`.
 
-    An event that is not allowed raises `IllegalTrackerEventError` and changes nothing. An outcome
-    of an emission that is not known changes nothing and is told by its `Effect`. An emission is
-    registered before its id exists: no ack is too early.
+    - Cost: emit, ack and fail are O(1) amortised, however much is in flight. An event that enters a
+      record into the queue of retries or of deadlines costs O(log n) at worst.
+    - Memory: O(unresolved records + gaps). A gap is a run of acked records between two unresolved
+      ones; it costs one node, however long it is.
+    - Purity: no I/O and no clock. Times are arguments, in milliseconds since 1970; randomness is
+      passed in.
+    - Threads: not safe from several threads at a time. The caller holds a lock.
+    - Errors: an event that the table does not allow raises `IllegalTrackerEventError` and changes
+      nothing. An outcome of an unknown emission changes nothing and returns `Effect.UNKNOWN`.
+
+    An emission is registered before its id is returned, so no ack can come too early.
     """
 
+    def __init__(
+        self,
+        state: ShardState,
+        *,
+        retry_policy: RetryPolicy,
+        random: Random,
+        restore_exhausted: bool = True,
+    ) -> None:
+        """Restore from `state`: each unresolved record is queued, with the attempts that it had.
+
+        A record that `retry_policy` does not allow to be tried again is restored as exhausted.
+        With `restore_exhausted=False` it is queued as well; settling needs that, because it applies
+        decisions and makes none. Raises `StoredDataError` when `state` contradicts itself.
+        """
+        self._state = state
+        self._policy = retry_policy
+        self._random = random
+        self._nodes = NodeList()
+        self._counts = dict.fromkeys(NodeState, 0)
+        self._retries: DueQueue[SequenceNumber] = DueQueue()
+        self._deadlines: DueQueue[SequenceNumber] = DueQueue()
+        self._exhausted: ShrinkingDict[SequenceNumber, Node] = ShrinkingDict()
+        self._checkpoint = state.checkpoint
+        self._emitted = False
+        self._end_reached = state.read_position.is_end
+        self._bound = state.checkpoint
+        self._bound_is_next = False
+        self._restore(restored_nodes(state, retry_policy if restore_exhausted else None))
+
+    # observations
+    # ------------
+    @property
+    def shard_id(self) -> str:
+        return self._state.shard_id
+
+    @property
+    def checkpoint(self) -> SequenceNumber | None:
+        """The greatest known sequence number up to which every record is acked, inclusive. None
+        until the first record is.
+        """
+        return self._checkpoint
+
+    @property
+    def read_position(self) -> Position:
+        """Where to read on: after the last emitted record, or SHARD_END."""
+        if self._end_reached:
+            return SHARD_END
+        if self._emitted and self._bound is not None:
+            return Position.after(self._bound)
+        return self._state.read_position
+
+    @property
+    def next_retry_ms(self) -> int | None:
+        """When the earliest queued retry is due, or None when none is queued."""
+        return self._retries.next_ms()
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the earliest pending emission times out, or None when none has a deadline."""
+        return self._deadlines.next_ms()
+
+    @property
+    def exhausted(self) -> tuple[UnresolvedRecord, ...]:
+        """The records that the caller must dead-letter, in the order in which they were exhausted.
+        The caller then calls `dead_lettered` for each.
+        """
+        return tuple(stored_record(node) for node in self._exhausted.values())
+
+    @property
+    def unresolved_count(self) -> int:
+        """Records that are pending, queued or exhausted."""
+        return (
+            self.count(NodeState.PENDING)
+            + self.count(NodeState.QUEUED)
+            + self.count(NodeState.EXHAUSTED)
+        )
+
+    def queued(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
+        """The record, or the range with this first number, if it is queued for a retry; else
+        None.
+        """
+        node = self._nodes.get(sequence)
+        return None if node is None or node.state is not NodeState.QUEUED else stored_record(node)
+
+    @property
+    def node_count(self) -> int:
+        """Nodes held, acked ones included. Memory is proportional to it."""
+        return len(self._nodes)
+
+    def count(self, state: NodeState) -> int:
+        """Number of records in an unresolved state; a span counts with all of its records. For
+        ACKED: the number of records acked since the tracker was created.
+        """
+        return self._counts[state]
+
+    def snapshot(self) -> ShardState:
+        """The state to store. A tracker restored from it delivers exactly the unresolved records
+        again, each with its attempts. O(nodes).
+        """
+        return snapshot_of(self._state, self._nodes, self._checkpoint, self.read_position)
+
     # emissions
-    # ----------------------------------------------------------------------------------------------------
+    # ---------
     def emit(self, sequence: SequenceNumber, *, deadline_ms: int | None = None) -> Emission:
-        """Register a record's first emission, in the order of the shard. It times out at
-        `deadline_ms`, if that is given.
+        """Register a record's first emission. Records come in ascending order of their sequence
+        numbers. With `deadline_ms`, `expire` fails the emission at that time.
         """
         self._append(sequence, sequence, 1)
         if deadline_ms is not None:
@@ -53,31 +169,31 @@ class InflightRecordTracker(TrackerCore):
 
     def emit_span(self, first: SequenceNumber, last: SequenceNumber, count: int) -> Emission:
         """Register the first emission of the `count` records from `first` to `last`, both
-        inclusive, as one node.
+        inclusive. They share one node.
         """
         if last < first or count < 1 or (count == 1) != (first == last):
             raise IllegalTrackerEventError(
-                f"shard {self.shard_id}: {first} to {last} cannot be a span of {count} records; "
-                "pass a span as it was read"
+                f"shard {self.shard_id}: {first} to {last} is not a span of {count} records; "
+                "pass the first number, the last number and the count of one read"
             )
         self._append(first, last, count)
         return Emission(self._state.shard_id, first, 1, last, count)
 
     def take_retry(self, now_ms: int, *, deadline_ms: int | None = None) -> Emission | None:
-        """Emit the retry that is due, as `due_retry` names it; None when none is."""
+        """Emit the retry that `due_retry` names; None when none is due."""
         sequence = self.due_retry(now_ms)
         return None if sequence is None else self.retry(sequence, deadline_ms=deadline_ms)
 
     def due_retry(self, now_ms: int) -> SequenceNumber | None:
-        """The record (or range, by its first number) that is due, the earliest due first, then the
-        lowest number; or None.
+        """The first number of the queued record or range that is due, or None.
 
-        One that is older than the policy's maximum age by now is never named: it is found in
-        `exhausted`.
+        The earliest due comes first; equal times come in the order of their numbers. A record that
+        has passed the policy's maximum age is never returned: it becomes exhausted here.
         """
         while (sequence := self._retries.first_due(now_ms)) is not None:
             node = self._known(Event.RETRY, sequence)
             record = stored_record(node)
+            # A record ages while it waits, so the policy is asked again at the time of the retry.
             if not self._policy.exhausted(record.attempts, record.first_failure_ms, now_ms):
                 return sequence
             self._move(node, Event.EXHAUST)
@@ -86,16 +202,14 @@ class InflightRecordTracker(TrackerCore):
         return None
 
     def postpone(self, sequence: SequenceNumber, due_ms: int) -> None:
-        """Let a queued record be due at another time, here and now: what is stored of it stays as
-        it is.
-        """
+        """Change when a queued record is due, in memory only: its stored due time stays."""
         node = self._known(Event.RETRY, sequence)
         if node.state is not NodeState.QUEUED:
-            raise self._illegal("postponing", sequence, node.state.value)
+            raise self._illegal("postpone", sequence, node.state.value)
         self._retries.put(sequence, due_ms)
 
     def retry(self, sequence: SequenceNumber, *, deadline_ms: int | None = None) -> Emission:
-        """Emit a certain queued record (or range, by its first number) again, due or not."""
+        """Emit this queued record, or the range with this first number, again, due or not."""
         node = self._known(Event.RETRY, sequence)
         self._move(node, Event.RETRY)
         self._retries.discard(sequence)
@@ -104,14 +218,14 @@ class InflightRecordTracker(TrackerCore):
         return self._emission(node)
 
     def reach_end(self) -> None:
-        """The shard ends behind what was emitted."""
+        """Note that the shard ends after the last emitted record: no emission may follow."""
         self._end_reached = True
 
     # outcomes
-    # -----------------------------------------------------------------------------------------------------
+    # --------
     def ack(self, sequence: SequenceNumber, attempt: int) -> Effect:
-        """The record (or span, by its first number) was processed in that attempt, be it an earlier
-        one.
+        """Ack a record, or the span with this first number. An ack of an earlier attempt counts as
+        well: the record was processed.
         """
         node = self._nodes.get(sequence)
         if node is None or not 1 <= attempt <= node.deliveries:
@@ -122,12 +236,12 @@ class InflightRecordTracker(TrackerCore):
     def ack_span(
         self, first: SequenceNumber, attempt: int, *, split_out: Sequence[SequenceNumber] = ()
     ) -> Effect:
-        """Ack a pending span except for the records of `split_out` (ascending), which go on as
-        records, pending in `attempt`.
+        """Ack a pending span except for the records in `split_out` (ascending). Those become
+        records of their own, pending in `attempt`.
 
-        For a range that was restored, `split_out` may also be all records that were found in it.
-        IGNORED when the span is not pending in that attempt any more: what of it failed would be
-        acked with the rest, so all of it comes again.
+        For a restored range, `split_out` may be all the records that were found in it. IGNORED when
+        the span is no longer pending in that attempt. Then all of it is delivered again: to ack it
+        now would ack its failed records with the rest.
         """
         if not split_out:
             return self.ack(first, attempt)
@@ -141,11 +255,11 @@ class InflightRecordTracker(TrackerCore):
         self, first: SequenceNumber, attempt: int, unresolved: Sequence[UnresolvedRecord]
     ) -> Effect:
         """Ack a pending record, span or range except for `unresolved` (ascending), which are queued
-        exactly as they are given.
+        exactly as given.
 
-        Each of those is a record of it, or a range of records that follow each other in it. The
-        policy has no say: who calls this has decided. QUEUED when nothing is left to ack. IGNORED
-        as by `ack_span`.
+        Each of `unresolved` is a record of it, or a range of consecutive records of it. A rejected
+        one is exhausted instead of queued. The retry policy is not applied: the caller has applied
+        it. QUEUED when no record is left to ack. IGNORED under the same condition as `ack_span`.
         """
         if not unresolved:
             return self.ack(first, attempt)
@@ -169,14 +283,18 @@ class InflightRecordTracker(TrackerCore):
         counts: bool = True,
         due_ms: int | None = None,
     ) -> Effect:
-        """The record (or all of a span, by its first number) failed in that attempt. It is
-        exhausted at once unless `retry`.
+        """Fail a record, or the whole span with this first number. It is queued for a retry, or
+        exhausted if the policy allows none.
 
-        - `counts`: False for a failure that is not the record's own, as in an outage: it is queued
-          with the attempts and the first failure that it had, so its next delivery has the number
-          of this one.
-        - `due_ms`: when it may come again, instead of what the policy says. Whether it may is the
-          policy's to say.
+        IGNORED unless the record is pending in `attempt`: only the latest attempt can fail, and
+        only once.
+
+        - `retry`: False rejects the record. It is exhausted at once, whatever the policy says.
+        - `counts`: False for a failure that the record did not cause, as in an outage. The record
+          is queued with the attempts and the first failure that it had, so its next delivery has
+          the same attempt number as this one.
+        - `due_ms`: when the retry is due, instead of the policy's backoff. Whether there is a retry
+          is still the policy's decision.
         """
         node = self._nodes.get(sequence)
         if node is None or not 1 <= attempt <= node.deliveries:
@@ -192,7 +310,7 @@ class InflightRecordTracker(TrackerCore):
         return Effect.QUEUED if again else Effect.EXHAUSTED
 
     def extend(self, sequence: SequenceNumber, attempt: int, deadline_ms: int | None) -> bool:
-        """Let a pending emission time out at `deadline_ms` instead (None: never). False when that
+        """Move a pending emission's deadline to `deadline_ms` (None: no deadline). False when that
         attempt is not pending.
         """
         node = self._nodes.get(sequence)
@@ -205,7 +323,7 @@ class InflightRecordTracker(TrackerCore):
         return True
 
     def expire(self, now_ms: int) -> list[Emission]:
-        """Fail every pending emission whose deadline is `now_ms` or earlier, and return them in the
+        """Fail every pending emission whose deadline is `now_ms` or earlier. Returns them in the
         order of their deadlines.
         """
         expired = []
@@ -216,8 +334,8 @@ class InflightRecordTracker(TrackerCore):
         return expired
 
     def dead_lettered(self, sequence: SequenceNumber) -> Effect:
-        """An exhausted record is in the dead letter, so it counts as acked. Unknown when a late ack
-        came first.
+        """Note that an exhausted record was written to the dead letters: it counts as acked.
+        UNKNOWN when a late ack came first.
         """
         node = self._nodes.get(sequence)
         if node is None or node.state is NodeState.ACKED:
@@ -225,8 +343,92 @@ class InflightRecordTracker(TrackerCore):
         self._resolve(node, Event.DEAD_LETTER)
         return Effect.ACKED
 
-    # how
-    # ------------------------------------------------------------------------------------------------------------------
+    # private
+    # -------
+    def _restore(self, nodes: Sequence[Node]) -> None:
+        # `_bound` is the lower bound of the next emission: the number of the last record read.
+        for node in nodes:
+            self._enter(node)
+            self._bound = node.last
+            if node.state is NodeState.QUEUED:
+                self._retries.put(node.first, stored_record(node).due_ms)
+            elif node.state is NodeState.EXHAUSTED:
+                self._exhausted[node.first] = node
+        position = self._state.read_position
+        if position.sequence is not None:
+            self._bound = position.sequence
+            # AT names a record that was not read yet, so that number itself may still be emitted.
+            self._bound_is_next = position.kind is PositionKind.AT
+
+    def _enter(self, node: Node) -> None:
+        self._nodes.append(node)
+        if node.state is not NodeState.ACKED:
+            self._counts[node.state] += node.count
+
+    def _move(self, node: Node, event: Event) -> None:
+        state = TRANSITIONS.get((event, node.state))
+        if state is None:
+            raise self._illegal(event.value, node.first, node.state.value)
+        self._counts[node.state] -= node.count
+        self._counts[state] += node.count
+        node.state = state
+
+    def _resolve(self, node: Node, event: Event) -> None:
+        self._move(node, event)
+        self._forget_waits(node)
+        node.record = None
+        self._collapse(node)
+
+    def _forget_waits(self, node: Node) -> None:
+        self._retries.discard(node.first)
+        self._deadlines.discard(node.first)
+        self._exhausted.drop(node.first)
+
+    def _collapse(self, node: Node) -> None:
+        """Apply the cell of `CELLS` to a node that has just become acked."""
+        places = (node.before, node, node.after)
+        cell = CELLS[SEEN_AS[node.before.state], SEEN_AS[node.after.state]]
+        for place in cell.drop:
+            self._nodes.remove(places[place])
+        if cell.checkpoint is not None:
+            self._checkpoint = places[cell.checkpoint].last
+
+    def _split(self, span: Node, runs: Sequence[Run]) -> None:
+        """Replace a pending span by a pending node for each run. The rest of the span is acked."""
+        # Raises before anything is changed.
+        pieces = split_span(self.shard_id, span, runs)
+        left = sum(run.count for run in runs)
+        place = span.before
+        self._forget_waits(span)
+        self._nodes.remove(span)
+        self._counts[NodeState.PENDING] += left - span.count
+        # A restored range may hold more records than its count says, so the rest may be negative.
+        self._counts[NodeState.ACKED] += max(span.count - left, 0)
+        for piece in pieces:
+            self._nodes.insert(piece, place)
+            place = piece
+        # Only the span's own ends can be acked pieces; everything between them is pending.
+        for piece in (pieces[0], pieces[-1]):
+            if piece.state is NodeState.ACKED:
+                self._collapse(piece)
+
+    def _emission(self, node: Node) -> Emission:
+        return Emission(self._state.shard_id, node.first, node.attempts + 1, node.last, node.count)
+
+    def _known(self, event: Event, sequence: SequenceNumber) -> Node:
+        node = self._nodes.get(sequence)
+        if node is None:
+            raise self._illegal(event.value, sequence, "unknown or acked already")
+        return node
+
+    def _illegal(
+        self, event: str, sequence: SequenceNumber, state: str
+    ) -> IllegalTrackerEventError:
+        return IllegalTrackerEventError(
+            f"shard {self.shard_id}: {event} of {sequence} is not allowed because it is {state}; "
+            "nothing was changed"
+        )
+
     def _append(self, first: SequenceNumber, last: SequenceNumber, count: int) -> None:
         bound = self._bound
         passed = (
@@ -234,12 +436,12 @@ class InflightRecordTracker(TrackerCore):
         )
         if passed or self._end_reached:
             node = self._nodes.get(first)
-            behind = (
-                "behind the end of the shard"
+            where = (
+                "after the end of the shard"
                 if self._end_reached
-                else f"not behind {bound}, which was emitted"
+                else f"not after {bound}, which was emitted already"
             )
-            raise self._illegal("emission", first, behind if node is None else node.state.value)
+            raise self._illegal("emission", first, where if node is None else node.state.value)
         self._enter(Node(first, last, count, NodeState.PENDING))
         self._bound = last
         self._bound_is_next = False
@@ -265,8 +467,8 @@ class InflightRecordTracker(TrackerCore):
         )
 
     def _put_back(self, node: Node, record: UnresolvedRecord, *, again: bool) -> None:
-        """A pending node failed and is `record` from now on: it waits for its retry, or for its
-        dead letter.
+        """Record the failure of a pending node: it is queued for its retry (`again`), or exhausted.
+        `record` is stored for it from now on.
         """
         self._move(node, Event.FAIL if again else Event.EXHAUST)
         node.record = record
@@ -277,6 +479,7 @@ class InflightRecordTracker(TrackerCore):
             self._exhausted[node.first] = node
 
     def _too_late(self, node: Node | None, attempt: int) -> Effect:
+        """The effect of an outcome for a part of a node that is not pending in that attempt."""
         return (
             Effect.IGNORED
             if node is not None and 1 <= attempt <= node.deliveries

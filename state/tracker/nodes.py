@@ -1,6 +1,7 @@
-"""The tracker's nodes: a doubly linked list in emission order and a hash map over the same nodes.
+"""The tracker's linked hash map: nodes in a doubly linked list in emission order, and a hash map
+over the same nodes.
 
-The list is a ring through a sentinel, so there is no end of the list to treat apart.
+The list is a ring through a sentinel node, so no operation has a special case for the list's ends.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """A record, or a span of `count` records from `first` to `last` (both inclusive), in the list.
+    """A node of the list: a record, or a span of `count` records from `first` to `last`, both
+    inclusive.
 
-    - `record`: what is stored of it: its failures so far. None for one that has not failed (in this
-      life or an earlier one).
-    - `uncounted`: the failure of its latest delivery did not count, so that is one more than
-      `attempts` says.
-    - `detached`: its neighbours in the list need not be its neighbours in the shard: it was split
-      out or restored.
+    - `record`: its failures so far, as they are stored. None for a node that has not failed, in
+      this process or before a restart.
+    - `uncounted`: the failure of its latest delivery did not count as an attempt. So there was one
+      delivery more than `attempts` says.
+    - `detached`: it was split out or restored, so records may lie between it and its neighbours in
+      the list.
     """
 
     __slots__ = (
@@ -63,20 +65,22 @@ class Node:
 
     @property
     def attempts(self) -> int:
-        """Deliveries that had an outcome."""
+        """Number of deliveries whose failure counted; the next delivery is attempt `attempts +
+        1`.
+        """
         return 0 if self.record is None else self.record.attempts
 
     @property
     def deliveries(self) -> int:
-        """Deliveries for which an outcome may still be told: none once it is acked."""
+        """The highest attempt for which an outcome may still arrive; 0 once the node is acked."""
         if self.state is NodeState.PENDING:
             return self.attempts + 1
         return 0 if self.state is NodeState.ACKED else self.attempts + self.uncounted
 
 
 class NodeList:
-    """The nodes in order, and by the sequence number of their first record. Every
-    change is O(1).
+    """The nodes in order, and by the sequence number of their first record. Every operation is
+    O(1), except for iteration.
     """
 
     def __init__(self) -> None:
@@ -100,7 +104,7 @@ class NodeList:
         self.insert(node, self.sentinel.before)
 
     def insert(self, node: Node, before: Node) -> None:
-        """Put a new node right behind `before`."""
+        """Insert a new node directly after `before`."""
         node.before, node.after = before, before.after
         before.after.before = node
         before.after = node

@@ -1,8 +1,8 @@
-"""Between the tracker's nodes and what is stored of a shard.
+"""Converts a tracker's nodes to a shard's stored state, and back.
 
-Stored are the checkpoint, the unresolved records and the read position. Acked nodes are not:
-everything before the read position that is not unresolved is acked. Restored from it, every
-unresolved record is queued with the attempts it had.
+The checkpoint, the unresolved records and the read position are stored. Acked nodes are not stored:
+every record before the read position that is not unresolved is acked. A restored tracker has every
+unresolved record queued, with the attempts that it had.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 
 def restored_nodes(state: ShardState, policy: RetryPolicy | None) -> list[Node]:
-    """The nodes of a stored state, in order; all queued without a policy. Raises `StoredDataError`
-    when it contradicts itself.
+    """The nodes of a stored state, in order. Without a policy all of them are queued; with one,
+    those that may not be retried are exhausted. Raises `StoredDataError` when the state contradicts
+    itself.
     """
     nodes: list[Node] = []
+    # The number up to which everything is accounted for; the next record must lie above it.
     floor = state.checkpoint
     for record in sorted(state.unresolved, key=lambda unresolved: unresolved.first):
         if record.last < record.first or (floor is not None and not floor < record.first):
@@ -44,6 +46,7 @@ def restored_nodes(state: ShardState, policy: RetryPolicy | None) -> list[Node]:
             Node(record.first, record.last, record.count, node_state, record, detached=True)
         )
     read_up_to = _read_up_to(state, floor)
+    # When the last unresolved record is acked, the checkpoint must jump to the last number read.
     if nodes and read_up_to is not None and nodes[-1].last < read_up_to:
         nodes.append(Node(read_up_to, read_up_to, 1, NodeState.ACKED))
     return nodes
@@ -52,10 +55,11 @@ def restored_nodes(state: ShardState, policy: RetryPolicy | None) -> list[Node]:
 def snapshot_of(
     state: ShardState, nodes: NodeList, checkpoint: SequenceNumber | None, read_position: Position
 ) -> ShardState:
-    """`state` with what the nodes say. Blocks for O(nodes).
+    """`state` with the tracker's checkpoint, unresolved records and read position. O(nodes).
 
-    What is pending in its first attempt behind everything else is left out and the read position
-    put before it: to read it for the first time is to deliver it again exactly, however much it is.
+    The records at the end of the list that are pending in their first attempt are not stored. The
+    read position is put before them instead, so a restart reads them as if for the first time. That
+    delivers exactly the same records, and its size does not depend on how many are in flight.
     """
     tail = _unread_tail(nodes)
     unresolved = []
@@ -82,7 +86,7 @@ def snapshot_of(
 
 
 def stored_record(node: Node) -> UnresolvedRecord:
-    """An unresolved node as it is stored. One that never failed may be delivered again at once."""
+    """The stored form of an unresolved node. A record that never failed is due at once."""
     if node.record is not None:
         return node.record
     return UnresolvedRecord(
@@ -91,7 +95,10 @@ def stored_record(node: Node) -> UnresolvedRecord:
 
 
 def _unread_tail(nodes: NodeList) -> Node | None:
-    """The first of the nodes at the end of the list that are as if they had not been read yet."""
+    """The first of the trailing nodes that a restart may read again as new records, or None.
+
+    A detached node is none of them: reading on before it would deliver acked neighbours again.
+    """
     tail = None
     node = nodes.sentinel.before
     while node.state is NodeState.PENDING and node.record is None and not node.detached:
@@ -100,8 +107,8 @@ def _unread_tail(nodes: NodeList) -> Node | None:
 
 
 def _read_up_to(state: ShardState, floor: SequenceNumber | None) -> SequenceNumber | None:
-    """The number up to which the state says the shard was read, if it says one that was read
-    itself.
+    """The last number read, if the read position is AFTER it; else None: AT names a number that was
+    not read. Raises `StoredDataError` for a position that lies before `floor`.
     """
     position = state.read_position
     if position.sequence is None:
@@ -110,12 +117,14 @@ def _read_up_to(state: ShardState, floor: SequenceNumber | None) -> SequenceNumb
     if floor is not None and (
         position.sequence < floor or (not behind and position.sequence == floor)
     ):
-        raise _contradiction(state, f"read position {position} lies before {floor}, which was read")
+        raise _contradiction(
+            state, f"read position {position} lies before {floor}, which was read already"
+        )
     return position.sequence if behind else None
 
 
 def _contradiction(state: ShardState, what: str) -> StoredDataError:
     return StoredDataError(
-        f"shard {state.shard_id}: stored state contradicts itself: {what}; restore it, or reset "
-        "the shard's position"
+        f"the stored state of shard {state.shard_id} contradicts itself ({what}); restore it from "
+        "a backup, or reset the shard's position"
     )

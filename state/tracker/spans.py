@@ -1,4 +1,4 @@
-"""Splitting the records that failed out of a span, the rest of which is acked."""
+"""Splits the failed records out of a span whose other records are acked."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Records of a span that follow each other in it, from `first` to `last`: one, or `count` of
-    them as a range.
+    """One record of a span, or a range of `count` consecutive ones, from `first` to `last`
+    inclusive.
     """
 
     first: SequenceNumber
@@ -30,11 +30,11 @@ class Run:
 
 
 def split_span(shard_id: str, span: Node, split_out: Sequence[Run]) -> list[Node]:
-    """The nodes that take the span's place: the runs split out, with the span's attempts, and what
-    is known of the rest.
+    """The nodes that replace `span`, in order: one for each run, in the span's state and with its
+    attempts, and an acked node for each end of the span that is not in a run.
 
-    Known are its ends. Between two runs split out nothing is known to be acked, so nothing is kept
-    there. Raises `IllegalTrackerEventError` when they cannot be of the span.
+    Between two runs there is no node: the sequence numbers of the acked records there are not
+    known. Raises `IllegalTrackerEventError` when the runs cannot be parts of the span.
     """
     _check(shard_id, span, split_out)
     first = (
@@ -66,11 +66,12 @@ def _check(shard_id: str, span: Node, split_out: Sequence[Run]) -> None:
     inside = not first < span.first and not span.last < last
     total = sum(run.count for run in split_out)
     ends_in_rest = (first != span.first) + (last != span.last)
-    # A restored range may hold more records than the failed ones that it counts.
+    # A restored range counts its failed records only. Acked ones may lie between them, so its count
+    # is not an upper bound.
     fits = span.detached or total + ends_in_rest <= span.count
     if not (whole and ascending and inside and fits):
         raise IllegalTrackerEventError(
-            f"shard {shard_id}: {total} records from {first} to {last} cannot be split out of"
-            f" the {span.count} from {span.first} to {span.last} ({span.state.value}); pass "
-            "records of it, ascending, each once"
+            f"shard {shard_id}: {total} records from {first} to {last} cannot be split out of "
+            f"the {span.count} records from {span.first} to {span.last} ({span.state.value}); pass "
+            "records of that span, ascending, each once"
         )

@@ -1,15 +1,15 @@
-"""The tracker's theory of operation, and its two tables.
+"""The tracker's theory of operation, and its two tables as data.
 
-What is tracked. Each record that was emitted and may still be needed is a node. The nodes stand in
-a doubly linked list in the order of their emission, which is the order of their sequence numbers,
-and in a hash map, so that each event finds its node and touches at most its two neighbours. A node
-may stand for a span of records that were emitted together.
+Nodes. Each record that was emitted and may still be needed is a node. The nodes form a doubly
+linked list in emission order, which is the order of the sequence numbers. A hash map finds a node
+by its first number. So an event touches one node and at most its two neighbours. A node may stand
+for a span: several records that were emitted together.
 
-The life of a node. Emitting makes it PENDING. A failure makes it QUEUED until its retry is due, or
-EXHAUSTED if it may not be tried again: the caller then writes it to the dead letter and says so.
-PENDING, QUEUED and EXHAUSTED are all *unresolved*: the checkpoint does not pass them. A retry gives
-the node back its PENDING state in its old place. `TRANSITIONS` holds every event that is allowed;
-any other raises and changes nothing.
+States. An emission makes a node PENDING. A failure makes it QUEUED until its retry is due, or
+EXHAUSTED if the retry policy allows no retry. The caller writes an exhausted record to the dead
+letters and reports that. A retry makes the node PENDING again, in its old place in the list.
+PENDING, QUEUED and EXHAUSTED are the *unresolved* states: the checkpoint does not pass them.
+`TRANSITIONS` has every event that is allowed. Any other event raises and changes nothing.
 
     event           PENDING     QUEUED      EXHAUSTED   ACKED
     RETRY           -           PENDING     -           -
@@ -18,15 +18,17 @@ any other raises and changes nothing.
     EXHAUST         EXHAUSTED   EXHAUSTED   -           -
     DEAD_LETTER     -           -           ACKED       -
 
-Which outcome counts. An emission is a record and an attempt. An ack counts whatever attempt it is
-for, as long as the record is unresolved: it was processed. A failure counts for the latest attempt
-only, and once. Outcomes that do not count never reach the table. A failure may be told not to count
-as an attempt (an outage's, not the record's): the event is FAIL all the same.
+Outcomes. An outcome names an emission: a record and an attempt. An ack counts for any attempt, as
+long as the record is unresolved, because the record was processed. A failure counts for the latest
+attempt only, and only once. An outcome that does not count never reaches the table. A failure that
+the record did not cause, as in an outage, is the same event FAIL: it queues the record without
+counting an attempt.
 
-What an ack leaves behind. Everything before the first node is acked, so when the first node is
-acked, the checkpoint moves. An acked node behind an unresolved one is kept, because the checkpoint
-will have to jump to it; of a run of acked nodes the highest is enough. So the first node is never
-acked, and no two neighbours are. `CELLS` says what the ack of a node does, by its neighbours:
+Acks and the checkpoint. Every record before the first node is acked. So when the first node is
+acked, the checkpoint moves over it. An acked node after an unresolved one is kept: the checkpoint
+will have to jump to it. Of a run of acked nodes, the highest is enough. Hence two invariants: the
+first node is never acked, and no two neighbours are both acked. `CELLS` says what the ack of a node
+(self) does, by the states of its neighbours:
 
     before       after: acked                after: unresolved      after: none
     none         drop self and after,        drop self,             drop self,
@@ -34,13 +36,17 @@ acked, and no two neighbours are. `CELLS` says what the ack of a node does, by i
     unresolved   drop self                   keep self              keep self
     acked        drop self and before        drop before            drop before
 
-Spans. Of a span only the first and the last sequence number are known (s - 1 is not a sequence
-number), and those of the records that are split out of it because they failed. So the checkpoint is
-the greatest *known* number below the first unresolved one: a true lower bound. What must be
-delivered again is exact all the same: it goes by read position and unresolved records. A pending
-span that fails in part is split: each record, or run of records that follow each other, that is not
-acked becomes a PENDING node of its own, and then meets its own event. Only a pending span is split:
-when it has failed since, a late word on a part of it is ignored, and all of it comes again.
+In the cell (none, acked) the checkpoint cannot move past `after`: by the second invariant, the node
+behind it is unresolved.
+
+Spans. The tracker knows the first and the last sequence number of a span. It does not know the ones
+between them, except for records that were split out because they failed: sequence numbers are not
+consecutive. So the checkpoint is the greatest *known* number below the first unresolved record, a
+true lower bound. Redelivery is exact all the same: it uses the read position and the unresolved
+records, not the checkpoint. When a pending span fails in part, it is split: each record, or range
+of consecutive records, that is not acked becomes a PENDING node of its own and then has its own
+event. Only a pending span is split. Once the span has failed as a whole, a late outcome for a part
+of it is ignored, and all of it is delivered again.
 """
 
 from __future__ import annotations
@@ -50,18 +56,24 @@ from typing import NamedTuple
 
 
 class NodeState(Enum):
-    # Members are singletons, so identity is equality. Enum's own hash is a Python function and
-    # would be called several times for each record.
+    """The state of a node."""
+
+    # Enum's own hash is a Python function, and it would be called several times for each record.
+    # Members are singletons, so the hash of the identity is right as well.
     __hash__ = object.__hash__
 
     PENDING = "pending"
     QUEUED = "queued"
     EXHAUSTED = "exhausted"
     ACKED = "acked"
-    NONE = "none"  # the list's sentinel: no node there
+    NONE = "none"  # of the list's sentinel: there is no neighbour
 
 
 class Event(Enum):
+    """An event of a node. EXHAUST is a failure, or a retry that came due, after which the policy
+    allows no further delivery.
+    """
+
     __hash__ = object.__hash__
 
     RETRY = "retry"
@@ -84,7 +96,7 @@ TRANSITIONS = {
 
 
 class Neighbour(Enum):
-    """What a neighbour is to an ack."""
+    """The state of a neighbour, as far as an ack distinguishes it."""
 
     __hash__ = object.__hash__
 
@@ -106,8 +118,8 @@ BEFORE, SELF, AFTER = range(3)
 
 
 class Cell(NamedTuple):
-    """The places whose nodes are dropped, and the place (if any) whose number becomes the
-    checkpoint.
+    """The places whose nodes an ack drops, and the place whose last number becomes the checkpoint,
+    if there is one.
     """
 
     drop: tuple[int, ...]
@@ -128,12 +140,10 @@ CELLS = {
 
 
 class Effect(Enum):
-    """What an outcome did."""
+    """The effect of an outcome on its record."""
 
     ACKED = "acked"  # the record is resolved
-    QUEUED = "queued"  # it failed and waits for its retry
-    EXHAUSTED = "exhausted"  # it failed and may not be tried again: dead-letter it
-    IGNORED = "ignored"  # a failure of an emission that had its outcome, or of an earlier attempt
-    UNKNOWN = (
-        "unknown"  # no such emission of an unresolved record: never made here, or resolved already
-    )
+    QUEUED = "queued"  # the record failed and waits for its retry
+    EXHAUSTED = "exhausted"  # the record failed and may not be retried: dead-letter it
+    IGNORED = "ignored"  # a failure of an earlier attempt, or of one that has its outcome already
+    UNKNOWN = "unknown"  # no such emission: never made here, or its record is resolved already

@@ -1,1 +1,1 @@
-"""The layout of the stored state: which znode holds what, and who may write it."""
+"""The layout of the stored state in znodes: what each node holds, and which writes it accepts."""

@@ -1,13 +1,17 @@
-"""What an owner holds, and how it is taken: the whole application for one process, or a share of it
-for each of several tasks.
+"""Claims on an application: one process owns the whole of it, or each of several tasks owns a
+share.
 
-The whole application: `owner` is ephemeral, and every new owner counts `epoch` up.
+Whole. The node `owner` is ephemeral. Every new owner increments `epoch`.
 
-Tasks: `owner` is persistent and says how many there are; `owner/1-of-3` is ephemeral, and every new
-owner of that share counts `epoch/1-of-3` up. Whoever changes from the one to the other, or the
-number of tasks, counts `epoch` up, makes `owner` anew, which ZooKeeper refuses while it has
-children, and removes what is below `epoch`: all in one transaction. So whoever knows an `epoch`, or
-a share's, in an older version was overtaken.
+Shares. The node `owner` is persistent and holds the number of tasks. `owner/1-of-3` is ephemeral,
+and every new owner of that share increments `epoch/1-of-3`.
+
+Changes. A process that changes from the one form to the other, or changes the number of tasks, does
+three things in one transaction: it increments `epoch`; it creates `owner` again, which ZooKeeper
+refuses while the old one has children, that is live tasks; and it removes the nodes below `epoch`.
+
+Hence the fence: an owner that knows `epoch`, or its share's epoch, in an older version has lost the
+ownership.
 """
 
 from __future__ import annotations
@@ -41,8 +45,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an owner holds. `guards` stand in these versions until another takes over; `node` goes
-    with the session.
+    """An ownership that is held.
+
+    - `task`: the share, or None for the whole application.
+    - `guards`: the epochs, in the versions that they keep until another process takes over.
+    - `node`: the ephemeral node, which is removed when the session ends.
     """
 
     task: TaskShare | None
@@ -53,8 +60,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who is seen to hold the application (`task` is None) or a share of it. `node` is
-    ephemeral.
+    """A process that holds the application (`task` is None) or a share of it, as it was read.
+    `node` is its ephemeral node.
     """
 
     path: str
@@ -64,30 +71,32 @@ class Holder:
 
 
 class _Tasks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What `owner` holds while tasks share the application."""
+    """The content of `owner` while tasks share the application."""
 
     total_tasks: int
     format: int = 1
 
 
 class Claims:
-    """Reads who holds the application, and takes it. Holds nothing itself."""
+    """Reads who holds the application, and claims it. Keeps no state of its own."""
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths) -> None:
         self._tree = tree
         self._paths = paths
 
     def holders(self) -> list[Holder]:
-        """The owner of the whole application, or the tasks in order; nobody, when
-        nobody is there.
+        """The owner of the whole application, or the owners of shares in order; empty if there is
+        none.
         """
         return self._holders(self._tree.read([self._paths.owner])[0])
 
     def take(self, owner: OwnerInfo, task: TaskShare | None) -> Claim | Holder | None:
-        """Try once: what is held now, or the live holder that is in the way, or None when it is
-        worth another try.
+        """Try once. Returns the claim that is held now, or the live holder that conflicts with it,
+        or None if another process interfered and the caller should try again.
         """
         epoch, there = self._tree.read([self._paths.epoch, self._paths.owner])
+        # A task joins an application that is shared by the same total: then only a holder of the
+        # same share conflicts with it. In every other case every holder does.
         joins = task is not None and epoch is not None and self._total(there) == task.total
         rivals = [holder for holder in self._holders(there) if not joins or holder.task == task]
         live = next((rival for rival in rivals if not self.may_replace(rival)), None)
@@ -103,17 +112,17 @@ class Claims:
             [Delete(rival.path) for rival in rivals] if joins else self._removals(there, rivals)
         )
         try:
+            # The first operation counts or checks `epoch`. The removals come before the creations,
+            # which reuse their paths.
             self._tree.commit([operations[0], *removals, *operations[1:]])
         except TransactionRefusedError as refused:
             return claim if refused.uncertain and self._stands(claim) else None
         return claim
 
     def may_replace(self, holder: Holder) -> bool:
-        """Whether it is known that nobody is behind it any more, although its session may not have
-        lapsed yet.
-        """
+        """Whether the holder is known to be gone, although its session may not have expired yet."""
         if holder.node.owner_session == self._tree.session_id():
-            return True  # of an acquisition whose answer never came
+            return True  # this store's own claim, whose answer was lost
         return is_provably_dead(holder.info)
 
     def _whole(self, owner: OwnerInfo, epoch: Znode | None) -> tuple[Claim, list[Operation]]:
@@ -124,7 +133,7 @@ class Claims:
     def _first(
         self, owner: OwnerInfo, task: TaskShare, epoch: Znode | None
     ) -> tuple[Claim, list[Operation]]:
-        """A share of an application that was not divided so before."""
+        """The first share of an application that was not shared, or by another total."""
         counted, guard, _ = _count_up(self._paths.epoch, epoch)
         divided = Create(
             self._paths.owner, encode(_Tasks(total_tasks=task.total), self._paths.owner)
@@ -141,7 +150,7 @@ class Claims:
     def _joined(
         self, owner: OwnerInfo, task: TaskShare, epoch: Znode
     ) -> tuple[Claim, list[Operation]]:
-        """A share of an application that is divided so already."""
+        """A share of an application that is shared by the same total already."""
         guard = Check(self._paths.epoch, epoch.version)
         path = self._paths.task_epoch(task)
         task_counted, task_guard, number = _count_up(path, self._tree.read([path])[0])
@@ -153,8 +162,9 @@ class Claims:
         return Create(path, encode(owner, path), ephemeral=True)
 
     def _removals(self, there: Znode | None, rivals: Sequence[Holder]) -> list[Operation]:
-        """What was before the change: dead holders (unless another has replaced them just now),
-        counters of shares, `owner`.
+        """Removes what was there before a change: dead holders, the nodes below `epoch`, `owner`.
+
+        The checks of the epochs make sure that no dead holder of a share was replaced meanwhile.
         """
         names = self._tree.children([self._paths.epoch])[0] or ()
         replaced = [
@@ -169,7 +179,7 @@ class Claims:
         ]
 
     def _stands(self, claim: Claim) -> bool:
-        """Whether a claim whose answer was lost is there."""
+        """Whether a claim whose answer was lost was applied and still holds."""
         *counters, node = self._tree.read(
             [*(guard.path for guard in claim.guards), claim.node.path]
         )
@@ -203,17 +213,19 @@ class Claims:
         try:
             return TaskShare.parse(name)
         except InvalidStoreSettingError as exc:
-            raise StoredDataError(f"{self._paths.owner}/{name} is not a task's; remove it") from exc
+            raise StoredDataError(
+                f"{self._paths.owner}/{name} is not the node of a task; remove it"
+            ) from exc
 
     def _total(self, there: Znode | None) -> int | None:
-        """How many tasks share the application; None when one process has it whole, or nobody."""
+        """The number of tasks that share the application; None if it is not shared."""
         if there is None or there.owner_session:
             return None
         return decode(there.data, _Tasks, self._paths.owner).total_tasks
 
 
 def epoch_number(node: Znode | None, path: str) -> int:
-    """The number that an epoch's node holds, 0 for none; raises `StoredDataError`."""
+    """The number in an epoch's node, 0 without a node. Raises `StoredDataError`."""
     if node is None:
         return 0
     try:
@@ -226,7 +238,7 @@ def epoch_number(node: Znode | None, path: str) -> int:
 
 
 def _count_up(path: str, node: Znode | None) -> tuple[Operation, Check, int]:
-    """What counts an epoch up, what then checks that nobody has done so since, and the
+    """The operation that increments an epoch, the check that it was not incremented since, and the
     new number.
     """
     number = epoch_number(node, path) + 1

@@ -1,9 +1,15 @@
 """The ownership of an application's state, and the fence around every write of the owner.
 
-A new owner counts its epoch up (`claim` says which nodes that are). Every owner write is a
-transaction that also checks that the epochs are in the versions which this owner knows, and that
-its ephemeral node is there: one who was overtaken writes nothing, and one whose session lapsed
-writes nothing before the ownership is regained (which only works while no epoch has moved).
+A new owner increments its epochs (`state.znodes.claim` has the nodes). Every write of the owner is
+one transaction that starts with two kinds of checks:
+
+- The epochs are in the versions that this owner knows. If not, another process has taken over, and
+  this one can write nothing any more.
+- The owner's ephemeral node exists. If not, its session expired. The fence creates the node again,
+  which is possible only while no epoch has changed, and then repeats the write.
+
+So the epoch is a fencing token (M. Kleppmann, "How to do distributed locking", 2016) that ZooKeeper
+itself checks. A process that only believes that it is the owner does no harm.
 """
 
 from __future__ import annotations
@@ -33,12 +39,12 @@ if TYPE_CHECKING:
     from state.task_share import TaskShare
     from state.znodes.paths import ZookeeperPaths
 
-_MAX_ROUNDS = 8  # rounds of regaining; each needs the session to lapse once more
+_MAX_ROUNDS = 8  # of regaining the ownership; each needs the session to expire once more
 
 
 class Fence:
-    """Takes, holds and gives up the ownership, and commits the owner's transactions. Safe from any
-    thread.
+    """Acquires, holds and releases the ownership, and commits the owner's transactions. Safe from
+    any thread.
     """
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, claims: Claims) -> None:
@@ -51,21 +57,21 @@ class Fence:
 
     @property
     def held(self) -> Claim | None:
-        """What is held, as far as is known."""
+        """The claim that is held, as far as this process knows."""
         return self._held
 
     @property
     def ever_held(self) -> bool:
-        """Whether the ownership is held, or has passed on to another process since."""
+        """Whether the ownership is held, or was held and another process has taken over."""
         return self._held is not None or self._overtaken
 
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
-        """See `StateStore.acquire`. One who was overtaken must `release` before it acquires anew:
-        what it knows is old.
+        """See `StateStore.acquire`. A process that was overtaken must `release` before it acquires
+        again, because the state that it has read is outdated.
         """
         with self._lock:
             if self._held is not None or self._overtaken:
-                self.commit([])
+                self.commit([])  # raises if another process has taken over
             if self._held is not None:
                 self._check_same(self._held.task, task)
                 return self._held.epoch
@@ -80,25 +86,29 @@ class Fence:
                     raise self._owned_by(taken, task)
 
     def release(self) -> None:
-        """Give the ownership up, if it is held."""
+        """Give up the ownership, if it is held."""
         held, self._held, self._overtaken = self._held, None, False
         if held is None:
             return
         try:
             self._tree.commit([*held.guards, Delete(held.node.path)])
         except TransactionRefusedError:
-            return  # it has passed on, or lapsed already
+            return  # another process has taken over, or the session has expired
 
     def forget(self) -> None:
-        """The session ends: the ownership lapses with it."""
+        """Forget the ownership without a write: the session is being closed, and its node with
+        it.
+        """
         self._held, self._overtaken = None, False
 
     def commit(self, operations: Sequence[Operation]) -> None:
-        """Commit the owner's operations behind the fence; each sets or creates one node in a
-        version that it names.
+        """Commit the owner's operations behind the fence. Without operations, only check that the
+        ownership still holds. Each operation creates a node, sets it in a version that it names, or
+        deletes it.
 
-        A refusal after a lost answer is no refusal when what stands there is this very write.
-        Raises `StaleOwnerError`, or `TransactionRefusedError` with the index among `operations`.
+        After a lost answer, a refusal is ignored if the nodes hold exactly what this write would
+        have made of them. Raises `StaleOwnerError`, or `TransactionRefusedError` with the index
+        among `operations`.
         """
         uncertain = False
         for _ in range(_MAX_ROUNDS):
@@ -115,6 +125,8 @@ class Fence:
             try:
                 self._tree.commit([*fence, *operations])
             except TransactionRefusedError as refused:
+                # A refusal names the first check that failed. An epoch comes before the ephemeral
+                # node: with both gone there is nothing to regain.
                 uncertain = uncertain or refused.uncertain
                 if refused.index < len(held.guards):
                     self._held, self._overtaken = None, True
@@ -130,7 +142,7 @@ class Fence:
             else:
                 return
         raise StoreUnavailableError(
-            f"the session that owns {self._name} was lost {_MAX_ROUNDS} times in a row; check the "
+            f"the session that owns {self._name} expired {_MAX_ROUNDS} times in a row; check the "
             "ZooKeeper servers"
         )
 
@@ -140,8 +152,8 @@ class Fence:
     def _check_same(self, held: TaskShare | None, wanted: TaskShare | None) -> None:
         if held != wanted:
             raise ValueError(
-                f"this store holds {'all' if held is None else held.told} of {self._name}, not "
-                f"{'all' if wanted is None else wanted.told} of it; release that first"
+                f"this store owns {'all' if held is None else held.label} of {self._name}, not "
+                f"{'all' if wanted is None else wanted.label} of it; release the ownership first"
             )
 
     @property
@@ -157,31 +169,39 @@ class Fence:
     def _owned_by(self, holder: Holder, task: TaskShare | None) -> OwnedByAnotherError:
         who = describe(holder.info)
         if holder.task is None:
-            what = f"{self._name} is being consumed by {who}; stop that one first, or use another application name"
-        elif task is None:
             what = (
-                f"{self._name} is being consumed by {holder.task.told}, {who}; stop all its tasks "
-                "first, or use another "
+                f"{self._name} is being consumed by {who}; stop that process first, or use another "
                 "application name"
             )
+        elif task is None:
+            what = (
+                f"{self._name} is being consumed by {holder.task.label}, {who}; stop all tasks "
+                "first, or use another application name"
+            )
         elif holder.task == task:
-            what = f"{task.told} of {self._name} is running already: {who}; stop that one first, or give this one another task index"
+            what = (
+                f"{task.label} of {self._name} is running already ({who}); stop that process "
+                "first, or give this one another task index"
+            )
         else:
             what = (
                 f"{self._name} is being consumed by {holder.task.total} tasks in total, not "
-                f"{task.total} ({holder.task.told} is "
-                f"{who}); stop the others first, or use the same total of {holder.task.total}"
+                f"{task.total} ({holder.task.label} is {who}); stop the others first, or use the "
+                f"same total of {holder.task.total}"
             )
         return OwnedByAnotherError(what)
 
     def _landed(self, operations: Sequence[Operation]) -> bool:
+        """Whether the nodes hold what these operations would have made of them."""
         nodes = self._tree.read([operation.path for operation in operations])
         return all(
             _is_done(operation, node) for operation, node in zip(operations, nodes, strict=True)
         )
 
     def _regain(self, held: Claim) -> None:
-        """The session was lost: own again, unless the epoch has moved."""
+        """Create the ephemeral node again after the session expired. Raises `StaleOwnerError` if an
+        epoch has changed.
+        """
         try:
             self._tree.commit([*held.guards, held.node])
         except TransactionRefusedError as refused:

@@ -1,14 +1,15 @@
-"""Where the state of one application and stream is in ZooKeeper, and which names may be used for
-it.
+"""The znode paths of one application and stream, and the names that they may be made of.
 
-    /<chroot>/<root>/<application>/<stream>/stream | start | epoch | owner | shardList | plan | tracked
-                                           /owner/<i>-of-<n>
-                                           /epoch/<i>-of-<n> | lister
-                                           /<shardId>/state
-                                           /batches/<planId>/<task>/end
-                                           /batches/<planId>/report/<token>-<version>-<part>
+    /<chroot>/<root>/<application>/<stream>/
+        stream | start | shardList | plan | tracked
+        epoch | epoch/<i>-of-<n> | epoch/lister
+        owner | owner/<i>-of-<n>
+        <shardId>/state
+        batches/<planId>/<task>/end
+        batches/<planId>/report/<token>-<version>-<part>
 
-Shard paths are those of the ancestor, so that its checkpoints can be taken over.
+The paths of the shards are those of the Kinesis Storm spout, so an application can continue from
+its checkpoints.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from state.plan import plan_number
 if TYPE_CHECKING:
     from state.task_share import TaskShare
 
-# What ZooKeeper refuses in a path:
-# https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html (The data model). Java writes
-# what lies beyond U+FFFF as two surrogates, which are refused.
+# The characters that ZooKeeper refuses in a path:
+# https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html (The data model). Java writes a
+# character beyond U+FFFF as two surrogates, and those are refused.
 _FORBIDDEN = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 _RESERVED = frozenset(
     {"stream", "start", "epoch", "owner", "shardList", "plan", "tracked", "batches"}
@@ -34,17 +35,17 @@ _MAX_NAME_BYTES = 200
 
 
 def valid_name(what: str, name: str) -> str:
-    """`name` as it is, when it can be one part of a path; raises `InvalidStoreSettingError` naming
-    `what` it is.
+    """`name` unchanged, if it can be one part of a path. Else raises `InvalidStoreSettingError`,
+    which says `what` the name is for.
     """
     if not name or name in {".", ".."}:
         raise InvalidStoreSettingError(
-            f"{what} {name!r} cannot be a name in ZooKeeper; use a name that is not empty, '.' or "
-            "'..'"
+            f"{what} {name!r} is not a valid name in ZooKeeper; use a name that is not empty, '.' "
+            "or '..'"
         )
     if _FORBIDDEN.search(name):
         raise InvalidStoreSettingError(
-            f"{what} {name!r} cannot be a name in ZooKeeper; use one without '/', control "
+            f"{what} {name!r} is not a valid name in ZooKeeper; use a name without '/', control "
             "characters and emoji"
         )
     if len(name.encode()) > _MAX_NAME_BYTES:
@@ -56,8 +57,8 @@ def valid_name(what: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZookeeperPaths:
-    """Paths of one application and stream. `chroot` is empty or starts with a slash and does not
-    end with one.
+    """The paths of one application and stream. `chroot` is empty, or starts with a slash and does
+    not end with one.
     """
 
     chroot: str = ""
@@ -67,7 +68,9 @@ class ZookeeperPaths:
 
     def __post_init__(self) -> None:
         if valid_name("root", self.root) == "zookeeper" and not self.chroot:
-            raise InvalidStoreSettingError("root 'zookeeper' is ZooKeeper's own; use another name")
+            raise InvalidStoreSettingError(
+                "root 'zookeeper' is reserved by ZooKeeper; use another name"
+            )
         valid_name("application", self.application)
         valid_name("stream", self.stream)
 
@@ -98,8 +101,9 @@ class ZookeeperPaths:
         return f"{self.epoch}/{task}"
 
     @property
-    def lister(self) -> str:
-        """Which of the tasks writes the list of shards."""
+    def shard_list_leader(self) -> str:
+        """The node that names the shard list leader, the task that writes the shard list."""
+        # Below `epoch`, so that it is removed with the tasks' epochs when the shares change.
         return f"{self.epoch}/lister"
 
     @property
@@ -121,8 +125,8 @@ class ZookeeperPaths:
     def shard(self, shard_id: str) -> str:
         if shard_id in _RESERVED:
             raise InvalidStoreSettingError(
-                f"shard id {shard_id!r} is the name of something else in the state; Kinesis has no "
-                "such shard"
+                f"shard id {shard_id!r} is reserved for another node of the state; pass a shard id "
+                "as Kinesis returned it"
             )
         return f"{self.base}/{valid_name('shard id', shard_id)}"
 
@@ -143,10 +147,12 @@ class ZookeeperPaths:
         return f"{self.batch(plan_id)}/report"
 
     def report_part(self, plan_id: str, token: str, version: int, part: int) -> str:
-        """A part of the report that was opened with this token in this version of its node."""
+        """A part of the report that was opened with this token, in this version of the report's
+        node.
+        """
         return f"{self.report(plan_id)}/{valid_name('report token', token)}-{version}-{part}"
 
 
 def is_shard(child: str) -> bool:
-    """Whether a child of `base` is a shard's."""
+    """Whether a child of `base` is the node of a shard."""
     return child not in _RESERVED

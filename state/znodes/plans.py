@@ -1,8 +1,9 @@
-"""Plans and their ends as znodes. The node `batches/<planId>` in version 0 is an open plan; closing
-writes it.
+"""Plans and their tasks' results as znodes.
 
-An end is created in one transaction with a check of that version, so once a plan is closed nobody
-adds to it. Ends are fenced by plan, never by epoch: a task need not know who owns the application.
+A plan is open while its node `batches/<planId>` is in version 0. Closing the plan sets the node, so
+its version changes. A result is created in one transaction with a check of version 0, so nothing
+can be added to a closed plan. Results are fenced by their plan and never by the epoch: a task need
+not know who owns the application.
 """
 
 from __future__ import annotations
@@ -31,17 +32,19 @@ if TYPE_CHECKING:
 
 OPEN_VERSION = 0
 _MAX_OPERATIONS = 500
-_MAX_REMOVALS = 5  # rounds; only a late end of an unsettled plan can make a second one necessary
+_MAX_REMOVALS = 5  # rounds; only a late result of an unsettled plan makes a second one necessary
 
 
 class PlanZnodes:
+    """The part of `StateStore` about plans and results; the contract is there."""
+
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
         self._tree = tree
         self._paths = paths
         self._fence = fence
 
-    # what an executor does
-    # ------------------------------------------------------------------------------------
+    # tasks
+    # -----
     def read_end(self, plan_id: str, task: int) -> TaskResult | None:
         path = self._paths.end(plan_id, task)
         node = self._tree.read([path])[0]
@@ -54,18 +57,20 @@ class PlanZnodes:
                 [Check(self._paths.batch(plan_id), OPEN_VERSION), Create(path, encode(end, path))]
             )
         except TransactionRefusedError as refused:
-            holds = self.read_end(plan_id, task)
+            published = self.read_end(plan_id, task)
             plan_is_open = refused.index == 1
-            if holds is not None and (plan_is_open or holds.token == end.token):
-                return holds
+            # Of a closed plan only the attempt's own result is returned: its answer was lost, and
+            # the plan closed since. Another attempt's result must not be followed any more.
+            if published is not None and (plan_is_open or published.token == end.token):
+                return published
             raise PlanClosedError(
-                f"plan {plan_id} is closed or gone, so task {task} of it can publish nothing; its "
-                "records come again"
+                f"plan {plan_id} is closed or removed, so its task {task} cannot publish a result; "
+                "its records are delivered again"
             ) from refused
         return end
 
-    # what an owner does
-    # ---------------------------------------------------------------------------------------
+    # the owner
+    # ---------
     def pointer(self) -> PlanPointer | None:
         return self._pointer()[0]
 
@@ -107,7 +112,7 @@ class PlanZnodes:
             if node is not None
         )
         if len(tasks) < header.tasks:
-            return None  # half created or half removed, so never or no longer a plan
+            return None  # half created or half removed: not yet, or no longer, a plan
         return Plan(
             plan_id=plan_id,
             created_ms=header.created_ms,
@@ -141,7 +146,7 @@ class PlanZnodes:
         if pointer.status is PlanStatus.OPEN:
             self._move(PlanPointer(plan_id, PlanStatus.CLOSED), node, self._closing(plan_id))
         else:
-            self._fence.commit([])  # one who was overtaken hears of it here too
+            self._fence.commit([])  # raises for a process that was overtaken
 
     def mark_settled(self, plan_id: str) -> None:
         pointer, node = self._pointer()
@@ -158,22 +163,22 @@ class PlanZnodes:
         pointer = self.pointer()
         if pointer is not None and pointer.id == plan_id:
             raise ValueError(
-                f"plan {plan_id} is the newest one and cannot be removed; a later plan must be "
-                "settled first"
+                f"plan {plan_id} is the newest one and cannot be removed; settle a later plan first"
             )
         for _ in range(_MAX_REMOVALS):
+            # Closed first, so that no result is created under a plan that is being removed.
             closing = self._closing(plan_id)
             if closing:
                 self._commit(closing)
             if self.remove_tree(self._paths.batch(plan_id)):
                 return
         raise ConflictError(
-            f"plan {plan_id} is written to while it is removed; remove it again later"
+            f"plan {plan_id} was written to while it was being removed; remove it again later"
         )
 
     def remove_tree(self, path: str) -> bool:
-        """Remove a node and all below it, deepest first, behind the fence; False when something
-        changed meanwhile.
+        """Remove a node and everything below it, deepest first, behind the fence. False if some of
+        it is left because it changed meanwhile.
         """
         doomed = self._below(path)
         for start in range(0, len(doomed), _MAX_OPERATIONS):
@@ -186,6 +191,7 @@ class PlanZnodes:
         return True
 
     def _below(self, path: str) -> list[str]:
+        """The node and everything below it, children before their parents."""
         levels = [[path]]
         found: list[str] = []
         while levels[-1]:
@@ -206,7 +212,7 @@ class PlanZnodes:
     def _move(
         self, pointer: PlanPointer, node: Znode | None, operations: Sequence[Operation]
     ) -> None:
-        """Write `/plan`, based on `node`, in one transaction with `operations`."""
+        """Write `/plan`, which was read as `node`, in one transaction with `operations`."""
         data = encode(pointer, self._paths.plan)
         self._commit(
             [
@@ -222,12 +228,12 @@ class PlanZnodes:
             self._fence.commit(operations)
         except TransactionRefusedError as refused:
             raise ConflictError(
-                f"{refused.path} was changed by somebody else meanwhile; nothing was written, read "
-                "the plan again"
+                f"{refused.path} was changed by another process meanwhile; nothing was written, "
+                "read the plan again"
             ) from refused
 
     def _closing(self, plan_id: str) -> list[Operation]:
-        """What closes a plan; nothing when it is closed already, or gone."""
+        """The operation that closes a plan; none if it is closed already, or gone."""
         path = self._paths.batch(plan_id)
         node = self._tree.read([path])[0]
         return (
@@ -243,18 +249,19 @@ class PlanZnodes:
         )
         if plan_number(plan.plan_id) <= newest:
             raise ConflictError(
-                f"plan {plan.plan_id} is not above plan {newest}, which {self._paths.base} knows; "
-                "choose a higher number"
+                f"plan {plan.plan_id} is not above plan {newest}, which {self._paths.base} has "
+                "already; choose a higher number"
             )
 
     def _not_current(self, plan_id: str, pointer: PlanPointer | None) -> ConflictError:
         newest = "there is no plan" if pointer is None else f"{pointer.id} is ({pointer.status})"
         return ConflictError(
-            f"plan {plan_id} is not the newest plan of {self._paths.base}, {newest}; only the "
-            "newest can be closed and settled"
+            f"plan {plan_id} is not the newest plan of {self._paths.base}, {newest}; close and "
+            "settle only the newest"
         )
 
     def _chunks(self, plan: Plan) -> Iterator[list[Operation]]:
+        """The operations that create a plan, in lists that each fit into one transaction."""
         batch = self._paths.batch(plan.plan_id)
         header = PlanHeader(
             created_ms=plan.created_ms,

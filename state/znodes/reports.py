@@ -1,8 +1,9 @@
-"""The report of a plan and the mark of an application that tracks its records, as znodes.
+"""The report of a plan, and the policy of an application that tracks its records, as znodes.
 
-A report is fenced by its plan, as ends are: each of its writes checks that `batches/<planId>` is in
-the version of an open plan. It is done when its node is set over the version that its opener made;
-parts, if it has any, are written before.
+A report is fenced by its plan, as results are: each of its writes checks that `batches/<planId>` is
+in the version of an open plan. Opening a report creates or sets its node. Finishing it sets the
+node again, based on the version that the opener made, so only the last opener can finish. The parts
+of a large report are written before that.
 """
 
 from __future__ import annotations
@@ -28,17 +29,19 @@ if TYPE_CHECKING:
     from state.znodes.fence import Fence
     from state.znodes.paths import ZookeeperPaths
 
-_MAX_ROUNDS = 8  # each needs somebody else to write between our read and our write
+_MAX_ROUNDS = 8  # each needs another process to write between the read and the write here
 
 
 class ReportZnodes:
+    """The part of `StateStore` about policies and reports; the contract is there."""
+
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
         self._tree = tree
         self._paths = paths
         self._fence = fence
 
-    # the mark
-    # -------------------------------------------------------------------------------------------------
+    # policy
+    # ------
     def read_policy(self) -> OutcomePolicy | None:
         path = self._paths.tracked
         node = self._tree.read([path])[0]
@@ -57,7 +60,7 @@ class ReportZnodes:
                     [Create(path, data) if node is None else Set(path, data, node.version)]
                 )
             except TransactionRefusedError:
-                continue  # somebody else has written it, or this one's answer was lost
+                continue  # another process has written it, or this write's answer was lost
             return
         raise ConflictError(
             f"{path} is written to by several processes; let only one query track the application"
@@ -68,10 +71,10 @@ class ReportZnodes:
         try:
             self._fence.commit([Delete(self._paths.tracked)] if there else [])
         except TransactionRefusedError:
-            return  # somebody else has just removed it
+            return  # another process has just removed it
 
-    # the report
-    # -----------------------------------------------------------------------------------------------
+    # report
+    # ------
     def open(self, plan_id: str, token: str) -> OpenReport:
         path = self._paths.report(plan_id)
         data = encode_open_report(valid_name("report token", token), path)
@@ -92,7 +95,7 @@ class ReportZnodes:
                 if not (
                     refused.uncertain and self._stands(opened, ReportStatus.OPEN, opened.version)
                 ):
-                    continue  # somebody else has just opened it
+                    continue  # another process has just opened it
             return opened
         raise ConflictError(
             f"{path} is written to by several processes; let only one query track the application"
@@ -101,7 +104,7 @@ class ReportZnodes:
     def finish(self, opened: OpenReport, report: PlanReport) -> None:
         path = self._paths.report(opened.plan_id)
         if self._is_done(opened):
-            return  # of a call whose answer was lost
+            return  # an earlier call's answer was lost
         if not self._stands(opened, ReportStatus.OPEN, opened.version):
             raise self._overtaken(opened)
         header, parts = encode_report(opened, report, path)
@@ -126,7 +129,7 @@ class ReportZnodes:
         header = None if node is None else decode_header(node.data, path)
         if header is None or header.status is ReportStatus.OPEN:
             return None
-        # One at a time: together they might be more than one answer holds.
+        # One request for each part: an answer with all of them might exceed ZooKeeper's limit.
         parts = [
             self._read_part(plan_id, header.token, header.opened_version, part)
             for part in range(header.parts)
@@ -134,7 +137,9 @@ class ReportZnodes:
         return decode_report(header, parts, path)
 
     def _write_part(self, opened: OpenReport, part: int, data: bytes) -> None:
-        """Write it for this opening only: one who was overtaken leaves nothing behind."""
+        """Write a part while this process is the last opener: one that was overtaken writes
+        nothing.
+        """
         path = self._paths.report_part(opened.plan_id, opened.token, opened.version, part)
         for _ in range(_MAX_ROUNDS):
             node = self._tree.read([path])[0]
@@ -150,16 +155,19 @@ class ReportZnodes:
             except TransactionRefusedError as refused:
                 if refused.index < len(fence):
                     raise self._overtaken(opened) from refused
-                continue  # this one's answer was lost
+                continue  # this write's answer was lost
             return
-        raise ConflictError(f"{path} is written to by somebody else; nothing of the report counts")
+        raise ConflictError(
+            f"{path} is written to by another process, so the report is not stored; let only one "
+            "query track the application"
+        )
 
     def _read_part(self, plan_id: str, token: str, version: int, part: int) -> bytes | None:
         node = self._tree.read([self._paths.report_part(plan_id, token, version, part)])[0]
         return None if node is None else node.data
 
     def _stands(self, opened: OpenReport, status: ReportStatus, version: int) -> bool:
-        """Whether the node is in this version and status, by the opener's own hand."""
+        """Whether the node has this version and status, and was written by this opener."""
         path = self._paths.report(opened.plan_id)
         node = self._tree.read([path])[0]
         if node is None or node.version != version:
@@ -175,14 +183,13 @@ class ReportZnodes:
         if batch is None or batch.version != OPEN_VERSION:
             return _closed(opened.plan_id)
         return ConflictError(
-            f"the report of plan {opened.plan_id} was opened by somebody else, or removed, since "
-            "this batch began; nothing of "
-            "this batch is acked, its records come again"
+            f"the report of plan {opened.plan_id} was opened by another process, or removed, since "
+            "this batch began; nothing of this batch is acked, its records are delivered again"
         )
 
 
 def _closed(plan_id: str) -> PlanClosedError:
     return PlanClosedError(
-        f"plan {plan_id} is closed or gone, so its batch can report nothing (any more); its "
-        "records come again"
+        f"plan {plan_id} is closed or removed, so its batch can no longer report; its records are "
+        "delivered again"
     )

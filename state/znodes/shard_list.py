@@ -1,8 +1,12 @@
-"""The list of shards as a znode, and which one of several tasks may write it.
+"""The shard list as a znode, and the election of the shard list leader, the one of several tasks
+that writes it.
 
-`epoch/lister` names a task and the number of its ownership; whoever wrote it knows its version, and
-writes the list only while it stands in that. It is no ephemeral node: the lister is gone when its
-task's node is, and one that comes back after another has taken the role over meets another version.
+The node `epoch/lister` names the leader: its task and the epoch of its share. The task that wrote
+the node knows the node's version, and writes the list only together with a check of that version.
+
+The node is not ephemeral. A leader is gone when its task's own ephemeral node is, or when its share
+has another epoch. A leader that comes back after another task has taken the role finds the node in
+another version, and cannot write.
 """
 
 from __future__ import annotations
@@ -27,18 +31,22 @@ if TYPE_CHECKING:
 
 
 class _StoredShardList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """As the ancestor wrote it."""
+    """The format of the Kinesis Storm spout."""
 
     shard_list: list[str]
 
 
-class _Lister(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _Leader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The content of `epoch/lister`: the leader's task, and the epoch of its share."""
+
     task: str
     epoch: int
     format: int = 1
 
 
 class ShardListZnodes:
+    """The part of `StateStore` about the shard list; the contract is there."""
+
     def __init__(
         self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, claims: Claims
     ) -> None:
@@ -68,7 +76,7 @@ class ShardListZnodes:
             self._fence.commit([*role, *([write] if is_new else [])])
         except TransactionRefusedError as refused:
             raise (
-                self._not_lister() if refused.index < len(role) else conflict(refused)
+                self._not_leader() if refused.index < len(role) else conflict(refused)
             ) from refused
 
     def watch(self, callback: Callable[[], None]) -> None:
@@ -78,51 +86,51 @@ class ShardListZnodes:
         """See `StateStore.try_lead`."""
         held = self._fence.held
         if held is None or held.task is None:
-            self._fence.commit([])
+            self._fence.commit([])  # raises for a process that does not own the application
             return True
-        path = self._paths.lister
-        me = _Lister(task=str(held.task), epoch=held.epoch)
+        path = self._paths.shard_list_leader
+        me = _Leader(task=str(held.task), epoch=held.epoch)
         node = self._tree.read([path])[0]
-        lister = None if node is None else decode(node.data, _Lister, path)
-        if lister is not None and lister != me and self._is_live(lister):
+        leader = None if node is None else decode(node.data, _Leader, path)
+        if leader is not None and leader != me and self._is_live(leader):
             return False
         write: Operation
         if node is None:
             write, stands = Create(path, encode(me, path)), Check(path, 0)
-        elif lister == me:
+        elif leader == me:
             write = stands = Check(path, node.version)
         else:
             write, stands = Set(path, encode(me, path), node.version), Check(path, node.version + 1)
         try:
             self._fence.commit([write])
         except TransactionRefusedError:
-            return False  # another was faster
+            return False  # another task was faster
         self._led = held, stands
         return True
 
     def _role(self) -> list[Check]:
-        """What a task has to check before it writes the list; nothing for one who owns the whole
-        application.
+        """The check with which a task writes the list: that it still leads. None for the owner of
+        the whole application.
         """
         held = self._fence.held
         if held is None or held.task is None:
             return []
         if self._led is None or self._led[0] is not held:
-            self._fence.commit([])  # one who was overtaken hears of that instead
-            raise self._not_lister()
+            self._fence.commit([])  # a process that was overtaken gets that error instead
+            raise self._not_leader()
         return [self._led[1]]
 
-    def _is_live(self, lister: _Lister) -> bool:
+    def _is_live(self, leader: _Leader) -> bool:
+        """Whether the leader's task is held, by the same ownership as when it took the role."""
         holder = next(
-            (holder for holder in self._claims.holders() if str(holder.task) == lister.task), None
+            (holder for holder in self._claims.holders() if str(holder.task) == leader.task), None
         )
         if holder is None or holder.task is None or self._claims.may_replace(holder):
             return False
         path = self._paths.task_epoch(holder.task)
-        return epoch_number(self._tree.read([path])[0], path) == lister.epoch
+        return epoch_number(self._tree.read([path])[0], path) == leader.epoch
 
-    def _not_lister(self) -> NotListerError:
+    def _not_leader(self) -> NotListerError:
         return NotListerError(
-            f"this task does not write the list of shards of {self._paths.base} (any more), "
-            "another one does; nothing was written"
+            f"another task is the shard list leader of {self._paths.base}; nothing was written"
         )

@@ -1,4 +1,4 @@
-"""Shard states as znodes: compare-and-set each, behind the owner's fence."""
+"""Shard states as znodes. Each is written by compare-and-set, behind the owner's fence."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ShardZnodes:
         self._fence = fence
 
     def names(self) -> list[str]:
-        """Ids of the shards that have a node."""
+        """The ids of the shards that have a node, sorted."""
         names = self._tree.children([self._paths.base])[0]
         return sorted(name for name in names or () if is_shard(name))
 
@@ -108,7 +108,7 @@ class ShardZnodes:
             yield Check(path, stored.version)
             yield Delete(path)
             if children is not None and len(children) == 1:
-                yield Delete(folder)  # else another program keeps something in it
+                yield Delete(folder)  # else it has nodes of another program
 
     def _write(self, change: StateChange) -> _Write:
         _check_checkpoint(change)
@@ -177,7 +177,7 @@ def _shown(state: ShardState) -> str:
 
 
 def conflict(refused: TransactionRefusedError) -> ConflictError:
-    """What a write says that was based on what is no longer there."""
+    """The error of a write whose nodes changed since they were read."""
     what = {
         Refusal.NO_NODE: "was removed",
         Refusal.NODE_EXISTS: "was created by somebody else",

@@ -1,8 +1,8 @@
-"""The state store over a tree of znodes: the rules once, for ZooKeeper and for memory.
+"""The state store over a tree of znodes: the same rules for ZooKeeper and for memory.
 
-The contract is in `state_store`; ownership is in `fence` and `claim`, shard states in
-`shard_znodes`, their list in `shard_list_znodes`, plans in `plan_znodes`, reports in
-`report_znodes`.
+The contract is `state.state_store.StateStore`. The rules are in the other modules of
+`state.znodes`: ownership in `fence` and `claim`, shard states in `shard_states`, their list in
+`shard_list`, plans and results in `plans`, reports and policies in `reports`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 class ZnodeStateStore:
-    """A `StateStore`. `reset_command` is what the errors tell a user to run to start anew. No I/O
-    before the first call.
+    """A `StateStore`. `reset_command`: the command, named in errors, that drops the application's
+    state. The constructor does no I/O.
     """
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, *, reset_command: str) -> None:
@@ -54,7 +54,7 @@ class ZnodeStateStore:
         self._reports = ReportZnodes(tree, paths, self._fence)
 
     # ownership
-    # ------------------------------------------------------------------------------------------------
+    # ---------
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
         return self._fence.acquire(owner, timeout_s=timeout_s, task=task)
 
@@ -66,21 +66,22 @@ class ZnodeStateStore:
         self._tree.close()
 
     def read_owner(self) -> OwnerInfo | None:
-        """Who holds the ownership now, if anybody does; of several tasks, the first."""
+        """The process that holds the ownership now, or None; of several tasks, the first."""
         return next((holder.info for holder in self._claims.holders()), None)
 
     def read_tasks(self) -> Mapping[TaskShare, OwnerInfo]:
-        """Which tasks share the ownership now, in order; none while one process has it whole."""
+        """The tasks that share the ownership now, in order; empty while one process owns all."""
         return {
             holder.task: holder.info for holder in self._claims.holders() if holder.task is not None
         }
 
     def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
-        """Remove all state of the application and stream; returns how many shards had some.
+        """Remove all state of the application and stream. Returns the number of shards that had
+        state.
 
-        Raises `OwnedByAnotherError` while another live owner holds it. The ownership is given up
-        afterwards. `epoch` stays, counted up, so that no process from before the reset can take
-        itself for the owner later.
+        Acquires the ownership for it (see `acquire`) and releases it afterwards; raises
+        `OwnedByAnotherError` while another live process holds it. The node `epoch` stays, with an
+        incremented number, so that no process from before the reset can write later.
         """
         self._fence.acquire(owner, timeout_s=timeout_s)
         try:
@@ -92,15 +93,15 @@ class ZnodeStateStore:
                     self._paths.owner,
                 } and not self._plans.remove_tree(path):
                     raise StateError(
-                        f"{path} is written to while it is removed; stop what writes there and "
-                        "reset again"
+                        f"{path} was written to while it was being removed; stop the process that "
+                        "writes there and reset again"
                     )
         finally:
             self._fence.release()
         return shards
 
     # identity and start
-    # ---------------------------------------------------------------------------------------
+    # ------------------
     def bind_stream(self, identity: StreamIdentity) -> None:
         stored = self._create_once(
             self._paths.identity,
@@ -112,20 +113,22 @@ class ZnodeStateStore:
             return
         if known.arn == identity.arn:
             what = (
-                f"stream {identity.arn} was deleted and created again: the state is of the one "
-                "created at "
-                f"{_time(known.created_ms)}, the stream is now the one created at "
-                f"{_time(identity.created_ms)}"
+                f"stream {identity.arn} was deleted and created again: the state belongs to the "
+                f"stream created at {_time(known.created_ms)}, but the stream of today was created "
+                f"at {_time(identity.created_ms)}"
             )
         else:
-            what = f"the state of application {self._paths.application!r} is of stream {known.arn}, not of {identity.arn}"
+            what = (
+                f"the state of application {self._paths.application!r} belongs to stream "
+                f"{known.arn}, not to {identity.arn}"
+            )
         raise StreamMismatchError(
             f"{what}; use another application name, or drop the old state with: "
             f"{self._reset_command}"
         )
 
     def read_stream(self) -> StreamIdentity | None:
-        """The stream that the state is bound to."""
+        """The stream that the state is bound to, or None before `bind_stream`."""
         node = self._tree.read([self._paths.identity])[0]
         return None if node is None else decode(node.data, StreamIdentity, self._paths.identity)
 
@@ -138,7 +141,7 @@ class ZnodeStateStore:
         return decode(stored, StartPin, self._paths.start)
 
     # shards
-    # ---------------------------------------------------------------------------------------------------
+    # ------
     def load_states(self) -> Mapping[str, StoredState]:
         return self._shards.load()
 
@@ -169,7 +172,7 @@ class ZnodeStateStore:
         return self._shard_list.try_lead()
 
     # plans
-    # ----------------------------------------------------------------------------------------------------
+    # -----
     def read_pointer(self) -> PlanPointer | None:
         return self._plans.pointer()
 
@@ -204,7 +207,7 @@ class ZnodeStateStore:
         self._plans.remove(plan_id)
 
     # outcomes
-    # -------------------------------------------------------------------------------------------------
+    # --------
     def read_policy(self) -> OutcomePolicy | None:
         return self._reports.read_policy()
 
@@ -224,8 +227,9 @@ class ZnodeStateStore:
         return self._reports.read(plan_id)
 
     def _create_once(self, path: str, data: bytes, *, fenced: bool) -> bytes:
-        """What the node holds: `data`, if there was none. Fenced where an owner writes, so that a
-        stale one creates nothing.
+        """Create the node with `data` if it does not exist, and return what it holds.
+
+        `fenced`: the creation is a write of the owner, so that a stale owner creates nothing.
         """
         while True:
             node = self._tree.read([path])[0]
@@ -235,7 +239,7 @@ class ZnodeStateStore:
             try:
                 (self._fence if fenced else self._tree).commit([Create(path, data)])
             except TransactionRefusedError:
-                continue  # somebody else has just created it
+                continue  # another process has just created it
             return data
 
 

@@ -1,8 +1,7 @@
-"""A tree of versioned nodes with transactions: what the state store needs of ZooKeeper, and no
-more.
+"""A tree of versioned nodes with transactions: the part of ZooKeeper that the state store needs.
 
-`zookeeper_tree` implements it over kazoo, `memory_store` in memory; `znode_state_store` holds the
-rules of the state once, for both.
+`state.zookeeper.tree` implements it over kazoo, `state.memory_store` in memory.
+`state.znodes.store` has the rules of the state once, for both.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Znode:
-    """A node as it was read. `owner_session` is the session that an ephemeral one lives
-    by, else 0.
+    """A node as it was read. `owner_session`: the session of an ephemeral node, 0 for a persistent
+    one.
     """
 
     data: bytes
@@ -30,7 +29,7 @@ class Znode:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The node exists in this version."""
+    """Require that the node exists in this version."""
 
     path: str
     version: int
@@ -38,7 +37,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a node whose parent exists. An ephemeral one vanishes with the session."""
+    """Create a node whose parent exists. An ephemeral node is removed when the session ends."""
 
     path: str
     data: bytes
@@ -47,6 +46,8 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
+    """Overwrite a node that exists in this version; its version then is one more."""
+
     path: str
     data: bytes
     version: int
@@ -61,6 +62,8 @@ Operation = Check | Create | Set | Delete
 
 
 class Refusal(Enum):
+    """Why an operation was refused."""
+
     NO_NODE = "no such node"
     NODE_EXISTS = "the node exists"
     BAD_VERSION = "the node has another version"
@@ -68,10 +71,10 @@ class Refusal(Enum):
 
 
 class TransactionRefusedError(StateError):
-    """Operation `index` of a transaction was refused, so none was done.
+    """Operation `index` of a transaction was refused, so none of them was applied.
 
-    `uncertain`: an earlier attempt's answer was lost, so it may be that attempt which changed what
-    this one met. Stays inside this package: the store says what it means.
+    `uncertain`: the answer to an earlier attempt was lost, so the refusal may be caused by that
+    attempt's own change. The store's rules translate this error: it never leaves this package.
     """
 
     def __init__(self, index: int, refusal: Refusal, path: str, *, uncertain: bool) -> None:
@@ -83,48 +86,55 @@ class TransactionRefusedError(StateError):
 
 
 class ZnodeTree(Protocol):
-    """A call blocks for at most for the tree's time limit, retries inside it, then raises
-    `StoreUnavailableError`.
+    """The seam between the rules of the state and a tree of znodes.
+
+    A call blocks for at most the tree's time limit. It retries transient faults within that limit,
+    then raises `StoreUnavailableError`.
     """
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
-        """The newest state of each node; None for one that does not exist."""
+        """The newest version of each node, in the order of `paths`; None for a node that does not
+        exist.
+        """
         ...
 
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """The names of each node's children, in no order; None for a node that does not exist."""
+        """The names of each node's children, unordered; None for a node that does not exist."""
         ...
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """All or nothing. Returns the version of what each operation created or set (-1 for
-        others).
+        """Apply all operations, or none. Returns for each operation the version of the node that it
+        created or set, -1 for other operations.
 
-        After a lost answer it is tried again: see `TransactionRefusedError.uncertain`.
+        After a lost answer the transaction is sent again. Raises `TransactionRefusedError`; see its
+        `uncertain`.
         """
         ...
 
     def ensure(self, path: str) -> None:
-        """Create the node and its parents, empty, as far as they do not exist."""
+        """Create the node and its parents, without data, if they do not exist."""
         ...
 
-    def session_id(self) -> int: ...
+    def session_id(self) -> int:
+        """The id of the live session; opens one if there is none."""
+        ...
 
     def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
-        """Wait until the node is not there, or lives by another session; False when it still does
-        not after `timeout_s`.
+        """Wait until the node does not exist or belongs to another session. False if neither is the
+        case after `timeout_s`.
         """
         ...
 
     def watch(self, path: str, callback: Callable[[], None]) -> None:
-        """Call back after each change of the node, of which there may be none yet, and when one may
-        have been missed.
+        """Call back after each change of the node until `close`, and whenever a change may have
+        been missed. The node need not exist yet.
 
-        Until `close`. The callback must return quickly, and raise nothing.
+        The callback must return quickly and raise nothing.
         """
         ...
 
     def close(self) -> None:
-        """End the session, and with it its ephemeral nodes and its watches. Idempotent; the next
-        call opens a new one.
+        """End the session. Its ephemeral nodes and its watches end with it. Idempotent; the next
+        call opens a new session.
         """
         ...

@@ -1,1 +1,1 @@
-"""The state store in ZooKeeper. Nothing else imports kazoo."""
+"""The state store in ZooKeeper. kazoo is imported here only."""

@@ -1,5 +1,5 @@
-"""ZooKeeper connect strings: `host:port,host:port/chroot`, or `embedded:<directory>` for a server
-of our own.
+"""ZooKeeper connect strings: `host:port,host:port/chroot`, or `embedded:<directory>` for an
+embedded server (`state.zookeeper.embedded`). Imports no kazoo.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _SERVER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConnectString:
-    """The servers as (host, port), and the chroot: empty, or with a leading and without a trailing
-    slash.
+    """The servers as (host, port), and the chroot, which is empty or has a leading slash and no
+    trailing one.
     """
 
     servers: tuple[tuple[str, int], ...]
@@ -29,8 +29,8 @@ class ConnectString:
 
     @classmethod
     def parse(cls, text: str) -> ConnectString:
-        """Read `host[:port],.../chroot`; raises `InvalidStoreSettingError` saying what is wrong
-        with it.
+        """Read `host[:port],.../chroot`; the port is 2181 unless given. Raises
+        `InvalidStoreSettingError`.
         """
         servers, slash, chroot = text.strip().partition("/")
         parts = [part for part in chroot.strip("/").split("/") if slash and part]
@@ -48,7 +48,7 @@ class ConnectString:
         )
 
     def is_known(self) -> bool:
-        """Whether the resolver knows an address of any server; blocks while it is asked."""
+        """Whether any of the host names can be resolved. Blocks on the resolver."""
         return any(_is_known(host, port) for host, port in self.servers)
 
 
@@ -64,7 +64,7 @@ def _server(text: str, whole: str) -> tuple[str, int]:
     port = int(match["port"] or DEFAULT_PORT) if match else 0
     if match is None or not 0 < port < 65536:
         raise InvalidStoreSettingError(
-            f"{whole!r} is not a ZooKeeper connect string ({text!r} is no server); "
+            f"{whole!r} is not a ZooKeeper connect string, because {text!r} is not a server; "
             "use host:port,host:port/chroot or embedded:<directory>"
         )
     return match["v6"] or match["host"], port

@@ -1,13 +1,17 @@
-"""A real ZooKeeper server from the jars that PySpark ships: one per directory, shared by all
-processes that name it.
+"""The embedded ZooKeeper: a real server, started from the jars that PySpark ships. There is one per
+directory, shared by all processes that name the directory.
 
-`<directory>/lock` is locked (flock) by the server and by the small supervisor above it for as long
-as they live, so who runs is known from the kernel and never from a file that a crash left behind.
-`<directory>/running.json` has the address; the supervisor writes it when the server answers and
-removes it before it starts one. The first process that needs the server starts the supervisor and
-passes it the lock; the others wait for the address. The server listens on 127.0.0.1 only, keeps its
-port over restarts while that is free, outlives the process that started it, is started again when
-it crashes, and ends when nobody has been connected for some minutes.
+Files. `<directory>/lock` is locked (flock) by the server and its supervisor process while they run.
+So the kernel says whether a server runs, and a file that a crash left behind cannot mislead.
+`<directory>/running.json` has the server's address. The supervisor writes it when the server
+answers, and removes it before it starts a server.
+
+Start. The first process that needs the server takes the lock, starts the supervisor and passes the
+lock to it. Other processes wait for the address.
+
+Lifetime. The server listens on 127.0.0.1 only. It outlives the process that started it, and keeps
+its port over restarts while the port is free. The supervisor restarts a server that crashes, and
+ends one that had no connection for some minutes.
 """
 
 from __future__ import annotations
@@ -45,8 +49,8 @@ _STOP_S = 15.0
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The running server's address, and its processes with their starts, so that a reused pid is
-    not taken for one of them.
+    """The running server's port and the two processes. Their start times distinguish them from
+    processes that reuse a pid.
     """
 
     port: int
@@ -57,8 +61,8 @@ class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def resolve_connect_string(text: str) -> str:
-    """The address of `embedded:<directory>`, whose server is started if it does not run; any other
-    text as it is.
+    """The address for `embedded:<directory>`, whose server is started if it does not run. Any other
+    text is returned unchanged.
     """
     directory = embedded_directory(text)
     return text if directory is None else ensure_running(directory)
@@ -71,7 +75,7 @@ def embedded_directory(text: str) -> Path | None:
     directory = text.removeprefix(EMBEDDED_PREFIX).strip()
     if not directory:
         raise InvalidStoreSettingError(
-            f"{text!r} names no directory; use embedded:<directory>, like embedded:.zookeeper"
+            f"{text!r} has no directory; use embedded:<directory>, like embedded:.zookeeper"
         )
     return Path(directory).expanduser().absolute()
 
@@ -79,28 +83,28 @@ def embedded_directory(text: str) -> Path | None:
 def ensure_running(
     directory: Path, *, timeout_s: float = 30.0, idle_s: float = DEFAULT_IDLE_S
 ) -> str:
-    """The address of the directory's server, `127.0.0.1:<port>`; starts one if none runs. Blocks
-    for at most `timeout_s`.
+    """The address of the directory's server, `127.0.0.1:<port>`. Starts a server if none runs.
+    Blocks for at most `timeout_s`.
 
-    `idle_s`: the server ends after that long without a connection (for the one who starts it).
-    Raises `EmbeddedZookeeperError` when Java or PySpark is missing, or the server does not come up.
+    `idle_s`: a server that this call starts ends after this time without a connection. Raises
+    `EmbeddedZookeeperError` when Java or PySpark is missing, or the server does not answer.
     """
     directory = directory.expanduser().absolute()
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        (
-            directory / _USED
-        ).touch()  # counts as use, so that the server does not end before the caller has connected
+        # Counts as use, so that the server does not end before the caller has connected.
+        (directory / _USED).touch()
     except OSError as exc:
         raise EmbeddedZookeeperError(
-            f"the embedded ZooKeeper's directory {directory} cannot be written: {exc.strerror}; "
-            "use another one"
+            f"the embedded ZooKeeper's directory {directory} cannot be written ({exc.strerror}); "
+            "use another directory"
         ) from exc
     deadline = time.monotonic() + timeout_s
     started = False
     while time.monotonic() < deadline:
         with _try_lock(directory) as lock:
             if lock is not None and started:
+                # The supervisor held the lock and has ended, so the lock is free again.
                 raise _failed(directory, "ended while it was starting")
             if lock is not None:
                 _start_supervisor(directory, lock, idle_s)
@@ -113,7 +117,7 @@ def ensure_running(
 
 
 def stop(directory: Path) -> None:
-    """End the directory's server, if one runs, and wait for it. Its data stays."""
+    """Stop the directory's server, if one runs, and wait until it has ended. Its data stays."""
     directory = directory.expanduser().absolute()
     if not directory.is_dir():
         return
@@ -127,6 +131,8 @@ def stop(directory: Path) -> None:
         if running is not None and not signalled:
             signalled = _signal(running.supervisor_pid, running.supervisor_start, signal.SIGTERM)
             if not signalled:
+                # The supervisor is gone but the server runs: on other systems than Linux it does
+                # not end with its supervisor.
                 _signal(running.server_pid, running.server_start, signal.SIGTERM)
         threading.Event().wait(_POLL_S)
     running = read_running(directory)
@@ -136,7 +142,7 @@ def stop(directory: Path) -> None:
 
 
 def read_running(directory: Path) -> Running | None:
-    """What the supervisor wrote when its server answered; None while there is nothing."""
+    """The content of `running.json`; None if it is missing or damaged."""
     try:
         return msgspec.json.decode((directory / _RUNNING).read_bytes(), type=Running)
     except (OSError, msgspec.MsgspecError):
@@ -144,7 +150,7 @@ def read_running(directory: Path) -> Running | None:
 
 
 def write_running(directory: Path, running: Running | None) -> None:
-    """Replace it atomically, or remove it."""
+    """Replace `running.json` atomically, or remove it (None)."""
     path = directory / _RUNNING
     if running is None:
         path.unlink(missing_ok=True)
@@ -160,7 +166,7 @@ def answers(port: int) -> bool:
 
 
 def four_letter_word(port: int, word: bytes) -> str:
-    """The answer to one of ZooKeeper's administrative words; empty when there is none."""
+    """The answer to one of ZooKeeper's four-letter words; empty if there is no answer."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2.0) as connection:
             connection.sendall(word)
@@ -171,7 +177,7 @@ def four_letter_word(port: int, word: bytes) -> str:
 
 
 def seconds_since_use(directory: Path, now_s: float) -> float:
-    """Seconds between the last `ensure_running` and `now_s` (since 1970)."""
+    """Seconds from the last `ensure_running` to `now_s` (seconds since 1970)."""
     try:
         return now_s - (directory / _USED).stat().st_mtime
     except OSError:
@@ -180,8 +186,10 @@ def seconds_since_use(directory: Path, now_s: float) -> float:
 
 @contextlib.contextmanager
 def _try_lock(directory: Path) -> Iterator[int | None]:
-    """The locked file's descriptor, or None when somebody holds it. Closing it gives the lock up,
-    unless a child has it.
+    """Lock the directory. Yields the lock's file descriptor, or None if a process holds it.
+
+    The lock is released at the end, unless a child process has inherited the descriptor: flock
+    belongs to the open file, which lives until its last descriptor is closed.
     """
     descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -196,8 +204,8 @@ def _try_lock(directory: Path) -> Iterator[int | None]:
 
 
 def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
-    """Start the supervisor with a copy of the lock. The process that is waited for here only forks
-    it off.
+    """Start the supervisor and pass it the lock. Waits only for its first process, which forks and
+    exits.
     """
     java, jars = find_java(), find_jars()
     here = Path(__file__).parents[2]
@@ -234,15 +242,15 @@ def find_java() -> str:
     java = candidate or shutil.which("java")
     if java is None:
         raise EmbeddedZookeeperError(
-            "the embedded ZooKeeper needs Java and found none; install Java 17 or newer, or set "
-            "JAVA_HOME"
+            "the embedded ZooKeeper needs Java, which was not found; install Java 17 or newer, or "
+            "set JAVA_HOME"
         )
     return java
 
 
 def find_jars() -> Path:
-    """The folder of PySpark's jars, else of SPARK_HOME's. PySpark is looked for, never imported:
-    this package stands below it.
+    """The folder of PySpark's jars, or else of SPARK_HOME's. PySpark is located, never imported:
+    this package must not depend on it.
     """
     spec = importlib.util.find_spec("pyspark")
     homes = [Path(spec.origin).parent] if spec is not None and spec.origin is not None else []
@@ -251,20 +259,20 @@ def find_jars() -> Path:
         if any((home / "jars").glob("zookeeper-*.jar")):
             return home / "jars"
     raise EmbeddedZookeeperError(
-        "the embedded ZooKeeper is started from PySpark's jars, and there are none; "
-        "pip install 'pyspark>=4.2', or name a ZooKeeper server"
+        "the embedded ZooKeeper is started from PySpark's jars, which were not found; "
+        "pip install 'pyspark>=4.2', or use the address of a ZooKeeper server"
     )
 
 
 def _failed(directory: Path, what: str) -> EmbeddedZookeeperError:
     return EmbeddedZookeeperError(
-        f"the embedded ZooKeeper of {directory} {what}; {directory / LOG_NAME} and supervisor.log "
-        "beside it say why"
+        f"the embedded ZooKeeper of {directory} {what}; see {directory / LOG_NAME} and "
+        "supervisor.log beside it"
     )
 
 
 def _signal(pid: int, start: str, number: signal.Signals) -> bool:
-    """Send a signal to a process, if it is still the one that was meant."""
+    """Send a signal to the process with this pid and start time. False if it no longer exists."""
     if start and process_start(pid) != start:
         return False
     try:

@@ -1,9 +1,9 @@
-"""Runs the embedded ZooKeeper server: `python -m state.zookeeper.embedded_supervisor`, started by
-`embedded`.
+"""The supervisor process of an embedded ZooKeeper server. `state.zookeeper.embedded` starts it as
+`python -m state.zookeeper.embedded_supervisor`.
 
-A process of its own, so that the server outlives whoever needed it first and ends some time after
-the last. It starts the server again when that crashes, on the same port, so that connected clients
-find it and keep their sessions.
+It is a process of its own, so that the server outlives the process that needed it first, and ends
+some time after the last one. It restarts a server that crashes, on the same port, so that clients
+reconnect and keep their sessions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _START_S = 60.0
 _STOP_S = 5.0
 _TICK_S = 0.5
-_MAX_FAILED_STARTS = 3  # in a row; then something is wrong that another start does not help
+_MAX_FAILED_STARTS = 3  # in a row; then another start would not help either
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 _CONFIG = """\
@@ -77,18 +77,18 @@ rootLogger.appenderRef.file.ref=file
 class _Ending(Enum):
     """How one run of the server ended."""
 
-    NEVER_UP = "it did not answer"
+    NEVER_UP = "it never answered"
     CRASHED = "it ended by itself"
-    UNUSED = "nobody needed it"
+    UNUSED = "it had no connection for long enough"
 
 
-class _Stopped(Exception):  # noqa: N818  # not an error: a signal asked for the end
-    pass
+class _Stopped(Exception):  # noqa: N818  # not an error
+    """A signal asked the supervisor to end."""
 
 
 class Supervisor:
-    """One server of one directory. `lock` is the inherited descriptor of the directory's lock,
-    which the server gets too.
+    """Supervises the server of one directory. `lock` is the inherited descriptor of the directory's
+    lock, which the server inherits as well.
     """
 
     def __init__(self, directory: Path, lock: int, java: str, jars: Path, idle_s: float) -> None:
@@ -109,8 +109,8 @@ class Supervisor:
         self._idle_s = idle_s
 
     def run(self) -> None:
-        """Until nobody has been connected for `idle_s`, a signal asks for the end, or the server
-        does not come up.
+        """Run the server until it had no connection for `idle_s`, a signal asks for the end, or it
+        fails to start several times in a row.
         """
         before = read_running(self._directory)
         write_running(self._directory, None)
@@ -123,10 +123,10 @@ class Supervisor:
                 return
             failed_starts = failed_starts + 1 if ending is _Ending.NEVER_UP else 0
             if failed_starts:
-                port = free_port(0)  # somebody else may have taken the port
+                port = free_port(0)  # another process may have taken the port
 
     def _serve(self, port: int) -> _Ending:
-        """Run the server once."""
+        """Run the server once, until it ends."""
         (self._directory / "zoo.cfg").write_text(_CONFIG.format(port=port))
         with (self._directory / "server.out").open("wb") as output:
             server = subprocess.Popen(
@@ -136,7 +136,7 @@ class Supervisor:
                 stdout=output,
                 stderr=output,
                 pass_fds=(self._lock,),
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  # one thread only, and nothing else ends it when this process is killed
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  # this process has one thread only
             )
         try:
             if not self._wait_until_up(server, port):
@@ -165,7 +165,7 @@ class Supervisor:
         return False
 
     def _watch(self, server: subprocess.Popen[bytes], port: int) -> _Ending:
-        """Until the server ends, nobody has used it for long enough, or its directory is gone."""
+        """Wait until the server ends, was not used for long enough, or its directory is removed."""
         last_seen = time.monotonic()
         while not _ended(server, _TICK_S):
             if not self._directory_is_ours():
@@ -178,9 +178,7 @@ class Supervisor:
         return _Ending.CRASHED
 
     def _directory_is_ours(self) -> bool:
-        """False once the directory was removed: a server on files that nobody can reach any more is
-        of no use.
-        """
+        """False once the directory was removed or replaced: no client can find the server then."""
         try:
             return os.path.samestat(os.fstat(self._lock), (self._directory / LOCK_NAME).stat())
         except OSError:
@@ -188,19 +186,18 @@ class Supervisor:
 
 
 def connections(port: int) -> int:
-    """How many clients are connected, the one that asks not counted."""
+    """The number of connected clients, without the connection that asks."""
     return max(
         0, sum(1 for line in four_letter_word(port, b"cons").splitlines() if line.strip()) - 1
     )
 
 
 def free_port(wanted: int) -> int:
-    """`wanted` if nobody listens there, else another port of 127.0.0.1 that is free now."""
+    """`wanted` if that port of 127.0.0.1 is free, else another port that is free now."""
     for port in (wanted, 0):
         with socket.socket() as probe:
-            probe.setsockopt(
-                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-            )  # connections that linger do not take it
+            # Without it, connections in TIME_WAIT would keep the port of the last server taken.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
@@ -210,6 +207,7 @@ def free_port(wanted: int) -> int:
 
 
 def _ended(server: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    """Whether the server ends within `timeout_s`."""
     try:
         server.wait(timeout_s)
     except subprocess.TimeoutExpired:
@@ -225,8 +223,8 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 
 
 def _die_with_parent() -> None:
-    """On Linux: a server whose supervisor was killed ends too. Elsewhere it stays, holds the lock,
-    and serves on.
+    """Let the server end when its supervisor is killed. Only on Linux; elsewhere the server goes on
+    serving and holds the lock.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -238,10 +236,10 @@ def _on_signal(_number: int, _frame: FrameType | None) -> None:
 
 def main(arguments: list[str]) -> None:
     directory, lock, java, jars, idle_s = arguments
+    # The starter waits for the first process only. The second one is not its child, so the starter
+    # may end at any time and has nothing to reap.
     if os.fork():
-        os._exit(
-            0
-        )  # so that the one who started this has no child to wait for, and may end at any time
+        os._exit(0)
     signal.signal(signal.SIGTERM, _on_signal)
     supervisor = Supervisor(Path(directory), int(lock), java, Path(jars), float(idle_s))
     try:

@@ -1,9 +1,9 @@
-"""ZooKeeper's request to read many nodes at once (`multiRead`, operation 22, servers from 3.6 on),
-which kazoo lacks.
+"""ZooKeeper's request that reads many nodes at once (`multiRead`, operation 22, in servers from 3.6
+on). kazoo does not have it.
 
-One such request for 200 nodes costs the client about as much as two single ones: 10,000 states load
-in a quarter of a second instead of more than one. The format:
-org.apache.zookeeper.MultiOperationRecord and MultiResponse.
+One request for 200 nodes costs the client about as much as two single reads. So 10,000 states load
+in a quarter of a second instead of more than one. Format: org.apache.zookeeper.MultiOperationRecord
+and MultiResponse.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ _GET_DATA = 4
 _ERROR = -1
 _LENGTH = struct.Struct("!i")
 _HEADER = struct.Struct("!i?i")  # operation, done, error
-_STAT = struct.Struct(
-    "!qqqqiiiqiiq"
-)  # czxid mzxid ctime mtime version cversion aversion ephemeralOwner dataLength ...
+# czxid mzxid ctime mtime version cversion aversion ephemeralOwner dataLength numChildren pzxid
+_STAT = struct.Struct("!qqqqiiiqiiq")
 _END = _HEADER.pack(-1, True, -1)  # noqa: FBT003  # the format's flag
 _ITEM = _HEADER.pack(_GET_DATA, False, -1)  # noqa: FBT003  # the format's flag
 
 
 class MultiRead:
-    """A request in the form that kazoo's connection sends. Its answer: per path the node, or an
-    error code of ZooKeeper.
+    """A request in the form that kazoo's connection sends. The answer has, for each path, the node
+    or an error code of ZooKeeper.
     """
 
     type = 22

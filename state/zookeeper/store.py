@@ -20,10 +20,11 @@ DEFAULT_ROOT = "kinesis-spout"
 class ZookeeperStateStore(ZnodeStateStore):
     """The `StateStore` of one application and stream in ZooKeeper.
 
-    `address`: `host:port,host:port/chroot`, or `embedded:<directory>` for the server of that
-    directory. Connects with the first call. It can be pickled, opened or not: the copy is unopened
-    and owns nothing. A call blocks for at most `operation_timeout_s`, the first one for
-    `connect_timeout_s` besides. All times in seconds.
+    - `address`: `host:port,host:port/chroot`, or `embedded:<directory>` for the embedded server of
+      that directory.
+    - Blocking: the first call connects. A call blocks for at most `operation_timeout_s`, and the
+      first one for up to `connect_timeout_s` more.
+    - Pickling: possible at any time. The copy is not connected and owns nothing.
     """
 
     def __init__(
@@ -39,7 +40,8 @@ class ZookeeperStateStore(ZnodeStateStore):
     ) -> None:
         directory = embedded_directory(address)
         if directory is not None:
-            address = f"{EMBEDDED_PREFIX}{directory}"  # the copy in another process may have another working directory
+            # Absolute, because a pickled copy may have another working directory.
+            address = f"{EMBEDDED_PREFIX}{directory}"
         chroot = "" if directory is not None else ConnectString.parse(address).chroot
         paths = ZookeeperPaths(chroot=chroot, root=root, application=application, stream=stream)
         times = {
@@ -55,8 +57,11 @@ class ZookeeperStateStore(ZnodeStateStore):
             **times,
         }
         tree = ZookeeperTree(address, **times)
-        elsewhere = "" if root == DEFAULT_ROOT else f" --zookeeper-root {root}"
-        command = f"kinesis-spout reset --application {application} --stream {stream} --zookeeper {address}{elsewhere}"
+        root_option = "" if root == DEFAULT_ROOT else f" --zookeeper-root {root}"
+        command = (
+            f"kinesis-spout reset --application {application} --stream {stream} "
+            f"--zookeeper {address}{root_option}"
+        )
         super().__init__(tree, paths, reset_command=command)
 
     def __reduce__(self) -> tuple[Callable[[], ZookeeperStateStore], tuple[()]]:

@@ -1,9 +1,9 @@
-"""A tree of znodes in ZooKeeper, over kazoo: the only place where its errors are translated.
+"""A `ZnodeTree` in ZooKeeper, over kazoo. The only module that translates kazoo's errors.
 
-kazoo retries a lost connection without end and answers a lost multi with an error that says nothing
-about whether it was done. Here every call has a time limit, and the retry of a transaction says
-that an earlier attempt may have landed (`TransactionRefusedError.uncertain`), so that the rules
-above this file can look.
+kazoo has two behaviours that a state store cannot accept. It retries a lost connection for ever:
+here every call has a time limit. And when the answer to a transaction is lost, its error does not
+say whether the transaction was applied: here the retry of a transaction marks a refusal as
+`TransactionRefusedError.uncertain`, and the rules in `state.znodes` then look at the nodes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
-_kazoo_log.setLevel(
-    logging.ERROR
-)  # a line per attempt to connect; what a user has to know is logged here, once
+# kazoo logs a line for each attempt to connect. This module logs a lost connection once.
+_kazoo_log.setLevel(logging.ERROR)
 
 _TRANSIENT = (
     kazoo_errors.ConnectionLoss,
@@ -58,23 +57,21 @@ _REFUSALS: dict[type[Exception], Refusal] = {
     kazoo_errors.BadVersionError: Refusal.BAD_VERSION,
     kazoo_errors.NotEmptyError: Refusal.NOT_EMPTY,
 }
-_BYSTANDERS = (
-    kazoo_errors.RolledBackError,
-    kazoo_errors.RuntimeInconsistency,
-)  # operations of a refused multi that were not the reason
+# The results of the other operations of a refused transaction, which are not the reason.
+_NOT_THE_REASON = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 
 
 class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
     def multi_read_async(self, paths: Sequence[str]) -> Any:
-        """Send one `MultiRead`; its answer comes as kazoo's own answers do."""
+        """Send one `MultiRead`. Returns a pending answer, as kazoo's own methods do."""
         result = self.handler.async_result()
         self._call(MultiRead(paths), result)
         return result
 
 
 class ZookeeperTree:
-    """A `ZnodeTree` over one kazoo client, which is connected by the first call, and anew in a
-    forked process.
+    """A `ZnodeTree` over one kazoo client. The first call connects it. A forked process connects a
+    client of its own.
     """
 
     def __init__(
@@ -94,13 +91,15 @@ class ZookeeperTree:
         self._client: Any = None
         self._connected = threading.Event()
         self._watches: list[NodeWatch] = []
-        self._inherited: list[
-            Any
-        ] = []  # clients of the process that this one was forked from: theirs to close
+        # Clients of the process that this one was forked from. They are kept, because only their
+        # own process may close them.
+        self._inherited: list[Any] = []
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
         def issue(client: Any) -> list[Any]:
             parts = range(0, len(paths), MAX_PATHS)
+            # A follower may lag. Requests of one session are in order, so what is read after the
+            # sync is at least as new as the sync.
             return [
                 client.sync_async("/"),
                 *(client.multi_read_async(paths[start : start + MAX_PATHS]) for start in parts),
@@ -135,7 +134,7 @@ class ZookeeperTree:
 
         results = self._call(issue)[0]
         for index, result in enumerate(results):
-            if isinstance(result, Exception) and not isinstance(result, _BYSTANDERS):
+            if isinstance(result, Exception) and not isinstance(result, _NOT_THE_REASON):
                 refusal = _REFUSALS.get(type(result))
                 if refusal is None:
                     raise self._translated(result, operations[index].path) from result
@@ -149,7 +148,7 @@ class ZookeeperTree:
 
     def ensure(self, path: str) -> None:
         if self.read([path])[0] is not None:
-            return  # nodes above it may be none that can be read here, so they are not looked at
+            return  # its parents exist, and this client may have no access to read them
         try:
             self.commit([Create(path, b"")])
         except TransactionRefusedError as refused:
@@ -160,7 +159,7 @@ class ZookeeperTree:
     def session_id(self) -> int:
         deadline = time.monotonic() + self._operation_timeout_s
         while (session := self._connected_client(deadline).client_id) is None:
-            pass  # the connection was lost just now: it is waited for above
+            pass  # the connection was lost just now: the call above waits for the next one
         return int(session[0])
 
     def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
@@ -178,7 +177,7 @@ class ZookeeperTree:
                 return False
 
     def watch(self, path: str, callback: Callable[[], None]) -> None:
-        self._open()  # so that one of this process is added to this process's
+        self._open()  # in a forked process this drops the other process's watches first
         watch = NodeWatch(path, callback)
         self._watches.append(watch)
         try:
@@ -195,10 +194,11 @@ class ZookeeperTree:
                 _stop(client)
 
     def _call(self, issue: Callable[[Any], list[Any]]) -> list[Any]:
-        """The answers of the requests that `issue` sends, sent again as a whole after a lost
-        connection.
+        """The answers to the requests that `issue` sends. All requests are sent again when the
+        connection is lost before the last answer.
 
-        `NoNodeError` is an answer, every other error of ZooKeeper is raised.
+        `NoNodeError` is returned as an answer. Every other error of ZooKeeper is translated and
+        raised.
         """
         deadline = time.monotonic() + self._operation_timeout_s
         while True:
@@ -214,6 +214,7 @@ class ZookeeperTree:
                 raise self._translated(exc, self._address) from exc
 
     def _connected_client(self, deadline: float) -> Any:
+        """The client, once it is connected; raises `StoreUnavailableError` after `deadline`."""
         while True:
             client = self._open()
             if self._connected.is_set():
@@ -228,7 +229,7 @@ class ZookeeperTree:
             if self._client is not None:
                 self._inherited.append(self._client)
             self._connecting, self._client, self._pid = threading.Lock(), None, os.getpid()
-            self._watches = []  # the other process's
+            self._watches = []  # they belong to the process that this one was forked from
         with self._connecting:
             if self._client is None:
                 self._client = self._connect()
@@ -238,7 +239,7 @@ class ZookeeperTree:
         servers = ConnectString.parse(resolve_connect_string(self._address))
         if not servers.is_known():
             raise StoreUnavailableError(
-                f"no host of the ZooKeeper address {self._address!r} is known by that name; check "
+                f"no host name of the ZooKeeper address {self._address!r} can be resolved; check "
                 "the names"
             )
         client = _Client(
@@ -249,14 +250,14 @@ class ZookeeperTree:
                 delay=0.1,
                 backoff=2,
                 max_delay=2.0,
-                sleep_func=time.sleep,  # noqa: TID251  # kazoo insists that it be its handler's own
+                sleep_func=time.sleep,  # noqa: TID251  # kazoo requires its handler's own function
             ),
             logger=_kazoo_log,
         )
         self._connected = client.start_async()
         if not self._connected.wait(self._connect_timeout_s):
-            # kazoo's stop waits for the connection attempt, which may take longer than a user
-            # should
+            # kazoo's stop waits for the connection attempt, which may take longer than the caller
+            # should wait.
             threading.Thread(target=_stop, args=(client,), daemon=True).start()
             raise self._unavailable(self._connect_timeout_s)
         client.add_listener(functools.partial(self._on_state, client))
@@ -264,17 +265,18 @@ class ZookeeperTree:
         return client
 
     def _on_state(self, client: Any, state: str) -> None:
+        """Called by kazoo when the connection is lost or made. Must not block."""
         if state == KazooState.SUSPENDED:
             _log.warning(
-                "the connection to ZooKeeper at %s was lost; connecting again", self._address
+                "the connection to ZooKeeper at %s was lost; it is being restored", self._address
             )
         elif state == KazooState.CONNECTED:
             for watch in tuple(self._watches):
                 watch.set_and_tell(client)
 
     def _revive(self, client: Any) -> bool:
-        """False when the client had given up and was dropped. One that lost its connection
-        reconnects by itself.
+        """Drop a client that has given up, and return False. Any other client reconnects by itself:
+        return True.
         """
         if client.client_state in {KeeperState.CLOSED, KeeperState.AUTH_FAILED}:
             with self._connecting:
@@ -283,15 +285,14 @@ class ZookeeperTree:
                     _stop(client)
             return False
         if self._address.startswith(EMBEDDED_PREFIX):
-            client.set_hosts(
-                resolve_connect_string(self._address)
-            )  # starts the server, if it is gone
+            # Starts the server if it has ended; its port may then be another one.
+            client.set_hosts(resolve_connect_string(self._address))
         return True
 
     def _unavailable(self, waited_s: float) -> StoreUnavailableError:
         return StoreUnavailableError(
             f"ZooKeeper at {self._address} did not answer within {waited_s:g} s; "
-            "check that the servers run, and that they can be reached from here"
+            "check that the servers run and can be reached from here"
         )
 
     def _node(self, answer: Znode | int, path: str) -> Znode | None:
@@ -302,12 +303,12 @@ class ZookeeperTree:
     def _translated(self, exc: Exception, where: str) -> StateError:
         if isinstance(exc, kazoo_errors.NoAuthError | kazoo_errors.AuthFailedError):
             return StateError(
-                f"ZooKeeper at {self._address} allows no access to {where}; check the access "
-                "control lists there"
+                f"ZooKeeper at {self._address} denies access to {where}; check its access control "
+                "lists"
             )
         return StoreUnavailableError(
-            f"ZooKeeper at {self._address} refused a request for {where}: {type(exc).__name__} "
-            f"{exc}; see its log"
+            f"ZooKeeper at {self._address} refused a request for {where} ({type(exc).__name__} "
+            f"{exc}); see the server's log"
         )
 
 
@@ -337,9 +338,8 @@ def _answer(pending: Any, deadline: float) -> Any:
 
 
 def _stop(client: Any) -> None:
-    """Close the session and the connection. kazoo raises when its threads end too slowly: they are
-    daemons, so let them.
-    """
+    """Close the session and the connection."""
+    # kazoo raises when its threads end too slowly. They are daemon threads and end by themselves.
     try:
         client.stop()
         client.close()

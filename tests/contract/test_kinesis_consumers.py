@@ -1,8 +1,9 @@
-"""Registered consumers and the limits of the account: held against FakeKinesis and against the
-emulator inside LocalStack alike.
+"""The service's contract, tested against FakeKinesis and the emulator in LocalStack alike:
+registered consumers and the limits of the account.
 
-What is pushed to a subscription is not: the emulator's event stream lacks the initial response that
-boto3 waits for. Nor are pages of consumers: the emulator cuts them and gives no token.
+Two parts are not tested. The emulator's event stream lacks the initial response that boto3 waits
+for, so nothing is subscribed to. And the emulator cuts the list of consumers into pages without a
+token.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class TestConsumers:
     def test_a_registered_consumer_is_described_by_its_arn_and_by_its_name(
         self, one_shard: Service
     ) -> None:
-        """Both ways tell the same; the answer to the registration says CREATING."""
+        """Both descriptions are the same. The answer to the registration says CREATING."""
         consumer = register(one_shard, "reader")
         assert consumer["ConsumerStatus"] == "CREATING"
         by_arn = described(one_shard, ConsumerARN=consumer["ConsumerARN"])
@@ -60,7 +61,7 @@ class TestConsumers:
         assert by_arn["ConsumerARN"].startswith(f"{arn_of(one_shard)}/consumer/reader:")
 
     def test_consumers_are_listed_and_counted(self, one_shard: Service) -> None:
-        """Without the ARN of the stream, which is known."""
+        """Their entries do not have the ARN of the stream."""
         for name in ("a", "b"):
             register(one_shard, name)
         listed = one_shard.client.list_stream_consumers(StreamARN=arn_of(one_shard))["Consumers"]
@@ -79,8 +80,8 @@ class TestConsumers:
             )
         assert refusal(error) == "ResourceInUseException"
 
-    def test_a_deregistered_consumer_is_on_its_way_out(self, one_shard: Service) -> None:
-        """It is DELETING, or gone already (and the emulator leaves some DELETING for ever)."""
+    def test_a_deregistered_consumer_is_deleting_or_gone(self, one_shard: Service) -> None:
+        """The emulator leaves some DELETING for ever."""
         consumer = register(one_shard, "reader")
         one_shard.client.deregister_stream_consumer(ConsumerARN=consumer["ConsumerARN"])
         listed = one_shard.client.list_stream_consumers(StreamARN=arn_of(one_shard))["Consumers"]
@@ -101,8 +102,8 @@ class TestConsumers:
 
 
 def test_the_open_shards_of_the_account_are_counted(one_shard: Service) -> None:
-    """A split adds one to them; the account is shared with other tests, so only the difference is
-    known.
+    """A split adds one. The account is shared with other tests, so only the difference is
+    asserted.
     """
     before = one_shard.client.describe_limits()
     split(one_shard, shards_of(one_shard)[0])

@@ -1,8 +1,7 @@
-"""Split, merge, scaling and the listing of shards: held against FakeKinesis and against LocalStack
-alike.
+"""The service's contract, tested against FakeKinesis and LocalStack alike: split, merge, scaling
+and the listing of shards.
 
-Whether a shard's end comes with its last records or after them is the service's choice, so these
-tests take either.
+The service may return a shard's end with its last records or after them. These tests accept either.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ class TestResharding:
     def test_a_closed_shard_has_an_ending_number_and_an_open_one_none(
         self, one_shard: Service
     ) -> None:
-        """`EndingSequenceNumber` tells a closed shard; its size means nothing (the emulator writes
-        9223372036854775807).
+        """A shard with an `EndingSequenceNumber` is closed. The number's value means nothing: the
+        emulator writes 9223372036854775807.
         """
         (parent,) = shards_of(one_shard)
         assert is_open(parent)
@@ -69,8 +68,8 @@ class TestResharding:
         assert sum(map(is_open, shards_of(one_shard))) == 2
 
     def test_records_stay_where_they_were_put(self, one_shard: Service) -> None:
-        """What came before the split is in the parent, what came after it in the children, nothing
-        in both.
+        """Records put before the split are in the parent, later ones in the children, none in
+        both.
         """
         (parent,) = shards_of(one_shard)
         for at in range(10):
@@ -108,7 +107,7 @@ class TestResharding:
         assert read_to_end(one_shard, parent["ShardId"]).records == []
 
     def test_an_iterator_from_before_the_split_reads_to_the_end(self, one_shard: Service) -> None:
-        """A reader that was at the tip when the shard was closed is told of the end."""
+        """A reader that was at the tip when the shard was closed gets the end."""
         (parent,) = shards_of(one_shard)
         put(one_shard, b"x")
         tip = read_shard(one_shard, parent["ShardId"]).last_page["NextShardIterator"]
@@ -118,8 +117,8 @@ class TestResharding:
         assert len(end["ChildShards"]) == 2
 
     def test_a_merge_gives_one_child_of_both_parents(self, two_shards: Service) -> None:
-        """The child covers both ranges and names one parent as adjacent; both parents
-        end with it.
+        """The child covers both ranges and names one parent as adjacent. Both parents end with this
+        child.
         """
         lower, upper = sorted(shards_of(two_shards), key=hash_keys)
         merge(two_shards, lower, upper)
@@ -138,8 +137,8 @@ class TestResharding:
     def test_update_shard_count_leaves_that_many_open_shards_that_cover_all(
         self, two_shards: Service, target: int
     ) -> None:
-        """Open shards are counted as asked for and have no hole; those between start and end may be
-        many (short-lived ones).
+        """The open shards have the requested number and no gap. There may be many short-lived
+        shards between the first and the last ones.
         """
         two_shards.client.update_shard_count(
             StreamName=two_shards.name, TargetShardCount=target, ScalingType="UNIFORM_SCALING"
@@ -154,7 +153,7 @@ class TestResharding:
 
 class TestListings:
     def test_pages_hold_all_shards_once(self, service: Service) -> None:
-        """`MaxResults` cuts the page; `NextToken`, alone, goes on; the last page has none."""
+        """`MaxResults` limits the page. `NextToken` alone continues. The last page has none."""
         create_stream(service.client, service.name, shards=5)
         page = service.client.list_shards(StreamName=service.name, MaxResults=2)
         pages = [page["Shards"]]
@@ -178,7 +177,7 @@ class TestListings:
     def test_closed_shards_are_listed_until_a_filter_asks_for_open_ones(
         self, one_shard: Service
     ) -> None:
-        """Without a filter parents and children are listed, with AT_LATEST the open ones."""
+        """Without a filter, parents and children are listed. With AT_LATEST, only open shards."""
         (parent,) = shards_of(one_shard)
         split(one_shard, parent)
         assert len(shards_of(one_shard)) == 3
@@ -194,8 +193,8 @@ class TestListings:
     def test_filters_choose_by_id_and_by_when_a_shard_was_open(
         self, one_shard: Service, kind: str, shown: str
     ) -> None:
-        """Those behind an id; those that were open later. (AT_TRIM_HORIZON and AT_TIMESTAMP show
-        all in the emulator.)
+        """Shards after an id, and shards that were open at or after a time. (In the emulator,
+        AT_TRIM_HORIZON and AT_TIMESTAMP list all shards.)
         """
         members = {"AFTER_SHARD_ID": {"ShardId": "shardId-000000000000"}, "FROM_TRIM_HORIZON": {}}
         before = {"Timestamp": datetime.now(UTC)}
@@ -204,7 +203,7 @@ class TestListings:
         assert [shard["ShardId"][-1] for shard in listed] == list(shown)
 
     def test_a_token_beside_a_stream_name_is_refused(self, service: Service) -> None:
-        """The token says which stream is meant, so both together are an error."""
+        """The token already identifies the stream, so both together are an error."""
         create_stream(service.client, service.name, shards=2)
         token = service.client.list_shards(StreamName=service.name, MaxResults=1)["NextToken"]
         with pytest.raises(ClientError) as error:
@@ -214,8 +213,8 @@ class TestListings:
     def test_descriptions_name_the_stream_and_count_its_open_shards(
         self, one_shard: Service
     ) -> None:
-        """Both descriptions tell ARN, status, retention and creation time; the summary counts open
-        shards.
+        """Both descriptions have ARN, status, retention and creation time. The summary has the
+        number of open shards.
         """
         split(one_shard, shards_of(one_shard)[0])
         full = one_shard.client.describe_stream(StreamName=one_shard.name)["StreamDescription"]
@@ -241,7 +240,7 @@ class TestListings:
         )
 
     def test_a_stream_is_found_by_its_arn(self, one_shard: Service) -> None:
-        """`StreamARN` stands for the name."""
+        """`StreamARN` can replace the name."""
         arn = one_shard.client.describe_stream_summary(StreamName=one_shard.name)[
             "StreamDescriptionSummary"
         ]["StreamARN"]

@@ -1,7 +1,8 @@
-"""Records, iterators, the life of a stream: held against FakeKinesis and against LocalStack alike.
+"""The service's contract, tested against FakeKinesis and LocalStack alike: records, iterators, the
+lifecycle of a stream.
 
-Where the service leaves a choice, or one of the two is known to be wrong, the test asserts what the
-service's contract allows and says so.
+If the service leaves a choice, or one of the two is known to be wrong, the test asserts what the
+service's contract allows, and says so.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class TestRecords:
     def test_data_and_key_come_back_as_they_were_put(
         self, one_shard: Service, data: bytes, key: str
     ) -> None:
-        """What is put is what is got, byte by byte and character by character."""
+        """Every byte of the data and every character of the key."""
         where = put(one_shard, data, key)
         (record,) = read(one_shard, iterator(one_shard, where["ShardId"]), records=1).records
         assert (record["Data"], record["PartitionKey"]) == (data, key)
@@ -52,9 +53,7 @@ class TestRecords:
     def test_a_record_of_one_mebibyte_is_taken_and_a_larger_one_refused(
         self, one_shard: Service
     ) -> None:
-        """Data and partition key together may have 1 MiB; more than that in data alone
-        is refused.
-        """
+        """Data and partition key together may have 1 MiB. Data above 1 MiB is refused."""
         data = b"\xff" * (1024 * 1024 - len("key"))
         put(one_shard, data)
         with pytest.raises(ClientError) as error:
@@ -67,8 +66,8 @@ class TestRecords:
     def test_records_come_in_the_order_of_their_growing_sequence_numbers(
         self, one_shard: Service
     ) -> None:
-        """Sequence numbers of a shard grow with every put, have 56 digits, and order
-        its records.
+        """The sequence numbers of a shard grow with every put, have 56 digits, and order the
+        records.
         """
         put_numbers = [put(one_shard, str(at).encode())["SequenceNumber"] for at in range(5)]
         got = read(one_shard, iterator(one_shard, shards_of(one_shard)[0]["ShardId"]), records=5)
@@ -88,7 +87,7 @@ class TestRecords:
         assert before <= record["ApproximateArrivalTimestamp"] <= after
 
     def test_put_records_answers_entry_by_entry_in_order(self, two_shards: Service) -> None:
-        """Each entry's answer names the shard and the number under which that entry is found."""
+        """Each entry's answer has the shard and the sequence number of the record."""
         entries = [{"Data": str(at).encode(), "PartitionKey": f"key {at}"} for at in range(20)]
         answer = two_shards.client.put_records(StreamName=two_shards.name, Records=entries)
         assert answer["FailedRecordCount"] == 0
@@ -132,7 +131,7 @@ class TestIterators:
     def test_trim_horizon_begins_with_the_oldest_record(
         self, one_shard: Service, numbers: list[str], shard_id: str
     ) -> None:
-        """TRIM_HORIZON reads all that is kept."""
+        """TRIM_HORIZON reads every record that is retained."""
         assert read(one_shard, iterator(one_shard, shard_id, "TRIM_HORIZON")).data == [
             b"0",
             b"1",
@@ -142,7 +141,7 @@ class TestIterators:
     def test_latest_begins_after_the_newest_record(
         self, one_shard: Service, numbers: list[str], shard_id: str
     ) -> None:
-        """LATEST is the place at the time of asking, so what is put afterwards is read."""
+        """LATEST is the position at the time of the request: records put afterwards are read."""
         start = iterator(one_shard, shard_id, "LATEST")
         put(one_shard, b"new")
         assert read(one_shard, start, records=1).data == [b"new"]
@@ -156,7 +155,7 @@ class TestIterators:
         )
         assert read(one_shard, start).data == [b"1", b"2"]
 
-    def test_after_sequence_number_begins_behind_that_record(
+    def test_after_sequence_number_begins_after_that_record(
         self, one_shard: Service, numbers: list[str], shard_id: str
     ) -> None:
         """AFTER_SEQUENCE_NUMBER excludes the record."""
@@ -168,7 +167,7 @@ class TestIterators:
     def test_after_the_newest_number_nothing_is_missed(
         self, one_shard: Service, numbers: list[str], shard_id: str
     ) -> None:
-        """An iterator after the newest record reads the next one that comes."""
+        """An iterator after the newest record reads the next record that is put."""
         start = iterator(
             one_shard, shard_id, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=numbers[2]
         )
@@ -188,7 +187,7 @@ class TestIterators:
     def test_a_page_holds_no_more_than_the_limit(
         self, one_shard: Service, numbers: list[str], shard_id: str
     ) -> None:
-        """`Limit` cuts the page, and the next iterator goes on behind it."""
+        """`Limit` limits the page, and the next iterator continues after it."""
         page = one_shard.client.get_records(ShardIterator=iterator(one_shard, shard_id), Limit=2)
         assert [record["Data"] for record in page["Records"]] == [b"0", b"1"]
         assert read(one_shard, page["NextShardIterator"]).data == [b"2"]
@@ -196,14 +195,14 @@ class TestIterators:
     def test_an_iterator_can_be_used_twice(
         self, one_shard: Service, numbers: list[str], shard_id: str
     ) -> None:
-        """Reading does not use an iterator up."""
+        """Reading does not invalidate an iterator."""
         start = iterator(one_shard, shard_id)
         assert read(one_shard, start).data == read(one_shard, start).data
 
     def test_millis_behind_latest_is_zero_at_the_tip_only(
         self, one_shard: Service, numbers: list[str], shard_id: str
     ) -> None:
-        """A page that leaves records unread is behind; one that does not is not."""
+        """A page after which records are left is behind; the last page is not."""
         wait_for_the_next_millisecond()
         first = one_shard.client.get_records(ShardIterator=iterator(one_shard, shard_id), Limit=1)
         assert first["MillisBehindLatest"] > 0
@@ -212,7 +211,7 @@ class TestIterators:
     def test_an_empty_page_at_the_tip_has_a_next_iterator(
         self, one_shard: Service, shard_id: str
     ) -> None:
-        """An open shard never ends, however often it is asked for more."""
+        """An open shard never ends, however often it is read."""
         page = one_shard.client.get_records(ShardIterator=iterator(one_shard, shard_id))
         assert page["Records"] == []
         assert page["MillisBehindLatest"] == 0
@@ -243,8 +242,8 @@ class TestStreamLife:
         assert refusal(error) == "InvalidArgumentException"
 
     def test_a_recreated_stream_has_a_later_creation_time(self, one_shard: Service) -> None:
-        """By `StreamCreationTimestamp` a stream is told from an earlier one of its name; the old
-        one's records are gone.
+        """`StreamCreationTimestamp` distinguishes a stream from an earlier one with its name. The
+        records of the earlier one are gone.
         """
         put(one_shard, b"old")
         before = created_at(one_shard)
@@ -272,14 +271,14 @@ class TestRefusals:
     def test_an_unknown_stream_is_not_found(
         self, service: Service, operation: str, arguments: dict[str, Any]
     ) -> None:
-        """A missing stream is ResourceNotFoundException, whatever is asked of it."""
+        """Every operation answers ResourceNotFoundException."""
         with pytest.raises(ClientError) as error:
             getattr(service.client, operation)(StreamName=service.name, **arguments)
         assert refusal(error) == "ResourceNotFoundException"
 
     def test_an_unknown_shard_is_not_found(self, one_shard: Service) -> None:
-        """A missing shard has the same code as a missing stream: only a second question tells them
-        apart.
+        """A missing shard has the same error code as a missing stream: only another request
+        distinguishes them.
         """
         with pytest.raises(ClientError) as error:
             iterator(one_shard, "shardId-000000000099")
@@ -308,7 +307,7 @@ class TestRefusals:
         assert refusal(error) == "InvalidArgumentException"
 
     def test_a_limit_out_of_bounds_is_refused(self, one_shard: Service) -> None:
-        """More than 10,000 records cannot be asked for."""
+        """At most 10,000 records can be requested."""
         start = iterator(one_shard, shards_of(one_shard)[0]["ShardId"])
         with pytest.raises(ClientError) as error:
             one_shard.client.get_records(ShardIterator=start, Limit=10_001)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.support.state_stores import StoreWorld
 
 
-def test_each_new_owner_counts_the_epoch_up(store_world: StoreWorld) -> None:
+def test_each_new_owner_increments_the_epoch(store_world: StoreWorld) -> None:
     """Epochs of successive owners are 1, 2, 3."""
     epochs = []
     for _ in range(3):
@@ -37,25 +37,25 @@ def test_each_new_owner_counts_the_epoch_up(store_world: StoreWorld) -> None:
     assert epochs == [1, 2, 3]
 
 
-def test_acquiring_what_is_held_changes_nothing(store_world: StoreWorld) -> None:
+def test_acquiring_again_while_it_is_held_changes_nothing(store_world: StoreWorld) -> None:
     """A second acquire by the holder returns the epoch that it has."""
     store = owned(store_world)
     assert store.acquire(OWNER, timeout_s=0) == 1
 
 
 def test_a_live_holder_is_named_to_the_second_owner(store_world: StoreWorld) -> None:
-    """Who holds it, and what to do, is in the error; the holder goes on undisturbed."""
+    """The error names the holder and says what to do. The holder is not affected."""
     first = owned(store_world)
     with pytest.raises(
         OwnedByAnotherError,
-        match=r"process 4242 on host-a, since 2013-01-01T00:26:40Z; stop that one",
+        match=r"process 4242 on host-a, since 2013-01-01T00:26:40Z; stop that process",
     ):
         store_world.open().acquire(OTHER, timeout_s=0.2)
     first.save_states([StateChange(None, state_at(1))])
 
 
-def test_the_second_owner_gets_it_when_the_first_lets_go(store_world: StoreWorld) -> None:
-    """A waiting owner is woken by the release, long before its time is up."""
+def test_the_second_owner_acquires_it_when_the_first_releases_it(store_world: StoreWorld) -> None:
+    """The release wakes a waiting owner long before its timeout."""
     first = owned(store_world)
     second = store_world.open()
     with ThreadPoolExecutor(1) as pool:
@@ -96,8 +96,8 @@ def test_a_stale_owner_writes_nothing_at_all(store_world: StoreWorld) -> None:
     assert new.read_stream() is None
 
 
-def test_an_overtaken_owner_may_begin_anew_after_a_release(store_world: StoreWorld) -> None:
-    """What it knew is old, so it has to say that it forgets it."""
+def test_an_overtaken_owner_may_acquire_again_after_a_release(store_world: StoreWorld) -> None:
+    """The state that it has read is outdated, so it must release first."""
     old = owned(store_world)
     store_world.lose_session(old)
     new = owned(store_world, OTHER)
@@ -109,8 +109,8 @@ def test_an_overtaken_owner_may_begin_anew_after_a_release(store_world: StoreWor
 
 
 def test_a_lost_session_is_regained_by_the_next_write(store_world: StoreWorld) -> None:
-    """Nobody has taken over, so the owner goes on under the same epoch, and is seen to be the owner
-    again.
+    """No other process has taken over, so the owner goes on under the same epoch, and others see it
+    as the owner again.
     """
     store = owned(store_world)
     known = store.save_states([StateChange(None, state_at(1))])[0]
@@ -120,13 +120,13 @@ def test_a_lost_session_is_regained_by_the_next_write(store_world: StoreWorld) -
     assert store.acquire(OWNER, timeout_s=0) == 1
 
 
-def test_one_who_never_acquired_writes_nothing(store_world: StoreWorld) -> None:
-    """Owner writes without ownership are refused."""
+def test_a_store_that_never_acquired_writes_nothing(store_world: StoreWorld) -> None:
+    """Writes of the owner are refused without the ownership."""
     with pytest.raises(StaleOwnerError, match="acquire it first"):
         store_world.open().save_states([StateChange(None, state_at(1))])
 
 
-def test_closing_gives_the_ownership_up(store_world: StoreWorld) -> None:
+def test_closing_releases_the_ownership(store_world: StoreWorld) -> None:
     """Close is idempotent, and the next owner need not wait."""
     store = owned(store_world)
     store.close()
@@ -134,7 +134,7 @@ def test_closing_gives_the_ownership_up(store_world: StoreWorld) -> None:
     assert store_world.open().acquire(OTHER, timeout_s=5) == 2
 
 
-def test_a_stream_made_anew_under_its_name_is_refused_with_the_command_that_helps(
+def test_a_stream_created_again_under_its_name_is_refused_with_the_command_that_helps(
     store_world: StoreWorld,
 ) -> None:
     """The same stream binds again; another creation time is another stream."""
@@ -155,12 +155,12 @@ def test_another_stream_is_refused_naming_both(store_world: StoreWorld) -> None:
     store = store_world.open()
     store.bind_stream(IDENTITY)
     other = msgspec.structs.replace(IDENTITY, arn="arn:aws:kinesis:us-east-1:1:stream/flights")
-    with pytest.raises(StreamMismatchError, match=f"{IDENTITY.arn}, not of {other.arn}"):
+    with pytest.raises(StreamMismatchError, match=f"{IDENTITY.arn}, not to {other.arn}"):
         store.bind_stream(other)
 
 
 def test_the_start_is_pinned_once(store_world: StoreWorld) -> None:
-    """The first pin holds for everybody, without ownership."""
+    """The first pin holds for every process. No ownership is needed."""
     first = StartPin(time_ms=1, wish="LATEST", position=Position.at_timestamp(1), shards=("a", "b"))
     second = StartPin(time_ms=2, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
     assert store_world.open().read_start() is None
@@ -170,7 +170,7 @@ def test_the_start_is_pinned_once(store_world: StoreWorld) -> None:
 
 
 def test_concurrent_pins_agree(store_world: StoreWorld) -> None:
-    """Four processes pin different starts at once: all get the same one."""
+    """Four processes pin different starts at the same time, and all get the same one."""
     pins = [
         StartPin(time_ms=number, wish="LATEST", position=TRIM_HORIZON, shards=())
         for number in range(4)
@@ -184,7 +184,7 @@ def test_concurrent_pins_agree(store_world: StoreWorld) -> None:
 
 
 def test_a_reset_removes_everything_but_the_epoch(store_world: StoreWorld) -> None:
-    """Afterwards the application is as fresh; one from before the reset still can write nothing."""
+    """Afterwards the application is like a new one. An owner from before the reset cannot write."""
     store = owned(store_world)
     store.bind_stream(IDENTITY)
     store.save_states([StateChange(None, state_at(1))])
@@ -205,7 +205,7 @@ def test_a_reset_removes_everything_but_the_epoch(store_world: StoreWorld) -> No
 
 
 def test_a_reset_is_refused_while_another_lives(store_world: StoreWorld) -> None:
-    """Nothing is removed under a running consumer."""
+    """The state of a running consumer is not removed."""
     store = owned(store_world)
     saved = store.save_states([StateChange(None, state_at(1))])[0]
     with pytest.raises(OwnedByAnotherError, match="4242"):

@@ -1,4 +1,4 @@
-"""The contract of the state store, for memory and ZooKeeper alike: plans and their ends."""
+"""The contract of the state store, for memory and ZooKeeper alike: plans and results."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def many_plans() -> list[tuple[Plan, list[TaskResult]]]:
     )
 
 
-def test_plans_and_ends_come_back_as_they_were_written(
+def test_plans_and_results_come_back_as_they_were_written(
     store_world: StoreWorld, many_plans: list[tuple[Plan, list[TaskResult]]]
 ) -> None:
-    """Every field survives; a task reads its own part."""
+    """Every field survives. A task can read its own part alone."""
     for drawn, ends in many_plans:
         store_world.renew()
         store = owned(store_world)
@@ -51,7 +51,7 @@ def test_plans_and_ends_come_back_as_they_were_written(
 
 
 def test_a_plan_goes_from_open_to_closed_to_settled(store_world: StoreWorld) -> None:
-    """`/plan` follows each step; steps repeated change nothing."""
+    """`/plan` shows each step. Repeating a step changes nothing."""
     store = owned(store_world)
     store.create_plan(plan(1))
     seen = [store.read_pointer()]
@@ -74,7 +74,7 @@ def test_a_plan_goes_from_open_to_closed_to_settled(store_world: StoreWorld) -> 
 
 
 def test_an_open_plan_is_not_settled(store_world: StoreWorld) -> None:
-    """It has to be closed first, else an end could still come."""
+    """It must be closed first, or else a result could still be published."""
     store = owned(store_world)
     store.create_plan(plan(1))
     with pytest.raises(ConflictError, match="close it first"):
@@ -82,7 +82,7 @@ def test_an_open_plan_is_not_settled(store_world: StoreWorld) -> None:
 
 
 def test_only_the_newest_plan_is_closed_and_settled(store_world: StoreWorld) -> None:
-    """A plan of the same number with another nonce is another plan."""
+    """A plan with the same number and another nonce is a different plan."""
     store = owned(store_world)
     for act in (store.close_plan, store.mark_settled):
         with pytest.raises(ConflictError, match="there is no plan"):
@@ -94,8 +94,8 @@ def test_only_the_newest_plan_is_closed_and_settled(store_world: StoreWorld) -> 
 
 
 def test_plan_numbers_only_go_up(store_world: StoreWorld) -> None:
-    """The number of a new plan is above all that the store knows; ids are listed by number, not by
-    text.
+    """The number of a new plan is above all that the store knows. Ids are listed by number, not as
+    texts.
     """
     store = owned(store_world)
     for number in (2, 9, 10):
@@ -106,20 +106,20 @@ def test_plan_numbers_only_go_up(store_world: StoreWorld) -> None:
     assert store.known_plans() == ["2-aa", "9-aa", "10-aa"]
 
 
-def test_a_plan_left_behind_is_closed_by_the_next(store_world: StoreWorld) -> None:
-    """No end can be published any more under a plan that was never settled."""
+def test_an_unsettled_plan_is_closed_by_the_next(store_world: StoreWorld) -> None:
+    """No result can be published under it any more."""
     store = owned(store_world)
     store.create_plan(plan(1))
     store.publish_end("1-aa", 0, end("early"))
     store.create_plan(plan(2))
-    with pytest.raises(PlanClosedError, match="plan 1-aa is closed or gone"):
+    with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
         store.publish_end("1-aa", 1, end("late"))
     assert store.read_pointer() == PlanPointer("2-aa", PlanStatus.OPEN)
     assert store.read_ends("1-aa") == {0: end("early")}
 
 
 def test_a_plan_of_many_tasks_is_whole_or_unknown(store_world: StoreWorld) -> None:
-    """1,200 tasks take several transactions; `/plan` moves with the last."""
+    """1,200 tasks need several transactions; the last one moves `/plan`."""
     store = owned(store_world)
     store.create_plan(plan(1, tasks=1200))
     read = store.read_plan("1-aa")
@@ -130,7 +130,7 @@ def test_a_plan_of_many_tasks_is_whole_or_unknown(store_world: StoreWorld) -> No
     assert store.known_plans() == ["2-aa"]
 
 
-def test_a_half_created_plan_is_no_plan_but_keeps_its_number(store_world: StoreWorld) -> None:
+def test_a_half_created_plan_is_not_a_plan_but_its_number_is_used(store_world: StoreWorld) -> None:
     """A driver that died between two transactions leaves a header with too few tasks."""
     store_world.put("batches/5-aa", b'{"createdMs":1,"tasks":2}')
     store_world.put("batches/5-aa/0", b'{"shards":[],"maxBytes":1,"fetchTimeMs":1,"fetchCapMs":1}')
@@ -145,7 +145,7 @@ def test_a_half_created_plan_is_no_plan_but_keeps_its_number(store_world: StoreW
 
 
 def test_two_attempts_of_a_task_get_the_same_end(store_world: StoreWorld) -> None:
-    """Eight attempts publish at once: one wins, and all are told the winner's."""
+    """Eight attempts publish at the same time. One wins, and all get the winner's result."""
     store = owned(store_world)
     store.create_plan(plan(1))
     ends = [end(f"token-{number}", count=number) for number in range(8)]
@@ -166,8 +166,8 @@ def test_two_attempts_of_a_task_get_the_same_end(store_world: StoreWorld) -> Non
 
 
 def test_a_zombie_of_a_closed_plan_publishes_nothing(store_world: StoreWorld) -> None:
-    """Neither where there is no end nor where there is another's; its own, published in time, it
-    gets back.
+    """Neither if there is no result nor if there is another attempt's. An attempt whose own result
+    was published in time gets it back.
     """
     store = owned(store_world)
     zombie = store_world.open()
@@ -183,7 +183,7 @@ def test_a_zombie_of_a_closed_plan_publishes_nothing(store_world: StoreWorld) ->
 
 
 def test_an_unknown_plan_or_task_creates_nothing(store_world: StoreWorld) -> None:
-    """Parents are never created; a number used again with another nonce is not the same plan."""
+    """Parents are never created. A number used again with another nonce is a different plan."""
     store = owned(store_world)
     store.create_plan(plan(1))
     for plan_id, task in (("1-bb", 0), ("7-aa", 0), ("1-aa", 99)):
@@ -196,8 +196,8 @@ def test_an_unknown_plan_or_task_creates_nothing(store_world: StoreWorld) -> Non
 
 
 def test_ends_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> None:
-    """A task of an open plan publishes also after the ownership has passed on: the new owner
-    settles it.
+    """A task of an open plan can publish after the ownership has passed on. The new owner settles
+    the plan.
     """
     old = owned(store_world)
     old.create_plan(plan(1))
@@ -209,7 +209,7 @@ def test_ends_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> No
 
 
 def test_an_end_that_does_not_fit_is_refused(store_world: StoreWorld) -> None:
-    """Above 512 KB nothing is sent: a request above 1 MB would cost the connection."""
+    """Above 512 KB nothing is sent, because ZooKeeper drops the connection above 1 MB."""
     store = owned(store_world)
     store.create_plan(plan(1))
     with pytest.raises(
@@ -220,7 +220,7 @@ def test_an_end_that_does_not_fit_is_refused(store_world: StoreWorld) -> None:
 
 
 def test_a_removed_plan_is_gone_and_the_newest_stays(store_world: StoreWorld) -> None:
-    """Removing what is gone changes nothing; the plan of `/plan` is refused."""
+    """Removing a plan that is gone changes nothing. The newest plan is refused."""
     store = owned(store_world)
     store.create_plan(plan(1))
     store.publish_end("1-aa", 0, end("x"))
@@ -235,7 +235,7 @@ def test_a_removed_plan_is_gone_and_the_newest_stays(store_world: StoreWorld) ->
 
 
 def test_a_text_that_is_no_plan_id_never_becomes_a_path(store_world: StoreWorld) -> None:
-    """Ids come back from Spark's checkpoint, so they are checked."""
+    """Ids are read from Spark's checkpoint, so they are checked."""
     for text in ("../owner", "", "1", "1-aa/0"):
         with pytest.raises(ValueError, match="not a plan id"):
             store_world.open().read_plan(text)

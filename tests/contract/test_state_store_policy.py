@@ -42,9 +42,7 @@ def store(store_world: StoreWorld) -> ZnodeStateStore:
 def test_policies_come_back_as_they_were_written(
     store_world: StoreWorld, many_policies: list[OutcomePolicy]
 ) -> None:
-    """Marking again changes the policy; it needs no ownership, nor that there was
-    anything before.
-    """
+    """Marking again changes the policy. It needs neither ownership nor earlier state."""
     marking = store_world.open()
     assert marking.read_policy() is None
     for policy in many_policies:
@@ -53,7 +51,7 @@ def test_policies_come_back_as_they_were_written(
 
 
 def test_marking_with_the_same_policy_writes_nothing(store: ZnodeStateStore) -> None:
-    """It is done with each start of a query."""
+    """Each start of a query marks the application."""
     batch, tree = interposed(store)
     batch.mark_tracked(BLOCKING)
 
@@ -64,8 +62,8 @@ def test_marking_with_the_same_policy_writes_nothing(store: ZnodeStateStore) -> 
     batch.mark_tracked(BLOCKING)
 
 
-def test_the_mark_is_no_shard(store: ZnodeStateStore) -> None:
-    """Nor may a shard be of its name."""
+def test_the_mark_is_not_taken_for_a_shard(store: ZnodeStateStore) -> None:
+    """A shard with its name is refused."""
     store.mark_tracked(BLOCKING)
     assert store.load_states() == {}
     with pytest.raises(InvalidStoreSettingError):
@@ -73,7 +71,7 @@ def test_the_mark_is_no_shard(store: ZnodeStateStore) -> None:
 
 
 def test_two_that_mark_at_once_agree_with_one_of_them(store_world: StoreWorld) -> None:
-    """No error, whoever is last."""
+    """No error is raised; the last write holds."""
     policies = [OutcomePolicy(retry=RetryPolicy(retry_limit=limit)) for limit in range(4)]
     stores = [store_world.open() for _ in policies]
     with ThreadPoolExecutor(len(stores)) as pool:
@@ -83,8 +81,8 @@ def test_two_that_mark_at_once_agree_with_one_of_them(store_world: StoreWorld) -
     assert store_world.open().read_policy() in policies
 
 
-def test_the_owner_takes_the_mark_off(store: ZnodeStateStore) -> None:
-    """Once and again; then it may be marked anew."""
+def test_the_owner_removes_the_mark(store: ZnodeStateStore) -> None:
+    """Removing it again changes nothing. Then the application may be marked again."""
     store.mark_tracked(BLOCKING)
     store.clear_policy()
     store.clear_policy()
@@ -94,8 +92,8 @@ def test_the_owner_takes_the_mark_off(store: ZnodeStateStore) -> None:
 
 
 def test_only_the_owner_takes_the_mark_off(store: ZnodeStateStore, store_world: StoreWorld) -> None:
-    """Neither one who never owned nor one who was overtaken: else records that failed would be
-    acked. Also when it is off.
+    """Neither a process that never owned the application nor one that was overtaken, or else failed
+    records would be acked. Also when there is no mark.
     """
     store.mark_tracked(BLOCKING)
     with pytest.raises(StaleOwnerError, match="acquire it first"):
@@ -111,7 +109,7 @@ def test_only_the_owner_takes_the_mark_off(store: ZnodeStateStore, store_world: 
 
 
 def test_a_lost_answer_of_taking_the_mark_off_is_resolved(store_world: StoreWorld) -> None:
-    """It is off."""
+    """The mark is removed."""
     store, tree = interposed(store_world.open())
     store.acquire(OWNER, timeout_s=10)
     store.mark_tracked(BLOCKING)
@@ -131,7 +129,7 @@ def test_a_lost_answer_of_taking_the_mark_off_is_resolved(store_world: StoreWorl
 def test_a_damaged_mark_is_an_error_and_never_no_mark(
     store_world: StoreWorld, stored: bytes
 ) -> None:
-    """Without the mark, whole batches would be acked."""
+    """If the mark was taken for missing, whole batches would be acked."""
     store_world.put("tracked", stored)
     with pytest.raises(StoredDataError, match="flights/tracked"):
         store_world.open().read_policy()
@@ -147,7 +145,7 @@ def test_a_mark_of_a_newer_format_says_what_to_do(store_world: StoreWorld) -> No
 def test_a_reset_removes_the_mark_and_the_reports(
     store: ZnodeStateStore, store_world: StoreWorld
 ) -> None:
-    """The application is as fresh."""
+    """The application is like a new one."""
     store.mark_tracked(BLOCKING)
     store.finish_report(store.open_report("1-aa", "token"), failures(10_000))
     store.release()

@@ -1,5 +1,5 @@
 """The contract of the state store, for memory and ZooKeeper alike: reports that are large, damaged,
-or removed by hand.
+or removed by an operator.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def store(store_world: StoreWorld) -> ZnodeStateStore:
 
 
 def test_a_large_report_is_stored_in_parts(store: ZnodeStateStore, store_world: StoreWorld) -> None:
-    """Of 10,000 failures in each of three shards; no value is above the limit, and all go with the
-    plan.
+    """10,000 failures in each of three shards. No value is above the limit, and all values are
+    removed with the plan.
     """
     report = failures(10_000, shards=3)
     store.finish_report(store.open_report("1-aa", "token"), report)
@@ -50,10 +50,12 @@ def test_a_large_report_is_stored_in_parts(store: ZnodeStateStore, store_world: 
     assert store_world.children("batches") == ["2-aa"]
 
 
-def test_parts_of_one_who_died_are_no_parts_of_the_next_report(
+def test_parts_of_a_process_that_died_are_not_part_of_the_next_report(
     store: ZnodeStateStore, store_world: StoreWorld
 ) -> None:
-    """They count for nothing, whether the next report is large or small, and go with the plan."""
+    """They do not count, whether the next report is large or small. They are removed with the
+    plan.
+    """
     died, tree = interposed(store)
     first = died.open_report("1-aa", "first")
     tree.before_write(REPORT, lambda: store.open_report("1-aa", "second"))
@@ -71,10 +73,10 @@ def test_parts_of_one_who_died_are_no_parts_of_the_next_report(
 
 
 @pytest.mark.parametrize("close", [True, False], ids=["closed", "opened"])
-def test_one_who_is_overtaken_between_two_parts_stops_there(
+def test_a_batch_that_is_overtaken_between_two_parts_stops_there(
     store: ZnodeStateStore, store_world: StoreWorld, *, close: bool
 ) -> None:
-    """By the close of the plan, or by another opening: the parts that are left are not written."""
+    """The plan was closed, or the report was opened again. The remaining parts are not written."""
     batch, tree = interposed(store)
     opened = batch.open_report("1-aa", "token")
     act: Callable[[], object] = lambda: (  # noqa: E731  # two things to do in its place
@@ -87,8 +89,8 @@ def test_one_who_is_overtaken_between_two_parts_stops_there(
     assert store.read_report("1-aa") is None
 
 
-def test_a_reason_that_fits_into_no_value_is_dropped(store: ZnodeStateStore) -> None:
-    """The record comes again all the same."""
+def test_a_reason_that_is_too_large_for_a_value_is_dropped(store: ZnodeStateStore) -> None:
+    """The record is delivered again all the same."""
     report = failures(2)
     failed, other = report.shards[0].unresolved
     huge = msgspec.structs.replace(failed, reason="x" * 2 * MAX_VALUE_BYTES)
@@ -103,16 +105,18 @@ def test_a_reason_that_fits_into_no_value_is_dropped(store: ZnodeStateStore) -> 
 
 @pytest.mark.parametrize("reason", ["Größe", "订单", "\U0001f600", "\x00\x1f\u2028", '"\\', ""])
 def test_a_reason_may_be_any_text(store: ZnodeStateStore, reason: str) -> None:
-    """It comes from the user's exceptions."""
+    """Reasons come from the user's exceptions."""
     report = failures(2, reason=reason)
     store.finish_report(store.open_report("1-aa", "token"), report)
     assert store.read_report("1-aa") == report
 
 
-def test_a_report_that_was_removed_by_hand_is_none(
+def test_a_report_that_an_operator_removed_does_not_count(
     store: ZnodeStateStore, store_world: StoreWorld
 ) -> None:
-    """Its records come again. One who had it open cannot finish; the next opening is the first."""
+    """Its records are delivered again. A batch that had it open cannot finish it, and the next
+    opening counts as the first.
+    """
     store.finish_report(store.open_report("1-aa", "first"), failures(10_000))
     store_world.remove(REPORT)
     assert store.read_report("1-aa") is None
@@ -148,7 +152,7 @@ def test_a_damaged_report_is_an_error_and_never_no_report(
 
 
 def test_a_damaged_part_is_an_error(store: ZnodeStateStore, store_world: StoreWorld) -> None:
-    """Missing, cut, or another one in its place: also where each part by itself could be read."""
+    """A part is missing, cut, or replaced, also if each part by itself can be read."""
     store.finish_report(store.open_report("1-aa", "token"), failures(10_000))
     whole = {part: store_world.get(f"{REPORT}/{part}") for part in store_world.children(REPORT)}
     last = max(whole)
@@ -167,7 +171,7 @@ def test_a_damaged_part_is_an_error(store: ZnodeStateStore, store_world: StoreWo
 def test_a_report_of_a_newer_format_says_what_to_do(
     store: ZnodeStateStore, store_world: StoreWorld
 ) -> None:
-    """Nothing of it is used."""
+    """No part of it is used."""
     store_world.put(REPORT, b'{"format":2,"status":"done","outcomes":7}')
     with pytest.raises(StoredDataError, match=r"has format 2, written by a newer version.*upgrade"):
         store.read_report("1-aa")

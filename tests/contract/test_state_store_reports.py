@@ -46,7 +46,7 @@ def store(store_world: StoreWorld) -> ZnodeStateStore:
 def test_reports_come_back_as_they_were_written(
     store_world: StoreWorld, many_reports: list[PlanReport]
 ) -> None:
-    """Every field survives; the plan and its ends are read as before."""
+    """Every field survives. The plan and its results are read as before."""
     for report in many_reports:
         store_world.renew()
         store = owned(store_world)
@@ -61,7 +61,7 @@ def test_reports_come_back_as_they_were_written(
 
 
 def test_a_report_counts_when_it_is_done(store: ZnodeStateStore) -> None:
-    """Not when there is none, nor while it is open."""
+    """It does not count while it is only open."""
     assert store.read_report("1-aa") is None
     opened = store.open_report("1-aa", "token")
     assert opened == OpenReport(plan_id="1-aa", token="token", version=0, reopened=False)
@@ -73,7 +73,9 @@ def test_a_report_counts_when_it_is_done(store: ZnodeStateStore) -> None:
 def test_a_report_that_was_done_does_not_count_once_it_is_opened_again(
     store: ZnodeStateStore,
 ) -> None:
-    """The batch runs again, so only its own outcomes count; it hears that it is not the first."""
+    """The batch runs again, so only its new outcomes count. `reopened` says that it is not the
+    first.
+    """
     store.finish_report(store.open_report("1-aa", "first"), failures(3))
     again = store.open_report("1-aa", "second")
     assert again.reopened
@@ -83,14 +85,16 @@ def test_a_report_that_was_done_does_not_count_once_it_is_opened_again(
 
 
 def test_a_zombies_late_report_is_refused(store: ZnodeStateStore, store_world: StoreWorld) -> None:
-    """Before its successor is done and after; also one that was done itself in between; nothing of
-    it is left behind.
+    """Before its successor is done and after it; also if the zombie was done itself in between. It
+    leaves nothing behind.
     """
     zombie = store_world.open()
     old = zombie.open_report("1-aa", "old")
     new = store.open_report("1-aa", "new")
     for report in (SMALL, failures(10_000)):
-        with pytest.raises(ConflictError, match="report of plan 1-aa was opened by somebody else"):
+        with pytest.raises(
+            ConflictError, match="report of plan 1-aa was opened by another process"
+        ):
             zombie.finish_report(old, report)
     store.finish_report(new, failures(2))
     with pytest.raises(ConflictError):
@@ -100,7 +104,7 @@ def test_a_zombies_late_report_is_refused(store: ZnodeStateStore, store_world: S
 
 
 def test_a_batch_that_was_overtaken_by_its_own_successor_is_refused(store: ZnodeStateStore) -> None:
-    """The same token in another opening is another one."""
+    """Another opening with the same token is a different opening."""
     old = store.open_report("1-aa", "token")
     new = store.open_report("1-aa", "token")
     with pytest.raises(ConflictError):
@@ -114,7 +118,7 @@ def test_a_batch_that_was_overtaken_by_its_own_successor_is_refused(store: Znode
 def test_of_many_that_open_at_once_one_can_finish(
     store: ZnodeStateStore, store_world: StoreWorld
 ) -> None:
-    """Each succeeds in opening, the last one holds it."""
+    """Each opens the report successfully, and the last one holds it."""
     batches = [store_world.open() for _ in range(6)]
     ready = threading.Barrier(len(batches))
 
@@ -138,14 +142,14 @@ def test_of_many_that_open_at_once_one_can_finish(
     assert store.read_report("1-aa") == PlanReport(failed=len(batches) - 1)
 
 
-def test_a_batch_of_a_closed_plan_reports_nothing(
+def test_a_batch_of_a_closed_plan_cannot_report(
     store: ZnodeStateStore, store_world: StoreWorld
 ) -> None:
-    """Neither may it begin, nor end; what was done in time stays."""
+    """It can neither open nor finish a report. A report that was done in time stays."""
     opened = store.open_report("1-aa", "token")
     store.close_plan("1-aa")
     batch = store_world.open()
-    with pytest.raises(PlanClosedError, match="plan 1-aa is closed or gone"):
+    with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
         batch.open_report("1-aa", "late")
     for report in (SMALL, failures(10_000)):
         with pytest.raises(PlanClosedError):
@@ -154,10 +158,10 @@ def test_a_batch_of_a_closed_plan_reports_nothing(
     assert store_world.children(REPORT) == []
 
 
-def test_a_batch_of_an_earlier_or_unknown_plan_reports_nothing(
+def test_a_batch_of_an_earlier_or_unknown_plan_cannot_report(
     store: ZnodeStateStore, store_world: StoreWorld
 ) -> None:
-    """A plan that a later one left behind is closed; of one that is gone nothing is created."""
+    """A plan is closed by a later one. For a plan that is gone, no node is created."""
     opened = store.open_report("1-aa", "token")
     store.create_plan(plan(2))
     with pytest.raises(PlanClosedError):
@@ -175,7 +179,7 @@ def test_a_batch_of_an_earlier_or_unknown_plan_reports_nothing(
 def test_a_report_is_fenced_by_its_plan_and_not_by_the_epoch(
     store: ZnodeStateStore, store_world: StoreWorld
 ) -> None:
-    """The driver's batch does not own the application; the next owner settles what it reported."""
+    """The batch in the driver does not own the application. The next owner settles its report."""
     opened = store_world.open().open_report("1-aa", "token")
     store_world.lose_session(store)
     new = owned(store_world, OTHER)
@@ -185,7 +189,7 @@ def test_a_report_is_fenced_by_its_plan_and_not_by_the_epoch(
 
 
 def test_finishing_again_changes_nothing(store: ZnodeStateStore) -> None:
-    """Who did not hear that it was done may ask again, also when the plan is closed by now."""
+    """A batch whose answer was lost may finish again, also if the plan is closed by then."""
     opened = store.open_report("1-aa", "token")
     store.finish_report(opened, SMALL)
     store.finish_report(opened, SMALL)
@@ -195,7 +199,7 @@ def test_finishing_again_changes_nothing(store: ZnodeStateStore) -> None:
 
 
 def test_lost_answers_are_resolved_by_the_token(store: ZnodeStateStore) -> None:
-    """Of opening, of each part, of the end, and of the mark."""
+    """The answers to opening, to each part, to finishing, and to marking."""
     batch, tree = interposed(store)
     tree.loses_answers = True
     batch.mark_tracked(BLOCKING)
@@ -209,10 +213,10 @@ def test_lost_answers_are_resolved_by_the_token(store: ZnodeStateStore) -> None:
     assert store.read_policy() == OutcomePolicy()
 
 
-def test_a_lost_answer_does_not_hide_that_somebody_else_has_opened_it(
+def test_a_lost_answer_does_not_hide_that_another_process_has_opened_it(
     store: ZnodeStateStore,
 ) -> None:
-    """What stands there is not this one's own."""
+    """The node does not hold this batch's own opening."""
     batch, tree = interposed(store)
     opened = batch.open_report("1-aa", "mine")
     tree.before_write(REPORT, lambda: store.open_report("1-aa", "other"))
@@ -221,7 +225,7 @@ def test_a_lost_answer_does_not_hide_that_somebody_else_has_opened_it(
     assert store.read_report("1-aa") is None
 
 
-def test_a_token_that_cannot_be_a_name_never_becomes_a_path(store: ZnodeStateStore) -> None:
+def test_a_token_that_is_not_a_valid_name_never_becomes_a_path(store: ZnodeStateStore) -> None:
     """It is part of the names of the parts."""
     for token in ("", "a/b", "..", "\x00", "x" * 300):
         with pytest.raises(InvalidStoreSettingError, match="report token"):
@@ -230,7 +234,7 @@ def test_a_token_that_cannot_be_a_name_never_becomes_a_path(store: ZnodeStateSto
 
 
 def test_how_many_outages_there_were_comes_back_with_the_plan(store_world: StoreWorld) -> None:
-    """A restart goes on with the pause that it had come to."""
+    """A restart continues with the pause that the outages had reached."""
     store = owned(store_world)
     in_outage = msgspec.structs.replace(plan(1), outages=3)
     store.create_plan(in_outage)

@@ -1,5 +1,5 @@
-"""The contract of the state store, for memory and ZooKeeper alike: the list of shards, who writes
-it, and who watches it.
+"""The contract of the state store, for memory and ZooKeeper alike: the shard list, its leader and
+its watches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAIT_S = 30.0
 
 
 class Bell:
-    """What a test's watch rings. It is taken with each `heard`, which waits for it."""
+    """The callback of a test's watch. `heard` waits for a call, and takes it."""
 
     def __init__(self) -> None:
         self._rung = threading.Semaphore(0)
@@ -48,12 +48,12 @@ def listing(store: ZnodeStateStore) -> tuple[str, ...]:
     return () if stored is None else stored.shard_ids
 
 
-# the list
-# -----------------------------------------------------------------------------------------------------
-def test_the_list_is_stored_as_the_ancestor_did_and_each_change_counts_its_version_up(
+# list
+# ----
+def test_the_list_has_the_kinesis_storm_spouts_form_and_each_change_increments_its_version(
     store_world: StoreWorld,
 ) -> None:
-    """In the order of the writer. The same list again is no change."""
+    """It keeps the writer's order. Writing the same list again is not a change."""
     store = owned(store_world)
     assert store.read_shard_list() is None
     for ids in (["b"], ["b", "a"], ["b", "a"]):
@@ -62,10 +62,10 @@ def test_the_list_is_stored_as_the_ancestor_did_and_each_change_counts_its_versi
     assert store_world.open().read_shard_list() == ShardList(("b", "a"), 1)
 
 
-# who writes it
-# ------------------------------------------------------------------------------------------------
-def test_the_first_task_that_asks_writes_the_list(store_world: StoreWorld) -> None:
-    """The others are refused, also with the same list; asking again changes nothing."""
+# leader
+# ------
+def test_the_first_task_that_tries_leads_and_writes_the_list(store_world: StoreWorld) -> None:
+    """Other tasks are refused, also with the same list. Trying again changes nothing."""
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
     with pytest.raises(NotListerError, match="nothing was written"):
         first.save_shard_list(["a"])
@@ -79,8 +79,8 @@ def test_the_first_task_that_asks_writes_the_list(store_world: StoreWorld) -> No
 
 
 def test_the_role_is_taken_over_when_its_task_has_lost_its_session(store_world: StoreWorld) -> None:
-    """The one that had it keeps its share, but writes no list any more, whatever it
-    still believes.
+    """The earlier leader keeps its share, but it can no longer write the list, whatever it still
+    believes.
     """
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
     assert first.try_lead()
@@ -94,10 +94,10 @@ def test_the_role_is_taken_over_when_its_task_has_lost_its_session(store_world: 
     assert listing(first) == ("of the second",)
 
 
-def test_the_role_comes_back_with_the_session_when_nobody_has_taken_it(
+def test_the_role_comes_back_with_the_session_when_no_task_has_taken_it(
     store_world: StoreWorld,
 ) -> None:
-    """Without asking for it again."""
+    """The task need not try again."""
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
     assert first.try_lead()
     store_world.lose_session(first)
@@ -107,7 +107,7 @@ def test_the_role_comes_back_with_the_session_when_nobody_has_taken_it(
 
 
 def test_the_role_is_free_when_its_task_is_released(store_world: StoreWorld) -> None:
-    """Also for the same task, begun anew, which does not have it by itself."""
+    """A new process of the same task does not lead by itself."""
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
     assert first.try_lead()
     first.release()
@@ -119,7 +119,7 @@ def test_the_role_is_free_when_its_task_is_released(store_world: StoreWorld) -> 
 
 
 def test_the_role_is_not_kept_over_a_release(store_world: StoreWorld) -> None:
-    """The same store, begun anew as the same task, has to ask again, also when nobody else has."""
+    """A store that acquires the same share again must try again, also if no other task has."""
     store = task_of(store_world, 0, 2)
     assert store.try_lead()
     store.release()
@@ -130,9 +130,9 @@ def test_the_role_is_not_kept_over_a_release(store_world: StoreWorld) -> None:
     store.save_shard_list(["a"])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells enough about processes")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux identifies processes reliably")
 def test_the_role_of_a_dead_process_is_taken_at_once(store_world: StoreWorld) -> None:
-    """Its session has not lapsed yet."""
+    """Although its session has not expired yet."""
     dead = task_of(store_world, 0, 2, dead_process())
     assert dead.try_lead()
     assert task_of(store_world, 1, 2).try_lead()
@@ -140,8 +140,8 @@ def test_the_role_of_a_dead_process_is_taken_at_once(store_world: StoreWorld) ->
         dead.save_shard_list(["a"])
 
 
-def test_the_owner_of_the_whole_writes_the_list_without_a_role(store_world: StoreWorld) -> None:
-    """Asked, it says that it may. Who owns nothing may not."""
+def test_the_owner_of_the_whole_always_leads(store_world: StoreWorld) -> None:
+    """It writes the list without trying first. A store that owns nothing may not write it."""
     store = owned(store_world)
     assert store.try_lead()
     store.save_shard_list(["a"])
@@ -152,8 +152,8 @@ def test_the_owner_of_the_whole_writes_the_list_without_a_role(store_world: Stor
         store_world.open().save_shard_list(["b"])
 
 
-def test_a_stale_lister_is_told_that_it_is_stale(store_world: StoreWorld) -> None:
-    """Not that another has the role."""
+def test_a_stale_leader_gets_the_error_of_a_stale_owner(store_world: StoreWorld) -> None:
+    """Not the error that another task leads."""
     old = task_of(store_world, 0, 2)
     assert old.try_lead()
     store_world.lose_session(old)
@@ -164,11 +164,11 @@ def test_a_stale_lister_is_told_that_it_is_stale(store_world: StoreWorld) -> Non
         old.try_lead()
 
 
-# who watches it
-# -----------------------------------------------------------------------------------------------
-def test_a_watch_tells_of_each_change_of_the_list(store_world: StoreWorld) -> None:
-    """From before there is one until it is removed, and made again. It needs no ownership, and
-    tells of nothing else.
+# watches
+# -------
+def test_a_watch_fires_for_each_change_of_the_list(store_world: StoreWorld) -> None:
+    """When the list is created, changed, removed and created again, and for nothing else. It needs
+    no ownership.
     """
     watcher, writer, bell = store_world.open(), owned(store_world), Bell()
     watcher.watch_shard_list(bell.ring)
@@ -188,8 +188,8 @@ def test_a_watch_tells_of_each_change_of_the_list(store_world: StoreWorld) -> No
 
 
 def test_a_watch_outlives_its_session(store_world: StoreWorld) -> None:
-    """It tells by itself that something may have been missed, and of every change
-    after, each time.
+    """It fires for the lost session, as a change may have been missed, and for every change after
+    it.
     """
     watcher, writer, bell = store_world.open(), owned(store_world), Bell()
     watcher.watch_shard_list(bell.ring)
@@ -202,8 +202,8 @@ def test_a_watch_outlives_its_session(store_world: StoreWorld) -> None:
         assert bell.heard()
 
 
-def test_each_watcher_is_told(store_world: StoreWorld) -> None:
-    """Several of one store, and of several; also the writer's own."""
+def test_each_watch_fires(store_world: StoreWorld) -> None:
+    """Several watches of one store, of several stores, and of the writer's own store."""
     writer, other = owned(store_world), store_world.open()
     bells = [Bell() for _ in range(3)]
     for store, bell in zip((writer, other, other), bells, strict=True):

@@ -40,7 +40,7 @@ def many_states() -> list[list[ShardState]]:
 def test_shard_states_come_back_as_they_were_written(
     store_world: StoreWorld, many_states: list[list[ShardState]]
 ) -> None:
-    """Every field survives, also the checkpoint of a finished shard, which is shown as
+    """Every field survives, also the checkpoint of a finished shard, although it is shown as
     SHARD_END.
     """
     for states in many_states:
@@ -52,8 +52,8 @@ def test_shard_states_come_back_as_they_were_written(
 
 
 def test_a_state_is_written_over_its_own_version_only(store_world: StoreWorld) -> None:
-    """Compare-and-set: what somebody has changed since is not overwritten, nor is the rest of the
-    transaction written.
+    """Compare-and-set: a state that was changed since is not overwritten, and the rest of the
+    transaction is not written either.
     """
     store = owned(store_world)
     first, other = store.save_states(
@@ -94,7 +94,7 @@ def test_a_checkpoint_never_moves_back(store_world: StoreWorld) -> None:
 
 
 def test_a_finished_shard_shows_shard_end(store_world: StoreWorld) -> None:
-    """The ancestor's key says SHARD_END, for people and for its tools."""
+    """`checkpoint` is SHARD_END, for people and for the tools of the Kinesis Storm spout."""
     store = owned(store_world)
     state = ShardState(
         shard_id="s", checkpoint=sequence(7), read_position=SHARD_END, lifecycle=Lifecycle.FINISHED
@@ -103,8 +103,10 @@ def test_a_finished_shard_shows_shard_end(store_world: StoreWorld) -> None:
     assert msgspec.json.decode(store_world.get("s/state"))["checkpoint"] == "SHARD_END"
 
 
-def test_the_ancestors_checkpoint_is_taken_over(store_world: StoreWorld) -> None:
-    """`{"checkpoint": "<seq>"}` means: acked up to it, read on after it. It can be written over."""
+def test_a_checkpoint_of_the_kinesis_storm_spout_is_read(store_world: StoreWorld) -> None:
+    """`{"checkpoint": "<seq>"}` means that records up to it are acked and reading goes on after it.
+    It can be overwritten.
+    """
     store_world.put("shardId-000000000003/state", b'{"checkpoint":"4955"}')
     store_world.put("shardList", b'{"shardList":["shardId-000000000003"]}')
     store = owned(store_world)
@@ -138,7 +140,7 @@ def test_damaged_state_is_an_error_and_never_no_checkpoint(
 
 
 def test_a_newer_format_says_what_to_do(store_world: StoreWorld) -> None:
-    """A newer version may have given the fields another meaning, so nothing of it is used."""
+    """A newer version may have given the fields another meaning, so none of them is used."""
     store_world.put("shardId-000000000003/state", b'{"format":2,"checkpoint":{"new":"shape"}}')
     with pytest.raises(
         StoredDataError,
@@ -148,7 +150,7 @@ def test_a_newer_format_says_what_to_do(store_world: StoreWorld) -> None:
 
 
 def test_no_state_at_all_is_empty(store_world: StoreWorld) -> None:
-    """A fresh application has no states, no plan, no start."""
+    """A new application has no states, no plan and no start."""
     store = store_world.open()
     assert store.load_states() == {}
     assert store.read_pointer() is None
@@ -217,7 +219,7 @@ def test_what_is_wrong_with_one_change_is_found_before_any_is_written(
         assert store.load_states() == {known.state.shard_id: known}
 
 
-def test_a_shard_twice_in_one_write_is_a_mistake(store_world: StoreWorld) -> None:
+def test_a_shard_twice_in_one_write_is_refused(store_world: StoreWorld) -> None:
     """Two changes of one shard cannot both be based on what is stored."""
     store = owned(store_world)
     with pytest.raises(ValueError, match="occurs twice"):
@@ -228,7 +230,7 @@ def test_a_shard_twice_in_one_write_is_a_mistake(store_world: StoreWorld) -> Non
 
 
 def test_a_shard_cannot_hide_another_node(store_world: StoreWorld) -> None:
-    """Shard ids that are names of something else in the layout are refused."""
+    """Shard ids that are reserved for other nodes, or are not valid names, are refused."""
     store = owned(store_world)
     for name in ("plan", "epoch", "a/b", "..", ""):
         with pytest.raises(InvalidStoreSettingError):
@@ -236,7 +238,7 @@ def test_a_shard_cannot_hide_another_node(store_world: StoreWorld) -> None:
 
 
 def test_states_are_removed_in_the_version_that_was_read(store_world: StoreWorld) -> None:
-    """With their folders. One that has changed since keeps all of them."""
+    """Their folders are removed as well. If one state has changed since, none is removed."""
     store = owned(store_world)
     first, other = store.save_states([StateChange(None, state_at(1, name)) for name in ("a", "b")])
     newer = store.save_states([StateChange(other, state_at(2, "b"))])[0]
@@ -249,10 +251,10 @@ def test_states_are_removed_in_the_version_that_was_read(store_world: StoreWorld
     assert store.reset(OWNER, timeout_s=10) == 1  # shards that had anything left
 
 
-def test_what_else_is_below_a_shard_stays_when_its_state_is_removed(
+def test_other_nodes_below_a_shard_stay_when_its_state_is_removed(
     store_world: StoreWorld,
 ) -> None:
-    """It is another program's."""
+    """They belong to another program."""
     store = owned(store_world)
     store_world.put("a/notes", b"mine")
     stored = store.save_states([StateChange(None, state_at(1, "a"))])

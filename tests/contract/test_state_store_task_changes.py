@@ -1,4 +1,4 @@
-"""The contract of the state store, for memory and ZooKeeper alike: from one owner to tasks and
+"""The contract of the state store, for memory and ZooKeeper alike: changes from one owner to tasks,
 back, and to another total.
 """
 
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 
 
 linux_only = pytest.mark.skipif(
-    sys.platform != "linux", reason="only Linux tells enough about processes"
+    sys.platform != "linux", reason="only Linux identifies processes reliably"
 )
 
 
 def test_another_total_at_the_same_time_is_refused(store_world: StoreWorld) -> None:
-    """With both numbers and what to do. Those who are there go on."""
+    """The error has both numbers and says what to do. The running tasks are not affected."""
     first = task_of(store_world, 2, 3)
     with pytest.raises(
         OwnedByAnotherError,
-        match=r"by 3 tasks in total, not 4 \(task 2 of 3 is process 4242 on .*; stop the others .* use the same total of 3$",
+        match=r"by 3 tasks in total, not 4 \(task 2 of 3 is process 4242 on .*; stop the others "
+        r".* use the same total of 3$",
     ):
         store_world.open().acquire(OTHER, timeout_s=0.2, task=TaskShare(0, 4))
     write_one(first, "a")
@@ -38,7 +39,7 @@ def test_another_total_at_the_same_time_is_refused(store_world: StoreWorld) -> N
 
 
 def test_another_total_takes_over_when_the_last_task_has_gone(store_world: StoreWorld) -> None:
-    """A task of the old total writes nothing any more. What was of it is removed."""
+    """A task of the old total can no longer write. The nodes of the old total are removed."""
     old, last = task_of(store_world, 0, 3), task_of(store_world, 1, 3)
     store_world.lose_session(old)
     slow, tree = interposed(store_world.open())
@@ -56,7 +57,7 @@ def test_another_total_takes_over_when_the_last_task_has_gone(store_world: Store
 def test_a_task_from_before_a_change_stays_stale_when_it_is_changed_back(
     store_world: StoreWorld, between: TaskShare | None
 ) -> None:
-    """Although the share has an epoch of the same number again, and an owner."""
+    """Although the share has an owner and an epoch with the same number again."""
     old = [task_of(store_world, index, 2) for index in range(2)]
     for store in old:
         store_world.lose_session(store)
@@ -71,7 +72,7 @@ def test_a_task_from_before_a_change_stays_stale_when_it_is_changed_back(
 
 
 def test_a_task_waits_for_the_owner_of_the_whole(store_world: StoreWorld) -> None:
-    """And is told who that is when its time is up."""
+    """After its timeout the error names the owner."""
     driver = owned(store_world)
     with pytest.raises(
         OwnedByAnotherError,
@@ -100,8 +101,8 @@ def test_a_task_joins_those_that_were_faster_when_the_owner_of_the_whole_goes(
     assert slow.read_tasks() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
 
 
-def test_who_waits_is_told_of_who_was_faster(store_world: StoreWorld) -> None:
-    """The error names who has it now, not who had it at first."""
+def test_the_error_of_a_waiting_process_names_the_holder_of_now(store_world: StoreWorld) -> None:
+    """Another process was faster. The error names it, not the first holder."""
     first = owned(store_world)
     slow, tree = interposed(store_world.open())
 
@@ -117,7 +118,7 @@ def test_who_waits_is_told_of_who_was_faster(store_world: StoreWorld) -> None:
 def test_the_owner_of_the_whole_writes_nothing_once_tasks_have_taken_over(
     store_world: StoreWorld,
 ) -> None:
-    """Its session was lost, and it does not get it back."""
+    """Its session was lost, and it cannot regain the ownership."""
     driver = owned(store_world)
     store_world.lose_session(driver)
     task = task_of(store_world, 0, 2, OTHER)
@@ -130,14 +131,15 @@ def test_the_whole_is_refused_while_a_task_lives(store_world: StoreWorld) -> Non
     task = task_of(store_world, 1, 3)
     with pytest.raises(
         OwnedByAnotherError,
-        match=r"being consumed by task 1 of 3, process 4242 on host-a, since .*; stop all its tasks first",
+        match=r"being consumed by task 1 of 3, process 4242 on host-a, since .*; "
+        r"stop all tasks first",
     ):
         store_world.open().acquire(OTHER, timeout_s=0.2)
     write_one(task, "a")
 
 
-def test_the_whole_is_taken_when_the_last_task_has_gone(store_world: StoreWorld) -> None:
-    """`owner` goes with its session again, and a task from before writes nothing."""
+def test_the_whole_is_acquired_when_the_last_task_has_gone(store_world: StoreWorld) -> None:
+    """`owner` is ephemeral again, and an earlier task writes nothing."""
     old, last = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
     store_world.lose_session(old)
     driver, tree = interposed(store_world.open())
@@ -164,7 +166,7 @@ def test_the_whole_is_taken_when_the_last_task_has_gone(store_world: StoreWorld)
 def test_a_dead_holder_is_not_waited_for(
     store_world: StoreWorld, before: TaskShare | None, after: TaskShare | None
 ) -> None:
-    """Whatever it held, and whatever its successor wants; what it would still write is not done."""
+    """Whatever it held, and whatever its successor acquires. A late write of it is refused."""
     dead, store = store_world.open(), store_world.open()
     dead.acquire(dead_process(), timeout_s=0, task=before)
     assert store.acquire(OWNER, timeout_s=0, task=after) > 0
@@ -176,7 +178,7 @@ def test_a_dead_holder_is_not_waited_for(
 def test_a_reset_is_refused_while_a_task_lives_and_removes_everything_after(
     store_world: StoreWorld,
 ) -> None:
-    """Only `epoch` stays; a task from before writes nothing."""
+    """Only `epoch` stays, and an earlier task writes nothing."""
     stale, task = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
     write_one(task, "a")
     assert task.try_lead()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def test_tasks_own_an_application_together(store_world: StoreWorld) -> None:
-    """Each has a node of its own below one that says how many they are."""
+    """Each task has a node of its own, below a node with the number of tasks."""
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
     assert msgspec.json.decode(store_world.get("owner")) == {"totalTasks": 2, "format": 1}
     assert store_world.children("owner") == ["0-of-2", "1-of-2"]
@@ -33,8 +33,8 @@ def test_tasks_own_an_application_together(store_world: StoreWorld) -> None:
     assert store_world.get("epoch") == b"1"
 
 
-def test_each_new_owner_of_a_share_counts_its_epoch_up(store_world: StoreWorld) -> None:
-    """That of the application and of the other shares stay as they are."""
+def test_each_new_owner_of_a_share_increments_its_epoch(store_world: StoreWorld) -> None:
+    """The epochs of the application and of other shares stay as they are."""
     task_of(store_world, 1, 2)
     epochs = []
     for _ in range(3):
@@ -46,7 +46,7 @@ def test_each_new_owner_of_a_share_counts_its_epoch_up(store_world: StoreWorld) 
 
 
 def test_tasks_write_states_of_different_shards_at_the_same_time(store_world: StoreWorld) -> None:
-    """No write of the one is in the way of one of the other."""
+    """Their writes do not conflict."""
 
     def write(index: int) -> int:
         store = task_of(store_world, index, 2)
@@ -63,7 +63,7 @@ def test_tasks_write_states_of_different_shards_at_the_same_time(store_world: St
 
 
 def test_a_state_is_written_over_its_own_version_only_by_tasks_too(store_world: StoreWorld) -> None:
-    """Two tasks that both take a shard for theirs do not overwrite each other."""
+    """Two tasks that both believe to own a shard do not overwrite each other's state."""
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
     known = first.save_states([StateChange(None, state_at(1))])[0]
     second.save_states([StateChange(known, state_at(2))])
@@ -72,18 +72,19 @@ def test_a_state_is_written_over_its_own_version_only_by_tasks_too(store_world: 
 
 
 def test_one_share_has_one_owner(store_world: StoreWorld) -> None:
-    """The second is told who has it; the first goes on undisturbed."""
+    """The error names the owner to the second process. The first is not affected."""
     first = task_of(store_world, 1, 3)
     with pytest.raises(
         OwnedByAnotherError,
-        match=r"^task 1 of 3 of application .* is running already: process 4242 on host-a.*another task index$",
+        match=r"^task 1 of 3 of application .* is running already \(process 4242 on host-a"
+        r".*another task index$",
     ):
         store_world.open().acquire(OTHER, timeout_s=0.2, task=TaskShare(1, 3))
     write_one(first, "a")
 
 
-def test_who_waits_for_a_share_gets_it_when_it_is_released(store_world: StoreWorld) -> None:
-    """Long before its time is up."""
+def test_a_waiting_process_gets_a_share_when_it_is_released(store_world: StoreWorld) -> None:
+    """Long before its timeout."""
     first = task_of(store_world, 1, 3)
     second, tree = interposed(store_world.open())
     released: list[threading.Thread] = []
@@ -100,8 +101,8 @@ def test_who_waits_for_a_share_gets_it_when_it_is_released(store_world: StoreWor
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_stale_task_writes_nothing_at_all(store_world: StoreWorld, index: int) -> None:
-    """After another has taken its share over, that of the first task or of one that joined it; the
-    other shares go on.
+    """Another process has taken over its share, whether it was the first task or one that joined.
+    The other shares are not affected.
     """
     tasks = [task_of(store_world, each, 2) for each in range(2)]
     old, neighbour, share = tasks[index], tasks[1 - index], TaskShare(index, 2)
@@ -116,10 +117,10 @@ def test_a_stale_task_writes_nothing_at_all(store_world: StoreWorld, index: int)
 
 
 @pytest.mark.parametrize("share", [None, TaskShare(0, 2)], ids=str)
-def test_a_stale_owner_that_lets_go_takes_nothing_from_its_successor(
+def test_the_release_of_a_stale_owner_does_not_affect_its_successor(
     store_world: StoreWorld, share: TaskShare | None
 ) -> None:
-    """Nobody else gets in, and the successor goes on."""
+    """No third process can acquire it, and the successor goes on writing."""
     old, new = store_world.open(), store_world.open()
     old.acquire(OWNER, timeout_s=10, task=share)
     store_world.lose_session(old)
@@ -130,7 +131,7 @@ def test_a_stale_owner_that_lets_go_takes_nothing_from_its_successor(
 
 
 def test_a_task_regains_its_lost_session_with_the_next_write(store_world: StoreWorld) -> None:
-    """Under the same epoch, while its neighbours see nothing of it."""
+    """Under the same epoch, and without an effect on other tasks."""
     store, neighbour = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
     store_world.lose_session(store)
     assert neighbour.read_tasks() == {TaskShare(1, 2): OTHER}
@@ -140,12 +141,13 @@ def test_a_task_regains_its_lost_session_with_the_next_write(store_world: StoreW
     assert neighbour.read_tasks() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
 
 
-def test_a_store_holds_one_thing_at_a_time(store_world: StoreWorld) -> None:
-    """It says what it holds."""
+def test_a_store_owns_one_share_at_a_time(store_world: StoreWorld) -> None:
+    """The error says what it owns."""
     store = task_of(store_world, 0, 2)
     for other in (None, TaskShare(1, 2)):
         with pytest.raises(
-            ValueError, match=r"this store holds task 0 of 2 of application .*; release that first"
+            ValueError,
+            match=r"this store owns task 0 of 2 of application .*; release the ownership first",
         ):
             store.acquire(OWNER, timeout_s=0, task=other)
     store.release()
@@ -153,21 +155,23 @@ def test_a_store_holds_one_thing_at_a_time(store_world: StoreWorld) -> None:
 
 
 def test_tasks_bind_the_stream_together(store_world: StoreWorld) -> None:
-    """Each compares, one writes."""
+    """One writes the identity, and each compares its own with it."""
     for index in range(3):
         task_of(store_world, index, 3).bind_stream(IDENTITY)
     assert store_world.open().read_stream() == IDENTITY
 
 
-def test_what_is_not_ours_below_owner_is_named(store_world: StoreWorld) -> None:
-    """Neither waited for nor removed."""
+def test_a_foreign_node_below_owner_is_named_in_an_error(store_world: StoreWorld) -> None:
+    """It is neither waited for nor removed."""
     store_world.put("owner/somebody", b"")
-    with pytest.raises(StoredDataError, match=r"flights/owner/somebody is not a task's; remove it"):
+    with pytest.raises(
+        StoredDataError, match=r"flights/owner/somebody is not the node of a task; remove it"
+    ):
         store_world.open().acquire(OWNER, timeout_s=0)
 
 
 def test_a_damaged_owner_stops_tasks_until_a_reset(store_world: StoreWorld) -> None:
-    """Nobody knows how many tasks it was."""
+    """The number of tasks is not known."""
     store_world.put("owner", b"{")
     store_world.put("epoch", b"1")
     with pytest.raises(StoredDataError, match=r"flights/owner holds .* reset the application"):

@@ -31,7 +31,9 @@ import sys
 from state.ownership import this_process
 from state.task_share import TaskShare
 from state.zookeeper.store import ZookeeperStateStore
-store = ZookeeperStateStore(sys.argv[1], application="app", stream="flights", session_timeout_s=60.0)
+store = ZookeeperStateStore(
+    sys.argv[1], application="app", stream="flights", session_timeout_s=60.0
+)
 store.acquire(this_process(0), timeout_s=0, task=TaskShare(0, 2))
 assert store.try_lead()
 print("owned", flush=True)
@@ -51,8 +53,8 @@ def open_store(address: str) -> ZookeeperStateStore:
 
 @pytest.fixture
 def holder(zookeeper_chroot: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process that is task 0 of 2 and the lister, with a session that would outlive it by a
-    minute.
+    """Another process that is task 0 of 2 and the shard list leader, with a session that would
+    outlive it by a minute.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, zookeeper_chroot],
@@ -83,7 +85,7 @@ def test_the_share_and_the_role_of_a_killed_process_are_taken_at_once(
     store.acquire(this_process(1), timeout_s=0, task=TaskShare(1, 2))
     assert not store.try_lead()
     with closing(open_store(zookeeper_chroot)) as successor:
-        with pytest.raises(OwnedByAnotherError, match=f"task 0 of 2 .* process {holder.pid} on"):
+        with pytest.raises(OwnedByAnotherError, match=rf"task 0 of 2 .* \(process {holder.pid} on"):
             successor.acquire(this_process(1), timeout_s=0.2, task=TaskShare(0, 2))
         holder.kill()
         holder.wait()

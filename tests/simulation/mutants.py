@@ -28,7 +28,7 @@ class Mutant:
 ANCESTOR = (
     Mutant(
         "a late ack after a failure leaves a ghost in the retry queue",
-        "state/tracker/core.py",
+        "state/tracker/inflight_record_tracker.py",
         "        self._retries.discard(node.first)\n        "
         "self._deadlines.discard(node.first)\n        self._exhausted.drop",
         "        self._deadlines.discard(node.first)\n        self._exhausted.drop",

@@ -1,4 +1,4 @@
-"""RawScheme and TextScheme record by record, and what malformed records look like."""
+"""RawScheme and TextScheme record by record, and the errors of malformed records."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ AGGREGATE = KPL_MAGIC + b"message" + hashlib.md5(b"message", usedforsecurity=Fal
 ALL: tuple[RecordScheme, ...] = (RawScheme(), TextScheme(), JsonScheme("id BIGINT"))
 
 
-def test_raw_gives_the_bytes_as_they_are() -> None:
-    """Also none at all, and bytes that are no text."""
+def test_raw_returns_the_bytes_unchanged() -> None:
+    """Also an empty payload, and bytes that are not text."""
     for data in (b"", b"\x00\xff", KPL_MAGIC + b"own payload"):
         assert decoded(RawScheme(), data) == ((data,), None)
 
 
 def test_text_is_strict_utf8() -> None:
-    """NUL and a byte order mark are kept; what is no UTF-8 is malformed, never replaced."""
+    """NUL and a byte order mark are kept. Bytes that are not UTF-8 are malformed, not replaced."""
     assert decoded(TextScheme(), "Zürich\x00".encode()) == (("Zürich\x00",), None)
     assert decoded(TextScheme(), b"\xef\xbb\xbfx") == (("\ufeffx",), None)
     assert decoded(TextScheme(), b"") == (("",), None)
@@ -39,13 +39,13 @@ def test_text_is_strict_utf8() -> None:
 
 @pytest.mark.parametrize("scheme", ALL, ids=repr)
 def test_an_aggregate_is_malformed_under_every_scheme(scheme: RecordScheme) -> None:
-    """It is named, and never passed through as data."""
+    """The reason names it, and it is never passed through as data."""
     assert decoded(scheme, AGGREGATE) == (None, "KPL aggregate: not supported yet")
 
 
 @pytest.mark.parametrize("scheme", ALL, ids=repr)
-def test_schemes_are_values_that_travel(scheme: RecordScheme) -> None:
-    """A scheme is shipped to workers by pickling and means the same there."""
+def test_schemes_are_values_that_can_be_pickled(scheme: RecordScheme) -> None:
+    """A scheme is sent to workers by pickling and decodes the same there."""
     assert isinstance(scheme, RecordScheme)
     copy = pickle.loads(pickle.dumps(scheme))  # noqa: S301  # our own bytes
     assert copy == scheme
@@ -53,7 +53,7 @@ def test_schemes_are_values_that_travel(scheme: RecordScheme) -> None:
 
 
 def test_a_malformed_record_is_named_without_its_payload() -> None:
-    """The error tells the record and the reason; not even its chain holds the bytes."""
+    """The error has the record's id and the reason. Not even its chain has the bytes."""
     record = record_of(b"secret \xff")
     with pytest.raises(MalformedRecordError) as caught:
         TextScheme().decode(record)

@@ -1,4 +1,4 @@
-"""The DDL subset, and the errors that say what is expected where."""
+"""The subset of DDL, and the errors that say what is expected and where."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from scheme import JsonScheme, SchemeDefinitionError
     ],
 )
 def test_a_schema_is_read_as_spark_would(written: str, read: str) -> None:
-    """Synonyms, both ways to write a field, nested types and quoted names; NOT NULL is a rule, not
-    a part of the type.
+    """Synonyms, both forms of a field, nested types and quoted names. NOT NULL is a rule of the
+    scheme and not part of the type.
     """
     assert JsonScheme(written).schema_ddl == read
 
@@ -52,14 +52,12 @@ def test_a_schema_is_read_as_spark_would(written: str, read: str) -> None:
         ("o STRUCT<>", "found '>' where a field name is expected"),
         ("n DECIMAL(39, 2)", "the precision is 1 to 38"),
         ("n DECIMAL(5, 6)", "the scale at most the precision"),
-        ("a INT, a INT", "'a' and 'a' are one name"),
-        ("o STRUCT<Id: INT, id: INT>", "'Id' and 'id' are one name"),
+        ("a INT, a INT", "'a' and 'a' are the same name"),
+        ("o STRUCT<Id: INT, id: INT>", "'Id' and 'id' are the same name"),
         ("1a INT", "found '1' where a field name is expected"),
     ],
 )
-def test_what_is_outside_the_subset_is_refused_in_one_sentence(
-    written: str, complaint: str
-) -> None:
+def test_ddl_outside_the_subset_is_refused_in_one_sentence(written: str, complaint: str) -> None:
     """The error names the schema, the place and what is expected there."""
     with pytest.raises(SchemeDefinitionError) as caught:
         JsonScheme(written)

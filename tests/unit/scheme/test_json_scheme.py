@@ -47,9 +47,9 @@ def outcome(ddl: str, text: str) -> Any:
         ("v INT", "null", None),
     ],
 )
-def test_a_value_is_taken_in_its_own_json_type(ddl: str, text: str, value: Any) -> None:
-    """Each type takes what can be held without loss, or by rounding to the nearest where it is a
-    floating one.
+def test_a_value_must_have_the_json_type_of_its_field(ddl: str, text: str, value: Any) -> None:
+    """Each type accepts the values that it holds without loss; a floating type rounds to the
+    nearest.
     """
     got = outcome(ddl, f'{{"v":{text}}}')
     assert got == value
@@ -86,9 +86,9 @@ def test_a_value_is_taken_in_its_own_json_type(ddl: str, text: str, value: Any) 
         *(("v MAP<STRING, INT>", text) for text in ("[]", '"x"')),
     ],
 )
-def test_nothing_is_converted_rounded_or_wrapped_round(ddl: str, text: str) -> None:
-    """What Spark's own from_json turns into a null, another number or a text is malformed, with the
-    field's name.
+def test_no_value_is_converted_rounded_or_wrapped_around(ddl: str, text: str) -> None:
+    """A value that Spark's own from_json would turn into a null, another number or a text is
+    malformed, and the reason names the field.
     """
     assert str(outcome(ddl, f'{{"v":{text}}}')).startswith("field 'v' is not a")
 
@@ -105,7 +105,7 @@ def test_nothing_is_converted_rounded_or_wrapped_round(ddl: str, text: str) -> N
     ],
 )
 def test_the_reason_names_the_first_field_that_does_not_fit(text: str, reason: str) -> None:
-    """Paths come from the schema: neither keys of a map nor values of the payload are in them."""
+    """Its path comes from the schema: it has neither keys of a map nor values of the payload."""
     scheme = JsonScheme(
         "o STRUCT<t: DOUBLE>, a ARRAY<STRUCT<n: INT NOT NULL>>, m MAP<STRING, BIGINT>"
     )
@@ -127,25 +127,25 @@ def test_the_reason_names_the_first_field_that_does_not_fit(text: str, reason: s
     ],
 )
 def test_text_that_is_not_one_strict_json_value_is_malformed(text: str) -> None:
-    """Also where the fields of the schema could be read from it."""
+    """Also if the fields of the schema could be read from it."""
     assert outcome("v INT", text) == NOT_JSON
 
 
 @pytest.mark.parametrize("text", ["null", "[]", '[{"v":1}]', "5", '"v"'])
 def test_a_record_is_an_object(text: str) -> None:
-    """Other JSON values have no fields, and are no record of nulls."""
+    """Other JSON values have no fields. They do not become records of nulls."""
     assert outcome("v INT", text) == "the JSON is not an object"
 
 
 def test_names_are_case_sensitive_and_required_where_the_schema_says_so() -> None:
-    """A field that is written otherwise is missing: None, or malformed where it is NOT NULL."""
+    """A field in another case is missing: None, or malformed if it is NOT NULL."""
     assert outcome("v INT", '{"V":1}') is None
     assert outcome("v INT NOT NULL", '{"V":1}') == "field 'v' is missing"
     assert outcome("v INT NOT NULL", '{"v":null}') == "field 'v' is missing"
 
 
 def test_a_hundred_levels_are_read_and_one_more_is_malformed() -> None:
-    """Brackets within strings are no levels."""
+    """Brackets within strings do not count."""
     assert outcome("v INT", '{"v":1,"u":' + "[" * 99 + "]" * 99 + "}") == 1
     assert outcome("v INT", '{"v":1,"u":' + "[" * 100 + "]" * 100 + "}") == NOT_JSON
     assert outcome("v INT", '{"v":1,"u":"' + '\\"[' * 5000 + '"}') == 1

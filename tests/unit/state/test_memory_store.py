@@ -1,5 +1,5 @@
-"""What only the memory store can show: answers that are lost on purpose, and a store that is away
-on purpose.
+"""Faults that only the memory store can produce on purpose: lost answers, and an unavailable
+store.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def store(backend: MemoryBackend) -> MemoryStateStore:
 def test_a_save_whose_answer_was_lost_is_seen_to_have_landed(
     backend: MemoryBackend, store: MemoryStateStore
 ) -> None:
-    """The second attempt is refused by the first one's version, and what stands there is this very
+    """The second attempt is refused by the first one's version, and the node holds this very
     write.
     """
     backend.lose_next_answers(1)
@@ -42,7 +42,7 @@ def test_a_save_whose_answer_was_lost_is_seen_to_have_landed(
 def test_a_lost_answer_does_not_hide_a_conflict(
     backend: MemoryBackend, store: MemoryStateStore
 ) -> None:
-    """Somebody else's write in the same version is not taken for one's own."""
+    """A write of another process in the same version is not taken for this store's."""
     known = store.save_states([StateChange(None, state_at(1))])[0]
     backend.put("/kinesis-spout/app/stream/shardId-000000000000/state", b'{"checkpoint":"5"}')
     backend.lose_next_answers(1)
@@ -51,7 +51,7 @@ def test_a_lost_answer_does_not_hide_a_conflict(
 
 
 def test_plans_survive_lost_answers(backend: MemoryBackend, store: MemoryStateStore) -> None:
-    """Every step of a plan's life, each with its answer lost."""
+    """Every step of a plan's lifecycle, each with its answer lost."""
     for step in (
         lambda: store.create_plan(plan(1, tasks=700)),
         lambda: store.publish_end("1-aa", 3, end("mine")),
@@ -68,10 +68,10 @@ def test_plans_survive_lost_answers(backend: MemoryBackend, store: MemoryStateSt
     assert store.read_shard_list() == ShardList(("a",), 0)
 
 
-def test_an_end_whose_answer_was_lost_is_known_by_its_token(
+def test_a_result_whose_answer_was_lost_is_recognised_by_its_token(
     backend: MemoryBackend, store: MemoryStateStore
 ) -> None:
-    """The task gets its own end back, and another attempt gets it too."""
+    """The task gets its own result back, and so does another attempt."""
     store.create_plan(plan(1))
     backend.lose_next_answers(1)
     assert store.publish_end("1-aa", 0, end("mine")) == end("mine")
@@ -79,7 +79,7 @@ def test_an_end_whose_answer_was_lost_is_known_by_its_token(
 
 
 def test_an_acquisition_whose_answer_was_lost_is_held(backend: MemoryBackend) -> None:
-    """One epoch, not two."""
+    """The epoch is counted up once, not twice."""
     store = MemoryStateStore(backend)
     backend.lose_next_answers(1)
     assert store.acquire(OWNER, timeout_s=0) == 1
@@ -93,17 +93,17 @@ def test_an_acquisition_whose_answer_was_lost_is_held(backend: MemoryBackend) ->
 def test_a_regained_session_whose_answer_was_lost_is_regained_once(
     backend: MemoryBackend, store: MemoryStateStore
 ) -> None:
-    """The write that needed it goes through."""
+    """The write that needed the ownership succeeds."""
     store.lose_session()
     backend.lose_next_answers(2)
     store.save_states([StateChange(None, state_at(1))])
     assert store.read_owner() == OWNER
 
 
-def test_a_store_that_is_away_is_an_error_and_never_empty(
+def test_an_unavailable_store_raises_and_never_seems_empty(
     backend: MemoryBackend, store: MemoryStateStore
 ) -> None:
-    """Every read and every write says so; afterwards all is as before."""
+    """Every read and every write raises; afterwards the state is as before."""
     known = store.save_states([StateChange(None, state_at(1))])[0]
     backend.set_unavailable(True)
     for call in (

@@ -30,14 +30,14 @@ def test_a_plan_id_gives_its_number_back() -> None:
         "٣-ab",
     ],
 )
-def test_a_text_that_is_no_plan_id_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_plan_id_is_refused(text: str) -> None:
     """It would become the name of a znode."""
     with pytest.raises(ValueError, match="is not a plan id"):
         plan_number(text)
 
 
-def test_no_plan_id_is_made_that_could_not_be_read() -> None:
-    """Neither from a number nor from a nonce."""
+def test_a_plan_id_that_could_not_be_read_back_is_not_made() -> None:
+    """Neither from a bad number nor from a bad nonce."""
     with pytest.raises(ValueError, match="is not a plan id"):
         make_plan_id(-1, "ab")
     with pytest.raises(ValueError, match="is not a plan id"):

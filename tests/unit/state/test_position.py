@@ -17,7 +17,7 @@ NOW_MS = 1_769_860_800_000  # 2026-01-31T12:00:00Z
     ["TRIM_HORIZON", "SHARD_END", "AT:5", "AFTER:5", "AFTER:5.2", "2013-01-01T05:17:00.123Z"],
 )
 def test_a_text_of_the_grammar_comes_back_as_it_was(text: str) -> None:
-    """What is stored is what is read."""
+    """A position is stored as its text and read back from it."""
     assert str(Position.parse(text)) == text
 
 
@@ -33,8 +33,8 @@ def test_a_text_of_the_grammar_comes_back_as_it_was(text: str) -> None:
     ],
 )
 def test_an_iso_time_is_milliseconds_since_1970_utc(text: str, timestamp_ms: int) -> None:
-    """Without a zone it is UTC, whatever the machine's zone is; what is finer than a millisecond is
-    cut off.
+    """Without a zone it is UTC, whatever the machine's zone is. Fractions of a millisecond are cut
+    off.
     """
     assert Position.parse(text).timestamp_ms == timestamp_ms
 
@@ -56,7 +56,7 @@ def test_an_iso_time_is_milliseconds_since_1970_utc(text: str, timestamp_ms: int
     ],
 )
 def test_a_text_outside_the_grammar_is_refused(text: str) -> None:
-    """Wishes included: they are never stored."""
+    """Also LATEST and times ago, which are never stored."""
     with pytest.raises(InvalidPositionError, match="position"):
         Position.parse(text)
 
@@ -64,12 +64,12 @@ def test_a_text_outside_the_grammar_is_refused(text: str) -> None:
 @pytest.mark.parametrize("timestamp_ms", [-62_135_596_800_001, 253_402_300_800_000, 10**20])
 def test_a_time_outside_the_years_1_to_9999_is_refused(timestamp_ms: int) -> None:
     """It has no text in the grammar."""
-    with pytest.raises(InvalidPositionError, match="year from 1 to 9999"):
+    with pytest.raises(InvalidPositionError, match="outside the years 1 to 9999"):
         Position.at_timestamp(timestamp_ms)
 
 
 def test_a_kind_takes_exactly_its_own_value() -> None:
-    """AT and AFTER a sequence number, a time its milliseconds, the others nothing."""
+    """AT and AFTER take a sequence number, a time its milliseconds, other positions nothing."""
     for kind in (PositionKind.AT, PositionKind.AFTER, PositionKind.AT_TIMESTAMP):
         with pytest.raises(InvalidPositionError):
             Position(kind)
@@ -82,7 +82,7 @@ def test_a_kind_takes_exactly_its_own_value() -> None:
 
 
 def test_positions_are_equal_when_their_texts_are() -> None:
-    """And are no texts themselves."""
+    """A position is not equal to its text."""
     assert Position.parse("AFTER:5") == Position.after(SequenceNumber(5))
     assert (
         len(
@@ -108,7 +108,7 @@ def test_a_position_cannot_be_changed() -> None:
 
 @pytest.mark.parametrize("text", ["TRIM_HORIZON", "AFTER:5.2", "2013-01-01T05:17:00.123Z"])
 def test_a_position_survives_pickling_and_copying(text: str) -> None:
-    """It travels to executors."""
+    """It is sent to executors."""
     position = Position.parse(text)
     assert pickle.loads(pickle.dumps(position)) == position  # noqa: S301  # our own bytes
     assert copy.deepcopy(position) == position
@@ -129,21 +129,21 @@ def test_a_position_survives_pickling_and_copying(text: str) -> None:
         ("2026-01-01", "2026-01-01T00:00:00.000Z"),
     ],
 )
-def test_a_wish_is_pinned_to_a_position(typed: str, pinned: str) -> None:
-    """LATEST is the time at which it is asked; what is a position already stays it."""
+def test_a_starting_position_is_pinned_to_a_position(typed: str, pinned: str) -> None:
+    """LATEST becomes the time of pinning. A text that is a position already stays the same."""
     assert str(StartingPosition.parse(typed).pin(NOW_MS)) == pinned
 
 
 @pytest.mark.parametrize("typed", ["latest", "-2w", "2h", "-h", "-1.5h", "", "AT:x"])
-def test_a_wish_outside_the_grammar_is_refused_with_what_is_allowed(typed: str) -> None:
-    """Before anything is read."""
+def test_a_start_outside_the_grammar_is_refused_with_what_is_allowed(typed: str) -> None:
+    """Before any record is read."""
     with pytest.raises(
         InvalidPositionError, match="is not a starting position; use LATEST, -2h, TRIM_HORIZON"
     ):
         StartingPosition.parse(typed)
 
 
-def test_the_end_of_a_shard_is_no_start() -> None:
-    """Nothing would ever be read."""
+def test_the_end_of_a_shard_is_not_a_starting_position() -> None:
+    """No record would ever be read."""
     with pytest.raises(InvalidPositionError, match="nothing would ever be read"):
         StartingPosition.parse("SHARD_END")

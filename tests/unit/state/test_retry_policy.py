@@ -27,7 +27,7 @@ def test_a_first_delay_of_zero_never_waits() -> None:
 
 
 def test_jitter_spreads_a_delay_downwards_by_its_share() -> None:
-    """So the cap is a cap; and it is the injected random that spreads."""
+    """So no delay exceeds the cap. The injected random decides."""
     policy = RetryPolicy(first_delay_ms=1_000, jitter=0.4)
     random = seeded(7)
     delays = [policy.due_ms(1, 0, random) for _ in range(500)]

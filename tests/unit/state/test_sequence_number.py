@@ -18,7 +18,7 @@ def test_a_text_comes_back_as_it_was(text: str) -> None:
 
 
 def test_a_sub_sequence_number_of_zero_is_not_written() -> None:
-    """A record that is no part of an aggregate has none."""
+    """A record that is not part of an aggregate has none."""
     assert str(SequenceNumber.parse("7.0")) == "7"
     assert SequenceNumber.parse("7.0") == SequenceNumber(7)
 
@@ -45,15 +45,15 @@ def test_a_sub_sequence_number_of_zero_is_not_written() -> None:
         "7.12345678901",
     ],
 )
-def test_a_text_that_is_no_sequence_number_is_refused(text: str) -> None:
-    """Python's own int would take some of them."""
+def test_a_text_that_is_not_a_sequence_number_is_refused(text: str) -> None:
+    """Python's own `int` would accept some of them."""
     with pytest.raises(InvalidSequenceNumberError, match="is not a sequence number"):
         SequenceNumber.parse(text)
 
 
 @pytest.mark.parametrize(("sequence", "sub"), [(-1, 0), (0, -1), (10**129, 0), (0, 10**10)])
-def test_a_number_whose_text_could_not_be_read_again_is_refused(sequence: int, sub: int) -> None:
-    """It would be found out only when it is read from the store."""
+def test_a_number_whose_text_could_not_be_read_back_is_refused(sequence: int, sub: int) -> None:
+    """Otherwise it would be detected only when it is read from the store."""
     with pytest.raises(InvalidSequenceNumberError):
         SequenceNumber(sequence, sub)
 
@@ -90,7 +90,7 @@ def test_a_sequence_number_cannot_be_changed() -> None:
 
 
 def test_a_sequence_number_survives_pickling_and_copying() -> None:
-    """Spark pickles the reader that holds some."""
+    """Spark pickles the reader, which holds some."""
     number = SequenceNumber(7, 3)
     assert pickle.loads(pickle.dumps(number)) == number  # noqa: S301  # our own bytes
     assert copy.deepcopy(number) == number

@@ -24,13 +24,13 @@ QUEUED = UnresolvedRecord(first=seq(50), last=seq(50), attempts=9, due_ms=7)
 
 
 def test_a_finished_batch_acks_all_of_its_records() -> None:
-    """Checkpoint and read position go to its last record."""
+    """Checkpoint and read position move to its last record."""
     assert settle_shard(fresh_state(), END, "4-a") == READ
 
 
 def test_settling_again_changes_nothing() -> None:
-    """Nor does settling an earlier plan late; a plan of the same number and another nonce is
-    another plan.
+    """Nor does settling an earlier plan late. A plan with the same number and another nonce is a
+    different plan.
     """
     assert settle_shard(READ, END, "4-a") is READ
     assert settle_shard(READ, END, "3-b") is READ
@@ -40,7 +40,7 @@ def test_settling_again_changes_nothing() -> None:
 
 
 def test_an_empty_read_leaves_the_position_and_verifies_up_to_its_tip() -> None:
-    """Nothing can have been missed until the service said that there was nothing more."""
+    """No record can have been missed before the time at which the service reported the tip."""
     assert settle_shard(fresh_state(), EMPTY, "4-a") == replace(
         fresh_state(), settled_plan="4-a", verified_until_ms=9_000, at_tip=True
     )
@@ -49,8 +49,8 @@ def test_an_empty_read_leaves_the_position_and_verifies_up_to_its_tip() -> None:
     )
 
 
-def test_what_is_verified_never_moves_back() -> None:
-    """Arrival times are not in order; and a read that knows no time changes nothing."""
+def test_the_verified_time_never_moves_back() -> None:
+    """Arrival times are not in order. A read that knows no time changes nothing."""
     assert (
         settle_shard(replace(fresh_state(), verified_until_ms=8_000), END, "4-a").verified_until_ms
         == 8_000
@@ -60,7 +60,7 @@ def test_what_is_verified_never_moves_back() -> None:
 
 
 def test_a_shard_that_was_read_to_its_end_is_finished() -> None:
-    """With its last records, or without any."""
+    """Whether the last read had records or not."""
     with_records = settle_shard(fresh_state(), replace(END, at_shard_end=True), "4-a")
     assert (with_records.lifecycle, with_records.read_position, with_records.checkpoint) == (
         Lifecycle.FINISHED,
@@ -82,14 +82,14 @@ def test_a_shard_that_was_read_to_its_end_is_finished() -> None:
 
 
 def test_a_finished_shard_stays_finished() -> None:
-    """Another empty end tells nothing new."""
+    """Another empty read at the end changes nothing."""
     finished = settle_shard(fresh_state(), replace(END, at_shard_end=True), "4-a")
     again = settle_shard(finished, replace(EMPTY, at_shard_end=True), "5-a")
     assert (again.lifecycle, again.checkpoint) == (Lifecycle.FINISHED, seq(99))
 
 
 def test_unresolved_records_hold_the_checkpoint_and_keep_their_attempts() -> None:
-    """The end that was read makes the shard drained, not finished."""
+    """The shard's end was read, so the shard is drained, not finished."""
     state = replace(READ, checkpoint=seq(40), unresolved=(QUEUED,))
     behind = replace(END, first=seq(100), last=seq(200), at_shard_end=True)
     settled = settle_shard(state, behind, "5-a")
@@ -100,8 +100,8 @@ def test_unresolved_records_hold_the_checkpoint_and_keep_their_attempts() -> Non
 @pytest.mark.parametrize(
     "position", [Position.after(seq(10)), Position.at(seq(11)), SHARD_END], ids=str
 )
-def test_an_end_before_the_read_position_is_refused(position: Position) -> None:
-    """It would move the checkpoint back, or ack what was never read."""
+def test_a_read_before_the_read_position_is_refused(position: Position) -> None:
+    """It would move the checkpoint back, or ack records that were never read."""
     with pytest.raises(
         IllegalTrackerEventError, match=f"shard {SHARD}: emission of 10 is not allowed"
     ):
@@ -120,9 +120,9 @@ def test_an_end_at_the_read_position_is_settled(position: Position) -> None:
     ).checkpoint == seq(99)
 
 
-def test_an_end_that_is_not_behind_the_checkpoint_is_refused() -> None:
-    """Also where the read position alone would allow it."""
-    with pytest.raises(IllegalTrackerEventError, match="not behind 10"):
+def test_a_read_that_is_not_after_the_checkpoint_is_refused() -> None:
+    """Also if the read position alone would allow it."""
+    with pytest.raises(IllegalTrackerEventError, match="not after 10"):
         settle_shard(replace(fresh_state(), checkpoint=seq(10)), END, "4-a")
 
 
@@ -137,7 +137,7 @@ def test_an_end_that_is_not_behind_the_checkpoint_is_refused() -> None:
         replace(EMPTY, count=1),
     ],
 )
-def test_an_end_of_another_shard_or_that_contradicts_itself_is_refused(
+def test_a_read_result_of_another_shard_or_that_contradicts_itself_is_refused(
     end: ShardReadResult,
 ) -> None:
     """The error names the shard."""
@@ -146,26 +146,28 @@ def test_an_end_of_another_shard_or_that_contradicts_itself_is_refused(
 
 
 @pytest.mark.parametrize(("first", "last", "count"), [(99, 10, 50), (10, 10, 2), (10, 99, 1)])
-def test_an_end_whose_numbers_do_not_fit_is_refused(first: int, last: int, count: int) -> None:
-    """Backwards, or more or fewer records than numbers."""
+def test_a_read_result_whose_numbers_do_not_match_is_refused(
+    first: int, last: int, count: int
+) -> None:
+    """Descending numbers, or more or fewer records than the numbers allow."""
     with pytest.raises(
         IllegalTrackerEventError,
-        match=f"shard {SHARD}: {first} to {last} cannot be a span of {count}",
+        match=f"shard {SHARD}: {first} to {last} is not a span of {count}",
     ):
         settle_shard(
             fresh_state(), replace(END, first=seq(first), last=seq(last), count=count), "4-a"
         )
 
 
-def test_a_plan_id_that_is_none_is_refused() -> None:
-    """Before it is written into a state, from which it could not be read any more."""
+def test_a_text_that_is_not_a_plan_id_is_refused() -> None:
+    """Before it is written into a state that could then no longer be settled."""
     with pytest.raises(ValueError, match="is not a plan id"):
         settle_shard(fresh_state(), END, "four")
 
 
 def test_children_start_at_their_oldest_record_with_their_parents_kept() -> None:
-    """Whatever the application's own start was; a known one keeps its state, one that is named
-    twice gets one.
+    """Whatever the application's start was. A known child keeps its state, and a child that is
+    named twice gets one state.
     """
     left, right = (
         ChildShard(shard_id="shardId-1", parents=(SHARD,)),

@@ -68,8 +68,8 @@ def settled(
     )
 
 
-def test_what_was_read_and_is_not_named_is_acked() -> None:
-    """New records and retries; without an outcome too."""
+def test_records_that_were_read_and_that_the_outcome_does_not_name_are_acked() -> None:
+    """New records and retries. Without an outcome, all of them."""
     after = replace(
         STATE,
         checkpoint=seq(99),
@@ -83,9 +83,9 @@ def test_what_was_read_and_is_not_named_is_acked() -> None:
     assert settle_shard(STATE, END, PLAN, SLICE) == after
 
 
-def test_what_is_named_is_queued_exactly_as_it_is_given() -> None:
-    """New ones, retries, records and ranges of a range, with keys, and blocked; in the order of the
-    shard.
+def test_records_that_the_outcome_names_are_queued_exactly_as_given() -> None:
+    """New records, retries, records and ranges of a range, with keys and blocked, in the order of
+    the shard.
     """
     left = (
         waiting(20, attempts=4, reason="again", first_failure_ms=1, last_failure_ms=2),
@@ -100,8 +100,8 @@ def test_what_is_named_is_queued_exactly_as_it_is_given() -> None:
     assert (after.checkpoint, after.read_position) == (seq(10), Position.after(seq(99)))
 
 
-def test_all_that_was_read_may_stay() -> None:
-    """Then the checkpoint stays too."""
+def test_all_records_that_were_read_may_stay_unresolved() -> None:
+    """Then the checkpoint does not move."""
     left = (
         waiting(10, attempts=2),
         waiting(20, attempts=4),
@@ -112,8 +112,8 @@ def test_all_that_was_read_may_stay() -> None:
     assert (after.unresolved, after.checkpoint) == (left, seq(9))
 
 
-def test_retries_that_were_not_done_stay_as_they_were() -> None:
-    """The task ran out of time, or was to read no new records: they are planned again."""
+def test_retries_that_were_not_read_stay_as_they_were() -> None:
+    """The task ran out of time. They are planned again."""
     end = replace(END, retries_done=1, retry_rows=1)
     assert settled(end=end).unresolved == (OTHER, RANGE)
     assert settled(waiting(10, attempts=2), end=end).unresolved == (
@@ -128,8 +128,8 @@ def test_retries_that_were_not_done_stay_as_they_were() -> None:
     assert settle_shard(STATE, replace(END, retries_done=0), PLAN).unresolved == STATE.unresolved
 
 
-def test_a_plan_of_retries_only_moves_nothing_but_them() -> None:
-    """There is no new range, and nothing is known of the tip that was not known before."""
+def test_a_plan_of_retries_only_changes_nothing_else() -> None:
+    """There is no new range, and nothing new is known of the tip."""
     slice_ = replace(SLICE, max_records=0)
     end = ShardReadResult(shard_id=SHARD, retries_done=3, retry_rows=6)
     outcome = ShardOutcome(shard_id=SHARD, unresolved=(waiting(20, attempts=4),))
@@ -139,21 +139,21 @@ def test_a_plan_of_retries_only_moves_nothing_but_them() -> None:
     )
 
 
-def test_a_retry_that_is_gone_is_resolved_with_the_others() -> None:
-    """It was dead-lettered with what is left of it."""
+def test_a_retry_that_is_gone_from_the_stream_is_resolved_with_the_others() -> None:
+    """It was dead-lettered with its metadata."""
     end = replace(END, retries_gone=(seq(10), seq(20)), retry_rows=4)
     assert settled(end=end).unresolved == ()
 
 
 def test_settling_again_changes_nothing() -> None:
-    """Nor does an earlier plan that comes late."""
+    """Nor does settling an earlier plan late."""
     after = settled(waiting(20, attempts=4))
     assert settle_tracked(after, SLICE, END, None, PLAN) is after
     assert settle_tracked(after, SLICE, END, None, "3-b") is after
 
 
-def test_a_drained_shard_is_finished_with_its_last_retry() -> None:
-    """Its end was read before; not while one is left."""
+def test_a_drained_shard_is_finished_by_the_ack_of_its_last_retry() -> None:
+    """Its end was read before. It stays drained while a retry is left."""
     drained = replace(STATE, read_position=SHARD_END, lifecycle=Lifecycle.DRAINED)
     slice_ = replace(SLICE, position=SHARD_END, max_records=0)
     end = ShardReadResult(shard_id=SHARD, retries_done=3, retry_rows=6)
@@ -175,19 +175,19 @@ def test_a_drained_shard_is_finished_with_its_last_retry() -> None:
     assert (with_end.lifecycle, with_end.read_position) == (Lifecycle.DRAINED, SHARD_END)
 
 
-def test_a_retry_that_was_resolved_by_hand_meanwhile_is_nothing_to_ack() -> None:
-    """But one that failed again is not dropped for it."""
+def test_a_retry_that_an_operator_has_resolved_is_skipped() -> None:
+    """But an outcome that says it failed again is refused, not dropped."""
     by_hand = replace(STATE, unresolved=(OTHER, RANGE))
     assert settled(state=by_hand).unresolved == ()
     with pytest.raises(
         StoredDataError,
-        match=r"the report of plan 4-a does not fit .*: .*retry of 10 is not allowed",
+        match=r"the report of plan 4-a does not match .*: retry of 10 is not allowed because it",
     ):
         settled(waiting(10, attempts=2), state=by_hand)
 
 
-def test_a_rejected_record_is_settled_as_any_other() -> None:
-    """It was read again for its dead letter only."""
+def test_a_rejected_record_is_settled_like_any_other() -> None:
+    """It was read again only to be dead-lettered."""
     rejected = replace(STATE, unresolved=(replace(ALONE, rejected=True), OTHER, RANGE))
     assert settled(state=rejected).unresolved == ()
     undone = settle_tracked(rejected, SLICE, replace(END, retries_done=0), None, PLAN)
@@ -197,15 +197,15 @@ def test_a_rejected_record_is_settled_as_any_other() -> None:
 @pytest.mark.parametrize(
     ("left", "what"),
     [
-        ([waiting(45)], "45 to 45 was not read by it"),
-        ([waiting(9)], "9 to 9 was not read by it"),
-        ([waiting(100)], "100 to 100 was not read by it"),
-        ([waiting(40)], "40 to 40 was not read by it"),
-        ([waiting(38, 55, count=3)], "38 to 55 was not read by it, or not as one"),
-        ([waiting(10, 20, count=2)], "10 to 20 was not read by it, or not as one"),
-        ([waiting(60), waiting(50)], "not in order"),
-        ([waiting(60), waiting(60)], "not in order"),
-        ([waiting(60, 70, count=3), waiting(65)], "not in order"),
+        ([waiting(45)], "45 to 45 was not read, or not as one range"),
+        ([waiting(9)], "9 to 9 was not read, or not as one range"),
+        ([waiting(100)], "100 to 100 was not read, or not as one range"),
+        ([waiting(40)], "40 to 40 was not read, or not as one range"),
+        ([waiting(38, 55, count=3)], "38 to 55 was not read, or not as one range"),
+        ([waiting(10, 20, count=2)], "10 to 20 was not read, or not as one range"),
+        ([waiting(60), waiting(50)], "not in ascending order"),
+        ([waiting(60), waiting(60)], "not in ascending order"),
+        ([waiting(60, 70, count=3), waiting(65)], "not in ascending order"),
         ([waiting(60, 70, count=1)], "cannot be split out"),
         ([waiting(60, count=2)], "cannot be split out"),
         ([waiting(60, 70, count=19)], "cannot be split out"),
@@ -216,23 +216,23 @@ def test_a_rejected_record_is_settled_as_any_other() -> None:
 def test_an_outcome_that_does_not_fit_what_was_read_is_refused(
     left: list[UnresolvedRecord], what: str
 ) -> None:
-    """In one sentence that names plan and shard, and says what to do."""
+    """The error is one sentence that names plan and shard, and says what to do."""
     with pytest.raises(
         StoredDataError,
-        match=f"report of plan 4-a .* shard {SHARD}: .*{what}.*; nothing was settled",
+        match=rf"report of plan 4-a .* shard {SHARD} \(.*{what}.*\); nothing was settled",
     ) as refused:
         settled(*left)
     assert "\n" not in str(refused.value)
 
 
-def test_an_outcome_of_a_retry_that_was_not_done_is_refused() -> None:
-    """Nobody can have processed it."""
-    with pytest.raises(StoredDataError, match="20 to 20 was not read by it"):
+def test_an_outcome_of_a_retry_that_was_not_read_is_refused() -> None:
+    """The batch cannot have processed it."""
+    with pytest.raises(StoredDataError, match="20 to 20 was not read, or not as one range"):
         settled(waiting(20), end=replace(END, retries_done=1))
 
 
 def test_a_retry_that_is_stored_in_another_form_is_refused() -> None:
-    """To ack it whole would be to ack what was not read."""
+    """Acking the stored range would ack records that were not read."""
     wider = replace(STATE, unresolved=(waiting(10, 12, count=3), OTHER, RANGE))
     with pytest.raises(IllegalTrackerEventError, match="the retry 10 to 10 is stored as 10 to 12"):
         settled(state=wider)
@@ -240,15 +240,15 @@ def test_a_retry_that_is_stored_in_another_form_is_refused() -> None:
 
 @pytest.mark.parametrize("done", [4, -1])
 def test_more_retries_than_were_planned_are_refused(done: int) -> None:
-    """Also where no slice is given at all."""
+    """Also if no slice is given."""
     with pytest.raises(ValueError, match=f"says that {done} of 3 planned retries were read"):
         settled(end=replace(END, retries_done=done))
     with pytest.raises(ValueError, match=f"says that {done} of 0 planned retries were read"):
         settle_shard(STATE, replace(END, retries_done=done), PLAN)
 
 
-def test_what_is_of_another_shard_is_refused() -> None:
-    """Slice and outcome."""
+def test_values_of_another_shard_are_refused() -> None:
+    """A slice, and an outcome."""
     with pytest.raises(
         ValueError,
         match=f"outcome of shard other cannot be settled into the state of shard {SHARD}",

@@ -29,7 +29,7 @@ def test_the_checkpoint_is_shown_as_shard_end_only_when_finished(
 
 
 def test_the_end_was_read_when_the_read_position_says_so() -> None:
-    """Unresolved records do not hold the children."""
+    """Unresolved records do not hold back the children."""
     assert ShardState(
         shard_id="s", read_position=SHARD_END, lifecycle=Lifecycle.DRAINED
     ).end_was_read

@@ -42,7 +42,7 @@ def test_a_shard_state_comes_back_as_it_was(state: ShardState) -> None:
 
 
 def test_a_shard_state_is_readable_json() -> None:
-    """For people, and for the ancestor's tools, which look at `checkpoint`."""
+    """For people, and for the tools of the Kinesis Storm spout, which read `checkpoint`."""
     state = ShardState(
         shard_id=SHARD,
         checkpoint=SequenceNumber(12, 3),
@@ -87,8 +87,8 @@ def test_a_shard_state_is_readable_json() -> None:
         (b'{"checkpoint":""}', ShardState(shard_id=SHARD, read_position=TRIM_HORIZON)),
     ],
 )
-def test_the_ancestors_state_is_read(stored: bytes, expected: ShardState) -> None:
-    """One key, and nothing else: all up to it is acked, read on after it."""
+def test_the_state_of_the_kinesis_storm_spout_is_read(stored: bytes, expected: ShardState) -> None:
+    """It has one key, the checkpoint: every record up to it is acked, reading goes on after it."""
     assert decode_shard_state(stored, SHARD, PATH) == expected
 
 
@@ -110,7 +110,7 @@ def test_the_ancestors_state_is_read(stored: bytes, expected: ShardState) -> Non
     ],
 )
 def test_damaged_bytes_are_an_error_that_names_the_path_and_what_to_do(stored: bytes) -> None:
-    """Never a default in the place of what cannot be read. And no name of a class of ours."""
+    """It is never replaced by a default. The message names no class of this project."""
     with pytest.raises(
         StoredDataError, match=f"{PATH}.*; restore it, or reset the application$"
     ) as damaged:
@@ -120,10 +120,12 @@ def test_damaged_bytes_are_an_error_that_names_the_path_and_what_to_do(stored: b
 
 
 def test_the_older_form_of_unresolved_records_is_read() -> None:
-    """Objects, as they were written before there were rows; beside rows too."""
+    """Objects, as they were written before rows were introduced; also beside rows."""
     stored = (
-        b'{"readPosition":"AFTER:20","unresolved":[{"first":"13","last":"13","attempts":2,"dueMs":99,"firstFailureMs":80,'
-        b'"lastFailureMs":90,"reason":"negative total"},{"first":"15","last":"19","count":3,"attempts":1,"dueMs":0},'
+        b'{"readPosition":"AFTER:20","unresolved":['
+        b'{"first":"13","last":"13","attempts":2,"dueMs":99,"firstFailureMs":80,'
+        b'"lastFailureMs":90,"reason":"negative total"},'
+        b'{"first":"15","last":"19","count":3,"attempts":1,"dueMs":0},'
         b'["20",1,7]],"format":1}'
     )
     assert decode_shard_state(stored, SHARD, PATH).unresolved == (
@@ -154,7 +156,7 @@ def test_the_older_form_of_unresolved_records_is_read() -> None:
     ],
 )
 def test_a_damaged_row_is_an_error_that_names_the_path(row: str) -> None:
-    """A reason that is not in the list, a number that is none, a row too short."""
+    """A bad index of a reason, a bad sequence number, a row that is too short."""
     stored = f'{{"readPosition":"AFTER:20","unresolved":[{row}],"format":1}}'.encode()
     with pytest.raises(StoredDataError, match=f"{PATH} .*; restore it, or reset the application$"):
         decode_shard_state(stored, SHARD, PATH)
@@ -162,7 +164,7 @@ def test_a_damaged_row_is_an_error_that_names_the_path(row: str) -> None:
 
 @given(reason=st.text(st.characters(codec="utf-8")))
 def test_a_reason_may_be_any_text(reason: str) -> None:
-    """Shared or not, empty, with quotes, control characters and emoji."""
+    """Shared or not; empty; with quotes, control characters and emoji."""
     for unresolved in (
         (record(1, reason=reason),),
         (record(1, reason=reason), record(2, reason=reason)),
@@ -171,8 +173,8 @@ def test_a_reason_may_be_any_text(reason: str) -> None:
         assert decode_shard_state(encode_shard_state(state, PATH)[0], SHARD, PATH) == state
 
 
-def test_half_a_character_in_a_reason_is_written_as_an_escape() -> None:
-    """Python has them in names of files that are no UTF-8; JSON cannot hold them."""
+def test_a_lone_surrogate_in_a_reason_is_written_as_an_escape() -> None:
+    """Python has them in file names that are not UTF-8; JSON cannot hold them."""
     state = ShardState(
         shard_id=SHARD, read_position=TRIM_HORIZON, unresolved=(record(1, reason="no file \udcff"),)
     )
@@ -184,7 +186,7 @@ def test_half_a_character_in_a_reason_is_written_as_an_escape() -> None:
 
 @pytest.mark.parametrize("key", [None, "0123456789abcdef"])
 def test_three_thousand_failed_records_are_kept_one_by_one(key: str | None) -> None:
-    """With the numbers of the real service, their times, and one of a few reasons each; also with
+    """With numbers as long as the service's, their times, and one of a few reasons each; also with
     their keys.
     """
     failed = tuple(
@@ -194,7 +196,8 @@ def test_three_thousand_failed_records_are_kept_one_by_one(key: str | None) -> N
             due_ms=1_700_000_000_000 + n,
             first_failure_ms=1_600_000_000_000 + n,
             last_failure_ms=1_650_000_000_000 + n,
-            reason=f"ValueError: {n % 5} is not a total that an order can have; see the order's page",
+            reason=f"ValueError: {n % 5} is not a total that an order can have; "
+            "see the order's page",
             key=key,
         )
         for n in range(3_000)
@@ -219,8 +222,8 @@ def failed_records(count: int, reason: str | None = None) -> tuple[UnresolvedRec
     )
 
 
-def test_reasons_go_before_records_are_put_together() -> None:
-    """What is only for people is dropped first: every record is still retried alone."""
+def test_reasons_are_dropped_before_records_are_merged() -> None:
+    """Reasons are only for people. Without them every record can still be retried alone."""
     state = ShardState(
         shard_id=SHARD,
         read_position=TRIM_HORIZON,
@@ -234,7 +237,7 @@ def test_reasons_go_before_records_are_put_together() -> None:
 
 
 def test_records_that_do_not_fit_become_ranges() -> None:
-    """20,000 records of one shard, 512 KB: ranges of a few, nothing left out."""
+    """20,000 records of one shard in 512 KB: ranges of a few records each, with none left out."""
     state = ShardState(
         shard_id=SHARD, read_position=TRIM_HORIZON, unresolved=failed_records(20_000)
     )
@@ -257,7 +260,7 @@ def test_records_that_do_not_fit_become_ranges() -> None:
 def test_detail_is_dropped_towards_redelivery_only(
     records: tuple[UnresolvedRecord, ...], max_bytes: int
 ) -> None:
-    """Every record is within a range that has no more attempts, is due no later, and counts it."""
+    """Every record is in a range that has no more attempts, is due no later, and counts it."""
     state = ShardState(
         shard_id=SHARD, read_position=SHARD_END, lifecycle=Lifecycle.DRAINED, unresolved=records
     )
@@ -275,16 +278,16 @@ def test_detail_is_dropped_towards_redelivery_only(
     assert msgspec.structs.replace(stored, unresolved=records) == state
 
 
-def test_a_state_that_fits_in_no_form_is_refused() -> None:
-    """Better an error than a write that costs the connection."""
+def test_a_state_that_does_not_fit_in_any_form_is_refused() -> None:
+    """ZooKeeper would drop the connection for such a write."""
     state = ShardState(shard_id=SHARD, read_position=TRIM_HORIZON, unresolved=failed_records(5))
     with pytest.raises(StateTooLargeError, match="also with its records as one range"):
         encode_shard_state(state, PATH, max_bytes=100)
 
 
-def test_a_range_knows_only_what_its_records_have_in_common() -> None:
-    """Of two keys it has none; it is blocked only when all of it is; a reason that all have is its
-    reason.
+def test_a_range_keeps_only_what_its_records_have_in_common() -> None:
+    """With different keys it has no key. It is blocked only if all records are. It has a reason
+    only if all records have that reason.
     """
     alike = merge_range(
         [

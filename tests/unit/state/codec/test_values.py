@@ -25,7 +25,7 @@ PATH = "/root/app/stream/start"
 def test_everything_stored_comes_back_as_it_was(
     value: TaskPlan | TaskResult | StreamIdentity | StartPin | OwnerInfo,
 ) -> None:
-    """Every field of every struct survives the way through JSON."""
+    """Every field of every struct survives encoding and decoding."""
     assert decode(encode(value, PATH), type(value), PATH) == value
 
 
@@ -46,7 +46,7 @@ def test_an_unknown_status_is_an_error() -> None:
 
 
 def test_a_value_above_the_limit_is_refused() -> None:
-    """Half of what ZooKeeper takes in one request."""
+    """The limit is half of what ZooKeeper accepts in one request."""
     identity = StreamIdentity(arn="a" * MAX_VALUE_BYTES, name="n", created_ms=1)
     with pytest.raises(StateTooLargeError, match=PATH):
         encode(identity, PATH)

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 
-def test_what_is_due_comes_by_time_then_by_sequence_number() -> None:
-    """And nothing before its time."""
+def test_due_keys_come_by_time_then_by_key() -> None:
+    """No key comes before its time."""
     queue: DueQueue[SequenceNumber] = DueQueue()
     for number, due_ms in ((3, 10), (1, 20), (2, 10)):
         queue.put(seq(number), due_ms)
@@ -20,8 +20,8 @@ def test_what_is_due_comes_by_time_then_by_sequence_number() -> None:
     assert (queue.next_ms(), len(queue)) == (None, 0)
 
 
-def test_what_was_discarded_or_moved_does_not_come_at_its_old_time() -> None:
-    """Also when it was put back to the time that it had first."""
+def test_a_key_that_was_discarded_or_moved_does_not_come_at_its_old_time() -> None:
+    """Also when it was moved back to the time that it had first."""
     queue: DueQueue[SequenceNumber] = DueQueue()
     for number in (1, 2, 3):
         queue.put(seq(number), 10)
@@ -35,11 +35,11 @@ def test_what_was_discarded_or_moved_does_not_come_at_its_old_time() -> None:
     assert [queue.pop_due(99), queue.pop_due(99)] == [seq(2), None]
 
 
-def test_memory_follows_what_is_in_the_queue() -> None:
-    """Not what ever was: deadlines of answered records would pile up otherwise."""
+def test_memory_follows_the_keys_in_the_queue() -> None:
+    """Not the keys that ever were: deadlines of acked records would pile up otherwise."""
     queue: DueQueue[SequenceNumber] = DueQueue()
     for number in range(10_000):
         queue.put(seq(number), number)
         queue.discard(seq(number))
-    # The heap is an inner matter of the queue, but it is where memory would be lost.
+    # The heap is private, but it is where memory would be lost.
     assert len(queue._heap) < 100

@@ -5,9 +5,9 @@ import sys
 from state.collections.shrinking_dict import ShrinkingDict
 
 
-def test_memory_is_given_back_when_most_entries_are_gone() -> None:
-    """Also when a few stay: a stuck record must not hold the memory of a million that
-    have passed.
+def test_memory_is_released_when_most_entries_are_removed() -> None:
+    """Also when a few stay: one stuck record must not hold the memory of a million resolved
+    ones.
     """
     entries: ShrinkingDict[int, int] = ShrinkingDict()
     for key in range(100_000):
@@ -19,8 +19,10 @@ def test_memory_is_given_back_when_most_entries_are_gone() -> None:
     assert sys.getsizeof(entries) < full_bytes / 20
 
 
-def test_order_and_entries_outlive_the_rebuilding() -> None:
-    """What is dead-lettered first is found first."""
+def test_a_rebuild_keeps_entries_and_their_order() -> None:
+    """The tracker relies on it: records are dead-lettered in the order in which they were
+    exhausted.
+    """
     entries: ShrinkingDict[int, int] = ShrinkingDict()
     for key in range(10_000, 0, -1):
         entries[key] = -key

@@ -1,4 +1,6 @@
-"""The known faults of the tracker's ancestor, and of KafkaSpout's PartitionManager, one by one."""
+"""The known faults of the ancestor (the Kinesis Storm spout) and of KafkaSpout's PartitionManager:
+one test each, showing that the tracker does not have the fault.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def test_an_acked_record_is_not_emitted_again() -> None:
 
 
 def test_a_double_failure_costs_one_retry() -> None:
-    """The second failure of an emission is none, also when the record has come again in between."""
+    """The second failure of an emission is ignored, also after the record was emitted again."""
     tracker = make_tracker(1)
     assert tracker.fail(seq(1), 1, 0) is Effect.QUEUED
     assert tracker.fail(seq(1), 1, 1) is Effect.IGNORED
@@ -61,7 +63,7 @@ def test_an_ack_twice_has_no_second_effect() -> None:
 
 
 def test_a_late_ack_of_an_earlier_attempt_counts_while_the_retry_is_pending() -> None:
-    """It was processed; the failure of the retry comes too late."""
+    """The record was processed, so a later failure of the retry has no effect."""
     tracker = make_tracker(1)
     tracker.fail(seq(1), 1, 0)
     tracker.take_retry(1_000)
@@ -71,7 +73,7 @@ def test_a_late_ack_of_an_earlier_attempt_counts_while_the_retry_is_pending() ->
 
 
 def test_a_late_ack_of_an_exhausted_record_spares_it_the_dead_letter() -> None:
-    """It counts once, whichever comes first."""
+    """The record counts as acked once, whether the ack or the dead letter comes first."""
     tracker = make_tracker(1)
     tracker.fail(seq(1), 1, 0, retry=False)
     assert tracker.ack(seq(1), 1) is Effect.ACKED
@@ -82,7 +84,7 @@ def test_a_late_ack_of_an_exhausted_record_spares_it_the_dead_letter() -> None:
 def test_a_retry_limit_of_zero_exhausts_at_the_first_failure_and_lets_the_checkpoint_go_on() -> (
     None
 ):
-    """The ancestor tracked nothing then, and its checkpoint never moved."""
+    """With a limit of 0 the ancestor tracked no record, and its checkpoint never moved."""
     tracker = make_tracker(1, 2, policy=RetryPolicy(retry_limit=0))
     assert tracker.fail(seq(1), 1, 0) is Effect.EXHAUSTED
     tracker.ack(seq(2), 1)
@@ -90,8 +92,8 @@ def test_a_retry_limit_of_zero_exhausts_at_the_first_failure_and_lets_the_checkp
     assert tracker.checkpoint == seq(2)
 
 
-def test_retries_wait_longer_from_attempt_to_attempt() -> None:
-    """The ancestor retried at once, again and again."""
+def test_each_retry_waits_longer_than_the_one_before() -> None:
+    """The ancestor retried without a delay."""
     tracker = make_tracker(1)
     waits = []
     for attempt in range(1, 4):
@@ -102,7 +104,7 @@ def test_retries_wait_longer_from_attempt_to_attempt() -> None:
 
 
 def test_attempts_outlive_a_restart() -> None:
-    """The ancestor began to count anew, so that a poison record came back for ever."""
+    """The ancestor counted from zero after a restart, so a poison record came back for ever."""
     tracker = make_tracker(1, 2)
     tracker.fail(seq(1), 1, 0)
     tracker.take_retry(1_000)
@@ -114,7 +116,7 @@ def test_attempts_outlive_a_restart() -> None:
 
 
 def test_an_emission_without_an_outcome_keeps_its_attempt_over_a_restart() -> None:
-    """The process died in the middle of it: that is no failure of the record."""
+    """The process died during the attempt, which is not a failure of the record."""
     tracker = make_tracker(1, 2)
     tracker.ack(seq(2), 1)
     tracker.fail(seq(1), 1, 0)
@@ -126,7 +128,7 @@ def test_an_emission_without_an_outcome_keeps_its_attempt_over_a_restart() -> No
 
 
 def test_nothing_is_acked_before_its_emission_is_registered() -> None:
-    """The id comes from registering, so an ack of it cannot be too early, however soon it comes."""
+    """Registration returns the emission's id, so an ack cannot come before it."""
     tracker = make_tracker()
     assert tracker.ack(seq(1), 1) is Effect.UNKNOWN
     emission = tracker.emit(seq(1))
@@ -135,7 +137,7 @@ def test_nothing_is_acked_before_its_emission_is_registered() -> None:
 
 
 def test_failed_records_are_kept_however_far_behind_they_are() -> None:
-    """PartitionManager dropped what lay too far behind the newest record."""
+    """PartitionManager dropped failed records that were too far behind the newest record."""
     tracker = make_tracker(1)
     tracker.fail(seq(1), 1, 0)
     for number in range(2, 5_000):
@@ -147,14 +149,14 @@ def test_failed_records_are_kept_however_far_behind_they_are() -> None:
 
 
 def test_new_records_are_emitted_while_old_failures_wait() -> None:
-    """PartitionManager held new data back."""
+    """PartitionManager emitted no new record while failed ones waited."""
     tracker = make_tracker(1)
     tracker.fail(seq(1), 1, 0)
     assert tracker.emit(seq(2)).attempt == 1
 
 
 def test_a_stored_checkpoint_that_passes_an_unresolved_record_is_refused() -> None:
-    """A state that a stale owner has mixed up is an error, not a place to go on from."""
+    """A state that a stale owner has corrupted is an error, not a place to read on from."""
     tracker = make_tracker(1, 2, 3)
     tracker.fail(seq(1), 1, 0)
     with pytest.raises(StoredDataError, match="overlaps what is at or before 2"):
@@ -162,7 +164,7 @@ def test_a_stored_checkpoint_that_passes_an_unresolved_record_is_refused() -> No
 
 
 def test_a_stored_read_position_before_the_checkpoint_is_refused() -> None:
-    """Reading there would ack again, and move the checkpoint back."""
+    """Reading from there would ack records again, and move the checkpoint back."""
     with pytest.raises(StoredDataError, match="read position AFTER:5 lies before 9"):
         make_tracker(
             state=replace(fresh_state(), checkpoint=seq(9), read_position=Position.after(seq(5)))
@@ -173,10 +175,12 @@ def test_a_stored_read_position_before_the_checkpoint_is_refused() -> None:
         )
 
 
-def test_a_tracker_goes_on_only_behind_its_stored_checkpoint() -> None:
-    """Also when what it had read is gone and it starts at the oldest record that is left."""
+def test_a_tracker_emits_only_after_its_stored_checkpoint() -> None:
+    """Also when the position that it had read to has expired, and it starts at the oldest record
+    left.
+    """
     tracker = make_tracker(state=replace(fresh_state(), checkpoint=seq(9)))
-    with pytest.raises(IllegalTrackerEventError, match="not behind 9"):
+    with pytest.raises(IllegalTrackerEventError, match="not after 9"):
         tracker.emit(seq(9))
     tracker.emit(seq(10))
     tracker.ack(seq(10), 1)

@@ -29,7 +29,7 @@ PENDING, QUEUED, EXHAUSTED, ACKED = (
 )
 NONE, UNRESOLVED, WAS_ACKED = Neighbour.NONE, Neighbour.UNRESOLVED, Neighbour.ACKED
 
-# (before, after): emitted, acked first, acked then; the nodes and the checkpoint that are left.
+# (before, after): records emitted, records acked first, record acked then; nodes left, checkpoint.
 CELL_CASES = {
     (NONE, WAS_ACKED): ([1, 2], [2], 1, [], 2),
     (NONE, UNRESOLVED): ([1, 2], [], 1, [2], 1),
@@ -51,11 +51,11 @@ def bring_to(tracker: InflightRecordTracker, number: int, state: NodeState) -> N
 
 @pytest.mark.parametrize("unresolved", [PENDING, QUEUED, EXHAUSTED], ids=lambda state: state.value)
 @pytest.mark.parametrize("cell", CELL_CASES, ids=lambda cell: f"{cell[0].value}-{cell[1].value}")
-def test_an_ack_leaves_what_its_cell_says(
+def test_an_ack_does_what_its_cell_says(
     cell: tuple[Neighbour, Neighbour], unresolved: NodeState
 ) -> None:
-    """Nodes and checkpoint after an ack, for each of the nine kinds of neighbours, in each way of
-    being unresolved.
+    """Nodes and checkpoint after an ack, for each of the nine pairs of neighbours and each
+    unresolved state.
     """
     emitted, acked_first, acked_then, left, checkpoint = CELL_CASES[cell]
     tracker = make_tracker(*emitted)
@@ -81,7 +81,7 @@ def test_there_is_a_cell_for_every_pair_of_neighbours_and_a_case_for_every_cell(
 
 
 def in_state(state: NodeState) -> InflightRecordTracker:
-    """A tracker whose record 5 is in `state`, behind the unresolved 1."""
+    """A tracker whose record 5 is in `state`, after the unresolved record 1."""
     tracker = make_tracker(1, 5)
     if state is ACKED:
         tracker.ack(seq(5), 1)
@@ -97,7 +97,7 @@ def in_state(state: NodeState) -> InflightRecordTracker:
 def test_a_node_moves_as_the_table_says_or_raises_and_changes_nothing(
     event: Event, state: NodeState
 ) -> None:
-    """Every pair of event and state, those that the table does not hold included."""
+    """Every pair of event and state, also those that the table does not have."""
     tracker = in_state(state)
     node = tracker._nodes._by_first[seq(5)]
     if (event, state) in TRANSITIONS:
@@ -114,7 +114,7 @@ def test_a_node_moves_as_the_table_says_or_raises_and_changes_nothing(
 
 
 def test_the_checkpoint_stays_until_the_first_record_is_acked() -> None:
-    """An ack past a gap does not advance; filling the gap jumps over the whole acked run."""
+    """An ack after a gap does not move it; filling the gap moves it over the whole acked run."""
     tracker = make_tracker(1, 2, 3, 4, 5)
     for number in (4, 2, 3):
         tracker.ack(seq(number), 1)
@@ -135,7 +135,7 @@ def test_a_long_acked_run_costs_one_node() -> None:
 
 
 def test_numbers_of_different_lengths_are_in_order_as_integers() -> None:
-    """As texts 9 would come after 10, and the emission be refused."""
+    """Compared as texts, 9 would come after 10, and the emission would be refused."""
     tracker = make_tracker(9, 10, 10**55)
     for number in (10**55, 10, 9):
         tracker.ack(seq(number), 1)
@@ -158,8 +158,8 @@ def test_records_of_one_aggregate_are_in_order_by_sub_sequence_number() -> None:
 @pytest.mark.parametrize(
     "number", [1, 2, 3], ids=["pending", "acked and kept", "not seen but passed"]
 )
-def test_an_emission_that_is_not_behind_the_last_one_is_refused(number: int) -> None:
-    """No record enters twice: neither a pending one nor an acked one, and none from the past."""
+def test_an_emission_that_is_not_after_the_last_one_is_refused(number: int) -> None:
+    """No record is registered twice, whether it is pending, acked or before the checkpoint."""
     tracker = make_tracker(1, 2, 4)
     tracker.ack(seq(2), 1)
     before = tracker.snapshot()
@@ -169,11 +169,11 @@ def test_an_emission_that_is_not_behind_the_last_one_is_refused(number: int) -> 
     check_structure(tracker)
 
 
-def test_nothing_is_emitted_behind_the_end_of_a_shard() -> None:
-    """Its end was told, so what comes behind it is another shard's."""
+def test_nothing_is_emitted_after_the_end_of_a_shard() -> None:
+    """The end was reached, so a later record can only be another shard's."""
     tracker = make_tracker(1)
     tracker.reach_end()
-    with pytest.raises(IllegalTrackerEventError, match="behind the end of the shard"):
+    with pytest.raises(IllegalTrackerEventError, match="after the end of the shard"):
         tracker.emit(seq(2))
 
 
@@ -192,7 +192,7 @@ def test_a_retry_keeps_its_place_and_counts_an_attempt() -> None:
     assert tracker.checkpoint == seq(1)
 
 
-def test_retries_come_by_due_time_then_by_sequence() -> None:
+def test_retries_are_ordered_by_due_time_then_by_sequence_number() -> None:
     """Not in the order in which they failed."""
     tracker = make_tracker(1, 2, 3, 4)
     for number, now_ms in ((4, 0), (3, 50), (1, 50), (2, 60)):
@@ -204,8 +204,8 @@ def test_retries_come_by_due_time_then_by_sequence() -> None:
 
 
 def test_an_exhausted_record_holds_the_checkpoint_until_it_is_dead_lettered() -> None:
-    """Three retries are four deliveries; then it waits for the dead letter, and counts as acked
-    after it.
+    """Three retries are four deliveries. Then the record waits for its dead letter, and counts as
+    acked once that is written.
     """
     tracker = make_tracker(1, 2)
     tracker.ack(seq(2), 1)
@@ -225,7 +225,7 @@ def test_an_exhausted_record_holds_the_checkpoint_until_it_is_dead_lettered() ->
 
 
 def test_a_record_that_is_not_to_be_retried_is_exhausted_at_once() -> None:
-    """The user rejected it: the retry limit has no say."""
+    """The user rejected it, so the retry limit does not matter."""
     tracker = make_tracker(1)
     assert tracker.fail(seq(1), 1, 0, retry=False) is Effect.EXHAUSTED
     assert tracker.next_retry_ms is None
@@ -240,7 +240,7 @@ def test_a_record_past_its_maximum_age_is_exhausted_when_it_fails_again() -> Non
 
 
 def test_a_record_past_its_maximum_age_when_its_retry_is_due_is_not_emitted() -> None:
-    """Nobody came to retry it for too long: the next one that is due is emitted instead."""
+    """The retry came due but was taken too late. The next record that is due is emitted."""
     tracker = make_tracker(1, 2, policy=RetryPolicy(first_delay_ms=100, jitter=0, max_age_ms=500))
     tracker.fail(seq(1), 1, 1_000)
     tracker.fail(seq(2), 1, 1_300)
@@ -254,15 +254,15 @@ def test_dead_lettering_a_record_that_is_not_exhausted_is_refused() -> None:
     """It would be acked without having been processed."""
     tracker = make_tracker(1)
     with pytest.raises(
-        IllegalTrackerEventError, match="dead letter of 1 is not allowed: it is pending"
+        IllegalTrackerEventError, match="dead letter of 1 is not allowed because it is pending"
     ):
         tracker.dead_lettered(seq(1))
     assert tracker.checkpoint is None
 
 
 @pytest.mark.parametrize("attempt", [0, -1, 2, 99])
-def test_outcomes_of_unknown_emissions_change_nothing_and_are_told(attempt: int) -> None:
-    """An attempt that was not made, and a record that was not emitted."""
+def test_outcomes_of_unknown_emissions_change_nothing_and_are_reported(attempt: int) -> None:
+    """An attempt that was never made, and a record that was never emitted."""
     tracker = make_tracker(1)
     before = tracker.snapshot()
     assert tracker.ack(seq(1), attempt) is Effect.UNKNOWN
@@ -272,13 +272,14 @@ def test_outcomes_of_unknown_emissions_change_nothing_and_are_told(attempt: int)
     assert tracker.dead_lettered(seq(8)) is Effect.UNKNOWN
     assert tracker.snapshot() == before
     with pytest.raises(
-        IllegalTrackerEventError, match="retry of 8 is not allowed: it is unknown or acked"
+        IllegalTrackerEventError,
+        match="retry of 8 is not allowed because it is unknown or acked already",
     ):
         tracker.retry(seq(8))
 
 
 def test_an_emission_times_out_exactly_at_its_deadline() -> None:
-    """One millisecond earlier it is still pending; afterwards it is a failure like any other."""
+    """One millisecond earlier it is still pending. The time-out is a failure like any other."""
     tracker = make_tracker()
     tracker.emit(seq(1), deadline_ms=30_000)
     tracker.emit(seq(2), deadline_ms=29_000)
@@ -293,8 +294,8 @@ def test_an_emission_times_out_exactly_at_its_deadline() -> None:
     assert tracker.next_deadline_ms is None
 
 
-def test_a_late_ack_after_a_time_out_takes_the_retry_back() -> None:
-    """Whichever comes first, the record was processed."""
+def test_a_late_ack_after_a_time_out_cancels_the_retry() -> None:
+    """The record was processed, whether the ack comes before the retry or after it."""
     tracker = make_tracker()
     tracker.emit(seq(1), deadline_ms=1_000)
     tracker.expire(1_000)
@@ -303,8 +304,8 @@ def test_a_late_ack_after_a_time_out_takes_the_retry_back() -> None:
     assert tracker.checkpoint == seq(1)
 
 
-def test_an_answered_emission_does_not_time_out() -> None:
-    """Neither after an ack, nor after a failure; a retry has a deadline of its own."""
+def test_an_emission_with_an_outcome_does_not_time_out() -> None:
+    """Neither after an ack nor after a failure. A retry has a deadline of its own."""
     tracker = make_tracker()
     tracker.emit(seq(1), deadline_ms=1_000)
     tracker.emit(seq(2), deadline_ms=1_000)

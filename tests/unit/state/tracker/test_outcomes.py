@@ -1,4 +1,4 @@
-"""Outcomes beyond ack and fail: failures that do not count, times of one's own, rejections, and
+"""Outcomes beyond plain ack and fail: failures that do not count, given due times, rejections, and
 spans that fail in part.
 """
 
@@ -45,8 +45,8 @@ def waiting(
 
 
 def test_a_failure_that_does_not_count_leaves_attempts_and_age_as_they_were() -> None:
-    """However often: the record is never exhausted by an outage. Reason and time of it are kept for
-    people.
+    """However often it fails so, an outage never exhausts a record. The failure's reason and time
+    are kept for people to read.
     """
     tracker = make_tracker(1, policy=replace_policy(retry_limit=0, max_age_ms=10))
     for now_ms in range(0, 5_000, 1_000):
@@ -73,7 +73,7 @@ def test_a_failure_that_does_not_count_leaves_attempts_and_age_as_they_were() ->
 
 
 def test_a_failure_that_does_not_count_keeps_what_counted_before() -> None:
-    """Attempts and first failure of the record's own failures."""
+    """The attempts and the first failure that the record caused itself."""
     tracker = make_tracker(1)
     tracker.fail(seq(1), 1, 50)
     tracker.retry(seq(1))
@@ -82,10 +82,8 @@ def test_a_failure_that_does_not_count_keeps_what_counted_before() -> None:
     assert (record.attempts, record.first_failure_ms, record.last_failure_ms) == (1, 50, 900)
 
 
-def test_a_late_ack_of_a_delivery_whose_failure_did_not_count_is_the_truth() -> None:
-    """The record was processed, so it leaves the queue. A second failure of that delivery is
-    ignored.
-    """
+def test_a_late_ack_of_a_delivery_whose_failure_did_not_count_resolves_the_record() -> None:
+    """It was processed, so it leaves the queue. A second failure of that delivery is ignored."""
     tracker = make_tracker(1, 2)
     for number in (1, 2):
         tracker.fail(seq(number), 1, 0, counts=False)
@@ -99,7 +97,7 @@ def test_a_late_ack_of_a_delivery_whose_failure_did_not_count_is_the_truth() -> 
 
 
 def test_a_retry_may_be_due_at_a_given_time() -> None:
-    """Instead of the policy's delay; the order is by it."""
+    """It replaces the policy's delay, and retries are ordered by it."""
     tracker = make_tracker(1, 2)
     tracker.fail(seq(1), 1, 0, due_ms=60_000)
     tracker.fail(seq(2), 1, 0)
@@ -110,15 +108,15 @@ def test_a_retry_may_be_due_at_a_given_time() -> None:
     assert tracker.snapshot().unresolved[0].due_ms == 60_000
 
 
-def test_a_given_time_makes_no_retry_of_what_is_exhausted() -> None:
-    """Whether it may come again is the policy's to say."""
+def test_an_exhausted_record_is_not_retried_at_a_given_time() -> None:
+    """Whether there is a retry is the policy's decision; only its time is given."""
     tracker = make_tracker(1, policy=replace_policy(retry_limit=0))
     assert tracker.fail(seq(1), 1, 0, due_ms=60_000) is Effect.EXHAUSTED
     assert tracker.next_retry_ms is None
 
 
-def test_a_pending_emission_may_be_given_more_time() -> None:
-    """Or less, or no deadline; of the attempt that is pending only."""
+def test_the_deadline_of_a_pending_emission_may_be_moved() -> None:
+    """To a later time, an earlier time, or none; only for the attempt that is pending."""
     tracker = make_tracker()
     tracker.emit(seq(1), deadline_ms=100)
     assert tracker.extend(seq(1), 1, 500)
@@ -137,8 +135,8 @@ def test_a_pending_emission_may_be_given_more_time() -> None:
 
 
 def test_a_rejected_record_is_not_tried_again_after_a_restart() -> None:
-    """The process died before it was dead-lettered: that is still to be done, whatever the limit
-    says by then.
+    """The process died before the record was dead-lettered. The dead letter is still due, whatever
+    the retry limit is by then.
     """
     tracker = make_tracker(1, 2)
     tracker.fail(seq(1), 1, 5, reason="negative total", retry=False)
@@ -155,14 +153,14 @@ def test_a_rejected_record_is_not_tried_again_after_a_restart() -> None:
 
 
 def test_a_record_that_ran_out_of_retries_is_not_rejected() -> None:
-    """With a higher limit it is tried again."""
+    """A restart with a higher limit tries it again."""
     tracker = make_tracker(1, policy=replace_policy(retry_limit=0))
     tracker.fail(seq(1), 1, 0)
     assert nodes(restart(tracker, replace_policy(retry_limit=1))) == [(1, QUEUED)]
 
 
-def test_a_span_is_acked_but_for_what_is_queued_as_it_is_given() -> None:
-    """Records and ranges, with attempts and due times that nobody here decides."""
+def test_a_span_is_acked_except_for_the_records_that_are_queued_as_given() -> None:
+    """Records and ranges, with the attempts and due times that the caller decided."""
     tracker = make_tracker(1)
     tracker.emit_span(seq(10), seq(99), 50)
     left = [
@@ -186,7 +184,7 @@ def test_a_span_is_acked_but_for_what_is_queued_as_it_is_given() -> None:
 
 
 def test_all_of_a_span_may_be_queued_again() -> None:
-    """Then nothing is acked; a rejected one waits for its dead letter."""
+    """Then no record is acked. A rejected record waits for its dead letter."""
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(12), 3)
     rejected = replace(waiting(12), rejected=True)
@@ -197,8 +195,8 @@ def test_all_of_a_span_may_be_queued_again() -> None:
     check_structure(tracker)
 
 
-def test_a_retry_is_queued_again_as_it_is_given() -> None:
-    """A record, and a range of which some are resolved."""
+def test_a_retry_is_queued_again_as_given() -> None:
+    """A single record, and a range of which some records are resolved."""
     state = replace(
         fresh_state(),
         read_position=Position.after(seq(30)),
@@ -217,8 +215,8 @@ def test_a_retry_is_queued_again_as_it_is_given() -> None:
     check_structure(tracker)
 
 
-def test_nothing_left_is_an_ack() -> None:
-    """Also a late one."""
+def test_an_outcome_without_unresolved_records_is_an_ack() -> None:
+    """Also when it comes late."""
     tracker = make_tracker(1)
     tracker.fail(seq(1), 1, 0)
     assert tracker.ack_except(seq(1), 1, []) is Effect.ACKED
@@ -226,8 +224,8 @@ def test_nothing_left_is_an_ack() -> None:
 
 
 def test_a_late_outcome_of_a_part_of_a_span_changes_nothing() -> None:
-    """The span has failed since, so all of it comes again: to ack it would ack the records that
-    failed, too.
+    """The span has failed since, so all of it is delivered again. An ack now would ack its failed
+    records as well.
     """
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 50)
@@ -258,13 +256,14 @@ def test_a_late_outcome_of_a_part_of_a_span_changes_nothing() -> None:
         [waiting(11, 98, count=49)],
     ],
 )
-def test_what_cannot_be_in_a_span_is_not_queued_out_of_it(left: list[UnresolvedRecord]) -> None:
-    """The error names shard, numbers and state; nothing has changed."""
+def test_records_that_cannot_be_in_a_span_are_refused(left: list[UnresolvedRecord]) -> None:
+    """The error names the shard, the numbers and the state; nothing changes."""
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 50)
     before = tracker.snapshot()
     with pytest.raises(
-        IllegalTrackerEventError, match=f"shard {SHARD}: .* out of the 50 from 10 to 99 .pending."
+        IllegalTrackerEventError,
+        match=f"shard {SHARD}: .* out of the 50 records from 10 to 99 .pending.",
     ):
         tracker.ack_except(seq(10), 1, left)
     assert tracker.snapshot() == before

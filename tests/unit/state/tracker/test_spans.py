@@ -27,7 +27,7 @@ PENDING, QUEUED, EXHAUSTED, ACKED = (
 
 
 def test_a_span_of_many_records_costs_one_node() -> None:
-    """And its ack moves the checkpoint over all of them."""
+    """Its ack moves the checkpoint over all of them."""
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 50)
     assert (tracker.node_count, tracker.unresolved_count) == (1, 50)
@@ -64,7 +64,7 @@ def test_failures_in_a_span_cost_a_node_each_and_the_rest_is_acked() -> None:
 def test_the_ends_of_a_span_may_fail(
     split_out: list[int], left: list[tuple[int, NodeState]]
 ) -> None:
-    """Behind an unresolved record what is known of the acked rest is kept."""
+    """After an unresolved record, the known ends of the acked rest are kept."""
     tracker = make_tracker(1)
     tracker.emit_span(seq(10), seq(99), 3)
     tracker.ack_span(seq(10), 1, split_out=seqs(*split_out))
@@ -74,7 +74,7 @@ def test_the_ends_of_a_span_may_fail(
 
 
 def test_the_acked_ends_of_a_span_join_the_acked_runs_beside_it() -> None:
-    """No two acked neighbours, on either side."""
+    """No two neighbours are acked, on either side."""
     tracker = make_tracker(1, 2)
     tracker.emit_span(seq(10), seq(99), 5)
     tracker.emit(seq(100))
@@ -86,7 +86,7 @@ def test_the_acked_ends_of_a_span_join_the_acked_runs_beside_it() -> None:
 
 
 def test_all_records_of_a_span_may_fail() -> None:
-    """Then nothing is acked."""
+    """Then no record is acked."""
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(12), 3)
     tracker.ack_span(seq(10), 1, split_out=seqs(10, 11, 12))
@@ -106,13 +106,14 @@ def test_all_records_of_a_span_may_fail() -> None:
         "more than there are",
     ],
 )
-def test_what_cannot_be_in_a_span_is_not_split_out_of_it(split_out: list[int]) -> None:
-    """The error names shard, numbers and state; nothing has changed."""
+def test_records_that_cannot_be_in_a_span_are_not_split_out_of_it(split_out: list[int]) -> None:
+    """The error names the shard, the numbers and the state; nothing changes."""
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 3)
     before = tracker.snapshot()
     with pytest.raises(
-        IllegalTrackerEventError, match=f"shard {SHARD}: .* out of the 3 from 10 to 99 .pending."
+        IllegalTrackerEventError,
+        match=f"shard {SHARD}: .* out of the 3 records from 10 to 99 .pending.",
     ):
         tracker.ack_span(seq(10), 1, split_out=seqs(*split_out))
     assert tracker.snapshot() == before
@@ -121,15 +122,15 @@ def test_what_cannot_be_in_a_span_is_not_split_out_of_it(split_out: list[int]) -
 
 @pytest.mark.parametrize(("first", "last", "count"), [(9, 5, 2), (5, 9, 0), (5, 9, 1), (5, 5, 2)])
 def test_a_span_that_contradicts_itself_is_refused(first: int, last: int, count: int) -> None:
-    """Backwards, empty, one record with two numbers, two records with one number."""
+    """Descending numbers, no records, one record with two numbers, two records with one number."""
     tracker = make_tracker()
-    with pytest.raises(IllegalTrackerEventError, match="cannot be a span"):
+    with pytest.raises(IllegalTrackerEventError, match="is not a span"):
         tracker.emit_span(seq(first), seq(last), count)
     assert tracker.node_count == 0
 
 
-def test_an_unknown_span_is_told() -> None:
-    """Nothing changes."""
+def test_an_outcome_of_an_unknown_span_is_reported() -> None:
+    """It changes nothing."""
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 3)
     assert tracker.ack_span(seq(11), 1, split_out=seqs(50)) is Effect.UNKNOWN
@@ -138,7 +139,7 @@ def test_an_unknown_span_is_told() -> None:
 
 
 def test_a_span_may_fail_as_a_whole() -> None:
-    """It comes again as a range; records split out of the retry keep its attempts."""
+    """It is retried as a range. Records that are split out of the retry keep its attempts."""
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 3)
     assert tracker.fail(seq(10), 1, 0) is Effect.QUEUED
@@ -154,7 +155,7 @@ def test_a_span_may_fail_as_a_whole() -> None:
 
 
 def test_a_restart_delivers_exactly_the_unresolved_records_again() -> None:
-    """Failed ones with their attempts, pending ones as they were; the read goes on behind all of
+    """Failed ones with their attempts, pending ones as they were. Reading goes on after all of
     them.
     """
     tracker = make_tracker()
@@ -186,8 +187,8 @@ def test_a_restart_delivers_exactly_the_unresolved_records_again() -> None:
     check_structure(successor)
 
 
-def test_what_was_pending_at_the_end_is_read_again_instead_of_being_listed() -> None:
-    """A million records in flight do not make a million entries in the store."""
+def test_trailing_pending_records_are_read_again_instead_of_being_stored() -> None:
+    """A million records in flight are not a million entries in the store."""
     tracker = make_tracker(1, 2, 3, 4, 5)
     tracker.fail(seq(1), 1, 0)
     tracker.ack(seq(3), 1)
@@ -197,8 +198,8 @@ def test_what_was_pending_at_the_end_is_read_again_instead_of_being_listed() -> 
     assert tracker.read_position == Position.after(seq(5))
 
 
-def test_what_was_pending_at_the_end_is_read_again_from_its_first_record() -> None:
-    """Where no acked record is known before it."""
+def test_trailing_pending_records_are_read_again_from_the_first_of_them() -> None:
+    """If no acked record is known before it."""
     tracker = make_tracker(1, 2, 3)
     tracker.fail(seq(1), 1, 0)
     state = tracker.snapshot()
@@ -212,8 +213,8 @@ def test_what_was_pending_at_the_end_is_read_again_from_its_first_record() -> No
         successor.emit(seq(2))
 
 
-def test_records_split_out_at_the_end_are_listed_instead_of_being_read_again() -> None:
-    """Between them in the shard lie acked records, which a read would bring again."""
+def test_trailing_records_that_were_split_out_are_stored_instead_of_being_read_again() -> None:
+    """Acked records lie between them in the shard, and a read would deliver those again."""
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 50)
     tracker.ack_span(seq(10), 1, split_out=seqs(50, 99))
@@ -222,8 +223,8 @@ def test_records_split_out_at_the_end_are_listed_instead_of_being_read_again() -
     assert state.read_position == Position.after(seq(99))
 
 
-def test_a_retry_in_flight_at_the_end_is_listed_instead_of_being_read_again() -> None:
-    """A read would bring it in its first attempt."""
+def test_a_trailing_retry_in_flight_is_stored_instead_of_being_read_again() -> None:
+    """A read would deliver it as a first attempt."""
     tracker = make_tracker(1, 2)
     tracker.fail(seq(2), 1, 0)
     tracker.take_retry(1_000)
@@ -236,7 +237,7 @@ def test_a_retry_in_flight_at_the_end_is_listed_instead_of_being_read_again() ->
 
 
 def test_a_restored_retry_in_flight_does_not_pull_the_read_position_back() -> None:
-    """Between it and its neighbour in the list, records may have been acked."""
+    """Acked records may lie between it and its neighbour in the list."""
     tracker = make_tracker(1, 2, 3)
     tracker.ack(seq(2), 1)
     state = replace(tracker.snapshot(), read_position=Position.at(seq(3)))
@@ -248,8 +249,8 @@ def test_a_restored_retry_in_flight_does_not_pull_the_read_position_back() -> No
     assert again.read_position == Position.at(seq(3))
 
 
-def test_a_snapshot_of_an_untouched_tracker_is_the_state_that_it_was_made_from() -> None:
-    """Restoring loses and invents nothing."""
+def test_a_snapshot_of_a_restored_tracker_is_the_state_that_it_was_restored_from() -> None:
+    """Restoring loses nothing and invents nothing."""
     tracker = make_tracker(1, 2, 3)
     tracker.fail(seq(2), 1, 0, reason="fault")
     tracker.ack(seq(3), 1)
@@ -265,9 +266,7 @@ def test_a_snapshot_of_an_untouched_tracker_is_the_state_that_it_was_made_from()
 
 
 def test_a_shard_is_finished_when_its_end_was_read_and_nothing_is_unresolved() -> None:
-    """Until then it is drained, or still being read where the records at its end were never
-    answered.
-    """
+    """Until then it is drained; or still active, if the records at its end have had no outcome."""
     tracker = make_tracker(1, 2)
     tracker.reach_end()
     assert (tracker.snapshot().lifecycle, tracker.snapshot().read_position) == (
@@ -289,7 +288,7 @@ def test_a_shard_is_finished_when_its_end_was_read_and_nothing_is_unresolved() -
 
 
 def test_a_restored_range_is_split_into_the_records_that_are_found_in_it() -> None:
-    """Its count is of those that had failed; what lies between them comes again too."""
+    """Its count is of the failed records only; the ones between them are delivered again too."""
     unresolved = UnresolvedRecord(first=seq(10), last=seq(20), count=2, attempts=1, due_ms=7)
     state = replace(
         fresh_state(),
@@ -309,7 +308,7 @@ def test_a_restored_range_is_split_into_the_records_that_are_found_in_it() -> No
 
 
 def test_a_restored_record_that_has_had_all_of_its_attempts_is_exhausted() -> None:
-    """The process died before it was dead-lettered."""
+    """The process died before the record was dead-lettered."""
     tracker = make_tracker(1)
     tracker.fail(seq(1), 1, 0)
     for attempt in (2, 3, 4):

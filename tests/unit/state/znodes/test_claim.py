@@ -1,4 +1,4 @@
-"""Taking the ownership when answers are lost, and when others act in between."""
+"""Acquiring the ownership when answers are lost, and when other processes act in between."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def node(backend: MemoryBackend, path: str) -> bytes | None:
 def test_a_share_whose_answer_was_lost_is_held_once(
     backend: MemoryBackend, before: TaskShare | None
 ) -> None:
-    """Whatever was there before: one epoch counted up, not two."""
+    """Whatever was stored before, the epoch is counted up once, not twice."""
     earlier = MemoryStateStore(backend)
     earlier.acquire(OTHER, timeout_s=0, task=before)
     earlier.release()
@@ -62,8 +62,8 @@ def test_the_whole_is_held_once_when_its_answer_was_lost_after_tasks(
     assert backend.children([f"{BASE}/epoch"]) == [[]]
 
 
-def test_a_task_that_joins_in_between_is_not_run_over(backend: MemoryBackend) -> None:
-    """The owner of the whole saw no task, yet one is there when it writes: it has to look again."""
+def test_a_task_that_joins_in_between_is_not_overridden(backend: MemoryBackend) -> None:
+    """The owner of the whole saw no task, but one exists when it writes: it must look again."""
     earlier, late = MemoryStateStore(backend), MemoryStateStore(backend)
     earlier.acquire(OWNER, timeout_s=0, task=FIRST)
     earlier.release()
@@ -78,10 +78,10 @@ def test_a_task_that_joins_in_between_is_not_run_over(backend: MemoryBackend) ->
     assert backend.children([f"{BASE}/epoch"]) == [[]]
 
 
-def test_a_session_of_a_task_that_is_regained_in_between_is_not_run_over(
+def test_a_session_of_a_task_that_is_regained_in_between_is_not_overridden(
     backend: MemoryBackend,
 ) -> None:
-    """A task with another total saw nobody, yet the task is back before it writes."""
+    """A task with another total saw no holder, but the task is back before it writes."""
     old = MemoryStateStore(backend)
     old.acquire(OTHER, timeout_s=0, task=FIRST)
     old.lose_session()
@@ -97,9 +97,9 @@ def test_a_session_of_a_task_that_is_regained_in_between_is_not_run_over(
         old.save_shard_list(["a"])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells enough about processes")
-def test_the_successor_of_a_dead_task_is_not_run_over(backend: MemoryBackend) -> None:
-    """Who wants the whole saw the dead one, and it is another's node by the time it writes."""
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux identifies processes reliably")
+def test_the_successor_of_a_dead_task_is_not_overridden(backend: MemoryBackend) -> None:
+    """A claim on the whole saw the dead task, but the node is the successor's when it writes."""
     dead, successor = MemoryStateStore(backend), MemoryStateStore(backend)
     dead.acquire(dead_process(), timeout_s=0, task=FIRST)
     store, tree = interposed(MemoryStateStore(backend))
@@ -119,7 +119,7 @@ def test_the_successor_of_a_dead_task_is_not_run_over(backend: MemoryBackend) ->
 
 
 def test_a_regained_share_whose_answer_was_lost_is_regained_once(backend: MemoryBackend) -> None:
-    """The write that needed it goes through."""
+    """The write that needed the ownership succeeds."""
     store = MemoryStateStore(backend)
     store.acquire(OWNER, timeout_s=0, task=FIRST)
     store.lose_session()
@@ -128,8 +128,8 @@ def test_a_regained_share_whose_answer_was_lost_is_regained_once(backend: Memory
     assert store.read_tasks() == {FIRST: OWNER}
 
 
-def test_two_tasks_that_ask_for_the_role_at_once_get_it_once(backend: MemoryBackend) -> None:
-    """The slower one's write is refused, and it is told so."""
+def test_of_two_tasks_that_try_to_lead_at_once_one_leads(backend: MemoryBackend) -> None:
+    """The slower task's write is refused, and `try_lead` returns False."""
     fast = MemoryStateStore(backend)
     fast.acquire(OTHER, timeout_s=0, task=FIRST)
     slow, tree = interposed(MemoryStateStore(backend))

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def test_an_address_of_servers_stays_as_it_is() -> None:
-    """Only `embedded:` starts anything."""
+    """Only `embedded:` starts a server."""
     assert resolve_connect_string("zk1:2181,zk2:2181/chroot") == "zk1:2181,zk2:2181/chroot"
 
 
 def test_embedded_without_a_directory_is_refused() -> None:
-    """The error shows the form."""
+    """The error shows the form to use."""
     with pytest.raises(InvalidStoreSettingError, match="use embedded:<directory>"):
         resolve_connect_string("embedded: ")
 
@@ -38,7 +38,7 @@ def test_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(
-        EmbeddedZookeeperError, match="found none; install Java 17 or newer, or set JAVA_HOME"
+        EmbeddedZookeeperError, match="not found; install Java 17 or newer, or set JAVA_HOME"
     ):
         ensure_running(tmp_path / "zookeeper")
 
@@ -58,14 +58,16 @@ def test_the_server_is_among_pysparks_jars() -> None:
 
 
 def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
-    """A file stands in its place."""
+    """A file has its name."""
     (tmp_path / "file").touch()
-    with pytest.raises(EmbeddedZookeeperError, match=r"cannot be written: .*; use another one"):
+    with pytest.raises(
+        EmbeddedZookeeperError, match=r"cannot be written \(.*\); use another directory"
+    ):
         ensure_running(tmp_path / "file" / "zookeeper")
 
 
-def test_what_runs_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    """A damaged file is as none: the lock says who runs."""
+def test_the_running_servers_address_is_written_atomically(tmp_path: Path) -> None:
+    """A damaged file is treated like a missing one: the lock says whether a server runs."""
     assert read_running(tmp_path) is None
     running = Running(
         port=1, supervisor_pid=2, supervisor_start="3", server_pid=4, server_start="5"
@@ -78,15 +80,15 @@ def test_what_runs_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert read_running(tmp_path) is None
 
 
-def test_stopping_what_does_not_run_does_nothing(tmp_path: Path) -> None:
-    """Neither for a directory that is not there, nor for one without a server."""
+def test_stopping_a_server_that_does_not_run_does_nothing(tmp_path: Path) -> None:
+    """Neither for a directory that does not exist, nor for one without a server."""
     stop(tmp_path / "none")
     assert not (tmp_path / "none").exists()
     stop(tmp_path)
 
 
 def test_a_port_is_kept_while_it_is_free(tmp_path: Path) -> None:
-    """Clients find a restarted server where it was."""
+    """Clients find a restarted server at the same address."""
     port = free_port(0)
     assert free_port(port) == port
     assert not answers(port)
