@@ -1,5 +1,5 @@
 """Brings a machine with Python, make and git to where the project runs: `python3 -m scripts.set_up
-[--localstack] [--lowest]`.
+[--localstack] [--lowest] [--docs]`.
 
 Packages go into a virtual environment in the checkout; Java (and Node for the tests) are found, or
 installed with apt where the user may. A run that finds all in place takes well under a second. Two
@@ -38,6 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--lowest", action="store_true", help="the oldest supported packages, in .venv-lowest"
     )
+    parser.add_argument(
+        "--docs", action="store_true", help="also what builds the documentation, 30 MB, in .venv"
+    )
     options = parser.parse_args(arguments)
     name = "lowest" if options.lowest else "lock"
     environment = Environment(
@@ -45,6 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         folder=ROOT / (".venv-lowest" if options.lowest else ".venv"),
         lock=ROOT / "requirements" / f"{name}.txt",
         log=ROOT / "set-up.log",
+        added_lock=ROOT / "requirements" / "docs.txt" if options.docs else None,
     )
     try:
         with_lock(
