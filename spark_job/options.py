@@ -39,8 +39,8 @@ class Option:
     meaning: str = field(kw_only=True)
 
 
-# field of KinesisSource -> option. The README's table is made from this one
-# (scripts/readme_options.py).
+# field of KinesisSource -> option. The documentation's page of options is made from this table
+# (scripts/reference/options.py).
 OPTIONS: dict[str, Option] = {
     "stream": Option(
         "streamName", read_text, meaning="the stream, by its name; or give `streamArn`"
