@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         "--lowest", action="store_true", help="the oldest supported packages, in .venv-lowest"
     )
     parser.add_argument(
-        "--docs", action="store_true", help="also what builds the documentation, 30 MB, in .venv"
+        "--docs", action="store_true", help="also what builds the documentation, 75 MB, in .venv"
     )
     options = parser.parse_args(arguments)
     name = "lowest" if options.lowest else "lock"

@@ -23,13 +23,20 @@ def setup(app: Sphinx) -> None:
 
 
 def with_pages(text: str, folder: Path) -> str:
-    """The text without patterns that match no page in `folder`, and without links to pages that are
-    not there; the words of such a link stay.
+    """The text without patterns that match no page in `folder` that an earlier pattern has not
+    matched, and without links to pages that are not there; the words of such a link stay.
     """
-    there = _PATTERN.sub(
-        lambda line: line[0] if any(folder.glob(f"{line[0].strip()}.md")) else "", text
+    taken: set[Path] = set()
+
+    def kept(line: re.Match[str]) -> str:
+        found = set(folder.glob(f"{line[0].strip()}.md")) - taken
+        taken.update(found)
+        return line[0] if found else ""
+
+    return _LINK.sub(
+        lambda link: link[0] if (folder / link[2]).exists() else link[1],
+        _PATTERN.sub(kept, text),
     )
-    return _LINK.sub(lambda link: link[0] if (folder / link[2]).exists() else link[1], there)
 
 
 def _on_source(app: Sphinx, name: str, source: list[str]) -> None:

@@ -28,8 +28,7 @@ LINKED = re.compile(r'<a [^>]*href="([^"#?]*)')
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the site, built as `make docs` does; once, also where several processes test.
-    """
+    """The folder of the site, built as `make docs` does; once, also where several processes test."""
     if importlib.util.find_spec("sphinx") is None:
         pytest.fail("Sphinx is not installed; make setup-test brings it")
     own = tmp_path_factory.getbasetemp()
@@ -107,8 +106,12 @@ def test_the_pages_of_the_reference_show_what_was_made(site: Path) -> None:
 
 
 def test_the_landing_page_leaves_out_what_is_not_there(tmp_path: Path) -> None:
-    """A pattern or a link without a page would be a warning."""
+    """A pattern or a link without a page would be a warning; so would a pattern whose pages earlier
+    ones have taken.
+    """
     (tmp_path / "start").mkdir()
     (tmp_path / "start" / "one.md").write_text("# One\n")
-    text = "start/*\nguides/*\n[One](start/one.md) and [Operate](operate.md)\n"
-    assert with_pages(text, tmp_path) == "start/*\n[One](start/one.md) and Operate\n"
+    text = "start/on*\nstart/*\nguides/*\n[One](start/one.md) and [Operate](operate.md)\n"
+    assert with_pages(text, tmp_path) == "start/on*\n[One](start/one.md) and Operate\n"
+    (tmp_path / "start" / "two.md").write_text("# Two\n")
+    assert with_pages(text, tmp_path).startswith("start/on*\nstart/*\n")
