@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 # The first Python that is new enough; make PYTHON=/path/to/python takes another.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
-CODE := $(wildcard kinesis_spout state scheme spark_job tests scripts benchmarks localstack)
+CODE := $(wildcard kinesis_spout state scheme spark_job tests scripts benchmarks localstack docs/conf.py)
 IN_VENV = JAVA_HOME="$$(cat .venv/java-home)" .venv/bin
 # A process a core, each with servers and a Spark of its own: more than four would want more memory than a laptop has.
 PARALLEL = --numprocesses=logical --maxprocesses=4 --dist=worksteal
@@ -15,7 +15,7 @@ COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS = --extra spark --extra metrics --extra local --extra dev pyproject.toml
 
-.PHONY: help setup setup-test demo localstack test coverage integration test-lowest simulate mutants check format bench lock clean clean-all \
+.PHONY: help setup setup-test demo localstack test coverage integration test-lowest simulate mutants check format bench docs lock clean clean-all \
 	python
 
 help: ## list the targets
@@ -24,8 +24,8 @@ help: ## list the targets
 setup: python ## .venv with the locked packages, and Java
 	@"$(PYTHON)" -m scripts.set_up
 
-setup-test: python ## the same, LocalStack (.tools/localstack), and Node for its Kinesis emulator
-	@"$(PYTHON)" -m scripts.set_up --localstack
+setup-test: python ## the same, LocalStack (.tools/localstack), Node for its Kinesis emulator, and Sphinx
+	@"$(PYTHON)" -m scripts.set_up --localstack --docs
 
 demo: setup ## the main job on a day's worth of real input: read, killed, resumed, compared with the input
 	@$(IN_VENV)/kinesis-spout demo $(ARGS)
@@ -49,6 +49,11 @@ test-lowest: python ## unit, property and Spark tests on the oldest supported pa
 	@"$(PYTHON)" -m scripts.set_up --lowest
 	@JAVA_HOME="$$(cat .venv-lowest/java-home)" .venv-lowest/bin/python -m pytest tests/unit tests/property \
 		tests/integration/test_spark_source.py $(PARALLEL) $(ARGS)
+
+docs: python ## the site, in docs/_build/html; a warning is an error
+	@"$(PYTHON)" -m scripts.set_up --docs
+	@$(IN_VENV)/python -m sphinx -n -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html $(ARGS)
+	@echo docs/_build/html/index.html
 
 simulate: setup ## N random histories from SEED in simulated time, all promises checked (SEED and N=1 replay one)
 	@$(IN_VENV)/python -m tests.simulation --histories $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(ARGS)
@@ -76,10 +81,11 @@ lock: setup ## compile the lock files from pyproject.toml (ARGS=--upgrade for ne
 	@$(COMPILE) requirements/build.in --output-file requirements/build.txt
 	@$(COMPILE) requirements/localstack.in --output-file requirements/localstack.txt
 	@$(COMPILE) $(EXTRAS) --output-file requirements/lock.txt
+	@$(COMPILE) --extra docs pyproject.toml --constraint requirements/lock.txt --output-file requirements/docs.txt
 	@$(COMPILE) $(EXTRAS) --resolution lowest-direct --output-file requirements/lowest.txt
 
 clean: ## remove what builds and test runs leave; .venv stays
-	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* spark-warehouse metastore_db derby.log set-up.log
+	@rm -rf build dist docs/_build docs/reference/_generated .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* spark-warehouse metastore_db derby.log set-up.log
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-all: clean ## the same and all that the set-up has installed in here

@@ -1,6 +1,6 @@
 """Sets up a machine that has Python, make and git, so that the project runs on it.
 
-    python3 -m scripts.set_up [--localstack] [--lowest]
+    python3 -m scripts.set_up [--localstack] [--lowest] [--docs]
 
 Packages go into a virtual environment in the checkout. Java (and Node for the tests) are found, or
 installed with apt if the user may. A run with nothing to do takes well under a second. Concurrent
@@ -41,6 +41,9 @@ def main(arguments: Sequence[str]) -> int:
         action="store_true",
         help="install the oldest supported packages, in .venv-lowest",
     )
+    parser.add_argument(
+        "--docs", action="store_true", help="also what builds the documentation, 75 MB, in .venv"
+    )
     options = parser.parse_args(arguments)
     name = "lowest" if options.lowest else "lock"
     environment = Environment(
@@ -48,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         folder=ROOT / (".venv-lowest" if options.lowest else ".venv"),
         lock=ROOT / "requirements" / f"{name}.txt",
         log=ROOT / "set-up.log",
+        added_lock=ROOT / "requirements" / "docs.txt" if options.docs else None,
     )
     try:
         with_lock(

@@ -39,7 +39,8 @@ class Environment:
 
     The project is installed editable, so its code may change freely. `with_project` False: only the
     lock file's packages, for a tool that runs beside the project. `size`: a hint for the user on
-    the size of the download.
+    the size of the download. `added_lock`: a second lock file, whose packages are added to the
+    first's; they stay when the environment is next wanted without it.
     """
 
     root: Path
@@ -48,6 +49,7 @@ class Environment:
     log: Path
     with_project: bool = True
     size: str = "Spark is 450 MB: takes minutes"
+    added_lock: Path | None = None
 
     @property
     def python(self) -> Path:
@@ -72,7 +74,10 @@ class Environment:
             if self.with_project
             else {}
         )
-        return {"packages": packages, **project}
+        added = (
+            {self.added_lock.name: _digest(self.added_lock.read_bytes())} if self.added_lock else {}
+        )
+        return {"packages": packages, **project, **added}
 
     def stamped(self) -> dict[str, str]:
         """Digests of what it was made from; empty when it is not finished."""
@@ -87,7 +92,7 @@ class Environment:
         self._stamp.write_text(json.dumps(stamp))
 
     def is_ready(self) -> bool:
-        return self.stamped() == self.wanted()
+        return self.wanted().items() <= self.stamped().items()
 
     def needs_new_packages(self) -> bool:
         return self.stamped().get("packages") != self.wanted()["packages"]
@@ -98,7 +103,12 @@ class Environment:
         if self.needs_new_packages():
             self._install_packages()
             self.write_stamp({"packages": wanted["packages"]})
-        if self.with_project:
+        stamped = self.stamped()
+        if self.added_lock is not None and stamped.get(self.added_lock.name) != wanted.get(
+            self.added_lock.name
+        ):
+            self._install_added(self.added_lock)
+        if self.with_project and stamped.get("project") != wanted["project"]:
             say("kinesis-spout itself, editable")
             self._pip(
                 "--no-deps",
@@ -107,7 +117,7 @@ class Environment:
                 str(self.root),
                 what="installing the project",
             )
-        self.write_stamp(wanted)
+        self.write_stamp(stamped | wanted)
 
     def _install_packages(self) -> None:
         version = ".".join(map(str, sys.version_info[:3]))
@@ -149,6 +159,21 @@ class Environment:
             str(self.lock),
         ]
         self._pip(*options, what="installing the packages")
+        self._check_packages()
+
+    def _install_added(self, lock: Path) -> None:
+        say(f"packages of {lock.relative_to(self.root)}")
+        self._pip(
+            "--no-deps",
+            "--no-build-isolation",
+            "--require-hashes",
+            "--requirement",
+            str(lock),
+            what=f"installing the packages of {lock.name}",
+        )
+        self._check_packages()
+
+    def _check_packages(self) -> None:
         run_logged(
             [str(self.python), "-m", "pip", "check"],
             what="the check of the packages",

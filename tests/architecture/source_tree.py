@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("kinesis_spout", "state", "scheme", "spark_job")
-OTHER_CODE = ("tests", "scripts", "benchmarks", "localstack")
+OTHER_CODE = ("tests", "scripts", "benchmarks", "localstack", "docs")
 
 
 @dataclass(frozen=True, slots=True)

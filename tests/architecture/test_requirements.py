@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from tests.architecture.source_tree import ROOT
 
-LOCKS = ("build.txt", "localstack.txt", "lock.txt", "lock-tool.txt", "lowest.txt")
+LOCKS = ("build.txt", "docs.txt", "localstack.txt", "lock.txt", "lock-tool.txt", "lowest.txt")
 ENTRY = re.compile(
     r"^([a-z0-9][a-z0-9._-]*)==(\S+)((?:.*\\\n)(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
     re.MULTILINE,
@@ -39,10 +39,18 @@ def requirements_without_a_hash(text: str) -> list[str]:
 
 
 def direct() -> list[Requirement]:
-    """What pyproject.toml asks for, with all extras."""
+    """What pyproject.toml asks for, with all extras but `docs`: users do not run that one, so its
+    oldest packages are not tried.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    extras = project["optional-dependencies"]
+    groups = [project["dependencies"], *(extras[name] for name in extras if name != "docs")]
     return [Requirement(line) for group in groups for line in group]
+
+
+def for_docs() -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [Requirement(line) for line in project["optional-dependencies"]["docs"]]
 
 
 @pytest.mark.parametrize("name", LOCKS)
@@ -98,3 +106,24 @@ def test_the_oldest_packages_are_the_lower_bounds(requirement: Requirement) -> N
         requirement,
         locked((ROOT / "requirements" / "lowest.txt").read_text()).get(requirement.name, []),
     )
+
+
+@pytest.mark.parametrize("requirement", for_docs(), ids=lambda requirement: requirement.name)
+def test_the_lock_of_the_site_is_within_what_is_asked_for(requirement: Requirement) -> None:
+    """Likewise."""
+    docs = locked((ROOT / "requirements" / "docs.txt").read_text())
+    assert not outside(requirement, docs.get(requirement.name, []))
+
+
+def disagreements(added: dict[str, list[Version]], base: dict[str, list[Version]]) -> list[str]:
+    """Packages that two locks have in other versions."""
+    return [name for name in added if name in base and not set(added[name]) <= set(base[name])]
+
+
+def test_the_lock_of_the_site_changes_no_package_of_the_project() -> None:
+    """Its packages are installed over the others: another version would be one that no test ran
+    with.
+    """
+    assert disagreements({"a": [Version("2")]}, {"a": [Version("1")]}) == ["a"]
+    docs = locked((ROOT / "requirements" / "docs.txt").read_text())
+    assert disagreements(docs, locked((ROOT / "requirements" / "lock.txt").read_text())) == []

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,29 @@ def test_an_environment_is_ready_only_for_what_it_was_made_from(tmp_path: Path) 
     assert not environment.needs_new_packages()
     lock.write_text("two")
     assert environment.needs_new_packages()
+
+
+def test_the_packages_of_a_second_lock_are_added_and_stay(tmp_path: Path) -> None:
+    """`make docs` adds Sphinx to what `make setup` made; the next `make setup` has nothing to do."""
+    requirements = tmp_path / "requirements"
+    requirements.mkdir()
+    lock, docs = requirements / "lock.txt", requirements / "docs.txt"
+    for path in (lock, docs, requirements / "build.txt", tmp_path / "pyproject.toml"):
+        path.write_text("one")
+    plain = Environment(
+        root=tmp_path, folder=tmp_path / ".venv", lock=lock, log=tmp_path / "set-up.log"
+    )
+    with_docs = replace(plain, added_lock=docs)
+    plain.folder.mkdir()
+    plain.write_stamp(plain.wanted())
+    assert not with_docs.is_ready()
+    assert not with_docs.needs_new_packages()
+    with_docs.write_stamp(with_docs.wanted())
+    assert with_docs.is_ready()
+    assert plain.is_ready()
+    docs.write_text("two")
+    assert plain.is_ready()
+    assert not with_docs.is_ready()
 
 
 def test_a_tools_environment_is_not_made_anew_for_the_project(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The README's `consume` and `produce` lines, run as written, in a shell, on a local stream and a
+"""The pages' `consume` and `produce` lines, run as written, in a shell, on a local stream and a
 real ZooKeeper.
 """
 
@@ -11,21 +11,23 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from scripts.readme_options import README
 from tests.support.command_line import environment
 from tests.support.consuming import COMMANDS, LIMIT_S, command_that, connection, data_of, lines_of
+from tests.support.pages import SHELLS, blocks, pages
+from tests.support.pages import lines_of as commands_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.kinesis import ServedFake
 
-SECTION = README.read_text("utf-8").split("## From the shell\n")[1].split("\n## ")[0]
-LINES = [
-    line
-    for block in re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
-    for line in block.splitlines()
-]
+
+def line_with(*parts: str) -> str:
+    """The first command line of the pages that holds all of these."""
+    lines = [line for block in blocks(*SHELLS) for line in commands_of(block)]
+    found = [line for line in lines if all(part in line for part in parts)]
+    assert found, f"no page has a line with {' and '.join(parts)}"
+    return found[0]
 
 
 def in_shell(fake: ServedFake, folder: Path, line: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +55,11 @@ def test_every_line_does_what_it_says(
     """A line without an end gets one. Names that do not exist here are replaced: the region, the
     ensemble, the worker.
     """
-    follow, catch_up, process, put, put_back = LINES
+    follow = line_with("kinesis-spout consume orders", "| jq")
+    catch_up = line_with("kinesis-spout consume orders", "--until now", "> orders.jsonl")
+    process = line_with("kinesis-spout consume orders", "--exec")
+    put = line_with("kinesis-spout produce orders", "--key-from customer", "< orders.txt")
+    put_back = line_with("kinesis-spout produce orders", "--json", "< dead.jsonl")
     fake_kinesis.model.create("orders", shards=2)
     program(
         tmp_path,
@@ -70,7 +76,7 @@ def test_every_line_does_what_it_says(
     assert "worker.py" in process
     for number in range(10):
         fake_kinesis.model.put("orders", "k", f"order {number}".encode())
-    local = catch_up.replace("zk1:2181,zk2:2181", f"{zookeeper}/readme")
+    local = catch_up.replace("zk1:2181,zk2:2181", f"{zookeeper}/pages")
     assert in_shell(fake_kinesis, tmp_path, local).returncode == 0
     assert len((tmp_path / "orders.jsonl").read_text().splitlines()) == 20
     assert in_shell(fake_kinesis, tmp_path, local).returncode == 0
@@ -91,8 +97,11 @@ def test_every_line_does_what_it_says(
     assert len(lines_of(shown.stdout)) == 3
 
 
-def test_the_answers_that_the_section_shows_are_understood() -> None:
+def test_the_answers_that_a_page_shows_are_understood() -> None:
     """They have the form of the answers of the tests' commands."""
-    shown = [json.loads(text) for text in re.findall(r'`(\{"id".*?\})`', SECTION)]
+    prose = "\n".join(page.prose for page in pages())
+    shown = [
+        json.loads(text) for text in re.findall(r'`(\{"id":\s"...",\s"ok".*?\})`', prose, re.DOTALL)
+    ]
     assert [sorted(answer) for answer in shown] == [["id", "ok"], ["id", "ok", "reason"]]
     assert "answer(record, ok=True)" in COMMANDS["acks"]

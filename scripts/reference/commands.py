@@ -1,0 +1,111 @@
+"""The command line: every command with its arguments and options, from the typer application."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.text import Text
+
+from kinesis_spout.cli.main import app
+from scripts.reference.markdown import anchor, block, code, page, plain, table
+from scripts.reference.words import EXIT_CODES
+
+PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+PROGRAM = "kinesis-spout"
+
+
+def commands() -> dict[str, Any]:
+    """The commands by name, as click objects: those of `kinesis_spout`, and those that
+    pyproject.toml registers.
+    """
+    project = tomllib.loads(PYPROJECT.read_text("utf-8"))["project"]
+    own: Any = typer.main.get_command(app)
+    found = dict(own.commands)
+    for name, point in project["entry-points"]["kinesis_spout.commands"].items():
+        module, _, function = point.partition(":")
+        alone = typer.Typer(
+            pretty_exceptions_enable=False, add_completion=False, rich_markup_mode="rich"
+        )
+        alone.command(name)(getattr(importlib.import_module(module), function))
+        found[name] = typer.main.get_command(alone)
+    return dict(sorted(found.items()))
+
+
+def global_options() -> list[Any]:
+    """The options that stand before the command."""
+    group: Any = typer.main.get_command(app)
+    return list(group.params)
+
+
+def commands_page() -> str:
+    return page(
+        "## Before the command",
+        _table(global_options()),
+        "## Exit codes",
+        table(("code", "meaning"), [(code(number), text) for number, text in EXIT_CODES.items()]),
+        *(_command(name, command) for name, command in commands().items()),
+    )
+
+
+def _command(name: str, command: Any) -> str:
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options = [one for one in command.params if one.param_type_name == "option"]
+    usage = " ".join([PROGRAM, name, *(_metavar(one) for one in arguments), "[OPTIONS]"])
+    panels: dict[str, list[Any]] = {}
+    for option in options:
+        panels.setdefault(getattr(option, "rich_help_panel", None) or "", []).append(option)
+    return page(
+        anchor(f"command-{name}"),
+        f"## `{PROGRAM} {name}`",
+        *(plain(paragraph) for paragraph in _help(command.help).split("\n\n")),
+        block("console", f"$ {usage}"),
+        _table(arguments) if arguments else "",
+        *(
+            (f"**{plain(panel)}**\n\n" if panel else "") + _table(listed)
+            for panel, listed in panels.items()
+        ),
+    )
+
+
+def _table(parameters: list[Any]) -> str:
+    kind = "argument" if all(one.param_type_name == "argument" for one in parameters) else "option"
+    return table(
+        (kind, "default", "meaning"),
+        [(_names(one), _default(one), plain(_help(one.help))) for one in parameters],
+    )
+
+
+def _names(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return code(_metavar(parameter))
+    names = ", ".join(code(name) for name in (*parameter.opts, *parameter.secondary_opts))
+    return names if parameter.is_flag else f"{names} {code(_metavar(parameter))}"
+
+
+def _metavar(parameter: Any) -> str:
+    return str(parameter.metavar or parameter.name.strip("_").replace("_", "-")).upper()
+
+
+def _default(parameter: Any) -> str:
+    value = parameter.default
+    if parameter.required:
+        return "required"
+    if value is None or value is False or callable(value) or not _is_shown(value):
+        return ""
+    return code(value)
+
+
+def _is_shown(value: object) -> bool:
+    """Not click's own marks for `no default`, nor a flag's."""
+    return isinstance(value, str | int | float | Path) and value is not True and value != ""
+
+
+def _help(text: str | None) -> str:
+    """Without rich's markup, paragraphs kept."""
+    shown = Text.from_markup((text or "").strip()).plain
+    return "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", shown))

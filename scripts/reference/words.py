@@ -1,0 +1,699 @@
+"""The sentences of the reference that the code does not hold. Written by hand; nothing else is.
+
+Each mapping is keyed by a name of the code. `tests/docs/test_reference.py` fails for a name without
+an entry, and for an entry without a name. Values are inline Markdown.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# columns ------------------------------------------------------------------------------------------
+
+COLUMNS = {
+    "streamName": "the stream",
+    "shardId": "the shard",
+    "sequenceNumber": "the sequence number, in decimal; compare it as a number, not as text",
+    "subSequenceNumber": "0: the record is not part of an aggregate",
+    "partitionKey": "the partition key that the producer gave",
+    "data": "the payload, as the producer sent it",
+    "approximateArrivalTimestamp": "the time at which the service accepted the record",
+    "attempt": "which delivery of the record this is: 1 for the first",
+    "messageId": "`shardId:sequenceNumber:attempt`",
+}
+
+LETTER_COLUMNS = {
+    "messageId": "`shardId:sequenceNumber:attempt` of the last delivery",
+    "streamName": "the stream that the record came from; `redrive` puts it back there",
+    "shardId": "the shard that the record came from",
+    "sequenceNumber": "the record's sequence number",
+    "subSequenceNumber": "0: the record was not part of an aggregate",
+    "partitionKey": "the record's partition key; `redrive` puts it back under this key",
+    "data": "the payload; null when the record had left the stream before it could be read",
+    "approximateArrivalTimestamp": "the time at which the service accepted the record",
+    "attempts": "how often the record was delivered",
+    "firstFailure": "when it failed for the first time",
+    "lastFailure": "when it failed for the last time; `redrive --since` and `--until` go by it",
+    "reason": "why it failed: the exception, or the reason that the job gave",
+    "application": "the application that gave the record up",
+}
+
+# SpoutConfig --------------------------------------------------------------------------------------
+
+SPOUT_FIELDS = {
+    "zookeeper_root": "the folder in ZooKeeper that holds all applications",
+    "zookeeper_session_timeout_s": "how long ZooKeeper keeps the ownership of a process that died",
+    "aws": "how to reach and sign in to AWS: an `AwsConfig`",
+    "commit_interval_s": "how often shard states are stored",
+    "fetch_concurrency": "how many shards are read at the same time",
+    "rate": "calls and bytes per second and shard: a `ReadRate`",
+    "shard_refresh_interval_s": "how often the shards are listed",
+    "refuse_aggregated": "whether a record that the Kinesis Producer Library aggregated stops the "
+    "spout; False hands over its bytes",
+    "owner_wait_s": "how long `open` waits for another process that holds the same share",
+    "listeners": "objects that are told of each event: `SpoutListener`",
+    "max_idle_poll_s": "the longest of these pauses",
+    "idle_wait": "how long `emissions` sleeps when there is no record: a function of the number of "
+    "waits in a row",
+    "limit_wait": "how long `emissions` sleeps when `max_pending` is reached: likewise",
+}
+
+# command line -------------------------------------------------------------------------------------
+
+EXIT_CODES = {
+    "0": "done",
+    "1": "an error: one sentence on stderr says what is wrong, where, and what to do",
+    "2": "wrong usage: an unknown option, a missing argument, a value out of bounds",
+    "130": "stopped by SIGINT (Ctrl-C)",
+    "141": "`consume`: the reader of stdout is gone, as `head` goes",
+    "143": "stopped by SIGTERM",
+}
+
+# ZooKeeper ----------------------------------------------------------------------------------------
+
+
+class Node(NamedTuple):
+    """A node of the application's tree: the struct that it holds (None: a folder, or the text that
+    `content` describes), what it says, and who writes it.
+    """
+
+    struct: str | None
+    content: str
+    writer: str
+
+
+NODES = {
+    "stream": Node(
+        "StreamIdentity",
+        "which stream this state belongs to. A stream that was deleted and created again under the "
+        "same name is refused",
+        "the first owner, once",
+    ),
+    "start": Node("StartPin", "where the application started", "the first owner, once"),
+    "owner": Node(
+        "OwnerInfo",
+        "who consumes. Ephemeral: the Spark driver or the single spout. Where several tasks share "
+        "the application the node is persistent and holds [`Tasks`](#znode-tasks)",
+        "the owner, when it takes the application",
+    ),
+    "owner/<i>-of-<n>": Node(
+        "OwnerInfo", "the process that holds share i of n; ephemeral", "that task of the spout"
+    ),
+    "epoch": Node(
+        None,
+        "a number. Each new owner counts it up. Every write checks its version, so a process that "
+        "was replaced writes nothing",
+        "each new owner",
+    ),
+    "epoch/<i>-of-<n>": Node(None, "the same for share i of n", "each new task of that share"),
+    "epoch/lister": Node("Lister", "which task writes `shardList`", "the task that takes the role"),
+    "shardList": Node(
+        "StoredShardList",
+        "the shards of the stream at the last listing. The tasks of a spout watch it",
+        "the owner, or the task that `epoch/lister` names",
+    ),
+    "<shardId>": Node(None, "a folder", "the owner"),
+    "<shardId>/state": Node(
+        "StoredShardState",
+        "checkpoint, read position and the records that wait for a retry. Path and `checkpoint` "
+        "are those of the AWS Kinesis Storm spout",
+        "the owner, when a batch is settled or the spout commits",
+    ),
+    "plan": Node("PlanPointer", "the newest plan and its status", "the Spark driver"),
+    "tracked": Node(
+        "StoredPolicy",
+        "present where records are tracked one by one: how failed records are treated",
+        "the Spark driver, when a tracked query starts",
+    ),
+    "batches": Node(None, "a folder", "the Spark driver"),
+    "batches/<planId>": Node(
+        "PlanHeader",
+        "one plan. Version 0 is an open plan; closing it writes it once more",
+        "the Spark driver",
+    ),
+    "batches/<planId>/<task>": Node("TaskPlan", "what one task reads", "the Spark driver"),
+    "batches/<planId>/<task>/end": Node(
+        "TaskResult", "what the task read; created once", "the executor that runs the task"
+    ),
+    "batches/<planId>/report": Node(
+        "ReportHeader",
+        "the outcomes of a tracked batch",
+        "the driver's process of `foreachBatch`",
+    ),
+    "batches/<planId>/report/<token>-<version>-<part>": Node(
+        "ReportPart",
+        "a part of a report that does not fit into one node",
+        "the driver's process of `foreachBatch`",
+    ),
+}
+
+FIELDS = {
+    "StreamIdentity": {
+        "arn": "the stream's ARN",
+        "name": "the stream's name",
+        "createdMs": "when the stream was created",
+        "format": "format of the value",
+    },
+    "StartPin": {
+        "timeMs": "the service's time when the start was decided",
+        "wish": "the starting position as the user wrote it",
+        "position": "where the shards in `shards` start",
+        "shards": "the shards that the stream had then; later ones start at TRIM_HORIZON",
+        "shardPositions": "positions of single shards, by shard id",
+        "format": "format of the value",
+    },
+    "OwnerInfo": {
+        "host": "the machine",
+        "pid": "the process",
+        "sinceMs": "when it took the application",
+        "hostIdentity": "kernel and pid namespace: a successor there can see that the holder died",
+        "processStart": "start of the process in the kernel's ticks: tells a reused pid",
+    },
+    "Tasks": {
+        "totalTasks": "into how many shares the application is divided",
+        "format": "format of the value",
+    },
+    "Lister": {
+        "task": "the task, as `<i>-of-<n>`",
+        "epoch": "the number of that task's ownership",
+        "format": "format of the value",
+    },
+    "StoredShardList": {"shardList": "shard ids"},
+    "StoredShardState": {
+        "checkpoint": "everything up to this sequence number is acked; `SHARD_END` of a finished "
+        "shard",
+        "lastCheckpoint": "the last sequence number of a finished shard",
+        "readPosition": "where the next read begins",
+        "unresolved": "records between the two that wait for a retry",
+        "reasons": "reasons that several of these share",
+        "lifecycle": "`active`; `drained`: read to the end, records wait; `finished`: all acked",
+        "parents": "the shards that this one continues",
+        "settledPlan": "the last plan that was settled into this state",
+        "verifiedUntilMs": "service time up to which no record can have been missed",
+        "atTip": "whether the last read reached the tip",
+        "format": "format of the value; 0 is a value of the AWS Kinesis Storm spout",
+    },
+    "Row": {
+        "0": "sequence number; of a range, first, last and count",
+        "1": "deliveries so far that had an outcome",
+        "2": "when the next retry may come, ms since 1970",
+        "3": "first failure, ms since 1970",
+        "4": "last failure, ms since 1970",
+        "5": "the reason, or its index in `reasons`",
+        "6": "a hash of the partition key",
+        "7": "waits for an earlier record of its key or shard, and did not fail itself",
+        "8": "waits for its dead letter; it is not retried",
+    },
+    "UnresolvedRecord": {
+        "first": "sequence number, or the first of a range",
+        "last": "the last of the range",
+        "count": "records of the range",
+        "attempts": "deliveries so far that had an outcome",
+        "dueMs": "when the next retry may come",
+        "firstFailureMs": "first failure",
+        "lastFailureMs": "last failure",
+        "reason": "the reason",
+        "key": "a hash of the partition key",
+        "blocked": "waits for an earlier record of its key or shard, and did not fail itself",
+        "rejected": "waits for its dead letter; it is not retried",
+    },
+    "PlanPointer": {
+        "id": "the plan's id, `<number>-<nonce>`",
+        "status": "`open`: tasks may publish; `closed`: none may; `settled`: it is in the shard "
+        "states",
+    },
+    "PlanHeader": {
+        "createdMs": "when the plan was made",
+        "tasks": "number of tasks",
+        "untilMs": "the service time that an AvailableNow run reads up to",
+        "storms": "how many plans in a row, up to this one, were outages",
+        "format": "format of the value",
+    },
+    "TaskPlan": {
+        "shards": "the shards to read, in the order of their rows",
+        "maxBytes": "payload bytes that the task holds before it publishes",
+        "fetchTimeMs": "time after which a shard that has found records is left",
+        "fetchCapMs": "time after which a shard that is behind and has found nothing is left",
+    },
+    "ShardSlice": {
+        "shardId": "the shard",
+        "position": "where the read begins",
+        "maxRecords": "the most new records; 0: retries only",
+        "iterator": "a hint that saves a GetShardIterator; it may have expired",
+        "endingSequence": "where a closed shard ends, as ListShards says",
+        "retries": "records to read again, before the new ones",
+    },
+    "PlannedRetry": {
+        "first": "sequence number, or the first of a range",
+        "last": "the last of the range",
+        "count": "records of the range",
+        "attempts": "deliveries before this one",
+        "exhausted": "it is read for its dead letter only",
+    },
+    "TaskResult": {
+        "token": "the attempt that published",
+        "shards": "what was read of each shard",
+        "format": "format of the value",
+    },
+    "ShardReadResult": {
+        "shardId": "the shard",
+        "first": "first sequence number that was read, inclusive",
+        "last": "last sequence number that was read, inclusive",
+        "count": "how many new records were read",
+        "atTip": "the last call reached the tip",
+        "tipMs": "the service's time then, or at the shard's end",
+        "shardEnd": "the shard ends after `last`",
+        "gone": "the service does not know the shard any more; the rest of it was not read",
+        "children": "the shards that continue it, as far as the service named them",
+        "lastArrivalMs": "arrival time of the record `last`",
+        "millisBehindLatest": "the service's own figure at the last call",
+        "iterator": "a hint for the next read",
+        "retriesDone": "how many of the planned retries were looked for",
+        "retryRows": "how many records of retries were found; they are not in `count`",
+        "retriesGone": "first numbers of retries of which no record is left",
+    },
+    "ChildShard": {"shardId": "the child", "parents": "its parents"},
+    "StoredPolicy": {
+        "retryLimit": "retries after the first delivery",
+        "firstDelayMs": "delay of the first retry",
+        "growth": "factor from one delay to the next",
+        "maxDelayMs": "the longest delay",
+        "jitter": "the share of the delay that is random",
+        "maxAgeMs": "a record whose first failure is older is not retried",
+        "onFailure": "`continue`, `block_key` or `block_shard`",
+        "format": "format of the value",
+    },
+    "ReportHeader": {
+        "token": "who opened the report",
+        "status": "`open`: the batch runs; `done`: its sinks and dead letters are written",
+        "report": "counts of the batch",
+        "outcomes": "outcomes by shard, where they fit into this node",
+        "openedVersion": "the node's version when it was opened; part of the names of the parts",
+        "parts": "number of parts, where the outcomes do not fit",
+        "digest": "SHA-256 of the parts",
+        "format": "format of the value",
+    },
+    "PlanReport": {
+        "shards": "empty as stored: outcomes are in `outcomes`, or in the parts",
+        "storm": "most records failed, so it is an outage: attempts did not count",
+        "failed": "deliveries that failed",
+        "retried": "those of them that are queued for a retry",
+        "exhausted": "those that are not tried again",
+        "deadLettered": "letters that were written",
+        "dropped": 'records that `on_exhausted="drop"` dropped',
+        "doneMs": "when the report was done",
+        "format": "format of the value",
+    },
+    "ShardOutcome": {
+        "shardId": "the shard",
+        "unresolved": "records of it that failed",
+    },
+    "ReportPart": {
+        "shards": "outcomes by shard",
+        "reasons": "reasons that several records share",
+    },
+    "StoredOutcome": {
+        "shardId": "the shard",
+        "unresolved": "records of it that failed; all others of the plan are acked",
+    },
+}
+
+# metrics ------------------------------------------------------------------------------------------
+
+PROGRESS = {
+    "format": "format of the report",
+    "plan": "the newest plan",
+    "lagMs": "how far the job is behind, in ms of arrival time; null where that is not known",
+    "readableShards": "shards that are open, or closed and not yet read to their ends",
+    "unresolved": "records that failed and are not resolved yet",
+    "retriesWaiting": "those of them that wait for a retry",
+    "exhausted": "records that were given up in this run",
+    "deadLettered": "letters that were written in this run",
+    "oldestUnresolvedMs": "how long ago the oldest unresolved record failed for the first time",
+    "outage": "true while nothing new is read because most records fail",
+}
+
+# errors -------------------------------------------------------------------------------------------
+
+
+class Trouble(NamedTuple):
+    """Why an error is raised, and the option or command that helps."""
+
+    cause: str
+    help: str
+
+
+ERRORS = {
+    "AccessDeniedError": Trouble(
+        "An IAM policy, or the policy of the stream's KMS key, does not allow the call.",
+        "Attach the policy of your use: [AWS calls](aws.md). The message names the operation.",
+    ),
+    "AckerError": Trouble(
+        "`acker.settle` was not called, was called in a way that loses track of rows, or a sink "
+        "wrote other rows than were checked.",
+        "Call `acker.settle((frame, write), ...)` once, with all sinks, at the end of the "
+        "function. `persist()` a frame that answers differently each time.",
+    ),
+    "AggregatedRecordError": Trouble(
+        "The producer uses the Kinesis Producer Library with aggregation.",
+        "Switch aggregation off in the producer, or set "
+        "[`aggregatedRecords`](options.md) to `raw` (`refuse_aggregated=False` of the spout).",
+    ),
+    "BatchContentError": Trouble(
+        "The frame was not made by this query's `read_stream`, was filtered before `tracked`, or "
+        "was computed from another plan.",
+        "Give `foreachBatch` the frame of `read_stream` as it is, and filter inside the function.",
+    ),
+    "CheckpointRegressionError": Trouble(
+        "A write is older than the state that is stored.",
+        "This is a fault of the program: report it with the message. Nothing was written.",
+    ),
+    "CliError": Trouble(
+        "A command cannot do what it was asked for.",
+        "Follow the sentence on stderr; `kinesis-spout --debug COMMAND` shows the traceback.",
+    ),
+    "ConfigError": Trouble(
+        "An option is unknown, malformed, or contradicts another one.",
+        "The message names the option and its rule: [options](options.md), "
+        "[SpoutConfig](spout-config.md).",
+    ),
+    "ConflictError": Trouble(
+        "Another process changed the same state between a read and a write.",
+        "Let one query, or one set of tasks, use an application name. Restart the query: it reads "
+        "the state again.",
+    ),
+    "CredentialsError": Trouble(
+        "No credentials were found, only half of them, or they are refused or expired.",
+        "`profile`, `awsAccessKeyId` and `awsSecretAccessKey`, or `roleArn`: "
+        "[options](options.md).",
+    ),
+    "DataLossError": Trouble(
+        "Records expired before they were read: the job was stopped, or slower than its input, for "
+        "longer than the stream's retention.",
+        "Raise the retention of the stream. To accept the loss, set "
+        "[`failOnDataLoss`](options.md) to `false`: the log then names what was lost.",
+    ),
+    "DeadLetterError": Trouble(
+        "The dead-letter sink refused the letters, or could not be reached.",
+        "Repair the sink and start the query again: nothing was acked, so its records come again.",
+    ),
+    "EmbeddedZookeeperError": Trouble(
+        "Java or PySpark's jars are missing, the directory cannot be written, or another process "
+        "uses it.",
+        "Install Java 17 or newer; use a directory of its own per machine; or name a ZooKeeper "
+        "server in `zookeeper`.",
+    ),
+    "ExhaustedRecordError": Trouble(
+        "A record used up its retries, or was rejected, and `on_exhausted` is `stop`.",
+        'Correct the job or the record. `tracked(on_exhausted="dead_letter", dead_letter=...)` '
+        "puts such records aside instead.",
+    ),
+    "ExpiredIteratorError": Trouble(
+        "A shard iterator is older than five minutes.",
+        "Readers create a new one by themselves. Where you call the client yourself, ask for a new "
+        "iterator at the same position.",
+    ),
+    "FailRecordError": Trouble(
+        "Your code raised it in a `with emission:` block.",
+        "It ends there: the record fails, and the loop goes on.",
+    ),
+    "FakeKinesisError": Trouble(
+        "Your test uses the fake in a way that the service refuses.",
+        "See `ServiceError` and `TransportFaultError`.",
+    ),
+    "IllegalAckerEventError": Trouble(
+        "A tuple was answered twice, or a root is not one of this acker's.",
+        "Answer each tuple once, and share one acker between spouts whose tuples are joined.",
+    ),
+    "IllegalTrackerEventError": Trouble(
+        "A record got an outcome that its state does not allow.",
+        "This is a fault of the program: report it with the message, which names shard, sequence "
+        "number and state.",
+    ),
+    "InvalidPositionError": Trouble(
+        "A text is not a position.",
+        "Use `LATEST`, `TRIM_HORIZON`, an ISO time, `-2h`, `AT:<sequence>` or `AFTER:<sequence>` "
+        "in [`startingPosition`](options.md).",
+    ),
+    "InvalidSequenceNumberError": Trouble(
+        "A text is not a sequence number.",
+        "Copy it from the record or from `kinesis-spout shards`; it is decimal.",
+    ),
+    "InvalidStoreSettingError": Trouble(
+        "The connect string, or a name of an application, stream or root, cannot be used in "
+        "ZooKeeper.",
+        "Correct `zookeeper`, `applicationName` or `zookeeperRoot`: [options](options.md).",
+    ),
+    "KinesisError": Trouble(
+        "Root of the errors of `kinesis_spout` and `spark_job`.",
+        "Catch it to catch all of these. `retryable` tells transient from final.",
+    ),
+    "MalformedRecordError": Trouble(
+        "A payload does not decode under the scheme.",
+        "Correct the producer or the scheme. Where records are tracked, the record goes to the "
+        "dead letter at once.",
+    ),
+    "MalformedResponseError": Trouble(
+        "Something other than Kinesis answers at the endpoint, or a proxy changes answers.",
+        "Check `endpointUrl` and the proxy.",
+    ),
+    "MissingExtraError": Trouble(
+        "A package that only an extra brings is not installed.",
+        "The message holds the `pip install` command.",
+    ),
+    "NothingAckedError": Trouble(
+        "`breaker_failures` records failed and none was ever acked: the fault is in the code or in "
+        "what it calls.",
+        "Repair it and start again; nothing is lost. `breaker_failures` sets the number.",
+    ),
+    "NotListerError": Trouble(
+        "Another task took over the role of listing the shards.",
+        "Nothing: the spout goes on with its share.",
+    ),
+    "OwnedByAnotherError": Trouble(
+        "Another process consumes under the same application name. The message names it.",
+        "Stop that process, or use another `applicationName`. "
+        "[`ownerWait`](options.md) sets how long a start waits.",
+    ),
+    "PlanClosedError": Trouble(
+        "A task finished after its plan was closed: Spark had given it up, or a new driver took "
+        "over.",
+        "Nothing: its records come again in a later batch.",
+    ),
+    "RequestRefusedError": Trouble(
+        "A sequence number of another stream or shard, or a time in the future.",
+        "Correct the position in [`startingPosition`](options.md), or reset the application: "
+        "`kinesis-spout reset`.",
+    ),
+    "SchemeDefinitionError": Trouble(
+        "The schema of a scheme is outside its grammar.",
+        "Correct the DDL text: [schemes](api/schemes.md).",
+    ),
+    "SchemeError": Trouble("Root of the errors of `scheme`.", "Catch it to catch all of these."),
+    "ServiceError": Trouble(
+        "The fake answers as the service would: `code` is a code of the API reference.",
+        "Correct the call, or expect the error in your test.",
+    ),
+    "ServiceUnavailableError": Trouble(
+        "Kinesis does not answer, answers with a fault of its own, or the stream is being created.",
+        "Calls are retried for a minute before this is raised. Check network and endpoint; then "
+        "start the query again.",
+    ),
+    "ShardNotFoundError": Trouble(
+        "The shard is past the stream's retention, or belongs to another stream.",
+        "`kinesis-spout shards --stream NAME` lists the shards that there are.",
+    ),
+    "SpoutClosedError": Trouble(
+        "A method of a spout that is not open was called.",
+        "Use the spout in a `with` statement, or call `open()` first.",
+    ),
+    "StaleOwnerError": Trouble(
+        "Another process took the application over, after this one's ZooKeeper session lapsed.",
+        "Nothing was written. If this process should go on, stop the other one and restart. "
+        "Raise [`zookeeperSessionTimeout`](options.md) where pauses of this length are normal.",
+    ),
+    "StateError": Trouble(
+        "Root of the errors of `state`.",
+        "Catch it to catch all of these. `retryable` tells transient from final.",
+    ),
+    "StateTooLargeError": Trouble(
+        "A value exceeds what one ZooKeeper node or transaction takes.",
+        "Lower [`statesPerWrite`](options.md) or [`maxUnresolvedPerShard`](options.md).",
+    ),
+    "StillThrottledError": Trouble(
+        "Other consumers use up the shard's read limits.",
+        "Lower [`readsPerSecond`](options.md), move other consumers to enhanced fan-out, or add "
+        "shards.",
+    ),
+    "StoredDataError": Trouble(
+        "A node in ZooKeeper is damaged, or was written by a newer version.",
+        "Upgrade this process, restore the node, or reset the application: `kinesis-spout reset`.",
+    ),
+    "StoreUnavailableError": Trouble(
+        "ZooKeeper does not answer within the time limit.",
+        "Check the servers in `zookeeper` and the network. The query goes on after a restart.",
+    ),
+    "StreamMismatchError": Trouble(
+        "The stream was deleted and created again, or the application name was used for another "
+        "stream.",
+        "Use another `applicationName`, or remove the old state: `kinesis-spout reset`.",
+    ),
+    "StreamNotFoundError": Trouble(
+        "There is no stream of this name in this region and account.",
+        "Check `streamName`, `region` and the credentials' account.",
+    ),
+    "ThrottledError": Trouble(
+        "A limit of the shard, the account or KMS was hit.",
+        "Readers wait and try again. Where it persists, see `StillThrottledError`.",
+    ),
+    "TransportFaultError": Trouble(
+        "A fault plan of your test dropped the connection.",
+        "Expect it in your test.",
+    ),
+}
+
+# Exceptions that never reach a user, or that a user raises to name an outcome.
+NOT_ERRORS = {
+    "ExpiredListingError": "the listing of shards is started again",
+    "Interrupted": "a signal: the command ends with its exit code",
+    "LineError": "`produce` names the line and goes on",
+    "MismatchError": "becomes a `MalformedRecordError`",
+    "NotJsonError": "becomes a `MalformedRecordError`",
+    "Reject": "an outcome, see the [Spark API](api/spark.md)",
+    "Retry": "an outcome, see the [Spark API](api/spark.md)",
+    "TransactionRefusedError": "the store translates it",
+    "WrongOutputError": "fails the record whose function returned it",
+    "_Stopped": "a signal ends the embedded server",
+}
+
+# AWS ----------------------------------------------------------------------------------------------
+
+
+class Call(NamedTuple):
+    """One operation of an AWS API: its IAM action, and who calls it how often. `{option}` in a rate
+    is the option's default.
+    """
+
+    action: str
+    callers: dict[str, str]
+
+
+CALLS = {
+    "describe_stream_summary": Call(
+        "kinesis:DescribeStreamSummary",
+        {
+            "Spark driver": "once at the start, then every `shardRefreshInterval` "
+            "({shardRefreshInterval})",
+            "spout": "once at the start, then every `shard_refresh_interval_s` "
+            "({shard_refresh_interval_s} s)",
+            "`kinesis-spout shards`": "once",
+            "any reader": "once after ResourceNotFoundException, to tell a missing shard from a "
+            "missing stream",
+        },
+    ),
+    "list_shards": Call(
+        "kinesis:ListShards",
+        {
+            "Spark driver": "once at the start, then every `shardRefreshInterval` "
+            "({shardRefreshInterval}), and at the end of a shard; one call per page "
+            "of 1,000 shards",
+            "spout": "once at the start, then every `shard_refresh_interval_s` "
+            "({shard_refresh_interval_s} s), and at the end of a shard",
+            "`kinesis-spout shards`": "once",
+        },
+    ),
+    "get_shard_iterator": Call(
+        "kinesis:GetShardIterator",
+        {
+            "Spark task": "once per shard and batch without a fresh iterator, and once per range of"
+            " retries",
+            "Spark driver": "once per idle shard, and again when its iterator expires",
+            "spout": "once per shard, after an error, and once per range of retries",
+            "`kinesis-spout shards --lag`": "once per shard",
+        },
+    ),
+    "get_records": Call(
+        "kinesis:GetRecords",
+        {
+            "Spark task": "up to `readsPerSecond` ({readsPerSecond}) per shard and second while "
+            "there is something to read",
+            "Spark driver": "one record per idle shard every `probeInterval` ({probeInterval}), up "
+            "to `probeMaxShards` ({probeMaxShards}) shards",
+            "spout": "up to `rate.reads_per_second` ({readsPerSecond}) per shard and second; "
+            "an idle shard every `idle_poll_s` ({idle_poll_s} s) to `max_idle_poll_s`"
+            " ({max_idle_poll_s} s)",
+            "`kinesis-spout shards --lag`": "once per shard",
+        },
+    ),
+    "put_records": Call(
+        "kinesis:PutRecords",
+        {
+            "`kinesis-spout produce`": "one call per {request_records} records or {request_mib} "
+            "MiB, at least once a second while lines come",
+            "`kinesis-spout redrive`": "one call per {request_records} letters or {request_mib} "
+            "MiB",
+            "`DeadLetter.to_stream`": "one call per {request_records} letters or {request_mib} "
+            "MiB of each partition of a batch, from the executors",
+        },
+    ),
+    "assume_role": Call(
+        "sts:AssumeRole",
+        {
+            "every process with `roleArn`": "once, and again before the credentials expire",
+        },
+    ),
+}
+
+
+class Policy(NamedTuple):
+    """An IAM policy: who needs it, and its statements: operations, and on what."""
+
+    title: str
+    needed_by: str
+    operations: tuple[str, ...]
+    kms: str
+
+
+POLICIES = (
+    Policy(
+        "Read with Spark",
+        "the Spark driver and its executors",
+        ("describe_stream_summary", "list_shards", "get_shard_iterator", "get_records"),
+        "kms:Decrypt",
+    ),
+    Policy(
+        "Read with the spout",
+        "`KinesisSpout` and `kinesis-spout consume`",
+        ("describe_stream_summary", "list_shards", "get_shard_iterator", "get_records"),
+        "kms:Decrypt",
+    ),
+    Policy(
+        "Look at shards",
+        "`kinesis-spout shards`; with `--lag` it needs the policy of a reader",
+        ("describe_stream_summary", "list_shards"),
+        "",
+    ),
+    Policy(
+        "Put records",
+        "`kinesis-spout produce`, `kinesis-spout redrive` on the stream that records go back to, "
+        "and `DeadLetter.to_stream` on the stream of dead letters",
+        ("put_records",),
+        "kms:GenerateDataKey",
+    ),
+)
+
+# failpoints ---------------------------------------------------------------------------------------
+
+FAILPOINTS = {
+    "plan-created": "the plan is in ZooKeeper; Spark does not know it yet",
+    "plan-logged": "Spark wrote the plan's name to its offset log; no task has started",
+    "end-published": "a task published what it read; no row has left it",
+    "report-opened": "the report of a tracked batch is open; the function has not run",
+    "sink-written": "`kinesis-spout run` wrote its sink; the batch is not committed",
+    "dead-letters-written": "the dead letters are written; the report is not done",
+    "report-part-written": "a part of a large report is written; its header is not",
+    "report-done": "the report is done; Spark has not committed the batch",
+    "plan-closed": "no task may publish any more; no shard state has moved",
+    "shard-states-half-written": "some shard states moved, others not",
+    "plan-settled": "all shard states moved, and the plan is marked as settled",
+}

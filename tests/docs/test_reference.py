@@ -1,0 +1,244 @@
+"""The generated reference is complete: every name of the code has its line, and every sentence that
+was written by hand is of a name of the code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.cli import consume
+from kinesis_spout.errors import KinesisError
+from kinesis_spout.service.faults import meaning_of
+from kinesis_spout.spout import SpoutConfig
+from scripts.reference import api, aws, words
+from scripts.reference.columns import columns_of
+from scripts.reference.commands import commands
+from scripts.reference.errors import error_classes, service_codes
+from scripts.reference.failpoints import places
+from scripts.reference.markdown import code, plain, table
+from scripts.reference.metrics import metrics, progress_keys
+from scripts.reference.options import GROUPS
+from scripts.reference.rst import rst_of
+from scripts.reference.spout_config import documented
+from scripts.reference.words import CALLS, ERRORS, FIELDS, NODES, NOT_ERRORS, POLICIES
+from scripts.reference.write import PAGES, write_pages
+from scripts.reference.znodes import members, paths, stored
+from spark_job.dead_letter import LETTER_COLUMNS, LETTER_DDL
+from spark_job.options import OPTIONS
+from spark_job.rows import ARROW_SCHEMA, SCHEMA_DDL
+from state.failpoint import NAMES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The text of each generated page."""
+    folder = tmp_path_factory.mktemp("generated")
+    write_pages(folder)
+    return {path.stem: path.read_text("utf-8") for path in folder.glob("*.md")}
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the tables' rows, without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    heads = {index - 1 for index, row in enumerate(cells) if set(row) == {"---"}}
+    return [row for index, row in enumerate(cells) if index not in heads and set(row) != {"---"}]
+
+
+def test_every_option_says_in_one_line_what_it_is_for() -> None:
+    for option in OPTIONS.values():
+        assert 10 < len(option.meaning) < 200, option.name
+        assert not re.search(r"[\n|]|\.$", option.meaning), option.name
+
+
+def test_every_option_has_its_line(written: dict[str, str]) -> None:
+    assert {name for names in GROUPS.values() for name in names} <= set(OPTIONS)
+    first = [row[0].split()[0] for row in rows(written["options"])]
+    assert sorted(first) == sorted(code(option.name) for option in OPTIONS.values())
+
+
+def test_every_field_of_the_spout_has_a_meaning(written: dict[str, str]) -> None:
+    """Its docstring's, or one of ours where that has none."""
+    names = {field.name for field in fields(SpoutConfig)}
+    assert set(words.SPOUT_FIELDS) <= names
+    assert names - set(documented()) <= set(words.SPOUT_FIELDS)
+    table_of_spout = rows(written["spout-config"].partition("## ")[0])
+    assert [row[0] for row in table_of_spout] == [code(one.name) for one in fields(SpoutConfig)]
+    assert [row for row in table_of_spout if not row[-1]] == []
+
+
+def test_every_column_has_a_meaning() -> None:
+    assert list(columns_of(SCHEMA_DDL)) == list(words.COLUMNS) == ARROW_SCHEMA.names
+    assert list(columns_of(LETTER_DDL)) == list(words.LETTER_COLUMNS) == list(LETTER_COLUMNS)
+
+
+def test_every_command_and_option_has_its_line(written: dict[str, str]) -> None:
+    """With a sentence of help."""
+    assert {"run", "demo", "redrive", "consume", "produce", "shards", "local", "reset"} <= set(
+        commands()
+    )
+    for name, command in commands().items():
+        section = written["command-line"].split(f"## `kinesis-spout {name}`")[1].split("\n## ")[0]
+        listed = rows(section)
+        assert len(listed) == len(command.params), name
+        assert [row for row in listed if not row[-1]] == [], name
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                assert any(code(parameter.opts[0]) in row[0] for row in listed), parameter.name
+
+
+def test_the_exit_codes_are_those_of_the_program() -> None:
+    assert str(consume.BROKEN_PIPE) in words.EXIT_CODES
+    assert {"0", "1", "2", "130", "143"} <= set(words.EXIT_CODES)
+
+
+def test_every_node_is_described() -> None:
+    assert paths() == list(NODES)
+
+
+def test_every_stored_field_is_described() -> None:
+    """Of each struct that a node holds, and of those inside of it."""
+    keys = {name: [key for key, _, _ in members(kind)] for name, kind in stored().items()}
+    assert {name: list(of) for name, of in FIELDS.items()} == keys
+
+
+def test_every_metric_has_a_meaning(written: dict[str, str]) -> None:
+    shown = {row[0] for row in rows(written["metrics"])}
+    names = {f"{one.name}_total" if one.type == "counter" else one.name for one in metrics()}
+    assert {code(name) for name in names} <= shown
+    assert "kinesis_spout_records_acked_total" in names
+    assert [row for row in rows(written["metrics"]) if not row[-1]] == []
+
+
+def test_every_figure_of_the_progress_has_a_meaning() -> None:
+    assert sorted(progress_keys()) == sorted(words.PROGRESS)
+
+
+def test_every_error_has_a_cause_and_a_remedy() -> None:
+    """A new class without an entry shows here, and an entry whose class is gone."""
+    found = set(error_classes())
+    assert {"ConfigError", "OwnedByAnotherError", "AckerError", "MalformedRecordError"} <= found
+    assert found - set(ERRORS) - set(NOT_ERRORS) == set()
+    assert (set(ERRORS) | set(NOT_ERRORS)) - found == set()
+    assert set(ERRORS) & set(NOT_ERRORS) == set()
+
+
+def test_an_error_that_is_left_out_is_private_or_an_outcome() -> None:
+    """What a user can meet is in the reference: a `KinesisError` that never leaves the package is
+    the one exception.
+    """
+    left_out = [error_classes()[name] for name in NOT_ERRORS]
+    assert [kind.__name__ for kind in left_out if issubclass(kind, KinesisError)] == [
+        "ExpiredListingError"
+    ]
+
+
+def test_a_remedy_names_options_and_commands_that_exist() -> None:
+    known = {option.name for option in OPTIONS.values()}
+    linked = [
+        name
+        for one in ERRORS.values()
+        for name in re.findall(r"\[`(\w+)`\]\(options\.md\)", one.help)
+    ]
+    assert linked
+    assert set(linked) <= known
+    named = [
+        name for one in ERRORS.values() for name in re.findall(r"`kinesis-spout ([a-z]+)", one.help)
+    ]
+    assert named
+    assert set(named) <= set(commands())
+
+
+def test_the_codes_of_the_service_are_those_that_the_client_knows(written: dict[str, str]) -> None:
+    assert len(service_codes()) > 30
+    for name, (kind, advice) in service_codes().items():
+        assert meaning_of(name, 400) == (kind, advice)
+        assert code(name) in written["errors"]
+
+
+def test_every_call_to_aws_is_described() -> None:
+    assert aws.operations() == set(CALLS)
+
+
+def test_every_action_is_in_a_policy() -> None:
+    """Assuming a role has a policy of its own."""
+    in_policies = {name for policy in POLICIES for name in policy.operations}
+    assert in_policies == set(CALLS) - {"assume_role"}
+    for policy in POLICIES:
+        actions = [
+            action
+            for statement in json.loads(aws.document_of(policy))["Statement"]
+            for action in statement["Action"]
+        ]
+        wanted = [CALLS[name].action for name in policy.operations]
+        assert actions == [*wanted, *([policy.kms] if policy.kms else [])]
+
+
+def test_the_policies_are_those_that_the_errors_ask_for() -> None:
+    """The advice for AccessDenied names the same actions."""
+    for policy in POLICIES:
+        if policy.kms:
+            putting = "put_records" in policy.operations
+            _, advice = meaning_of("AccessDeniedException", 400, putting=putting)
+            named = set(re.findall(r"\b(?:kinesis|kms):\w+", advice))
+            assert named == {CALLS[name].action for name in policy.operations} | {policy.kms}
+
+
+def test_every_failpoint_is_described_and_somewhere() -> None:
+    assert set(words.FAILPOINTS) == NAMES == set(places())
+
+
+def test_every_public_name_is_on_a_page_of_the_api(written: dict[str, str]) -> None:
+    for page, modules in api.PAGES.items():
+        text = written[f"api-{page}"]
+        for module in modules:
+            for name in api.exported(module):
+                assert re.search(rf":: (?:{module}\.)?{name}\b", text), f"{module}.{name}"
+    shown_elsewhere = {name for names in api.ELSEWHERE.values() for name in names}
+    letters = {name for module in api.PAGES["dead-letters"] for name in api.exported(module)}
+    assert shown_elsewhere <= letters
+
+
+def test_every_generated_page_is_included(written: dict[str, str]) -> None:
+    """By a page with a title and an introduction."""
+    root = aws.SERVICE.parents[1] / "docs" / "reference"
+    included = {
+        name
+        for path in root.rglob("*.md")
+        for name in re.findall(
+            r"\{include\} (?:\.\./)?_generated/([\w-]+)\.md", path.read_text("utf-8")
+        )
+    }
+    assert included == set(PAGES) == set(written)
+
+
+def test_a_page_that_is_written_again_is_left_alone(tmp_path: Path) -> None:
+    """Sphinx reads a file again when its time has changed; a page that is no more is removed."""
+    write_pages(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    (tmp_path / "gone.md").write_text("# Of an earlier version\n")
+    write_pages(tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+
+
+def test_cells_hold_what_markdown_would_take_for_its_own() -> None:
+    assert table(("a",), [("x | y",)]) == "| a |\n| --- |\n| x \\| y |\n"
+    assert code("a`b") == "`` a`b ``"
+    assert plain("a_b <c> `d_e`") == "a\\_b \\<c\\> `d_e`"
+
+
+def test_docstrings_become_restructured_text() -> None:
+    """Code is literal, a public name a link, a diagram a block of its own."""
+    text = "Gives `n`s of *x*, as `Known` does.\n\n    a -> b\n    c\n"
+    assert rst_of(text, {"Known": "package"}.get) == (
+        "Gives ``n``\\ s of \\*x\\*, as :py:obj:`Known <package.Known>` does.\n\n"
+        "::\n\n    a -> b\n    c"
+    )
