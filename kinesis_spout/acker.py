@@ -1,4 +1,4 @@
-"""The public name of Storm's acker for one process; it is defined in `kinesis_spout.tuple_tree`."""
+"""Public import path of the acker, Storm's for one process (`kinesis_spout.tuple_tree.acker`)."""
 
 from kinesis_spout.tuple_tree.acker import Acker, Ending, Outcome
 

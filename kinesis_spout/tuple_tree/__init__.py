@@ -1,4 +1,4 @@
-"""Storm's acker: work that fans out from one emission is acked, or failed, as a whole."""
+"""Storm's acker: work that fans out from one emission is acked or fails as a whole."""
 
 from kinesis_spout.tuple_tree.acker import Acker, Ending, Outcome
 from kinesis_spout.tuple_tree.tracked_tuple import (

@@ -1,22 +1,22 @@
-"""The acker for one process: follows what is made of each message until all of it is done. Any
-thread may use it.
+"""The acker of one process: follows the tuples that are made of each message until all are acked.
+Thread-safe.
 
-The rules, and why they hold, are in `xor_ledger`. For work that fans out from an emission of the
-spout there is something easier to hold: `tracked_tuple`. By itself it serves programs whose parts
-exchange messages:
+`kinesis_spout.tuple_tree.xor_ledger` has the rules and why they hold. For work that fans out from
+an emission of the spout, `kinesis_spout.tuple_tree.tracked_tuple` is easier to use. The acker by
+itself serves programs whose parts exchange messages:
 
     acker = Acker[str]()
     root, edge = acker.start("shardId-000000000000:495...:1", deadline_ms=clock.now_ms() + 30_000)
-    ...                                           # whoever has the tuple makes two of it, and is done with it
+    ...                                           # a worker makes two tuples of this one
     left, right = acker.new_edge(), acker.new_edge()
     acker.ack(root, edge ^ left ^ right)          # None: more to come
     acker.ack(root, right)                        # in any order, from any thread
     acker.ack(root, left)                         # Outcome(root, "shardId-...", Ending.ACKED)
 
-A tuple that is made of several is anchored to all their roots: draw an edge for each tuple that it
-is made of, put this edge into the value with which that tuple is acked, and ack the new tuple at
-each root with the XOR of the edges that were drawn under it. A tuple that no root has to wait for
-is just not told of.
+A tuple that is made of several others is anchored to all their roots. Draw one edge for each tuple
+that it is made of, and XOR that edge into the value with which this tuple is acked. Ack the new
+tuple at each root with the XOR of the edges that were drawn under that root. A tuple that no root
+has to wait for needs no edge.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ M = TypeVar("M")
 
 
 class Acker(Generic[M]):
-    """An `XorLedger` behind a lock: each method is one step, and blocks only as long as another
-    thread's step takes.
+    """An `XorLedger` behind a lock. Each method is one step, and blocks only while another thread's
+    step runs.
 
-    Outcomes are returned to whoever brought the root to its end, and to nobody else. Roots time out
-    when `expire` is called; the owner does that, at `next_deadline_ms()`. `lock` and `core` are for
-    those who have to change something of their own in the same step: hold `lock` around every use
-    of `core`. Two ackers know nothing of each other's roots.
+    The outcome of a root is returned to the caller that ended it, and to nobody else. Roots time
+    out only when `expire` is called; the owner calls it at `next_deadline_ms()`. Callers that
+    change state of their own in the same step hold `lock` and use `core`. Two ackers share no
+    roots.
     """
 
     __slots__ = ("core", "lock")
 
     def __init__(self, random: Random | None = None) -> None:
-        """`random` makes roots and edges; by default one that is seeded by the operating system."""
-        self.core: XorLedger[M] = XorLedger(random or Random())  # noqa: S311  # ids that are to be different, not secret
+        """`random` draws roots and edges; by default it is seeded by the operating system."""
+        self.core: XorLedger[M] = XorLedger(random or Random())  # noqa: S311  # ids have to differ, they are not secret
         self.lock = threading.Lock()
 
     def __len__(self) -> int:
-        """Roots that were issued and have not ended."""
+        """How many roots were issued and have not ended."""
         with self.lock:
             return len(self.core)
 
@@ -60,8 +60,8 @@ class Acker(Generic[M]):
 
     @property
     def late(self) -> int:
-        """How many acks, fails and extensions came for a root after its end. They
-        changed nothing.
+        """How many acks, failures and extensions came for a root after its end. They changed
+        nothing.
         """
         with self.lock:
             return self.core.late

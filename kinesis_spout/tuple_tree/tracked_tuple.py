@@ -1,26 +1,26 @@
-"""Work that fans out from one emission: it is acked when all that was made of it is done, and
-failed when any of that fails.
+"""Work that fans out from one emission: it is acked when all parts are acked, and fails when any
+part fails.
 
     with ThreadPoolExecutor() as pool:
         for emission in spout.emissions():
-            with emission.tree() as tree:                     # leaving the block acks the tree's own part, an exception fails it
+            with emission.tree() as tree:     # acks the tree's own part; fails it on an exception
                 for line in emission.record.data.splitlines():
                     tree.follow(pool.submit(store, line))     # acked or failed as the future ends
 
-    part = tree.child()                                       # or by hand: a part to be answered once, from any thread or task
-    smaller = part.child()                                    # parts of parts, before the own answer
+    part = tree.child()                       # by hand: ack or fail it once, in any thread or task
+    smaller = part.child()                    # parts of parts, before `part` is acked or failed
     part.ack(), smaller.fail("no such airport")               # or `with part:`
-    both = anchored_to(part_of_one_tree, part_of_another)     # made of several: answered in all of their trees at once
+    both = anchored_to(part_of_one_tree, part_of_another)     # a part of both trees
 
-**The emission stands or falls as a whole.** When one part fails, or the tree is not complete by its
-deadline, the emission fails, and its record is emitted again as a whole: parts that were done
-before are done again. What the parts do has to bear this, as with any delivery at least once. What
-is still told of a tree that has failed is ignored; `ended` spares the work.
+**The emission is acked or fails as a whole.** When one part fails, or the tree is not complete by
+its deadline, the emission fails and its record is delivered again: parts that were done before are
+done again. The work has to bear this, as with any delivery at least once. Outcomes that come for a
+tree after it has failed are ignored; check `ended` to save the work.
 
-A part that is never answered keeps its emission pending until the deadline. An outcome is told
-once, by the thread that brought it about, after the acker's lock is released; what the spout raises
-comes out of that call (of a followed future: goes to where its library reports errors of
-callbacks). Handles stay in their process; futures of a process pool can be followed.
+A part without an outcome keeps its emission pending until the deadline. The thread that ends a tree
+passes its outcome to the spout, once, after it has released the acker's lock. An exception of the
+spout propagates to that thread; for a followed future it goes where the future's library reports
+errors of callbacks. Handles stay in their process; futures of a process pool can be followed.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _TIMED_OUT = "its tuple tree was not complete by the deadline"
 
 
 class Outcomes(Protocol):
-    """Who is told of a tree's end: the spout. Called from whatever thread brought the end about."""
+    """Takes the outcomes of trees: the spout. Called from the thread that ended the tree."""
 
     def ack(self, message_id: str) -> None:
-        """All that was made of the emission is done."""
+        """All parts of the emission are acked."""
         ...
 
     def fail(self, message_id: str, *, reason: str | None = None) -> None:
@@ -57,75 +57,71 @@ class Outcomes(Protocol):
 
 
 class TrackedTuple:
-    """A part of one or more trees, to be answered exactly once by `ack` or `fail`. Any thread may
-    call; nothing blocks.
+    """A part of one or more trees, to be acked or failed exactly once. Thread-safe; nothing blocks.
 
-    A second answer, and a child after the own answer, raise `IllegalAckerEventError` and change
-    nothing. As a context manager it acks itself at the end of the block unless it was answered
-    before, and fails on an exception, which goes on.
+    A second `ack` or `fail`, and a child after the first, raise `IllegalAckerEventError` and change
+    nothing. As a context manager it acks itself at the end of the block, unless it has an outcome
+    already. On an exception it fails, and the exception propagates.
     """
 
-    __slots__ = ("_acker", "_answer", "_edges", "_made")
+    __slots__ = ("_acker", "_edges", "_ending", "_made")
 
     def __init__(self, acker: Acker[TupleTree], edges: tuple[tuple[int, int], ...]) -> None:
-        """For `child` and `anchored_to`: `edges` are this tuple's roots, with the edge that is told
-        of under each.
+        """Called by `child` and `anchored_to`. `edges` are pairs of a root and this tuple's edge
+        under it.
         """
         self._acker = acker
         self._edges = edges
-        self._made = 0  # the XOR of the edges of what was made of this tuple, told with its own ack
-        self._answer: Ending | None = None
+        self._made = 0  # the XOR of the children's edges; it goes into this tuple's own ack
+        self._ending: Ending | None = None
 
     def child(self) -> TrackedTuple:
-        """A part that was made of this one: the trees wait for it too."""
+        """A new part made of this one. The trees wait for it too."""
         acker = self._acker
         with acker.lock:
-            if self._answer is not None:
+            if self._ending is not None:
                 self._refuse("was given a child")
             edge = acker.core.new_edge()
             self._made ^= edge
         return TrackedTuple(acker, tuple([(root, edge) for root, _ in self._edges]))
 
     def unanchored(self) -> TrackedTuple:
-        """A tuple of the same make that no tree waits for, for code that answers whatever it is
-        given.
-        """
+        """A tuple that no tree waits for, for code that acks or fails any tuple it is given."""
         return TrackedTuple(self._acker, ())
 
     def follow(self, future: F) -> F:
-        """A child that is acked or failed as the future (of a thread pool or of asyncio) ends.
+        """Make a child that is acked or failed as the future (of a thread pool or of asyncio) ends.
         Returns the future.
 
-        A future that raises or is cancelled fails the tree. Those of asyncio have to be given in
-        the thread of their loop.
+        A future that raises or is cancelled fails the tree. Call it for an asyncio future in the
+        thread of its loop.
         """
         child = self.child()
-        future.add_done_callback(child._answer_as)  # noqa: SLF001  # of the same class
+        future.add_done_callback(child._end_as)  # noqa: SLF001  # of the same class
         return future
 
     def ack(self) -> None:
-        """The part itself is done; what was made of it may go on."""
+        """The part itself is done. Its children may still be under way."""
         with self._acker.lock:
-            if self._answer is not None:
+            if self._ending is not None:
                 self._refuse("was acked")
             outcomes = self._ack()
         if outcomes:
             tell(outcomes)
 
     def fail(self, reason: str | None = None) -> None:
-        """The part cannot be done: every tree it belongs to fails as a whole."""
+        """The part cannot be done: every tree that it belongs to fails as a whole."""
         with self._acker.lock:
-            if self._answer is not None:
+            if self._ending is not None:
                 self._refuse("was failed")
             outcomes = self._fail(reason)
         tell(outcomes)
 
     def extend(self, deadline_ms: int | None) -> bool:
-        """Let the trees time out at `deadline_ms` instead (None: never) where that is later. False
-        when all of them have ended.
+        """Move the trees' deadlines to `deadline_ms` (None: never) where that is later. False when
+        all of them have ended.
 
-        This is the tree's own deadline; a spout that has another one for the emission has to be
-        told itself.
+        A spout's own deadline for the emission is not moved; call `SpoutEmission.extend` for that.
         """
         with self._acker.lock:
             extended = [self._acker.core.extend(root, deadline_ms) for root, _ in self._edges]
@@ -133,13 +129,13 @@ class TrackedTuple:
 
     @property
     def answered(self) -> bool:
-        """Whether this part was acked or failed; what was made of it may still be under way."""
-        return self._answer is not None
+        """Whether this part was acked or failed. Its children may still be under way."""
+        return self._ending is not None
 
     @property
     def ended(self) -> bool:
-        """Whether no tree waits for this part any more: all have failed, timed out or are complete.
-        It may still be answered.
+        """Whether all trees of this part have ended: failed, timed out or complete. The part may
+        still be acked or failed.
         """
         with self._acker.lock:
             return not any(root in self._acker.core for root, _ in self._edges)
@@ -157,14 +153,14 @@ class TrackedTuple:
             self._fail_with(error)
         else:
             with self._acker.lock:
-                outcomes = self._ack() if self._answer is None else []
+                outcomes = self._ack() if self._ending is None else []
             tell(outcomes)
 
     def __repr__(self) -> str:
-        answer = "not answered" if self._answer is None else self._answer.value
-        return f"{type(self).__name__}({answer}, of {len(self._edges)} trees)"
+        outcome = "not answered" if self._ending is None else self._ending.value
+        return f"{type(self).__name__}({outcome}, of {len(self._edges)} trees)"
 
-    def _answer_as(self, future: AnyFuture) -> None:
+    def _end_as(self, future: AnyFuture) -> None:
         if future.cancelled():
             self.fail("cancelled")
         elif (error := future.exception()) is not None:
@@ -173,8 +169,8 @@ class TrackedTuple:
             self.ack()
 
     def _fail_with(self, error: BaseException) -> None:
-        """Also where the own part was answered: what comes after the answer belongs to the tree as
-        well.
+        """Fail the trees, also after this part's own ack: an exception later in the block belongs
+        to the tree too.
         """
         with self._acker.lock:
             outcomes = self._fail(
@@ -183,14 +179,14 @@ class TrackedTuple:
         tell(outcomes)
 
     def _ack(self) -> list[Outcome[TupleTree]]:
-        self._answer = Ending.ACKED
+        self._ending = Ending.ACKED
         ack, made = self._acker.core.ack, self._made
         return [
             outcome for root, edge in self._edges if (outcome := ack(root, edge ^ made)) is not None
         ]
 
     def _fail(self, reason: str | None) -> list[Outcome[TupleTree]]:
-        self._answer = Ending.FAILED
+        self._ending = Ending.FAILED
         return [
             outcome
             for root, _ in self._edges
@@ -198,15 +194,16 @@ class TrackedTuple:
         ]
 
     def _refuse(self, event: str) -> NoReturn:
-        answer = "answered" if self._answer is None else self._answer.value
+        outcome = "answered" if self._ending is None else self._ending.value
         raise IllegalAckerEventError(
-            f"a tuple of {self._names()} {event} after it was {answer}; answer each tuple once, "
-            "when all that was made of it "
-            "has a handle of its own"
+            f"a tuple of {self._names()} {event} after it was {outcome}; ack or fail each tuple "
+            "once, after all its children are made"
         )
 
     def _names(self) -> str:
-        """For an error, with the lock held. An acker does not know what an ended root stood for."""
+        """The messages of the trees, for an error. The caller holds the lock. The acker has
+        forgotten the message of an ended root.
+        """
         trees = [(root, self._acker.core.message_of(root)) for root, _ in self._edges]
         names = [
             f"root {root}, which has ended," if tree is None else f"message {tree.message_id}"
@@ -216,8 +213,8 @@ class TrackedTuple:
 
 
 class TupleTree(TrackedTuple):
-    """The first tuple of an emission's tree. It exists, and times out, from being made on: make it
-    when the work begins.
+    """The first tuple of an emission's tree. Its deadline is set when it is made, so make it when
+    the work begins.
     """
 
     __slots__ = ("message_id", "outcomes", "root")
@@ -230,11 +227,11 @@ class TupleTree(TrackedTuple):
         *,
         deadline_ms: int | None = None,
     ) -> None:
-        """`outcomes` is told of the end of `message_id`; for the time-out someone has to call
-        `fail_timed_out`.
+        """`outcomes` gets the outcome of `message_id`. Trees time out only when `fail_timed_out` is
+        called.
 
-        Spouts whose trees are to be joined by `anchored_to` share one acker; each tree tells its
-        own `outcomes`.
+        Spouts whose trees are joined by `anchored_to` share one acker; each tree tells its own
+        `outcomes`.
         """
         self.message_id = message_id
         self.outcomes = outcomes
@@ -242,8 +239,8 @@ class TupleTree(TrackedTuple):
         super().__init__(acker, ((self.root, edge),))
 
     def withdraw(self) -> bool:
-        """End the tree without telling anybody: the emission was answered in another way. False
-        when it has ended before.
+        """End the tree without an outcome: the emission was acked or failed in another way. False
+        when the tree has ended already.
         """
         return self._acker.withdraw(self.root)
 
@@ -252,11 +249,11 @@ class TupleTree(TrackedTuple):
 
 
 def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
-    """A part that was made of several, of one tree or of several: acked once, it is done in all of
-    them; failed, all fail.
+    """A part that is made of several, of one tree or of several trees. Its ack counts in all of
+    them; its failure fails them all.
 
-    Parents that no tree waits for add nothing. Raises `IllegalAckerEventError`, and changes
-    nothing, without parents, when one of them was answered, or when they belong to different
+    Parents without a tree add nothing. Raises `IllegalAckerEventError`, and changes nothing, when
+    there are no parents, when one of them was acked or failed, or when they belong to different
     ackers.
     """
     if not parents:
@@ -266,8 +263,7 @@ def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
     acker = parents[0]._acker  # noqa: SLF001  # of the same file
     if any(parent._acker is not acker for parent in parents):  # noqa: SLF001  # of the same file
         raise IllegalAckerEventError(
-            "a tuple was anchored to trees of different ackers; give their spouts one acker in "
-            "common"
+            "a tuple was anchored to trees of different ackers; let their spouts share one acker"
         )
     edges: dict[int, int] = {}
     with acker.lock:
@@ -283,7 +279,7 @@ def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
 
 
 def fail_timed_out(acker: Acker[TupleTree], now_ms: int) -> int:
-    """Fail the emissions of all trees whose deadline is `now_ms` or earlier; their number. See
+    """Fail the emissions of all trees whose deadline is `now_ms` or earlier. Returns how many. See
     `Acker.next_deadline_ms`.
     """
     outcomes = acker.expire(now_ms)
@@ -292,17 +288,17 @@ def fail_timed_out(acker: Acker[TupleTree], now_ms: int) -> int:
 
 
 def tell(outcomes: Iterable[Outcome[TupleTree]]) -> None:
-    """Tell each tree's spout. When one raises, the others are told first."""
+    """Pass each outcome to its tree's spout. If one raises, the others are told first."""
     errors = []
     for outcome in outcomes:
         try:
             _tell_one(outcome)
-        except Exception as error:  # noqa: BLE001  # one spout's fault must not cost another its outcome
+        except Exception as error:  # noqa: BLE001  # an error of one spout must not cost another its outcome
             errors.append(error)
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise ExceptionGroup("several spouts could not take the outcome of a tuple tree", errors)
+        raise ExceptionGroup("several spouts raised at the outcome of a tuple tree", errors)
 
 
 def _tell_one(outcome: Outcome[TupleTree]) -> None:

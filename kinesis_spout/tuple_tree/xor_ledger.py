@@ -1,29 +1,28 @@
-"""Which tuple trees are complete, in constant memory per tree: Storm's idea, by XOR of random
-64-bit ids.
+"""Detects complete tuple trees in constant memory per tree: Storm's acker, by XOR of random 64-bit
+ids.
 
 Each tuple of a tree is an *edge*, a random id. The *root* stands for the whole tree, and for the
-message that it was made of. An edge is told of twice: by whoever made the tuple, and by whoever is
-done with it. All that is told goes into one number per root by XOR, so an edge that was told of
-twice is gone from it, in whatever order that came. Three kinds of telling:
+message that it was made of. Each edge id is XORed in twice: on emit, by the maker of the tuple, and
+on ack, by the worker that is done with it. All values go into one number per root, so an edge that
+was XORed in twice is gone from it, in whatever order. There are three events:
 
     init(root, message, edges)   the message became these tuples: the XOR of their edges
-    ack(root, value)             a tuple is done: its edge XOR the edges of the tuples that were made of it
+    ack(root, value)             a tuple is done: its edge XOR the edges of the tuples made of it
     fail(root)                   a tuple cannot be done: the tree fails as a whole
 
-Why zero means complete: as long as a tuple is outstanding, some edge was told of only once. The
-making of a tuple is told in the ack of the tuple it was made of, so an ack that overtakes others
-brings an edge along that only these, and in the end the init, can cancel. (A count of tuples would
-be zero too early then.) By accident the XOR of outstanding edges is zero with a probability of
-2**-64 at each ack: at a billion acks a second, once in some 585 years. More is not asked of edges:
-two that are alike do no harm unless they are all that is outstanding. Only zero itself, which would
-be no edge at all, is never given out. Each ack has to be told exactly once: what is told twice is
-cancelled.
+Why zero means complete: while a tuple is outstanding, its edge was XORed in only once. A tuple's
+emit is part of the ack of the tuple it was made of, so an ack that overtakes others brings an edge
+along that only these, and in the end the init, can cancel. (A count of tuples would reach zero too
+early then.) The XOR of outstanding edges is zero by accident with a probability of 2**-64 at each
+ack: at a billion acks a second, once in some 585 years. Edges need no more than that: two equal
+ones do no harm unless they are all that is outstanding. Only zero is never drawn, because it would
+change nothing. Each ack has to be passed on exactly once: an ack that comes twice cancels itself.
 
-Early or late? An ack before the init and one after the end look the same: there is no init. So the
-roots are issued here, counting up, and there is an entry from the issue until the end: what comes
-for a root that was issued and has no entry is late, and leaves nothing behind. The count begins at
-random, so that a root of another acker, or of an earlier process, is (almost surely) not taken for
-one of these.
+Early or late? An ack before the init and an ack after the end look the same, as there is no init.
+So roots are issued here, counting up, and a root has an entry from its issue until its end. An
+event for an issued root without an entry is late, and changes nothing. The count begins at random,
+so that a root of another acker or of an earlier process is (almost surely) not taken for one of
+these.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ if TYPE_CHECKING:
     from random import Random
 
 M = TypeVar("M")
-"""What a root stands for: a message id, or whatever its outcome is to be told with."""
+"""The message of a root: a message id, or any value that identifies it to the caller."""
 
 _EDGE_BITS = 64
-# Roots up to 2**62 by then: there are 2**62 more before they outgrow 64 bits.
+# Roots begin below 2**62, and there are more than 2**62 left before they outgrow 64 bits.
 _FIRST_ROOT_BITS = 62
 
 
@@ -55,7 +54,7 @@ class Ending(Enum):
 
 
 class Outcome(NamedTuple, Generic[M]):
-    """The end of a root, told exactly once. `reason` is what the one who failed it gave."""
+    """The end of a root, returned exactly once. `reason` is what `fail` was given."""
 
     root: int
     message_id: M
@@ -64,31 +63,29 @@ class Outcome(NamedTuple, Generic[M]):
 
 
 class _Root(Generic[M]):
-    """What is known of a root between its issue and its end."""
+    """The state of a root between its issue and its end."""
 
     __slots__ = ("asked", "deadline_ms", "failed", "init", "reason", "value")
 
     def __init__(self, deadline_ms: int | None) -> None:
         self.value = 0
-        self.init: tuple[M] | None = (
-            None  # the message, in a tuple because it may be anything, None included
-        )
+        # The message; in a tuple, because it may be any value, None included.
+        self.init: tuple[M] | None = None
         self.deadline_ms = deadline_ms
-        self.asked: tuple[int | None] | None = (
-            None  # the latest deadline that was asked for before the init
-        )
+        # The latest deadline that `extend` was given before the init.
+        self.asked: tuple[int | None] | None = None
         self.failed = False
         self.reason: str | None = None
 
 
 class XorLedger(Generic[M]):
-    """The acker's rules. Not safe for threads, never blocks; `kinesis_spout.tuple_tree.acker.Acker`
-    adds the lock.
+    """The acker's rules. Not thread-safe, never blocks. `kinesis_spout.tuple_tree.acker.Acker` adds
+    the lock.
 
-    All that may end a root returns its outcome, or None when it goes on or has ended before. Times
-    are milliseconds of any clock, the same in all calls. Init, ack and fail cost O(1), plus O(log
-    n) at worst for a deadline; memory follows the number of roots between issue and end, whatever
-    the size of their trees.
+    Every method that may end a root returns its outcome, or None when the root goes on or has ended
+    before. Times are milliseconds of any clock, the same in all calls. `init`, `ack` and `fail`
+    cost O(1), plus at most O(log n) for a deadline. Memory grows with the number of roots between
+    issue and end, not with the size of their trees.
     """
 
     def __init__(self, random: Random) -> None:
@@ -98,19 +95,19 @@ class XorLedger(Generic[M]):
         self._roots: ShrinkingDict[int, _Root[M]] = ShrinkingDict()
         self._deadlines: DueQueue[int] = DueQueue()
         self.late = 0
-        """Inits aside, all that came for a root after its end; it changed nothing."""
+        """Acks, failures and extensions that came after a root's end. They changed nothing."""
         self.abandoned = 0
-        """Roots of which no init came in time."""
+        """Roots without an init by their deadline."""
 
     def __len__(self) -> int:
-        """Roots that were issued and have not ended."""
+        """How many roots were issued and have not ended."""
         return len(self._roots)
 
     def __contains__(self, root: int) -> bool:
         return root in self._roots
 
     def message_of(self, root: int) -> M | None:
-        """What a root between init and end stands for; None for any other."""
+        """The message of a root between init and end; None for any other root."""
         entry = self._roots.get(root)
         return None if entry is None or entry.init is None else entry.init[0]
 
@@ -134,19 +131,19 @@ class XorLedger(Generic[M]):
     def init(
         self, root: int, message_id: M, edges: int, *, deadline_ms: int | None = None
     ) -> Outcome[M] | None:
-        """Begin: `edges` is the XOR of the message's first tuples, `deadline_ms` when the root
+        """Begin: `edges` is the XOR of the message's first tuples, `deadline_ms` is when the root
         times out (None: never).
 
-        Acks and fails of the root may have come before. Without edges there is nothing to wait for:
-        acked. Raises `IllegalAckerEventError` for a second init, and for one that comes after the
-        root was forgotten or withdrawn.
+        Acks and failures of the root may have come before. Without edges the root is acked at once.
+        Raises `IllegalAckerEventError` for a second init, and for one after the root was forgotten
+        or withdrawn.
         """
         _check(root, edges)
         entry = self._roots.get(root)
         if entry is None or entry.init is not None:
             self._check_issued(root)
             raise IllegalAckerEventError(
-                f"root {root} was given an init, but has had one already or has ended; issue a "
+                f"root {root} was given an init, but has one already or has ended; issue a "
                 "root of its own for each message"
             )
         entry.init = (message_id,)
@@ -159,15 +156,15 @@ class XorLedger(Generic[M]):
         return None if entry.value else self._end(root, entry, entry.init, Ending.ACKED)
 
     def start(self, message_id: M, *, deadline_ms: int | None = None) -> tuple[int, int]:
-        """Issue and init in one step, for a message that becomes one tuple: its root and edge."""
+        """Issue and init in one step, for a message that becomes one tuple. Returns root, edge."""
         root, edge = self.issue(deadline_ms=deadline_ms), self.new_edge()
         entry = self._roots[root]
         entry.init, entry.value = (message_id,), edge
         return root, edge
 
     def ack(self, root: int, value: int) -> Outcome[M] | None:
-        """A tuple is done: `value` is its edge XOR the edges of the tuples that were made of it
-        under this root.
+        """A tuple is done. `value` is its edge XOR the edges of the tuples made of it under this
+        root.
         """
         entry = self._roots.get(root)
         if entry is None:
@@ -181,7 +178,7 @@ class XorLedger(Generic[M]):
         return self._end(root, entry, entry.init, Ending.ACKED)
 
     def fail(self, root: int, reason: str | None = None) -> Outcome[M] | None:
-        """The whole tree has failed; before the init it is remembered. The first reason counts."""
+        """The whole tree has failed. Before the init it is remembered. The first reason counts."""
         entry = self._roots.get(root)
         if entry is None:
             self._late(root)
@@ -191,10 +188,10 @@ class XorLedger(Generic[M]):
         return None if entry.init is None else self._end(root, entry, entry.init, Ending.FAILED)
 
     def extend(self, root: int, deadline_ms: int | None) -> bool:
-        """Let the root time out at `deadline_ms` instead (None: never); an earlier one than it has
+        """Move the root's deadline to `deadline_ms` (None: never); an earlier one than it has
         changes nothing.
 
-        Before the init too. False when the root has ended.
+        Also before the init. False when the root has ended.
         """
         entry = self._roots.get(root)
         if entry is None:
@@ -207,8 +204,8 @@ class XorLedger(Generic[M]):
         return True
 
     def withdraw(self, root: int) -> bool:
-        """End the root without an outcome: its message has been answered in another way. False when
-        it has ended already.
+        """End the root without an outcome: its message was acked or failed in another way. False
+        when it has ended already.
         """
         entry = self._roots.get(root)
         if entry is None:
@@ -218,7 +215,7 @@ class XorLedger(Generic[M]):
         return True
 
     def next_deadline_ms(self) -> int | None:
-        """When the next root times out, or None."""
+        """When the next root times out; None without a deadline."""
         return self._deadlines.next_ms()
 
     def expire(self, now_ms: int) -> list[Outcome[M]]:
@@ -256,8 +253,8 @@ class XorLedger(Generic[M]):
     def _check_issued(self, root: int) -> None:
         if not self._first_root <= root < self._next_root:
             raise IllegalAckerEventError(
-                f"root {root} was never issued by this acker; take roots from the acker they are "
-                "told to"
+                f"root {root} was never issued by this acker; use a root with the acker that "
+                "issued it"
             )
 
 
@@ -268,6 +265,6 @@ def _later(deadline_ms: int | None, than_ms: int | None) -> bool:
 def _check(root: int, value: int) -> None:
     if value >> _EDGE_BITS:
         raise IllegalAckerEventError(
-            f"root {root} was told of {value:#x}, which is no XOR of edges: these have "
+            f"root {root} was given {value:#x}, which is not an XOR of edges; edges have "
             f"{_EDGE_BITS} bits"
         )

@@ -20,7 +20,7 @@ EDGE_BITS = 64
 
 
 class Edges(Random):
-    """A source of randomness that gives these edges, and then the usual ones."""
+    """A source of randomness that draws the given edges first, and then random ones."""
 
     def __init__(self, *edges: int) -> None:
         super().__init__(1)
@@ -35,8 +35,8 @@ def acker() -> Acker[str]:
     return Acker(Edges())
 
 
-def test_a_tree_is_acked_when_all_that_was_made_of_it_is_done(acker: Acker[str]) -> None:
-    """Not before; and its end is told once, to the one who brought it about."""
+def test_a_tree_is_acked_when_all_its_tuples_are_acked(acker: Acker[str]) -> None:
+    """Not before. The outcome is returned once, to the caller that ended the root."""
     root, edge = acker.start("m")
     left, right = acker.new_edge(), acker.new_edge()
     assert acker.ack(root, edge ^ left ^ right) is None
@@ -47,7 +47,7 @@ def test_a_tree_is_acked_when_all_that_was_made_of_it_is_done(acker: Acker[str])
 
 @pytest.mark.parametrize("first", ["init", "parent", "child"])
 def test_acks_and_the_init_may_come_in_any_order(acker: Acker[str], first: str) -> None:
-    """As messages between threads do: only the last of them ends the root."""
+    """As messages between threads do. Only the last of them ends the root."""
     root, edge, child = acker.issue(), acker.new_edge(), acker.new_edge()
     tell: dict[str, Callable[[], Outcome[str] | None]] = {
         "init": lambda: acker.init(root, "m", edge),
@@ -60,9 +60,7 @@ def test_acks_and_the_init_may_come_in_any_order(acker: Acker[str], first: str) 
 
 
 def test_a_failed_tuple_fails_the_tree_as_a_whole(acker: Acker[str]) -> None:
-    """With the first reason, while others are still under way; what these say later changes
-    nothing.
-    """
+    """With the first reason, while other tuples are under way. Later events change nothing."""
     root, edge = acker.start("m")
     child = acker.new_edge()
     acker.ack(root, edge ^ child)
@@ -73,8 +71,8 @@ def test_a_failed_tuple_fails_the_tree_as_a_whole(acker: Acker[str]) -> None:
     assert (len(acker), acker.late) == (0, 2)
 
 
-def test_a_fail_before_the_init_is_told_with_the_init(acker: Acker[str]) -> None:
-    """Before it nobody knows whose failure it is. Acks do not mend it."""
+def test_a_failure_before_the_init_is_returned_by_the_init(acker: Acker[str]) -> None:
+    """Before the init the message is unknown. Acks do not undo the failure."""
     root, edge = acker.issue(), acker.new_edge()
     assert [acker.fail(root, "first"), acker.fail(root, "second"), acker.ack(root, edge)] == [
         None,
@@ -86,8 +84,8 @@ def test_a_fail_before_the_init_is_told_with_the_init(acker: Acker[str]) -> None
 
 
 def test_a_root_times_out_at_its_exact_deadline(acker: Acker[str]) -> None:
-    """Not a millisecond before; several in the order of their deadlines; roots without
-    one never.
+    """Not a millisecond before. Roots end in the order of their deadlines; a root without one never
+    times out.
     """
     late, soon, never = (
         acker.start(name, deadline_ms=ms)[0]
@@ -103,8 +101,8 @@ def test_a_root_times_out_at_its_exact_deadline(acker: Acker[str]) -> None:
     assert (len(acker), never in acker) == (1, True)
 
 
-def test_what_comes_after_the_end_leaves_no_ghost(acker: Acker[str]) -> None:
-    """No entry is made for a root that timed out: it would wait for an init that has been."""
+def test_events_after_the_end_leave_no_entry(acker: Acker[str]) -> None:
+    """No entry is made for a root that timed out: it would wait for an init that was before."""
     root, edge = acker.start("m", deadline_ms=10)
     acker.expire(10)
     assert [
@@ -116,8 +114,8 @@ def test_what_comes_after_the_end_leaves_no_ghost(acker: Acker[str]) -> None:
     assert (len(acker), acker.next_deadline_ms(), acker.late) == (0, None, 3)
 
 
-def test_a_deadline_can_be_put_off(acker: Acker[str]) -> None:
-    """By whoever is still at work; who asks for less than another has got changes nothing."""
+def test_a_deadline_can_be_extended(acker: Acker[str]) -> None:
+    """By a worker that needs more time. An earlier deadline changes nothing."""
     root, _ = acker.start("m", deadline_ms=10)
     assert (acker.extend(root, 30), acker.extend(root, 20)) == (True, True)
     assert (acker.expire(29), acker.next_deadline_ms()) == ([], 30)
@@ -133,8 +131,8 @@ def test_a_deadline_can_be_put_off(acker: Acker[str]) -> None:
 def test_an_extension_before_the_init_counts(
     acker: Acker[str], issued_ms: int | None, asked_ms: int | None, deadline_ms: int | None
 ) -> None:
-    """Messages may overtake each other; the latest of the init's and the asked deadlines is the
-    root's.
+    """Messages may overtake each other. The root's deadline is the later of the init's and the
+    extension's.
     """
     root = acker.issue(deadline_ms=issued_ms)
     assert acker.extend(root, asked_ms)
@@ -144,7 +142,7 @@ def test_an_extension_before_the_init_counts(
 
 
 def test_the_deadline_of_the_init_replaces_that_of_the_issue(acker: Acker[str]) -> None:
-    """The one says when the tree must be complete, the other when its init must have come."""
+    """The first is for the complete tree, the second for the init."""
     acker.init(acker.issue(deadline_ms=50), "early", acker.new_edge(), deadline_ms=10)
     assert acker.next_deadline_ms() == 10
     acker.init(acker.issue(deadline_ms=5), "never", acker.new_edge())
@@ -152,9 +150,7 @@ def test_the_deadline_of_the_init_replaces_that_of_the_issue(acker: Acker[str]) 
 
 
 def test_a_root_without_an_init_is_forgotten_at_its_deadline(acker: Acker[str]) -> None:
-    """There is no message to tell of. The init that comes after all is refused: its message has to
-    be failed by its sender.
-    """
+    """It has no message to return. A later init is refused; its sender has to fail the message."""
     root = acker.issue(deadline_ms=10)
     acker.ack(root, acker.new_edge())
     assert acker.expire(10) == []
@@ -167,7 +163,7 @@ def test_a_root_without_an_init_is_forgotten_at_its_deadline(acker: Acker[str]) 
 
 
 def test_a_withdrawn_root_ends_without_an_outcome(acker: Acker[str]) -> None:
-    """Its message was answered in another way."""
+    """Its message was acked or failed in another way."""
     root, edge = acker.start("m", deadline_ms=10)
     assert acker.withdraw(root)
     assert (acker.ack(root, edge), acker.expire(10), len(acker)) == (None, [], 0)
@@ -182,9 +178,9 @@ def test_a_tuple_made_of_several_clears_its_edges_in_each_root(acker: Acker[str]
     assert acker.fail(two) == Outcome(two, "two", Ending.FAILED)
 
 
-def test_a_tuple_made_of_several_of_one_root_carries_all_its_edges(acker: Acker[str]) -> None:
-    """The XOR of them: with one edge for both the parents' acks would cancel it, and the root were
-    complete too early.
+def test_a_tuple_made_of_several_of_one_root_has_the_xor_of_their_edges(acker: Acker[str]) -> None:
+    """As their XOR. With one edge for both, the parents' acks would cancel it, and the root would
+    be complete too early.
     """
     root, edge = acker.start("m")
     left, right = acker.new_edge(), acker.new_edge()
@@ -198,8 +194,8 @@ def test_a_tuple_made_of_several_of_one_root_carries_all_its_edges(acker: Acker[
     ]
 
 
-def test_a_message_that_becomes_nothing_is_acked_at_once(acker: Acker[str]) -> None:
-    """There is nothing to wait for; a message may be any value, None included."""
+def test_a_message_without_tuples_is_acked_at_once(acker: Acker[str]) -> None:
+    """It has no tuples to wait for. A message may be any value, None included."""
     root = acker.issue()
     assert acker.init(root, "m", 0) == Outcome(root, "m", Ending.ACKED)
     nothing = Acker[None]()
@@ -213,10 +209,8 @@ def test_zero_is_never_an_edge() -> None:
     assert acker.new_edge() == 7
 
 
-def test_edges_that_are_alike_delay_nothing_and_end_nothing_while_others_are_outstanding() -> None:
-    """64 random bits are not always different; what counts is the XOR of all that is
-    outstanding.
-    """
+def test_equal_edges_do_not_end_a_tree_while_others_are_outstanding() -> None:
+    """64 random bits may repeat. Only the XOR of all outstanding edges counts."""
     acker: Acker[str] = Acker(Edges(5, 9, 9, 3))
     root, edge = acker.start("m")
     twins, other = [acker.new_edge(), acker.new_edge()], acker.new_edge()
@@ -225,9 +219,9 @@ def test_edges_that_are_alike_delay_nothing_and_end_nothing_while_others_are_out
     assert acker.ack(root, other) == Outcome(root, "m", Ending.ACKED)
 
 
-def test_nothing_ends_before_its_init() -> None:
-    """Not even when what came early cancels itself: two edges that are alike, made of nobody knows
-    what yet.
+def test_no_root_ends_before_its_init() -> None:
+    """Not even when the early values cancel each other: two equal edges of tuples whose parents are
+    not known yet.
     """
     acker: Acker[str] = Acker(Edges(9, 9, 5))
     root, twins, edge = acker.issue(), [acker.new_edge(), acker.new_edge()], acker.new_edge()
@@ -237,7 +231,7 @@ def test_nothing_ends_before_its_init() -> None:
 
 
 def test_no_root_is_used_twice(acker: Acker[str]) -> None:
-    """However many have ended; a message that is emitted again gets a new one."""
+    """However many have ended. A message that is emitted again gets a new root."""
     roots = []
     for _ in range(1_000):
         root, edge = acker.start("m")
@@ -248,7 +242,7 @@ def test_no_root_is_used_twice(acker: Acker[str]) -> None:
 
 
 def test_a_root_of_another_acker_is_refused(acker: Acker[str]) -> None:
-    """Of an earlier process, say: it would be taken for another message. Nothing is changed."""
+    """For example of an earlier process: it would be taken for another message. Nothing changes."""
     acker.start("m")
     foreign = Acker[str]().issue()
     for told in (
@@ -267,23 +261,23 @@ def test_a_root_of_another_acker_is_refused(acker: Acker[str]) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 1 << EDGE_BITS])
-def test_a_value_that_is_no_xor_of_edges_is_refused(acker: Acker[str], value: int) -> None:
-    """It could never be cancelled, and would grow beyond a constant size. Nothing is changed."""
+def test_a_value_that_is_not_an_xor_of_edges_is_refused(acker: Acker[str], value: int) -> None:
+    """It could never be cancelled, and would grow beyond constant size. Nothing changes."""
     root, edge = acker.start("m")
-    with pytest.raises(IllegalAckerEventError, match=f"root {root} was told of .* 64 bits"):
+    with pytest.raises(IllegalAckerEventError, match=f"root {root} was given .* 64 bits"):
         acker.ack(root, value)
     new = acker.issue()
-    with pytest.raises(IllegalAckerEventError, match=f"root {new} was told of .* 64 bits"):
+    with pytest.raises(IllegalAckerEventError, match=f"root {new} was given .* 64 bits"):
         acker.init(new, "m", value)
     assert acker.init(new, "m", 0) is not None
     assert acker.ack(root, edge) is not None
 
 
 def test_a_second_init_is_refused(acker: Acker[str]) -> None:
-    """And changes nothing, neither the message nor what is outstanding nor the deadline."""
+    """It changes nothing: not the message, not the outstanding edges, not the deadline."""
     root, edge = acker.start("m", deadline_ms=10)
     with pytest.raises(
-        IllegalAckerEventError, match=f"root {root} was given an init, but has had one"
+        IllegalAckerEventError, match=f"root {root} was given an init, but has one already"
     ):
         acker.init(root, "another", acker.new_edge(), deadline_ms=5)
     assert acker.next_deadline_ms() == 10
@@ -291,7 +285,7 @@ def test_a_second_init_is_refused(acker: Acker[str]) -> None:
 
 
 def test_the_core_is_used_under_the_lock_only() -> None:
-    """Python's own lock hides most of what is missing here, and not for ever."""
+    """The GIL hides most races, and will not be there for ever."""
     acker = guarded_acker()
     root = acker.issue()
     acker.init(root, "m", acker.new_edge(), deadline_ms=5)
@@ -302,10 +296,8 @@ def test_the_core_is_used_under_the_lock_only() -> None:
         len(acker.core)
 
 
-def test_many_threads_bring_each_root_to_its_end_once() -> None:
-    """Each thread tells its part of every tree; nothing is lost between them, and
-    nothing is left.
-    """
+def test_many_threads_end_each_root_once() -> None:
+    """Each thread acks its part of every tree. No outcome is lost, and no root is left."""
     threads, roots, per_thread = 8, 200, 5
     acker: Acker[int] = Acker()
     edges = [[acker.new_edge() for _ in range(threads * per_thread)] for _ in range(roots)]

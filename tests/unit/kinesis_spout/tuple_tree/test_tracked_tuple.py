@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Deaf(Told):
-    """A spout that raises whatever it is told."""
+    """A spout that raises at every outcome."""
 
     def tell(self, message_id: str, outcome: str | None) -> None:
         raise ConnectionError(message_id)
@@ -43,17 +43,17 @@ def tree(acker: Acker[TupleTree], told: Told) -> TupleTree:
 
 
 def test_a_tree_without_parts_is_acked_at_the_end_of_its_block(tree: TupleTree, told: Told) -> None:
-    """And not within it."""
+    """And not before."""
     with tree as entered:
         assert entered is tree
         assert told.outcomes == []
     assert told.outcomes == [("m", "acked")]
 
 
-def test_the_emission_is_acked_when_the_last_part_is_done(
+def test_the_emission_is_acked_with_its_last_part(
     tree: TupleTree, told: Told, acker: Acker[TupleTree]
 ) -> None:
-    """Parts of parts too, in whatever order they are answered."""
+    """Parts of parts too, in any order."""
     with tree:
         part = tree.child()
         smaller = part.child()
@@ -69,7 +69,7 @@ def test_the_emission_is_acked_when_the_last_part_is_done(
 def test_a_failed_part_fails_the_emission_as_a_whole(
     tree: TupleTree, told: Told, acker: Acker[TupleTree]
 ) -> None:
-    """At once and once; what the other parts say later is no error, and changes nothing."""
+    """At once and once. Later outcomes of other parts are not errors, and change nothing."""
     with tree:
         parts = [tree.child() for _ in range(4)]
     parts[0].ack()
@@ -81,7 +81,7 @@ def test_a_failed_part_fails_the_emission_as_a_whole(
     assert (told.outcomes, len(acker)) == ([("m", "no such airport")], 0)
 
 
-def test_an_exception_in_the_block_fails_the_emission_and_goes_on(
+def test_an_exception_in_the_block_fails_the_emission_and_propagates(
     tree: TupleTree, told: Told
 ) -> None:
     """With the exception as the reason."""
@@ -94,7 +94,7 @@ def test_an_exception_in_the_block_fails_the_emission_and_goes_on(
 def test_an_exception_after_the_own_ack_still_fails_the_emission(
     tree: TupleTree, told: Told
 ) -> None:
-    """The block's work belongs to the tree as long as some of it is under way."""
+    """The rest of the block belongs to the tree while a part is under way."""
     part = tree.child()
     tree.ack()
     with pytest.raises(KeyboardInterrupt), tree:
@@ -103,10 +103,10 @@ def test_an_exception_after_the_own_ack_still_fails_the_emission(
     assert told.outcomes == [("m", "KeyboardInterrupt")]
 
 
-def test_a_block_in_which_the_tuple_was_answered_adds_nothing(
+def test_the_end_of_a_block_changes_nothing_after_an_outcome(
     acker: Acker[TupleTree], told: Told
 ) -> None:
-    """Whichever the answer was."""
+    """Whether it was acked or failed."""
     with TupleTree(acker, "done", told) as done:
         part = done.child()
         done.ack()
@@ -117,8 +117,8 @@ def test_a_block_in_which_the_tuple_was_answered_adds_nothing(
     assert told.outcomes == [("done", "acked"), ("bad", "seen to be bad")]
 
 
-def test_a_part_is_a_block_too(tree: TupleTree, told: Told) -> None:
-    """For the worker that it is handed to."""
+def test_a_part_is_a_context_manager(tree: TupleTree, told: Told) -> None:
+    """For the worker that processes it."""
     with tree:
         good, bad = tree.child(), tree.child()
     with good:
@@ -140,10 +140,10 @@ def test_a_part_is_a_block_too(tree: TupleTree, told: Told) -> None:
         (lambda part: anchored_to(part.unanchored(), part), "was given a child"),
     ],
 )
-def test_what_comes_after_the_own_answer_is_refused(
+def test_events_after_the_outcome_of_a_tuple_are_refused(
     tree: TupleTree, told: Told, answer: str, event: Callable[[TrackedTuple], object], name: str
 ) -> None:
-    """And changes nothing: one part must not be answered for another."""
+    """And changes nothing: one part must not get an outcome for another."""
     part, other = tree.child(), tree.child()
     tree.ack()
     getattr(part, answer)()
@@ -151,7 +151,7 @@ def test_what_comes_after_the_own_answer_is_refused(
     of = {"ack": "message m", "fail": f"root {tree.root}, which has ended,"}
     with pytest.raises(
         IllegalAckerEventError,
-        match=f"a tuple of {of[answer]} {name} after it was {answer}ed; answer each",
+        match=f"a tuple of {of[answer]} {name} after it was {answer}ed; ack or fail each",
     ):
         event(part)
     assert told.outcomes == before
@@ -160,7 +160,7 @@ def test_what_comes_after_the_own_answer_is_refused(
 
 
 def test_misuse_of_a_tree_names_its_message(tree: TupleTree, told: Told) -> None:
-    """Its root means nothing to the user; a tuple without trees has no name at all."""
+    """A root means nothing to the user. A tuple without trees has no name."""
     tree.ack()
     with pytest.raises(
         IllegalAckerEventError, match="a tuple of message m was acked after it was acked"
@@ -175,8 +175,8 @@ def test_misuse_of_a_tree_names_its_message(tree: TupleTree, told: Told) -> None
     assert told.outcomes == [("m", "acked")]
 
 
-def test_a_part_made_of_several_trees_is_done_in_all_of_them(acker: Acker[TupleTree]) -> None:
-    """Each tree tells its own spout, when it is complete itself."""
+def test_a_part_of_several_trees_is_acked_in_all_of_them(acker: Acker[TupleTree]) -> None:
+    """Each tree tells its own spout when it is complete."""
     here, there = Told(acker), Told(acker)
     one, two = TupleTree(acker, "one", here), TupleTree(acker, "two", there)
     of_two = two.child()
@@ -189,10 +189,8 @@ def test_a_part_made_of_several_trees_is_done_in_all_of_them(acker: Acker[TupleT
     assert there.outcomes == [("two", "acked")]
 
 
-def test_a_part_made_of_several_trees_fails_all_of_them(
-    acker: Acker[TupleTree], told: Told
-) -> None:
-    """A tree that it does not belong to goes on."""
+def test_a_part_of_several_trees_fails_all_of_them(acker: Acker[TupleTree], told: Told) -> None:
+    """A tree that the part does not belong to goes on."""
     one, two, three = (TupleTree(acker, name, told) for name in ("one", "two", "three"))
     anchored_to(one, two).fail("no match")
     assert told.outcomes == [("one", "no match"), ("two", "no match")]
@@ -200,7 +198,7 @@ def test_a_part_made_of_several_trees_fails_all_of_them(
 
 
 def test_a_part_made_of_several_parts_of_one_tree_counts_once(tree: TupleTree, told: Told) -> None:
-    """Or of one part twice: the tree waits for it and is complete with it."""
+    """Or of one part twice: the tree waits for it, and is complete with its ack."""
     left, right = tree.child(), tree.child()
     joined = anchored_to(left, right, right)
     for done in (tree, left, right):
@@ -210,21 +208,21 @@ def test_a_part_made_of_several_parts_of_one_tree_counts_once(tree: TupleTree, t
     assert told.outcomes == [("m", "acked")]
 
 
-def test_no_tree_waits_for_what_is_unanchored(tree: TupleTree, told: Told) -> None:
-    """Nor for what is made of it; code that answers whatever it is given can do so."""
+def test_no_tree_waits_for_an_unanchored_tuple(tree: TupleTree, told: Told) -> None:
+    """Nor for its children. It can be acked or failed as any other tuple."""
     free = tree.unanchored()
     of_free = anchored_to(free, free.child())
     tree.ack()
     assert told.outcomes == [("m", "acked")]
-    of_free.fail("nobody minds")
+    of_free.fail("no tree waits for it")
     free.ack()
     assert (told.outcomes, free.ended, free.extend(10)) == ([("m", "acked")], True, False)
 
 
 def test_trees_of_different_ackers_cannot_be_joined(tree: TupleTree, told: Told) -> None:
-    """Nothing could be done in one step with both of their locks. Nothing is changed."""
+    """One step cannot hold both locks. Nothing changes."""
     other = TupleTree(Acker(), "other", told)
-    with pytest.raises(IllegalAckerEventError, match="give their spouts one acker in common"):
+    with pytest.raises(IllegalAckerEventError, match="let their spouts share one acker"):
         anchored_to(tree, other)
     with pytest.raises(IllegalAckerEventError, match="no tuples; use unanchored"):
         anchored_to()
@@ -235,7 +233,7 @@ def test_trees_of_different_ackers_cannot_be_joined(tree: TupleTree, told: Told)
 def test_a_tree_that_is_not_complete_by_its_deadline_fails(
     acker: Acker[TupleTree], told: Told
 ) -> None:
-    """At the exact time; what comes later leaves nothing behind."""
+    """At the exact time. Later events leave no entry."""
     tree = TupleTree(acker, "m", told, deadline_ms=10)
     part = tree.child()
     tree.ack()
@@ -246,8 +244,8 @@ def test_a_tree_that_is_not_complete_by_its_deadline_fails(
     assert (told.outcomes, len(acker), acker.next_deadline_ms()) == ([("m", TIMED_OUT)], 0, None)
 
 
-def test_a_part_can_put_the_deadline_off(acker: Acker[TupleTree], told: Told) -> None:
-    """In all of its trees; in those that have ended it is too late."""
+def test_a_part_can_extend_the_deadline(acker: Acker[TupleTree], told: Told) -> None:
+    """In all of its trees, except those that have ended."""
     one, two = (TupleTree(acker, name, told, deadline_ms=10) for name in ("one", "two"))
     joined = anchored_to(one, two)
     one.fail()
@@ -256,10 +254,10 @@ def test_a_part_can_put_the_deadline_off(acker: Acker[TupleTree], told: Told) ->
     assert not joined.extend(30)
 
 
-def test_a_withdrawn_tree_tells_nobody(
+def test_a_withdrawn_tree_has_no_outcome(
     tree: TupleTree, told: Told, acker: Acker[TupleTree]
 ) -> None:
-    """Its emission was answered in another way: by the spout's own time-out, say."""
+    """Its emission was acked or failed in another way, for example by the spout's timeout."""
     part = tree.child()
     assert (tree.withdraw(), tree.withdraw()) == (True, False)
     part.ack()
@@ -267,11 +265,11 @@ def test_a_withdrawn_tree_tells_nobody(
     assert (told.outcomes, len(acker)) == ([], 0)
 
 
-def test_what_one_spout_raises_costs_no_other_its_outcome(
+def test_an_exception_of_one_spout_costs_no_other_its_outcome(
     acker: Acker[TupleTree], told: Told
 ) -> None:
-    """It comes out of the call that brought the outcome about, after the others were told. It is
-    not told again.
+    """The call that ended the trees raises it, after all spouts were told, and does not tell them
+    again.
     """
     deaf = Deaf(acker)
     trees = [TupleTree(acker, str(number), told if number == 2 else deaf) for number in range(3)]
@@ -286,8 +284,8 @@ def test_what_one_spout_raises_costs_no_other_its_outcome(
     assert [tree.ended for tree in more] == [True, True]
 
 
-def test_of_two_answers_at_the_same_time_one_is_refused() -> None:
-    """The tree hears one of them; the other raises in its own thread."""
+def test_of_two_outcomes_at_the_same_time_one_is_refused() -> None:
+    """The tree gets one of them; the other raises in its own thread."""
     acker: Acker[TupleTree] = Acker()
     told = Told(acker)
     rounds, together = 200, Barrier(2)
@@ -310,8 +308,8 @@ def test_of_two_answers_at_the_same_time_one_is_refused() -> None:
     )
 
 
-def test_a_handle_shows_what_it_is(tree: TupleTree) -> None:
-    """In a log, say."""
+def test_the_repr_shows_the_outcome_and_the_number_of_trees(tree: TupleTree) -> None:
+    """For example in a log."""
     part = anchored_to(tree, tree.child())
     part.ack()
     assert (repr(tree), repr(part)) == (

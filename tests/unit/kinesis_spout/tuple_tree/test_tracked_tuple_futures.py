@@ -17,7 +17,7 @@ def new_tree() -> tuple[TupleTree, Told]:
 
 
 def test_futures_of_threads_are_followed() -> None:
-    """Those that are done already too; the future is handed back."""
+    """Also those that are done already. The future is returned."""
     tree, told = new_tree()
     done: Future[int] = Future()
     done.set_result(1)
@@ -32,8 +32,10 @@ def test_futures_of_threads_are_followed() -> None:
 @pytest.mark.parametrize(
     ("raised", "reason"), [(ValueError("bad"), "ValueError: bad"), (None, "cancelled")]
 )
-def test_a_future_that_ends_badly_fails_the_emission(raised: Exception | None, reason: str) -> None:
-    """By an exception, or because it was cancelled."""
+def test_a_future_with_an_exception_or_cancelled_fails_the_emission(
+    raised: Exception | None, reason: str
+) -> None:
+    """With an exception, or because it was cancelled."""
     tree, told = new_tree()
     future: Future[None] = Future()
     with tree:
