@@ -1,4 +1,4 @@
-"""The public name of the spout's Prometheus exporter; it is defined in `kinesis_spout.spout`."""
+"""Public import path of the spout's Prometheus exporter (`kinesis_spout.spout`)."""
 
 from kinesis_spout.spout.prometheus_exporter import MetricsServer, SpoutCollector, serve
 

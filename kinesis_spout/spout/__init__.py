@@ -1,4 +1,4 @@
-"""The standalone spout: a stream, record by record, in one Python process."""
+"""The standalone spout: delivers a stream record by record in one Python process."""
 
 from kinesis_spout.spout.config import SpoutConfig
 from kinesis_spout.spout.dead_letter import DeadLetter

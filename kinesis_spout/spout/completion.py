@@ -71,7 +71,7 @@ class SpoutEnd:
         if (
             assigned is None
             or pages is None
-            or assigned.shard.open is not None
+            or assigned.shard.open_run is not None
             or self._until_ms is None
         ):
             return False

@@ -1,4 +1,4 @@
-"""What a standalone spout runs on: frozen, and checked when it is made."""
+"""The configuration of a standalone spout, and the strategies by which its loop waits."""
 
 from __future__ import annotations
 
@@ -23,73 +23,72 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_PENDING = 10_000
 STATES_PER_WRITE = 100
-UNTIL_NOW_MARGIN_MS = (
-    2_000  # the service's Date header is cut to whole seconds, and arrival times are approximate
-)
+# The service's Date header has whole seconds only, and arrival times are approximate.
+UNTIL_NOW_MARGIN_MS = 2_000
 
 WaitStrategy = Callable[[int], float]
-"""How long a loop over emissions waits when there is none. Takes how often in a row there was none,
-from 1, and gives the longest wait in seconds; 0 does not wait. The wait ends early when something
-changes: a record has come, an outcome was told, the spout was closed.
+"""How long `emissions()` waits when there is no record to emit. Maps the number of times in a row
+that there was none, from 1, to the longest wait in seconds; 0 does not wait. The wait ends early at
+a new record, an outcome, or the spout's closing.
 """
 
 _FIRST_S = 0.001
-_LONGEST_S = 0.1
-_DOUBLINGS = 7  # to the longest
+_MAX_S = 0.1
+_DOUBLINGS = 7  # from the first wait to the longest
 
 
 def exponential_backoff(streak: int) -> float:
-    """From a millisecond, doubling, to a tenth of a second."""
-    return _LONGEST_S if streak > _DOUBLINGS else min(_LONGEST_S, _FIRST_S * 2.0 ** (streak - 1))
+    """From 1 ms, doubling, to 100 ms."""
+    return _MAX_S if streak > _DOUBLINGS else min(_MAX_S, _FIRST_S * 2.0 ** (streak - 1))
 
 
 def do_not_wait(_streak: int) -> float:
-    """Ask again at once: lowest latency, and a core of the machine for it."""
+    """Ask again at once: lowest latency, at the price of a busy core."""
     return 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoutConfig:
-    """The settings of a `KinesisSpout`. Durations in seconds, sizes in bytes. The repr masks
-    secrets, which are in `aws` only.
+    """The settings of a `KinesisSpout`. Frozen, validated when it is made. The repr masks secrets,
+    which are in `aws` only.
 
     - `stream`: its name, or its ARN.
-    - `application`: the name under which positions are kept; `zookeeper`: where, as
+    - `application`: the name under which positions are stored; `zookeeper`: where, as
       `host:port,host:port/chroot`, or `embedded:<directory>` for a server on this machine. Both or
-      neither: without them nothing is remembered, and each run begins at `starting_position`.
-    - `starting_position`: where an application without state begins: LATEST, TRIM_HORIZON, an ISO
+      neither: without them nothing is stored, and each run starts at `starting_position`.
+    - `starting_position`: where an application without state starts: LATEST, TRIM_HORIZON, an ISO
       time, or a time ago like -2h.
-    - `until`: `now`, an ISO time, or a time ago: only what has arrived by then, by the service's
-      clock, is handed over, and `emissions()` ends when all of that has an outcome. None for no
-      end.
-    - `shards`: the ids of the only shards to read; none for all. Among these, children still wait
+    - `until`: `now`, an ISO time, or a time ago. Only records that arrived by then, by the
+      service's clock, are delivered, and `emissions()` ends when all of them have an outcome. None
+      for no end.
+    - `shards`: the ids of the only shards to read; empty for all. Children among them still wait
       for their parents.
-    - `max_records`: so many records are handed over at most; after that only their retries are.
-      None for no end.
-    - `scheme`: gives an emission its `values`; None for the payload alone. What it finds malformed
-      is dead-lettered at once.
-    - `max_pending`: so many emissions may be without an outcome before new ones wait (retries go
-      on); `max_unresolved_per_shard`: so many records of a shard may be pending or waiting for a
-      retry before its new ones wait.
-    - `message_timeout_s`: an emission without an outcome for so long has failed; None for no such
+    - `max_records`: after this many new records, only their retries are delivered. None for no
       limit.
-    - `tracking`: False counts each emission as acked at once. That is not a retry limit of 0:
+    - `scheme`: decodes the payload into an emission's `values`; None for the payload alone. Records
+      that it finds malformed are dead-lettered at once.
+    - `max_pending`: how many emissions may be pending before new records wait; retries go on.
+      `max_unresolved_per_shard`: how many records of a shard may be pending or queued for a retry
+      before its new records wait.
+    - `message_timeout_s`: after this time without an outcome an emission fails; None for no
+      timeout.
+    - `tracking`: False counts each emission as acked at once. Unlike with a retry limit of 0,
       nothing is ever dead-lettered.
-    - `retry`: limit, backoff and maximum age; `dead_letter`: gets what is exhausted, from a thread
-      of the spout's own; it is called again, with backoff, until it returns. Without one, exhausted
-      records are logged, without their payload.
-    - `breaker_failures`: the spout stops with an error when so many emissions failed and none was
-      ever acked; None for never.
-    - `prefetch_records` a shard, and `prefetch_bytes` of all shards, are read ahead; as many bytes
-      again may be kept for retries.
-    - `idle_poll_s`: how long a shard without news is left alone, growing to `max_idle_poll_s` as it
-      stays without; the service allows 5 reads a second and shard.
-    - `start_active`: False puts even the connecting off until `activate` is called.
+    - `retry`: limit, backoff and maximum age of retries.
+    - `dead_letter`: called with exhausted records, from a thread of the spout's own. It is called
+      again, with backoff, until it returns. Without one, exhausted records are logged, without
+      their payload.
+    - `breaker_failures`: the spout stops with an error after this many failures without a single
+      ack; None for never.
+    - `prefetch_records` per shard, and `prefetch_bytes` over all shards, are read ahead. Up to
+      `prefetch_bytes` more are kept for retries.
+    - `idle_poll_s`: pause between reads of a shard at its tip. It grows to `max_idle_poll_s` while
+      there are no records. The service allows 5 reads per second and shard.
+    - `start_active`: False defers even connecting until `activate` is called.
     - `task_index`, `total_tasks`: this process is one of several that share the stream's shards.
-    - `fail_on_data_loss`: whether records that expired unread stop the spout, or are told in the
-      log.
-    - `on_ack`, `on_fail`: called with each emission that is acked or has failed, in the thread that
-      tells the outcome.
+    - `fail_on_data_loss`: True: records that expired unread stop the spout. False: they are logged.
+    - `on_ack`, `on_fail`: called with each emission that was acked or failed, in the thread that
+      told the outcome.
     """
 
     stream: str
@@ -132,7 +131,7 @@ class SpoutConfig:
 
     def __post_init__(self) -> None:
         self.stream_ref.region_or(self.aws.region)
-        self.start  # noqa: B018  # raises what is wrong with it
+        self.start  # noqa: B018  # validates starting_position
         self.until_ms(0)
         if (self.application is None) != (self.zookeeper is None):
             given, missing = (
@@ -141,7 +140,7 @@ class SpoutConfig:
                 else ("zookeeper", "application")
             )
             raise ConfigError.of(
-                given, f"is given without {missing}; give both, or neither to remember nothing"
+                given, f"is given without {missing}; give both, or neither to store nothing"
             )
         for name in _COUNTS:
             _require(name, getattr(self, name), "1 or more", holds=getattr(self, name) >= 1)
@@ -159,7 +158,7 @@ class SpoutConfig:
         _require(
             "until",
             self.until,
-            "left out where there are other tasks",
+            "None with total_tasks above 1",
             holds=self.until is None or self.total_tasks == 1,
         )
         _require(
@@ -186,7 +185,7 @@ class SpoutConfig:
         if self.total_tasks > 1 and self.application is None:
             raise ConfigError.of(
                 "total_tasks",
-                "needs application and zookeeper, where tasks see each other",
+                "needs application and zookeeper, which tasks share their state in",
                 self.total_tasks,
             )
 
@@ -213,7 +212,9 @@ class SpoutConfig:
             ) from exc
 
     def until_ms(self, service_now_ms: int) -> int | None:
-        """The last arrival time that is of interest, in ms since 1970. Raises `ConfigError`."""
+        """The last arrival time to deliver, in ms since 1970; None without `until`. Raises
+        `ConfigError`.
+        """
         if self.until is None:
             return None
         if self.until == "now":

@@ -1,5 +1,8 @@
-"""A spout's shards and their states: taken up as the lineage allows, stored at intervals, laid down
-when they are finished.
+"""Coordinates a spout's shards: assigns them as the lineage allows, commits their states at
+intervals, and releases them when they are finished.
+
+Several tasks can share the shards of one stream. One of them is the shard list leader: it
+creates the states of new shards and writes the shard list, which the others watch.
 """
 
 from __future__ import annotations
@@ -38,15 +41,14 @@ if TYPE_CHECKING:
     from state.state_store import StartPin
 
 log = logging.getLogger("kinesis_spout")
-LOOK_AT_OTHERS_S = 2.0
-MOST_CONFLICTS = (
-    5  # in a row: another task may write a child's first state at the same time, but not for ever
-)
+LOAD_INTERVAL_S = 2.0
+# In a row. Another task may write the same child's first state, but not again and again.
+MAX_CONFLICTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogTerms:
-    """A spout's settings as its catalog takes them."""
+class SpoutCatalogSettings:
+    """The settings of a spout that its catalog needs (`CatalogSettings`)."""
 
     stream: StreamRef
     shard_refresh_interval_ms: int
@@ -54,15 +56,15 @@ class CatalogTerms:
     states_per_write: int = STATES_PER_WRITE
 
 
-class SpoutTips:
-    """Where shards stand, for the catalog (`shard_catalog.TipWatch`)."""
+class SpoutTipWatch:
+    """Tells the catalog where the assigned shards stand (`TipWatch`)."""
 
     def __init__(self, context: SpoutContext) -> None:
         self._scheduler = context.scheduler
         self._changed = context.changed
 
     def keep_only(self, shard_ids: Collection[str]) -> None:
-        """Nothing is kept here."""
+        """A no-op: nothing is stored here."""
 
     def is_idle(self, shard_id: str) -> bool:
         return self.verified_ms(shard_id) is not None
@@ -71,17 +73,18 @@ class SpoutTips:
         return self.verified_ms(shard_id) is None
 
     def verified_ms(self, shard_id: str) -> int | None:
-        """The service's time when the shard was last seen at its tip with everything handed over
-        and answered for.
+        """The service's time when the shard was last at its tip, if all records up to there were
+        emitted and none is pending; else None.
         """
         with self._changed:
             assigned = self._scheduler.assigned.get(shard_id)
             return None if assigned is None or assigned.shard.pending else assigned.shard.tip_ms()
 
 
-class SpoutKeeping:
-    """One per open spout. All but `open` is called by one thread. Blocks on Kinesis and on the
-    store.
+class SpoutCoordinator:
+    """One per open spout. One thread calls all but `open`. Blocks on Kinesis and on the store.
+
+    `wake` wakes that thread.
     """
 
     def __init__(
@@ -94,42 +97,42 @@ class SpoutKeeping:
         self._fetching = fetching
         self._hooks = context.hooks
         self._changed = context.changed
-        terms = CatalogTerms(
+        settings = SpoutCatalogSettings(
             config.stream_ref,
             round(config.shard_refresh_interval_s * 1000),
             config.fail_on_data_loss,
         )
         self.catalog = ShardCatalog(
-            terms,
+            settings,
             services.store,
             services.client,
             services.clock,
-            SpoutTips(context),
+            SpoutTipWatch(context),
             only=frozenset(config.shards),
         )
         self._end = SpoutEnd(config, context.scheduler, self.catalog, fetching)
         self.has_ended = False
         self._pin: StartPin | None = None
         self._conflicts = 0
-        self._must_load = False
-        self._leads = False
-        self._list_has_changed = False
-        self._looked_s = services.clock.monotonic_s()
+        self._must_reload = False
+        self._is_list_leader = False
+        self._watch_fired = False
+        self._loaded_s = services.clock.monotonic_s()
         self._wake = wake
 
     def open(self) -> None:
-        """Take the ownership, look whose state it is, pin the start, and take the first
-        shards up.
+        """Acquire the ownership, check that the state is of this stream, pin the start, and assign
+        the first shards.
         """
         self._acquire(self._config.owner_wait_s)
-        summary = self.catalog.describe()
+        summary = self.catalog.describe()  # gives the service's time, which `until` depends on
         self._end.open()
         self._store.bind_stream(
             StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms)
         )
         self.catalog.states = dict(self._store.load_states())
-        self._store.watch_shard_list(self._on_list)
-        self._leads = self._store.try_lead()
+        self._store.watch_shard_list(self._on_watch)
+        self._is_list_leader = self._store.try_lead()
         pin = self._store.read_start()
         if pin is None:
             listed = [shard.shard_id for shard in self._services.client.list_shards()]
@@ -139,7 +142,9 @@ class SpoutKeeping:
         self._pin = pin
 
     def step(self) -> float:
-        """Store what has changed, see what the service lists, take shards up."""
+        """Commit, list the shards if it is time, and assign new ones. Returns the seconds until the
+        next step.
+        """
         self.commit()
         try:
             if self._pin is not None:
@@ -153,8 +158,8 @@ class SpoutKeeping:
         except ConflictError as exc:
             self._on_conflict(exc)
         except NotListerError:
-            self._leads = (
-                False  # another task has taken the list over, while this one's session was lost
+            self._is_list_leader = (
+                False  # this task's session was lost, and another task took the list over
             )
         with self._changed:
             self.has_ended = self._end.reached()
@@ -162,14 +167,12 @@ class SpoutKeeping:
                 self._changed.notify_all()
         return self._config.commit_interval_s
 
-    # storing
-    # --------------------------------------------------------------------------------------------------
+    # committing
+    # --------------------------------------------------------------------------------------------
     def commit(self) -> bool:
-        """Store every state that has changed. False when the store could not be reached: then it is
-        all still to be done.
-        """
+        """Store every state that has changed. False when it failed: they are stored later."""
         try:
-            self._load_again()
+            self._reload()
         except StoreUnavailableError as exc:
             self._hooks.error(exc)
             return False
@@ -177,6 +180,7 @@ class SpoutKeeping:
             dirty = [
                 assigned for assigned in self._scheduler.assigned.values() if assigned.is_dirty
             ]
+            # Cleared before the write: an outcome that comes during it makes the shard dirty again.
             for assigned in dirty:
                 assigned.is_dirty = False
             changes = {
@@ -196,7 +200,7 @@ class SpoutKeeping:
                 self._store, self.catalog.states, written, states_per_write=STATES_PER_WRITE
             )
         except (StoreUnavailableError, ConflictError) as exc:
-            self._put_off(dirty, exc)
+            self._retry_later(dirty, exc)
             return False
         self._conflicts = 0
         for shard_id, change in changes.items():
@@ -205,17 +209,19 @@ class SpoutKeeping:
         return True
 
     def commit_last(self) -> None:
-        """At the end: a conflict is looked at at once, as there is no later commit. An outage of
-        the store is not waited for.
+        """Commit at the end. Conflicts are retried at once, as there is no later commit; an outage
+        of the store is not waited for.
         """
-        for _ in range(MOST_CONFLICTS):
+        for _ in range(MAX_CONFLICTS):
             before = self._conflicts
             if self.commit() or self._conflicts == before:
                 return
 
     def _change(self, assigned: AssignedShard) -> StateChange | None:
-        """A later time of verification alone is none: the catalog stores that now and then
-        (`save_verified`).
+        """The change to store, or None.
+
+        A later `verified_until_ms` alone is not stored here: the catalog does that at longer
+        intervals (`ShardCatalog.save_verified`).
         """
         before = self.catalog.states[assigned.shard.shard_id]
         after = assigned.shard.snapshot()
@@ -229,7 +235,7 @@ class SpoutKeeping:
             page = self._scheduler.assigned[shard_id].shard.pages.last_page
             if page is None or not change.after.end_was_read:
                 continue
-            self.catalog.expire()  # it has children, or will have
+            self.catalog.expire()  # a shard ends by a split or a merge: list its children
             ends.append(
                 ShardReadResult(
                     shard_id=shard_id,
@@ -243,7 +249,7 @@ class SpoutKeeping:
     def _tracked_since_ms(self) -> int | None:
         return None if self._pin is None else self.catalog.tracked_since_ms(self._pin)
 
-    def _put_off(self, dirty: list[AssignedShard], error: Exception) -> None:
+    def _retry_later(self, dirty: list[AssignedShard], error: Exception) -> None:
         with self._changed:
             for assigned in dirty:
                 assigned.is_dirty = True
@@ -253,61 +259,62 @@ class SpoutKeeping:
             self._hooks.error(error)
 
     def _on_conflict(self, error: ConflictError) -> None:
-        """Another task has written what this one was about to: a child's first state, or that a
-        shard is given up.
+        """Another task has written a state that this one was about to write: a child's first state,
+        or that a shard is given up.
         """
         self._conflicts += 1
-        if self._conflicts > MOST_CONFLICTS:
+        if self._conflicts > MAX_CONFLICTS:
             raise error
-        self._must_load = True
+        self._must_reload = True
 
-    def _load_again(self) -> None:
-        """After a conflict, as soon as the store answers."""
-        if self._must_load:
+    def _reload(self) -> None:
+        """Load all states after a conflict. Raises while the store does not answer, and is called
+        again.
+        """
+        if self._must_reload:
             self.catalog.states = dict(self._store.load_states())
-            self._must_load = False
+            self._must_reload = False
 
     # shards
-    # ---------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
     def _assign(self, pin: StartPin) -> None:
-        """List the shards when it is time to, and begin with those that may be read and are this
-        task's.
-        """
-        self._load_again()
-        if self._config.total_tasks > 1 or not self._leads:
-            self._look_at_others()
-        if self._leads:
+        """List the shards if it is time, and assign the readable ones that are this task's."""
+        self._reload()
+        if self._config.total_tasks > 1 or not self._is_list_leader:
+            self._follow_tasks()
+        if self._is_list_leader:
             self.catalog.refresh(pin)
         else:
             self.catalog.follow()
         self.catalog.save_verified()
-        self._leave_given_up()
+        self._release_given_up()
         readable = [shard for shard in self.catalog.readable() if self._is_new(shard)]
         self.catalog.check_retention(readable)
         endings = self.catalog.endings()
         for shard_id in readable:
-            self._begin(self.catalog.states[shard_id].state, endings.get(shard_id))
+            self._start(self.catalog.states[shard_id].state, endings.get(shard_id))
+        # Shards that ended and still have retries, as after a restart: no page is read of them.
         for shard_id, stored in self.catalog.states.items():
             if stored.state.end_was_read and stored.state.unresolved and self._is_new(shard_id):
-                self._begin(stored.state)
+                self._start(stored.state)
 
-    def _look_at_others(self) -> None:
-        """What the other tasks have stored: where the parents of our shards stand, and which shards
-        there are.
+    def _follow_tasks(self) -> None:
+        """Load the states that other tasks have stored: where the parents of our shards stand, and
+        which shards there are.
 
-        The list rings when the task that keeps it has changed it; what the others store besides is
-        looked at now and then.
+        At once when the watch on the shard list fires; else at intervals, because the watch does
+        not fire for states.
         """
         now_s = self._services.clock.monotonic_s()
-        rung, self._list_has_changed = self._list_has_changed, False
-        if not rung and now_s - self._looked_s < LOOK_AT_OTHERS_S:
+        fired, self._watch_fired = self._watch_fired, False
+        if not fired and now_s - self._loaded_s < LOAD_INTERVAL_S:
             return
-        self._looked_s = now_s
-        self._acquire(0.0)  # ours still, unless the session was lost for long
-        self._leads = self._store.try_lead()
+        self._loaded_s = now_s
+        self._acquire(0.0)  # still ours, unless the session lapsed and another process took over
+        self._is_list_leader = self._store.try_lead()
         known = self.catalog.states
         self.catalog.states = dict(self._store.load_states())
-        if rung or self.catalog.states.keys() != known.keys():
+        if fired or self.catalog.states.keys() != known.keys():
             self.catalog.expire()
 
     def _acquire(self, timeout_s: float) -> None:
@@ -316,9 +323,9 @@ class SpoutKeeping:
             this_process(self._services.clock.now_ms()), timeout_s=timeout_s, task=share
         )
 
-    def _on_list(self) -> None:
-        """The store calls it, from a thread of its own."""
-        self._list_has_changed = True
+    def _on_watch(self) -> None:
+        """The watch on the shard list fires. Called from a thread of the store."""
+        self._watch_fired = True
         self._wake()
 
     def _refuse_unknown_shards(self) -> None:
@@ -332,7 +339,7 @@ class SpoutKeeping:
                 )
                 raise ConfigError.of(
                     "shards",
-                    f"is no shard of stream {self._config.stream_ref.name}; {hint}",
+                    f"is not a shard of stream {self._config.stream_ref.name}; {hint}",
                     shard_id,
                 )
 
@@ -343,7 +350,7 @@ class SpoutKeeping:
             shard_id, self._config.task_index, self._config.total_tasks
         )
 
-    def _begin(self, state: ShardState, ending_sequence: SequenceNumber | None = None) -> None:
+    def _start(self, state: ShardState, ending_sequence: SequenceNumber | None = None) -> None:
         with self._changed:
             shard = TrackedShard(
                 state,
@@ -355,9 +362,10 @@ class SpoutKeeping:
             self._changed.notify_all()
         self._hooks.shard_started(state.shard_id)
 
-    def _leave_given_up(self) -> None:
-        """A shard that is gone was given up by the catalog, which has said so: what is unresolved
-        of it goes on from there.
+    def _release_given_up(self) -> None:
+        """Release the shards that the catalog has given up because they are gone from the service.
+
+        Their unresolved records are assigned again, without pages, by `_assign`.
         """
         for shard_id in list(self._scheduler.assigned):
             pages = self._fetching.get(shard_id)
@@ -366,20 +374,20 @@ class SpoutKeeping:
                 and pages.gone
                 and self.catalog.states[shard_id].state.end_was_read
             ):
-                self._leave(shard_id)
+                self._release(shard_id)
 
     def _release_finished(self, assigned: Iterable[AssignedShard]) -> None:
-        """Those that are stored as finished, be it by an earlier commit that was given up behind
-        them.
+        """Release the shards that are stored as finished, by this commit or by one before it that
+        failed later on.
         """
         for shard_id in [assigned.shard.shard_id for assigned in assigned]:
             if (
                 shard_id in self._scheduler.assigned
                 and self.catalog.states[shard_id].state.finished
             ):
-                self._leave(shard_id)
+                self._release(shard_id)
 
-    def _leave(self, shard_id: str) -> None:
+    def _release(self, shard_id: str) -> None:
         with self._changed:
             self._scheduler.remove(shard_id)
             self._fetching.remove(shard_id)

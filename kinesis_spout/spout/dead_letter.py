@@ -1,4 +1,6 @@
-"""What a dead-letter callable gets: an exhausted record, with all that is known of it."""
+"""The value that a `dead_letter` callable gets: an exhausted record with its outcomes. Sent by
+`kinesis_spout.spout.dead_letter_queue`.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A record that is not tried again. It may come twice: a crash between the call and the next
+    """A record that is not retried any more. At least once: a crash between the call and the next
     commit repeats it.
 
-    `attempts`: deliveries that had an outcome. `reason`: of the last failure. Times in ms since
-    1970 UTC. `data`, `partition_key` and `approximate_arrival_ms` are None where the stream did not
-    have the record any more; then `count` may be above 1: so many records from `sequence_number` to
-    `last_sequence_number`. The repr leaves payload and key out.
+    - `attempts`: deliveries that had an outcome. `reason`: of the last failure.
+    - `first_failure_ms`, `last_failure_ms`, `approximate_arrival_ms`: ms since 1970 UTC.
+    - `data`, `partition_key`, `approximate_arrival_ms`: None where the stream does not have the
+      record any more. `count` may then be above 1: the letter is for the `count` records from
+      `sequence_number` to `last_sequence_number`.
+
+    The repr omits payload and key.
     """
 
     stream_name: str

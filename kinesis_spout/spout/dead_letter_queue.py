@@ -1,4 +1,4 @@
-"""Dead-lettering what a spout has exhausted: first the letter, then the record counts as acked."""
+"""Sends a spout's dead letters: the letter is written first, then its record counts as acked."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from kinesis_spout.spout.dead_letter import DeadLetter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.spout.retry_buffer import Letter
+    from kinesis_spout.spout.retry_buffer import DueLetter
     from kinesis_spout.spout.services import SpoutContext
 
 log = logging.getLogger("kinesis_spout")
-_LOOK_S = 0.2
+_STEP_INTERVAL_S = 0.2
 _FIRST_BACKOFF_S = 1.0
-_LONGEST_BACKOFF_S = 60.0
+_MAX_BACKOFF_S = 60.0
 
 
-class SpoutLetters:
-    """One per open spout; its step is called by one thread, and blocks for as long as the callable
-    does.
-    """
+class SpoutDeadLetterQueue:
+    """One per open spout. One thread calls `step`, which blocks as long as the callable does."""
 
     def __init__(self, context: SpoutContext) -> None:
         self._stream = context.config.stream_ref.name
@@ -33,32 +31,34 @@ class SpoutLetters:
         self._failures = 0
 
     def step(self) -> float:
-        """Write the letters that are due. One that fails is written again, after a while that
-        grows; the others wait.
+        """Write the letters that are due. Returns the seconds until the next step.
+
+        If the callable raises, the letter is written again after a backoff, and the letters behind
+        it wait.
         """
         with self._changed:
             due = list(self._scheduler.letters())
         for assigned, letter in due:
             try:
                 self._write_all(letter, assigned.shard.shard_id)
-            except Exception as exc:  # noqa: BLE001  # whatever the callable raises: the record stays unresolved
+            except Exception as exc:  # noqa: BLE001  # any error: the record stays unresolved
                 self._failures += 1
                 self._hooks.error(exc)
-                return min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (self._failures - 1))
+                return min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (self._failures - 1))
             self._failures = 0
             with self._changed:
                 self._scheduler.dead_lettered(assigned, letter.record.first, letter.record.count)
                 self._changed.notify_all()
-        return _LOOK_S
+        return _STEP_INTERVAL_S
 
-    def _write_all(self, letter: Letter, shard_id: str) -> None:
+    def _write_all(self, letter: DueLetter, shard_id: str) -> None:
         for one in _letters(letter, self._stream, shard_id):
             self._write(one)
             self._hooks.exhausted(one)
 
 
-def _letters(letter: Letter, stream: str, shard_id: str) -> Iterator[DeadLetter]:
-    """A letter for each record that is left; one for all of them when none is."""
+def _letters(letter: DueLetter, stream: str, shard_id: str) -> Iterator[DeadLetter]:
+    """One letter per record that is left of a due letter; one for all of them when none is left."""
     record, run = letter
     known = {
         "stream_name": stream,
@@ -93,8 +93,7 @@ def _letters(letter: Letter, stream: str, shard_id: str) -> Iterator[DeadLetter]
 
 def _log_letter(letter: DeadLetter) -> None:
     log.error(
-        "record %s is not tried again after %d attempts and is passed over: %s; give dead_letter "
-        "to keep such records",
+        "record %s failed %d times and is dropped: %s; set dead_letter to keep such records",
         letter.message_id,
         letter.attempts,
         letter.reason,

@@ -1,4 +1,4 @@
-"""What a spout hands over: a record, and the means to tell what became of it."""
+"""What a spout emits: a record, and the methods that tell its outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scheme.record_scheme import RecordScheme
 
     class Outcomes(Protocol):
-        """Where outcomes are told: the spout, from its opening to its closing."""
+        """Takes outcomes: the spout, from its opening to its closing."""
 
         @property
         def stream_name(self) -> str: ...
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 class FailRecordError(Exception):
-    """Raised in a `with emission:` block: the record has failed, and the loop goes on. Without
-    `retry` it is dead-lettered.
+    """Raised in a `with emission:` block, it fails the record, and the loop goes on. Without
+    `retry` the record is dead-lettered.
     """
 
     def __init__(self, reason: str = "", *, retry: bool = True) -> None:
@@ -42,13 +42,14 @@ class FailRecordError(Exception):
 
 
 class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
-    """One hand-over of one record. As a context manager it acks at the end, and fails when the
-    block raises.
+    """One delivery of one record. As a context manager it acks at the end of the block, and fails
+    when the block raises.
 
-    `attempt` counts deliveries from 1. `delivery` is how the spout finds the record. Outcomes may
-    be told from any thread, once; a late ack of an earlier attempt still counts. The repr leaves
-    the payload out. A struct, for one is made for every record, and this is the cheapest object
-    that can be made.
+    `attempt` counts deliveries from 1. `delivery` is internal: how the spout finds the record. An
+    outcome may be told from any thread, once. A late ack of an earlier attempt still counts.
+
+    The repr omits the payload. A struct, because one is made per delivery and no other object is
+    cheaper.
     """
 
     _outcomes: Outcomes
@@ -65,19 +66,19 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
         return self.delivery.attempt
 
     def decoded(self, scheme: RecordScheme) -> SpoutEmission:
-        """The same with the values that the scheme makes of the payload. Raises what
-        that raises.
+        """A copy with the values that the scheme makes of the payload. Raises what the scheme
+        raises.
         """
         return msgspec.structs.replace(self, _decoded=scheme.decode(self.record))
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """What the scheme made of the payload; the payload alone without a scheme."""
+        """The values that the scheme made of the payload; the payload alone without a scheme."""
         return (self.data,) if self._decoded is None else self._decoded
 
     @property
     def message_id(self) -> str:
-        """`shardId:sequence:attempt`, by which `KinesisSpout.ack` and `fail` take outcomes."""
+        """`shardId:sequence:attempt`, as `KinesisSpout.ack` and `fail` take it."""
         return f"{self.delivery.shard_id}:{self.sequence_number}:{self.attempt}"
 
     @property
@@ -99,7 +100,7 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def record(self) -> Record:
-        """All of it as one value."""
+        """The record with all its fields."""
         return Record(
             stream_name=self._outcomes.stream_name,
             shard_id=self.shard_id,
@@ -111,33 +112,32 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
         )
 
     def ack(self) -> bool:
-        """The record was processed. False when that did not count: acked, or dead-lettered, before;
-        or the spout was closed.
+        """The record was processed. False when the ack did not count: the record was acked or
+        dead-lettered before, or the spout is closed.
         """
         return self._outcomes.ack(self)
 
     def fail(self, reason: str | None = None, *, retry: bool = True) -> bool:
-        """The record was not processed: it comes again after a while, or is dead-lettered: at once
-        without `retry`.
+        """The record was not processed. It is delivered again after a delay; without `retry` it is
+        dead-lettered at once.
 
-        False when that did not count: another outcome of this emission was told before, or it has
-        timed out.
+        False when the failure did not count: this emission had an outcome before, or has timed out.
         """
         return self._outcomes.fail(self, reason, retry=retry)
 
     def extend(self, timeout_s: float | None) -> bool:
-        """Let the emission time out so many seconds from now instead (None: never). False when it
+        """Move the emission's deadline to `timeout_s` seconds from now (None: never). False when it
         is not pending any more.
         """
         return self._outcomes.extend(self, timeout_s)
 
     def tree(self) -> TupleTree:
-        """For work that fans out to threads or tasks: the emission is acked when all parts are
-        done, and failed when one fails.
+        """A tuple tree, for work that fans out to threads or tasks. The emission is acked when all
+        parts are acked, and fails when one fails.
 
-        It stands or falls as a whole, and is emitted again as a whole. Not to be used together with
-        `with emission:`, which would answer too. Raises `SpoutClosedError` of a spout that is not
-        open any more.
+        The emission fails, and is delivered again, as a whole. Do not use a tree together with
+        `with emission:`, which would ack the emission itself. Raises `SpoutClosedError` when the
+        spout is not open any more.
         """
         return self._outcomes.tree(self)
 
@@ -150,11 +150,11 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        """An error goes on to the caller, but for `FailRecordError`, which is meant for the record
-        alone.
+        """Tell the outcome. Exceptions propagate, except for `FailRecordError`, which is about the
+        record alone.
 
-        An interrupt (`KeyboardInterrupt`, `SystemExit`) is no fault of the record: it stays without
-        an outcome and comes again.
+        An interrupt (`KeyboardInterrupt`, `SystemExit`) is not a failure of the record: it stays
+        without an outcome and is delivered again.
         """
         if error is None:
             self.ack()

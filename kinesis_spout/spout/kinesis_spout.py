@@ -1,14 +1,15 @@
-"""The standalone spout: a stream, record by record, in one Python process, with the guarantees of
-the Spark source.
+"""The standalone spout: delivers a stream record by record in one Python process, with the
+guarantees of the Spark source.
 
-    with KinesisSpout(SpoutConfig(stream="orders", application="billing", zookeeper="zk:2181")) as spout:
+    config = SpoutConfig(stream="orders", application="billing", zookeeper="zk:2181")
+    with KinesisSpout(config) as spout:
         for emission in spout.emissions():
             with emission:
                 bill(emission.data)
 
-Every record is handed over until its outcome is an ack, or it is exhausted and dead-lettered. The
-checkpoint moves only over what is acked without a gap. After a crash, what was not acked comes
-again, with its attempts, and so does what was acked since the last commit.
+Every record is delivered until it is acked, or exhausted and dead-lettered. The checkpoint moves
+only over acked records without a gap. After a crash, records that were not acked are delivered
+again with their attempts counted on, and so are records acked since the last commit.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class SpoutClosedError(KinesisError):
 
 
 class KinesisSpout:
-    """Constructing it does no I/O. `next_tuple` is for one thread at a time; everything else is
-    safe from any thread.
+    """The constructor does no I/O. One thread at a time may call `next_tuple`; everything else is
+    thread-safe.
 
-    `services` are the connections of a test or a simulation; without them the spout makes its own
+    `services` are the connections of a test or a simulation. Without them the spout makes its own
     from the configuration.
     """
 
@@ -56,41 +57,39 @@ class KinesisSpout:
         self._active = config.start_active
         self._waits = WaitTimes()
         self._is_open = False
-        self._turning = threading.Lock()
-        self._turned = (
-            threading.Event()
-        )  # set when a spout that waits for its activation need not any more
+        self._switch_lock = threading.Lock()  # held while the spout is opened, closed or activated
+        # Set by `activate` and `close`: ends the wait of an inactive spout.
+        self._activated = threading.Event()
 
-    # life
-    # ---------------------------------------------------------------------------------------------------------
+    # lifecycle
+    # --------------------------------------------------------------------------------------------
     def open(self) -> None:
-        """Connect, take the ownership (waits up to `owner_wait_s` for another holder's to lapse),
-        begin to read ahead.
+        """Connect, acquire the ownership, and start to read ahead. Waits up to `owner_wait_s` for
+        the session of an earlier owner to lapse.
 
-        Raises `KinesisError` and `state.errors.StateError`; nothing is left open then. Opened again
-        after `close` it goes on. A spout that is not active, as it was configured or deactivated,
-        does all of that when it is activated.
+        Raises `KinesisError` and `state.errors.StateError`; nothing stays open then. A closed spout
+        can be opened again and continues. An inactive spout does all of this when it is activated.
         """
-        with self._turning:
+        with self._switch_lock:
             if self._is_open:
                 raise SpoutClosedError(
-                    "the spout is open already; close it before it is opened again"
+                    "the spout is open already; close it before opening it again"
                 )
             self._connect()
             self._is_open = True
 
     def close(self) -> None:
-        """Stop reading, commit what has an outcome, give the ownership up. Emissions without one
-        come again. Idempotent.
+        """Stop reading, commit, and release the ownership. Emissions without an outcome are
+        delivered again. Idempotent.
 
-        From any thread, but not from within a signal handler: the thread that it has interrupted
-        may hold the spout's lock. Raise an exception there, which ends the `with` block, or set
-        what the `stop` of `emissions` looks at.
+        Any thread may call it, but not a signal handler: the interrupted thread may hold the
+        spout's lock. In a handler, raise an exception that ends the `with` block, or set a flag
+        that the `stop` of `emissions` checks.
         """
-        with self._turning:
+        with self._switch_lock:
             session, self._session = self._session, None
             self._is_open = False
-            self._turned.set()
+            self._activated.set()
         if session is not None:
             self._ended = session
             session.end()
@@ -113,8 +112,10 @@ class KinesisSpout:
 
     @property
     def has_ended(self) -> bool:
-        """All is handed over and has an outcome: up to `until`, `max_records`, or the ends of all
-        shards. Found out by and by.
+        """Whether all records up to `until`, `max_records` or the ends of all shards were delivered
+        and have an outcome.
+
+        Detected by a background thread, so it becomes true a little later.
         """
         session = self._session
         return session is not None and session.has_ended
@@ -124,47 +125,46 @@ class KinesisSpout:
         return self._active
 
     def activate(self) -> None:
-        """Hand records over (again). Connects, as `open` does, if that was put off."""
-        with self._turning:
+        """Deliver records (again). Connects as `open` does, if that was deferred."""
+        with self._switch_lock:
             self._active = True
             if self._is_open:
                 self._connect()
-            self._turned.set()
+            self._activated.set()
         if (session := self._session) is not None:
             session.notify()
 
     def deactivate(self) -> None:
-        """Hand no more records over, and commit. Outcomes are taken, retries and time-outs counted,
-        as before.
-        """
+        """Stop delivering records, and commit. Outcomes and timeouts still count."""
         self._active = False
         if (session := self._session) is not None:
             session.commit_soon()
 
     # emissions
-    # ----------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
     def next_tuple(self) -> SpoutEmission | None:
-        """The next record, or None when there is none right now, the spout is not active, or
-        `max_pending` are pending.
+        """The next record. None when there is none now, the spout is inactive, or `max_pending` are
+        pending.
 
-        Never waits for the network. Raises `SpoutClosedError`, and the error that has stopped the
-        spout, if one has.
+        Never blocks on the network. Raises `SpoutClosedError`, or the error that has stopped the
+        spout.
         """
         if self._session is None and self._is_open:
-            return None  # it was not activated yet
+            return None  # opened inactive, and not connected yet
         session = self._open_session()
         return session.next_tuple() if self._active else None
 
     def emissions(self, stop: Callable[[], bool] | None = None) -> Iterator[SpoutEmission]:
-        """Emissions as they come, waiting in between by the strategies of the configuration.
+        """Emissions as they come. In between it waits by the strategies of the configuration.
 
-        Ends when the spout `has_ended` or is closed, and when `stop()` is true: asked before each
-        emission and each wait.
+        Ends when the spout `has_ended` or is closed, or when `stop()` is true; `stop` is called
+        before each emission and each wait.
         """
         streak = 0
         while self._is_open and (stop is None or not stop()):
             session = self._session
             if session is not None:
+                # Bound once: the inner loop runs once per record.
                 emit = session.emit if session.is_plain else session.next_tuple
                 while (
                     self._active and self._session is session and (emission := emit()) is not None
@@ -175,7 +175,7 @@ class KinesisSpout:
                         return
             streak += 1
             if session is None:
-                self._turned.wait(self.config.idle_wait(streak))
+                self._activated.wait(self.config.idle_wait(streak))
             elif session.error is not None:
                 raise session.error
             elif session.has_ended:
@@ -191,10 +191,10 @@ class KinesisSpout:
         )
 
     # outcomes
-    # -----------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
     def ack(self, message_id: str) -> bool:
-        """As `SpoutEmission.ack`, by the message id. False for one that is unknown; raises
-        ValueError for no message id.
+        """As `SpoutEmission.ack`, by message id. False for an unknown one; raises ValueError for a
+        malformed one.
         """
         shard_id, sequence, attempt = parse_message_id(message_id)
         session = self._session
@@ -206,34 +206,37 @@ class KinesisSpout:
         )
 
     def fail(self, message_id: str, reason: str | None = None, *, retry: bool = True) -> bool:
-        """As `SpoutEmission.fail`, by the message id. False for one that is unknown; raises
-        ValueError for no message id.
+        """As `SpoutEmission.fail`, by message id. False for an unknown one; raises ValueError for a
+        malformed one.
         """
         emission = self._emission(self._session, message_id)
         return emission is not None and emission.fail(reason, retry=retry)
 
-    # what can be seen
-    # -------------------------------------------------------------------------------------------------
+    # observations
+    # --------------------------------------------------------------------------------------------
     def metrics(self) -> SpoutMetrics:
-        """Counts per shard and in total since the spout was opened, exact at one moment. O(shards).
+        """Counts per shard and in total since the spout was opened, consistent at one moment.
+        O(shards).
 
-        Also of a spout that an error has stopped, or that was closed: as they were then. Raises
-        `SpoutClosedError` for one that was never open.
+        Also for a spout that was closed or that an error has stopped: its last counts. Raises
+        `SpoutClosedError` for a spout that was never open.
         """
         session = self._session or self._ended
         return (session or self._open_session()).metrics(self._waits)
 
-    # how
-    # ----------------------------------------------------------------------------------------------------------
+    # private
+    # --------------------------------------------------------------------------------------------
     def _connect(self) -> None:
         if self._active and self._session is None:
-            self._turned.clear()
+            self._activated.clear()
             self._session = SpoutSession.begin(self.config, self._given)
 
     def _open_session(self) -> SpoutSession:
         session = self._session
         if session is None:
-            raise SpoutClosedError("the spout is not open; open it, or use it in a with statement")
+            raise SpoutClosedError(
+                "the spout is not open; call open(), or use it in a with statement"
+            )
         if session.error is not None:
             raise session.error
         return session
@@ -246,4 +249,4 @@ class KinesisSpout:
         emission = None if session is None else session.find(shard_id, sequence, attempt)
         return (
             emission if emission is None or self._scheme is None else emission.decoded(self._scheme)
-        )  # it was decoded before
+        )  # it was decoded when it was emitted

@@ -1,4 +1,4 @@
-"""What one can be told of a spout's life: a listener overrides what it is interested in."""
+"""What a program can observe of a spout: a listener overrides the events it needs."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ log = logging.getLogger("kinesis_spout")
 
 
 class SpoutListener:
-    """Every method does nothing here. They are called from whichever thread does the thing, without
+    """Every method does nothing here. Each is called in the thread where the event happens, without
     a lock held.
 
-    They should return soon: what they take, the spout waits. An error that one raises is logged and
-    changes nothing else.
+    The spout waits for a listener, so it should return soon. An exception of a listener is logged
+    and changes nothing else.
     """
 
     def emitted(self, emission: SpoutEmission) -> None:
-        """A record is being handed over, for the first time or again
-        (`emission.attempt` above 1).
-        """
+        """A record is delivered, for the first time or again (`emission.attempt` above 1)."""
 
     def retried(self, emission: SpoutEmission) -> None:
-        """A record is being handed over again; `emitted` is called as well."""
+        """A record is delivered again; `emitted` is called too."""
 
     def acked(self, emission: SpoutEmission) -> None:
         """An ack counted."""
 
     def failed(self, emission: SpoutEmission, reason: str | None) -> None:
-        """A fail counted, or a time-out did."""
+        """A failure counted, or a timeout."""
 
     def timed_out(self, emission: SpoutEmission) -> None:
-        """No outcome came in time; `failed` is called as well."""
+        """A delivery had no outcome by its deadline; `failed` is called too."""
 
     def exhausted(self, letter: DeadLetter) -> None:
-        """A record is not tried again, and was dead-lettered."""
+        """A record is not retried any more, and was dead-lettered."""
 
     def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:
-        """A shard's state was stored. `checkpoint`: as stored, a sequence number or SHARD_END; None
+        """A shard's state was stored. `checkpoint` as stored: a sequence number, SHARD_END, or None
         before the first ack.
         """
 
     def shard_started(self, shard_id: str) -> None:
-        """The spout has taken a shard up."""
+        """The shard was assigned to this spout."""
 
     def shard_finished(self, shard_id: str) -> None:
-        """A shard's end was read and all of it is acked, or it was laid down."""
+        """The shard was released: its end was read and all its records are acked, or it was given
+        up.
+        """
 
     def error(self, error: Exception) -> None:
-        """Something went wrong that is tried again, or that has stopped the spout."""
+        """An error that is retried, or that has stopped the spout."""
 
 
 class SpoutHooks:
-    """The listeners and the two hooks of a configuration. `any` is False where there is nobody to
-    tell of single records.
+    """Calls the listeners and the two hooks of a configuration. `any` is False when nobody listens
+    to single records.
     """
 
     def __init__(
@@ -75,54 +75,50 @@ class SpoutHooks:
         self.any = bool(listeners or on_ack or on_fail)
 
     def emitted(self, emission: SpoutEmission) -> None:
-        self._tell("emitted", emission)
+        self._notify("emitted", emission)
         if emission.attempt > 1:
-            self._tell("retried", emission)
+            self._notify("retried", emission)
 
     def acked(self, emission: SpoutEmission) -> None:
-        self._tell("acked", emission)
+        self._notify("acked", emission)
         if self._on_ack is not None:
             self._call(self._on_ack, emission)
 
     def failed(self, emission: SpoutEmission, reason: str | None) -> None:
-        self._tell("failed", emission, reason)
+        self._notify("failed", emission, reason)
         if self._on_fail is not None:
             self._call(self._on_fail, emission, reason)
 
     def timed_out(self, emission: SpoutEmission) -> None:
-        self._tell("timed_out", emission)
+        self._notify("timed_out", emission)
 
     def exhausted(self, letter: DeadLetter) -> None:
-        self._tell("exhausted", letter)
+        self._notify("exhausted", letter)
 
     def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:
-        self._tell("checkpointed", shard_id, checkpoint)
+        self._notify("checkpointed", shard_id, checkpoint)
 
     def shard_started(self, shard_id: str) -> None:
-        self._tell("shard_started", shard_id)
+        self._notify("shard_started", shard_id)
 
     def shard_finished(self, shard_id: str) -> None:
-        self._tell("shard_finished", shard_id)
+        self._notify("shard_finished", shard_id)
 
     def error(self, error: Exception) -> None:
-        """Something that is tried again, or comes after what has stopped the spout. It is logged,
-        too.
-        """
+        """An error that is retried, or that came after the one that stopped the spout. Logged."""
         log.warning("%s: %s", type(error).__name__, error)
-        self._tell("error", error)
+        self._notify("error", error)
 
     def stopped(self, error: Exception) -> None:
-        """The spout has stopped: who asks for the next record gets the error, so it is not logged
-        as well.
-        """
-        self._tell("error", error)
+        """The error that stopped the spout. Not logged: the next call for a record raises it."""
+        self._notify("error", error)
 
-    def _tell(self, what: str, *arguments: Any) -> None:
+    def _notify(self, event: str, *arguments: Any) -> None:
         for listener in self._listeners:
-            self._call(getattr(listener, what), *arguments)
+            self._call(getattr(listener, event), *arguments)
 
     def _call(self, function: Any, *arguments: Any) -> None:
         try:
             function(*arguments)
         except Exception:
-            log.exception("the spout goes on, though %r raised", function)
+            log.exception("listener %r raised; the spout goes on", function)

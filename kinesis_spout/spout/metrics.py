@@ -1,4 +1,4 @@
-"""What a spout has counted, per shard and in total, at one moment."""
+"""What a spout counts, per shard and in total. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ LATENCY_BUCKETS = 32  # of 2 ** n ms each: up to 24 days
 
 @dataclass(slots=True)
 class ShardCounts:
-    """Counted since the shard was taken up. `emitted` counts every delivery, `retried` those after
+    """Counts since the shard was assigned. `emitted` counts every delivery, `retried` those after
     the first.
 
-    `timed_out` are among the `failed`. `latency[n]` counts acks of records that had arrived less
-    than 2 ** n ms before, and not less than 2 ** (n - 1); the service's clock and this machine's
-    may differ, so what looks negative counts as 0.
+    - `timed_out` are included in `failed`.
+    - `latency[n]` counts acks between 2 ** (n - 1) ms (included) and 2 ** n ms (excluded) after the
+      record's arrival. The service's clock and this machine's may differ; a negative latency counts
+      as 0.
     """
 
     emitted: int = 0
@@ -32,9 +33,9 @@ class ShardCounts:
     latency_sum_ms: int = 0
 
     def on_ack(self, latency_ms: int) -> None:
-        """An ack counted, so long after the record's arrival."""
+        """Count an ack that came `latency_ms` after the record's arrival."""
         self.acked += 1
-        latency_ms = max(latency_ms, 0)  # not `max`: once for every record
+        latency_ms = max(latency_ms, 0)
         self.latency_sum_ms += latency_ms
         try:
             self.latency[latency_ms.bit_length()] += 1
@@ -42,7 +43,7 @@ class ShardCounts:
             self.latency[-1] += 1
 
     def add(self, other: ShardCounts) -> None:
-        """Count what another one has counted too."""
+        """Add the counts of another one."""
         for each in fields(self):
             if each.name != "latency":
                 setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
@@ -53,8 +54,8 @@ class ShardCounts:
 
 @dataclass(slots=True)
 class WaitTimes:
-    """Seconds that `emissions()` has waited: for want of a record, and because `max_pending` were
-    pending.
+    """Seconds that `emissions()` waited: `idle_s` without a record to emit, `at_limit_s` with
+    `max_pending` pending.
     """
 
     idle_s: float = 0.0
@@ -69,12 +70,12 @@ class WaitTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardMetrics:
-    """One shard's, or all shards'. `counts` since the spout was opened, of shards that are finished
-    too in the total.
+    """One shard, or all shards. `counts` are since the spout was opened; the total includes
+    finished shards.
 
-    `pending`: without an outcome; `queued`: waiting for a retry or a dead letter. `lag_ms`: how far
-    what was handed over last is behind the service's time, 0 at the tip, the farthest shard's in
-    the total; None where that is not known yet.
+    - `pending`: delivered, without an outcome. `queued`: waiting for a retry or a dead letter.
+    - `lag_ms`: how far the last emitted record is behind the service's time, 0 at the tip, None
+      when unknown. In the total: of the shard that is farthest behind.
     """
 
     counts: ShardCounts
@@ -86,7 +87,7 @@ class ShardMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoutMetrics:
-    """`shards` holds those that the spout has taken up now."""
+    """`shards` holds the shards that are assigned now."""
 
     total: ShardMetrics
     shards: Mapping[str, ShardMetrics]
@@ -94,8 +95,8 @@ class SpoutMetrics:
 
 
 def quantile_ms(latency: list[int], share: float) -> int | None:
-    """The upper bound of the bucket in which so large a share of the acks ends; None when there are
-    none.
+    """The upper bound of the latency bucket that holds the quantile `share` of all acks; None
+    without acks.
     """
     wanted = share * sum(latency)
     seen = 0

@@ -1,6 +1,4 @@
-"""The records of a shard's buffered pages, as runs that are handed over one after the
-other. Pure.
-"""
+"""Cuts a shard's buffered pages into runs of records, in order. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ RUN_RECORDS = 1_000
 
 
 class PageSource(Protocol):
-    """Pages in the shard's order, that others add to. `drop` removes a page if it still is the
-    first.
+    """A buffer of pages in the shard's order, which another thread fills. `drop` removes `page` if
+    it is still the first.
     """
 
     def first(self) -> Page | None: ...
@@ -26,26 +24,26 @@ class PageSource(Protocol):
 
 
 class PageRuns:
-    """`last_page`: the newest page of which every record was taken, and that was dropped. `source`
-    None: there are no pages.
+    """The runs of a shard. `last_page` is the newest page whose records were all taken; it was
+    dropped from `source`. `source` None: there are no pages.
     """
 
     def __init__(self, source: PageSource | None) -> None:
         self.last_page: Page | None = None
         self._source = source
         self._page: Page | None = None
-        self._records = NO_LISTS  # the page's
+        self._records = NO_LISTS  # of the current page
         self._taken = 0
 
     @property
     def is_at_end(self) -> bool:
-        """Everything up to the shard's end was taken."""
+        """Whether all records up to the shard's end were taken."""
         return self.last_page is not None and self.last_page.ended
 
     @property
     def tip_ms(self) -> int | None:
-        """The service's time when the shard was at its tip, or its end, if everything up to there
-        was taken; else None.
+        """The service's time when the shard was at its tip or its end, if all records up to there
+        were taken; else None.
         """
         page = self.last_page
         if page is None or self._page is not None or not (page.at_tip or page.ended):
@@ -53,9 +51,7 @@ class PageRuns:
         return page.service_time_ms
 
     def next_run(self) -> RecordRun | None:
-        """The next records; pages without any are passed over. None when there is nothing more, for
-        now.
-        """
+        """The next records, at most 1,000, skipping empty pages. None when there are none now."""
         while self._taken >= len(self._records.numbers):
             if not self._turn_page():
                 return None
@@ -64,7 +60,7 @@ class PageRuns:
         return run
 
     def _turn_page(self) -> bool:
-        """Drop the page that was taken, and look at the next one. False when there is none."""
+        """Drop the page that was taken and go on to the next. False when there is none."""
         if self._source is None:
             return False
         if self._page is not None:

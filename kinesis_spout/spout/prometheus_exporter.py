@@ -1,15 +1,19 @@
-"""A spout's counts for Prometheus. Needs prometheus-client, the extra `metrics`, which is imported
-when it is asked for.
+"""Exports a spout's metrics to Prometheus. Needs prometheus-client (the extra `metrics`), imported
+on first use.
 
-Read at each scrape: nothing is counted twice, and a scrape that nobody makes costs nothing. Series
-with the label `shard` are of the shards that the spout reads now; those of a shard that is finished
-go, and what it counted stays in the ones of the stream.
+The metrics are read at each scrape, so they cost nothing in between. Series with the label `shard`
+exist for the shards that are assigned now. When a shard is released its series end, and its counts
+stay in the series of the stream.
 
-    kinesis_spout_records_emitted_total{stream, shard}          kinesis_spout_stream_records_emitted_total{stream}
-    ... acked, failed, retried, timed_out, dead_lettered, malformed likewise
-    kinesis_spout_pending_records, kinesis_spout_queued_records, kinesis_spout_lag_seconds{stream, shard}, and ..._stream_... ones
-    kinesis_spout_latency_seconds{stream, shard, le}            from a record's arrival to its ack
-    kinesis_spout_wait_seconds_total{stream, reason}            what `emissions()` has waited: idle, or at_limit
+| name | labels | meaning |
+| --- | --- | --- |
+| `kinesis_spout_records_emitted_total` | stream, shard | deliveries |
+| `..._acked_total`, `failed`, `retried`, `timed_out`, `dead_lettered`, `malformed` | same | |
+| `kinesis_spout_pending_records`, `kinesis_spout_queued_records` | same | without an outcome |
+| `kinesis_spout_lag_seconds` | same | behind the service's time |
+| `kinesis_spout_latency_seconds` | same, le | from a record's arrival to its ack |
+| `kinesis_spout_stream_...` | stream | each of the above, over all shards |
+| `kinesis_spout_wait_seconds_total` | stream, reason | waits of `emissions()`: idle, at_limit |
 """
 
 from __future__ import annotations
@@ -33,23 +37,23 @@ _COUNTS = {
     "emitted": "Deliveries, retries included",
     "acked": "Records that were acked",
     "failed": "Deliveries that failed, time-outs included",
-    "retried": "Deliveries after the first one of a record",
-    "timed_out": "Deliveries without an outcome in time",
+    "retried": "Deliveries after the first of a record",
+    "timed_out": "Deliveries without an outcome by their deadline",
     "dead_lettered": "Records that were dead-lettered",
     "malformed": "Records that do not decode",
 }
 _GAUGES = {
-    "pending_records": "Records that were handed over and have no outcome yet",
+    "pending_records": "Records that were delivered and have no outcome",
     "queued_records": "Records that wait for a retry or a dead letter",
-    "lag_seconds": "How far what was handed over last is behind the service's time",
+    "lag_seconds": "How far the last emitted record is behind the service's time",
 }
 _PREFIX = "kinesis_spout_"
 LOOPBACK = "127.0.0.1"
 
 
 class SpoutCollector:
-    """For `prometheus_client.CollectorRegistry.register`. `collect` is safe from any thread;
-    nothing before the spout is open.
+    """A collector for `prometheus_client.CollectorRegistry.register`. `collect` is thread-safe; it
+    yields nothing before the spout is open.
     """
 
     def __init__(self, spout: KinesisSpout) -> None:
@@ -57,7 +61,9 @@ class SpoutCollector:
         self._spout = spout
 
     def describe(self) -> list[Metric]:
-        """Nothing: otherwise the registry would call `collect` when the collector is registered."""
+        """Empty, because the registry would otherwise call `collect` when the collector is
+        registered.
+        """
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -73,8 +79,8 @@ class SpoutCollector:
 
 
 class MetricsServer:
-    """An HTTP server for scrapes, with a registry of its own. `port` 0 takes a free one. Also a
-    context manager.
+    """An HTTP server for scrapes, with a registry of its own. Port 0 takes a free port. A context
+    manager.
     """
 
     def __init__(self, spout: KinesisSpout, port: int, host: str = LOOPBACK) -> None:
@@ -84,7 +90,7 @@ class MetricsServer:
         self._running: tuple[Any, Any] | None = None
 
     def start(self) -> None:
-        """Idempotent. Raises `ConfigError` when the address cannot be listened on, and
+        """Idempotent. Raises `ConfigError` when the address cannot be bound, and
         `MissingExtraError`.
         """
         if self._running is not None:
@@ -97,7 +103,7 @@ class MetricsServer:
         except OSError as exc:
             raise ConfigError.of(
                 "port",
-                f"cannot be listened on at {self._host}: {exc.strerror}; use another",
+                f"cannot be bound at {self._host}: {exc.strerror}; use another",
                 self.port,
             ) from exc
         self.port = self._running[0].server_port
@@ -129,7 +135,7 @@ class MetricsServer:
 
 
 def serve(spout: KinesisSpout, port: int, host: str = LOOPBACK) -> MetricsServer:
-    """Serve the spout's counts until the server is closed. See `MetricsServer` for the errors."""
+    """Start a `MetricsServer` and return it; the caller closes it. Raises as its `start`."""
     server = MetricsServer(spout, port, host)
     server.start()
     return server
@@ -188,7 +194,7 @@ def _waits(stream: str, metrics: SpoutMetrics) -> CounterMetricFamily:
     from prometheus_client.metrics_core import CounterMetricFamily  # noqa: PLC0415  # an extra
 
     waits = CounterMetricFamily(
-        f"{_PREFIX}wait_seconds", "What emissions() has waited", labels=("stream", "reason")
+        f"{_PREFIX}wait_seconds", "Seconds that emissions() waited", labels=("stream", "reason")
     )
     waits.add_metric((stream, "idle"), metrics.waits.idle_s)
     waits.add_metric((stream, "at_limit"), metrics.waits.at_limit_s)
@@ -196,8 +202,9 @@ def _waits(stream: str, metrics: SpoutMetrics) -> CounterMetricFamily:
 
 
 def cumulative(latency: list[int]) -> list[tuple[str, int]]:
-    """`ShardCounts.latency` as (le, acks of at most so many seconds). Exact: a bucket ends a ms
-    below 2 ** n ms.
+    """`ShardCounts.latency` as (le, number of acks within `le` seconds).
+
+    Exact, as latencies are whole ms: bucket n ends 1 ms below 2 ** n ms.
     """
     buckets = []
     seen = 0

@@ -1,9 +1,9 @@
-"""Records of one shard that are emitted one after the other, for the first time each: which are
-pending, and which are acked.
+"""Records of one shard that are emitted in order, for the first time each, with one byte of state
+per record.
 
-Most records are acked soon after they were emitted, and about in order. As long as nothing else
-happens, a byte of bookkeeping per record is enough; the tracker gets one node for a whole stretch
-of acked records (`TrackedShard`).
+Most records are acked soon after they were emitted, and roughly in order. For these a byte is
+enough. The in-flight tracker gets one node for a whole stretch of acked records (see
+`kinesis_spout.spout.tracked_shard`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ ACKED = 1
 
 
 class RecordRun:
-    """The first `emitted` of the records were handed over; `unacked` are all that were not acked,
-    emitted or not.
+    """Consecutive records of a shard: the first `emitted` of them were emitted, `unacked` of them
+    all were not acked.
 
-    Not safe from several threads at a time.
+    The lists are parallel: sequence numbers as text (`texts`), partition keys, payloads, arrival
+    times in ms since 1970. `deadlines` has one entry in ms per emitted record, ascending, or none
+    where records do not time out. The first `granted` records may be emitted without any further
+    check. `registered` means that the tracker knows the records, and their outcomes go there.
 
-    The lists are parallel: sequence numbers as texts, partition keys, payloads, arrival times (ms
-    since 1970), and, where emissions time out, the deadline of each one that was emitted (ms),
-    which never goes back. The first `granted` may be handed over without a look at anything else.
-    `registered`: the tracker knows the records, so their outcomes go there.
+    Not thread-safe.
     """
 
     __slots__ = (
@@ -67,11 +67,13 @@ class RecordRun:
 
     @property
     def sequences(self) -> list[int]:
-        """O(size): most numbers are never asked for."""
+        """The sequence numbers as integers. O(size): computed at each call, as most are never
+        needed.
+        """
         return list(map(int, self.texts))
 
-    def sequence(self, at: int) -> SequenceNumber:
-        return SequenceNumber(int(self.texts[at]))
+    def sequence(self, index: int) -> SequenceNumber:
+        return SequenceNumber(int(self.texts[index]))
 
     @property
     def has_acked(self) -> bool:
@@ -82,26 +84,26 @@ class RecordRun:
         return sum(map(len, self.data))
 
     def cut(self) -> RecordRun:
-        """Take what was not emitted yet out, as a run of its own."""
-        at = self.emitted
-        rest = self.part(at, self.size)
+        """Move the records that were not emitted yet into a new run, and return it."""
+        emitted = self.emitted
+        rest = self.part(emitted, self.size)
         for column in (self.texts, self.data, self.keys, self.arrivals, self.states):
-            del column[at:]
-        self.size = at
+            del column[emitted:]
+        self.size = emitted
         self.unacked -= rest.size
         return rest
 
     def part(self, first: int, end: int) -> RecordRun:
-        """Some of the records alone, as if they had not been emitted."""
+        """A new run of some of the records, not emitted."""
         some = slice(first, end)
         return RecordRun(self.texts[some], self.keys[some], self.data[some], self.arrivals[some])
 
     def single(self, index: int) -> RecordRun:
-        """One record alone, for when it is kept longer than the others."""
+        """A new run of one record, so that keeping it does not keep the others in memory."""
         return self.part(index, index + 1)
 
     def extend(self, other: RecordRun) -> None:
-        """Add the records of another run, not emitted yet."""
+        """Append the records of another run that were not emitted."""
         self.texts += other.texts
         self.data += other.data
         self.keys += other.keys
@@ -111,29 +113,29 @@ class RecordRun:
         self.unacked += other.size
 
     def index_of(self, sequence: int) -> int | None:
-        """Where a record that was emitted stands."""
+        """The index of an emitted record; None when it is not in this run."""
         index = bisect_left(self.texts, sequence, key=int)
         return index if index < self.emitted and int(self.texts[index]) == sequence else None
 
     def oldest_pending(self) -> int | None:
-        """The first record that is pending; None when none is. Amortised O(1)."""
+        """The index of the first pending record; None without one. Amortised O(1)."""
         states, emitted = self.states, self.emitted
-        at = self._first_open
-        while at < emitted and states[at] != PENDING:
-            at += 1
-        self._first_open = at
-        return at if at < emitted else None
+        index = self._first_open
+        while index < emitted and states[index] != PENDING:
+            index += 1
+        self._first_open = index  # an acked record never becomes pending again
+        return index if index < emitted else None
 
     def next_deadline_ms(self) -> int | None:
-        """The earliest deadline of what is pending; None without one."""
+        """The earliest deadline of a pending record; None without one."""
         if not self.deadlines:
             return None
         oldest = self.oldest_pending()
         return None if oldest is None else self.deadlines[oldest]
 
     def stretches(self) -> Iterator[tuple[int, range]]:
-        """What was emitted as (PENDING or ACKED, indices), in order: records of one state that
-        follow each other.
+        """The emitted records as stretches of one state (PENDING or ACKED) with their indices, in
+        order.
         """
         states, emitted = self.states, self.emitted
         end = 0
@@ -145,9 +147,11 @@ class RecordRun:
 
 
 class Delivery(msgspec.Struct, frozen=True, eq=False):
-    """One delivery of one record. `index` is the record's in its `run`; `attempt` counts from 1.
+    """One delivery of one record: `index` is the record's position in `run`, `attempt` counts from
+    1.
 
-    A struct: one is made for every delivery, at the price of a tuple of the same fields.
+    A struct and not a named tuple: one is made per delivery, and a struct costs what a plain tuple
+    does.
     """
 
     run: RecordRun

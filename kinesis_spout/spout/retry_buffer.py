@@ -1,8 +1,8 @@
-"""Payloads of records that a shard's tracker knows one by one: of all that are pending, of queued
-ones while there is room.
+"""Payloads of the records that a shard's tracker knows one by one: of all pending ones, and of
+queued ones while there is room.
 
-One that is not here, for lack of room or after a restart, is `wanted`: somebody reads it again, and
-brings it by `restock`.
+A payload can be missing after a restart, or for lack of room. Its record is then `wanted`: the
+retry fetcher reads it again and calls `restock`. Pure.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from state.shard_state import UnresolvedRecord
     from state.tracker.inflight_record_tracker import InflightRecordTracker
 
-LOOK_AGAIN_MS = 1_000  # how soon a retry is due again whose record must be read again first
+LOOK_AGAIN_MS = 1_000  # a due retry is postponed by this while its record is read again
 GONE = "past the stream's retention before it could be retried"
 
 
-class Letter(NamedTuple):
-    """An exhausted record (or range) to be dead-lettered. `run`: its records as far as they are
-    left; None if none is.
+class DueLetter(NamedTuple):
+    """An exhausted record, or a range of them, to be dead-lettered. `run` holds what is left of the
+    records; None when the stream has none of them any more.
     """
 
     record: UnresolvedRecord
     run: RecordRun | None
 
 
-class HeldRecords:
-    """By the sequence number of a record, or of the first one of a range. `held_bytes` counts
-    payload.
+class RetryBuffer:
+    """Payloads by the sequence number of a record, or of the first record of a range. `held_bytes`
+    counts payload.
     """
 
     def __init__(self, tracker: InflightRecordTracker) -> None:
@@ -44,11 +44,13 @@ class HeldRecords:
         self._gone: set[SequenceNumber] = set()
 
     def __contains__(self, sequence: SequenceNumber) -> bool:
-        """Whether the payload is here, or known to be nowhere any more."""
+        """Whether the payload is here, or is known to be gone from the stream."""
         return sequence in self._runs or sequence in self._gone
 
     def hold(self, sequence: SequenceNumber, run: RecordRun) -> None:
-        """Keep the payload of a record, or of what is left of a range; the tracker knows it."""
+        """Keep the payload of a record, or of what is left of a range. The tracker knows the
+        record.
+        """
         self.drop(sequence)
         run.registered = True
         self._runs[sequence] = run
@@ -58,36 +60,39 @@ class HeldRecords:
         return self._runs.get(sequence)
 
     def drop(self, sequence: SequenceNumber) -> None:
-        """The record is resolved, or there is no room for it; a no-op for one that is not here."""
+        """Forget a payload: the record is resolved, or there is no room. A no-op for one that is
+        not here.
+        """
         run = self._runs.pop(sequence, None)
         if run is not None:
             self.held_bytes -= run.payload_bytes
         self._gone.discard(sequence)
 
     def oldest_arrival_ms(self) -> int | None:
-        """When the oldest of them arrived; None without any. O(held)."""
+        """Arrival time of the oldest record here; None without any. O(records held)."""
         return min((run.arrivals[0] for run in self._runs.values()), default=None)
 
     def due_retry(self, now_ms: int) -> SequenceNumber | None:
-        """The record whose retry is due first, of those that are here; the others are put aside, so
-        that they hold up none.
+        """The next due retry whose payload is here.
+
+        Due retries without a payload are postponed, so that they do not block the others.
         """
         while (sequence := self._tracker.due_retry(now_ms)) is not None and sequence not in self:
             self._missing.add(sequence)
             self._tracker.postpone(sequence, now_ms + LOOK_AGAIN_MS)
         return sequence
 
-    def letters(self) -> list[Letter]:
-        """The exhausted records whose payload is here, or known to be gone."""
+    def letters(self) -> list[DueLetter]:
+        """The exhausted records whose payload is here, or is known to be gone."""
         return [
-            Letter(record, self.get(record.first))
+            DueLetter(record, self.get(record.first))
             for record in self._tracker.exhausted
             if record.first in self
         ]
 
     def wanted(self, now_ms: int) -> list[UnresolvedRecord]:
-        """What must be read again: retries that are due, and exhausted records, without a payload
-        here. In order.
+        """The records to read again, in order: due retries and exhausted records without a payload
+        here.
         """
         self.due_retry(now_ms)
         queued = (
@@ -101,10 +106,10 @@ class HeldRecords:
         )
 
     def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
-        """The payload of a wanted record, or of the records that are left of a range; None: nothing
-        is left of it.
+        """Take the payload of a wanted record, or of the records left of a range. `found` None: the
+        stream has none of them any more.
 
-        A no-op for what has come meanwhile, or is not wanted any more.
+        A no-op for a record whose payload has come meanwhile, or that is not wanted any more.
         """
         if record.first in self:
             return
@@ -113,6 +118,8 @@ class HeldRecords:
             self._unfold(queued, found, now_ms)
             return
         if queued is not None:
+            # Only a pending record can fail, so the retry is begun first. It was never delivered:
+            # `counts` False keeps its number of attempts.
             emission = self._tracker.retry(record.first)
             self._tracker.fail(
                 record.first, emission.attempt, now_ms, reason=GONE, retry=False, counts=False
@@ -125,11 +132,12 @@ class HeldRecords:
             self.hold(record.first, found)
 
     def _unfold(self, queued: UnresolvedRecord, found: RecordRun, now_ms: int) -> None:
-        """A range of records becomes the records that it is, each with its attempts;
-        they are due.
+        """Replace a queued range by its records, each with the range's attempts. They are due at
+        once.
         """
         numbers = list(map(SequenceNumber, found.sequences))
         if queued.count > 1:
+            # The tracker splits a pending range only; records that were not found count as acked.
             emission = self._tracker.retry(queued.first)
             records = [replace(queued, first=one, last=one, count=1) for one in numbers]
             self._tracker.ack_except(queued.first, emission.attempt, records)

@@ -1,4 +1,4 @@
-"""Reading records again that are to be retried or dead-lettered and are not in memory: after a
+"""Reads records again whose retry or dead letter is due and whose payload is not in memory: after a
 restart, or for lack of room.
 """
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.services import SpoutContext
     from state.shard_state import UnresolvedRecord
 
-_LOOK_S = 0.2
+_STEP_INTERVAL_S = 0.2
 
 
-class SpoutRereading:
-    """One per open spout; its step is called by one thread, and blocks on Kinesis. `now_ms` is the
+class SpoutRetryFetcher:
+    """One per open spout. One thread calls `step`, which blocks on Kinesis. `now_ms` gives the
     spout's time.
     """
 
@@ -38,7 +38,9 @@ class SpoutRereading:
         self._max_bytes = context.config.prefetch_bytes
 
     def step(self) -> float:
-        """Read what every shard wants; what there is no room for is wanted again after a while."""
+        """Read what the shards want, as far as there is room. The rest is wanted again later.
+        Returns the seconds until the next step.
+        """
         now_ms = self._now_ms()
         with self._changed:
             wanted = [
@@ -57,11 +59,12 @@ class SpoutRereading:
                 self._hooks.error(exc)
             else:
                 self._restock(assigned, found)
-        return _LOOK_S
+        return _STEP_INTERVAL_S
 
     def _room_bytes(self) -> int:
-        """What is left of the room for retries: those that are held need no reading, so they make
-        room when they are resolved.
+        """How many bytes of payload may still be kept for retries.
+
+        Payloads that are kept are not read again, so room always comes back when they are resolved.
         """
         with self._changed:
             return self._max_bytes - sum(
@@ -81,7 +84,7 @@ class SpoutRereading:
     def _read(
         self, shard_id: str, records: Sequence[UnresolvedRecord], room_bytes: int
     ) -> Iterator[tuple[UnresolvedRecord, RecordRun | None]]:
-        """Each record that was looked for, with what was found of it."""
+        """Each record that was looked for, with the run of what was found of it, or None."""
         retries = [
             PlannedRetry(
                 first=record.first,

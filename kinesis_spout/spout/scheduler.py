@@ -1,10 +1,10 @@
-"""All shards of a spout: whose turn it is, how much may be pending, and what came of everything.
-Pure, as `tracked_shard` is.
+"""Schedules the records of all assigned shards, and counts their outcomes. Pure: times are
+arguments.
 
-A shard stands in the rotation while it has a record to hand over; whose buffer is empty, or whose
-retry is not due yet, costs nothing until it has one. Each turn is one record. Where new records may
-not go out, because `max_pending` are pending, the shards with due retries go on in a rotation of
-their own.
+A shard is in the rotation while it has a record to emit; each turn emits one record. A shard with
+an empty buffer, or with retries that are not due yet, is outside the rotation and costs nothing.
+When `max_pending` records are pending, no new record goes out, but due retries do: their shards are
+in a second rotation.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from state.tracker.transitions import Effect
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.spout.retry_buffer import Letter
+    from kinesis_spout.spout.retry_buffer import DueLetter
     from kinesis_spout.spout.tracked_shard import TrackedShard
     from state.sequence_number import SequenceNumber
 
 
 class Limits(NamedTuple):
-    """`message_timeout_ms` None: emissions do not time out. `max_held_bytes`: payload kept for
-    retries, in all.
+    """The limits of a spout, over all its shards unless the name says otherwise.
 
-    `max_records`: after so many, only their retries go out.
+    - `message_timeout_ms`: None for no timeout.
+    - `max_held_bytes`: payload that is kept in memory for retries.
+    - `max_records`: after this many new records, only their retries go out. None for no limit.
     """
 
     max_pending: int
@@ -40,9 +41,7 @@ class Limits(NamedTuple):
 
 
 class AssignedShard:
-    """A shard's place in the spout: its records, its counts, and where it stands in the
-    rotations.
-    """
+    """A shard that this spout reads: its records, its counts, its place in the rotations."""
 
     __slots__ = (
         "counts",
@@ -59,12 +58,12 @@ class AssignedShard:
         self.counts = ShardCounts()
         self.in_rotation = False
         self.in_retry_rotation = False
-        self.due_ms: int | None = None
-        self.is_released = False  # laid down: outcomes of its records are ignored
+        self.due_ms: int | None = None  # of its valid entry in the scheduler's heap
+        self.is_released = False  # outcomes of its deliveries are ignored from then on
         self.is_dirty = False  # its state may have changed since it was stored
 
     def metrics(self, service_now_ms: int) -> ShardMetrics:
-        """A copy, so that it stays as it is."""
+        """A snapshot: later events do not change it."""
         shard = self.shard
         counts = ShardCounts()
         counts.add(self.counts)
@@ -79,7 +78,7 @@ class AssignedShard:
 
 
 class SpoutDelivery(Delivery, frozen=True, eq=False):
-    """A delivery of the spout, with the assigned shard that its record is of."""
+    """A delivery of the spout: as `Delivery`, with the assigned shard of its record."""
 
     assigned: AssignedShard
 
@@ -93,38 +92,39 @@ class SpoutDelivery(Delivery, frozen=True, eq=False):
 
 
 class SpoutScheduler:
-    """Not safe from several threads at a time: the caller holds a lock. Times in ms of one clock
-    that never goes back.
+    """The assigned shards of a spout, and the order in which their records go out.
+
+    Not thread-safe: the caller holds the spout's lock. Times are in ms of one clock that never goes
+    back.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.assigned: dict[str, AssignedShard] = {}
-        self.released_counts = ShardCounts()  # of shards that were laid down
+        self.released_counts = ShardCounts()  # of shards that are not assigned any more
         self.pending = 0
-        self._max_pending = limits.max_pending  # 0 as soon as no new record may go out at all
+        self._max_pending = limits.max_pending  # set to 0 when max_records are out
         self._max_unresolved = limits.max_unresolved_per_shard
         self._timeout_ms = limits.message_timeout_ms
         self._max_held_bytes = limits.max_held_bytes
         self._new_left = limits.max_records
         self._rotation: deque[AssignedShard] = deque()
         self._retry_rotation: deque[AssignedShard] = deque()
+        # A heap of (due_ms, shard_id). An entry that differs from its shard's `due_ms` is stale.
         self._due: list[tuple[int, str]] = []
 
     @property
     def at_limit(self) -> bool:
-        """No new records go out until some outcomes have come."""
+        """Whether `max_pending` is reached: no new record goes out until there are outcomes."""
         return self.pending >= self._max_pending
 
     @property
     def is_full(self) -> bool:
-        """`max_records` were handed over."""
+        """Whether `max_records` new records were emitted."""
         return self._new_left == 0
 
     @property
     def failures_before_first_ack(self) -> int:
-        """How many have failed, as long as none was acked; 0 from the first ack on. O(shards) until
-        then.
-        """
+        """How many deliveries failed before the first ack; 0 after it. O(shards) until then."""
         if self.released_counts.acked or any(
             assigned.counts.acked for assigned in self.assigned.values()
         ):
@@ -134,16 +134,16 @@ class SpoutScheduler:
         )
 
     def next_retry_ms(self) -> int | None:
-        """When the next retry may be due; None when none waits."""
+        """When the next retry may be due; None without one."""
         return self._due[0][0] if self._due else None
 
     def may_emit(self, now_ms: int) -> bool:
-        """Whether a shard may have a record that may go out."""
+        """Whether `emit` may have a record. False means that it has none."""
         retry_is_due = bool(self._due) and self._due[0][0] <= now_ms
         return retry_is_due or bool(self._retry_rotation if self.at_limit else self._rotation)
 
     def metrics(self, waits: WaitTimes, service_now_ms: int) -> SpoutMetrics:
-        """Copies, so that they stay as they are. O(shards)."""
+        """A snapshot of all counts: later events do not change it. O(shards)."""
         shards = {
             shard_id: assigned.metrics(service_now_ms)
             for shard_id, assigned in sorted(self.assigned.items())
@@ -164,18 +164,18 @@ class SpoutScheduler:
         )
 
     # shards
-    # -------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
     def add(self, shard: TrackedShard) -> AssignedShard:
-        """Take a shard in. Raises ValueError for one that is there."""
+        """Assign a shard. Raises ValueError for one that is assigned already."""
         if shard.shard_id in self.assigned:
-            raise ValueError(f"shard {shard.shard_id} is taken up already; lay it down first")
+            raise ValueError(f"shard {shard.shard_id} is assigned already; release it first")
         assigned = self.assigned[shard.shard_id] = AssignedShard(shard)
         self.pending += shard.pending
         self.reschedule(assigned)
         return assigned
 
     def remove(self, shard_id: str) -> None:
-        """Lay a shard down: outcomes of its records are ignored from here on."""
+        """Release a shard. Outcomes of its deliveries are ignored from now on."""
         assigned = self.assigned.pop(shard_id)
         self.pending -= assigned.shard.pending
         self.released_counts.add(assigned.counts)
@@ -186,14 +186,16 @@ class SpoutScheduler:
             self._retry_rotation.remove(assigned)
 
     def reschedule(self, assigned: AssignedShard) -> None:
-        """A page may have come, or a retry is queued: give the shard its place."""
+        """Put the shard into the rotations it belongs to. Call it after a page or a payload was
+        added.
+        """
         assigned.shard.refill()
         self._enqueue(assigned)
 
-    # handing over
-    # -------------------------------------------------------------------------------------------------
+    # emitting
+    # --------------------------------------------------------------------------------------------
     def emit(self, now_ms: int) -> SpoutDelivery | None:
-        """One record of the shard whose turn it is; None when none has any that may go out."""
+        """The next record; None when no shard has one that may go out now."""
         if self._due and self._due[0][0] <= now_ms:
             self._enqueue_due_retries(now_ms)
         deadline_ms = None if self._timeout_ms is None else now_ms + self._timeout_ms
@@ -203,10 +205,12 @@ class SpoutScheduler:
         if not rotation:
             return None
         assigned = rotation[0]
-        run = assigned.shard.open
+        run = assigned.shard.open_run
         if run is None or run.emitted >= run.granted:
             return self._emit_of(rotation, now_ms, deadline_ms, new=True)
-        index = assigned.shard.emit_new(run, deadline_ms)  # as nearly all records go
+        # The short way, for nearly all records: `grant` has checked the limits and that no retry
+        # waits. The shard stays in the rotation, at its end, so it is not enqueued again.
+        index = assigned.shard.emit_new(run, deadline_ms)
         self.pending += 1
         assigned.counts.emitted += 1
         rotation.rotate(-1)
@@ -215,13 +219,14 @@ class SpoutScheduler:
     def _emit_of(
         self, rotation: deque[AssignedShard], now_ms: int, deadline_ms: int | None, *, new: bool
     ) -> SpoutDelivery | None:
-        """A retry or, where `new` allows it, a new record."""
+        """The next record of a rotation: a due retry, or a new record where `new` allows it."""
         while rotation:
             assigned = rotation.popleft()
             shard = assigned.shard
             delivery = shard.emit(
                 now_ms, deadline_ms, new=new and shard.unresolved < self._max_unresolved
             )
+            # Enqueued again only if it has more, so that an idle shard leaves the rotation.
             if new:
                 assigned.in_rotation = False
             else:
@@ -229,6 +234,7 @@ class SpoutScheduler:
             self._enqueue(assigned)
             if delivery is not None:
                 self._count(assigned, is_new=delivery.attempt == 1)
+                # With max_records every new record is counted, so none takes the short way.
                 if self._new_left is None:
                     shard.grant(self._max_unresolved)
                 return SpoutDelivery.of(assigned, delivery)
@@ -242,13 +248,13 @@ class SpoutScheduler:
         elif self._new_left is not None:
             self._new_left -= 1
             if not self._new_left:
-                self._max_pending = 0
+                self._max_pending = 0  # `emit` then allows retries only, without another check
 
     # outcomes
-    # -----------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
     def ack(self, delivery: SpoutDelivery, now_ms: int) -> bool:
-        """Whether it counted: not for what was acked, or timed out and dead-lettered, before, nor
-        of a shard laid down.
+        """Whether the ack counted. It does not for a record that is acked already or dead-lettered,
+        nor for a shard that was released.
         """
         assigned = delivery.assigned
         if assigned.is_released:
@@ -260,20 +266,25 @@ class SpoutScheduler:
         self.pending -= resolved
         assigned.is_dirty = True
         assigned.counts.on_ack(now_ms - delivery.run.arrivals[delivery.index])
-        if not assigned.in_rotation and shard.open is not None:
+        # The shard left the rotation if it was at max_unresolved_per_shard; now it has room.
+        if not assigned.in_rotation and shard.open_run is not None:
             self._enqueue(assigned)
         return True
 
     def ack_unheld(self, assigned: AssignedShard, sequence: SequenceNumber, attempt: int) -> bool:
-        """A late ack by message id, which is one record's: a range that begins with that record is
-        more, and comes again.
+        """Ack a record by its message id while its payload is not in memory. Returns whether it
+        counted.
+
+        A message id names one record. If the record is the first of a range that has one outcome
+        for all, the ack does not count, and the range is delivered again.
         """
         if assigned.is_released or assigned.shard.begins_range(sequence):
             return False
         resolved = assigned.shard.ack_node(sequence, attempt)
         if resolved is None:
             return False
-        self.pending -= resolved  # 1 if it has come back meanwhile, and gone out
+        # 0 for a queued record. 1 if it was read again and delivered since the caller looked.
+        self.pending -= resolved
         assigned.is_dirty = True
         assigned.counts.acked += 1
         self._enqueue(assigned)
@@ -282,7 +293,7 @@ class SpoutScheduler:
     def fail(
         self, delivery: SpoutDelivery, now_ms: int, *, reason: str | None, retry: bool = True
     ) -> Effect:
-        """What came of it: QUEUED, EXHAUSTED, or that it did not count."""
+        """Fail a delivery. Returns QUEUED or EXHAUSTED, or another effect when it did not count."""
         assigned = delivery.assigned
         if assigned.is_released:
             return Effect.UNKNOWN
@@ -298,7 +309,7 @@ class SpoutScheduler:
         return effect
 
     def expire(self, now_ms: int) -> list[SpoutDelivery]:
-        """Fail everything that has got no outcome until its deadline."""
+        """Fail all deliveries whose deadline is `now_ms` or earlier. Returns them."""
         expired: list[SpoutDelivery] = []
         for assigned in self.assigned.values():
             shard = assigned.shard
@@ -315,9 +326,7 @@ class SpoutScheduler:
         return expired
 
     def next_deadline_ms(self) -> int | None:
-        """When the next pending record times out; None when none can. O(shards with pending
-        records).
-        """
+        """When the next delivery times out; None when none can. O(shards with pending records)."""
         times = (
             assigned.shard.next_deadline_ms()
             for assigned in self.assigned.values()
@@ -326,15 +335,15 @@ class SpoutScheduler:
         return min((ms for ms in times if ms is not None), default=None)
 
     # dead letters
-    # -------------------------------------------------------------------------------------------------
-    def letters(self) -> Iterator[tuple[AssignedShard, Letter]]:
-        """What is to be dead-lettered now."""
+    # --------------------------------------------------------------------------------------------
+    def letters(self) -> Iterator[tuple[AssignedShard, DueLetter]]:
+        """The exhausted records that can be dead-lettered now."""
         for assigned in list(self.assigned.values()):
             for letter in assigned.shard.held.letters():
                 yield assigned, letter
 
     def dead_lettered(self, assigned: AssignedShard, sequence: SequenceNumber, count: int) -> bool:
-        """The letter is written. False when a late ack came first."""
+        """The letter was written: the record counts as acked. False when a late ack came first."""
         if assigned.is_released or assigned.shard.dead_lettered(sequence) is not Effect.ACKED:
             return False
         assigned.is_dirty = True
@@ -346,16 +355,16 @@ class SpoutScheduler:
     def _held_bytes_per_shard(self) -> int:
         return self._max_held_bytes // max(1, len(self.assigned))
 
-    # rotation
-    # --------------------------------------------------------------------------------------------------------
+    # private
+    # --------------------------------------------------------------------------------------------
     def _enqueue(self, assigned: AssignedShard) -> None:
-        """Into the rotation, at its end, if there is something new; and into the queue of those
-        whose retry is to come.
+        """Append the shard to the rotation if it may emit a new record, and to the heap of due
+        times if a retry waits.
         """
         shard = assigned.shard
         if (
             not assigned.in_rotation
-            and shard.open is not None
+            and shard.open_run is not None
             and shard.pending + shard.waiting < self._max_unresolved
         ):
             assigned.in_rotation = True
@@ -368,10 +377,11 @@ class SpoutScheduler:
             heappush(self._due, (due_ms, shard.shard_id))
 
     def _enqueue_due_retries(self, now_ms: int) -> None:
-        """Shards whose retry is due get their turn, also where no new records may go out."""
+        """Put the shards whose retry is due at `now_ms` into both rotations."""
         while self._due and self._due[0][0] <= now_ms:
             due_ms, shard_id = heappop(self._due)
             assigned = self.assigned.get(shard_id)
+            # The shard was released, or an earlier retry was queued since.
             if assigned is None or assigned.due_ms != due_ms:
                 continue
             assigned.due_ms = None

@@ -1,4 +1,4 @@
-"""What a spout talks through: Kinesis, the state store, the clock, threads and chance. Tests and
+"""The outside of a spout: Kinesis, the state store, the clock, threads and randomness. Tests and
 simulations bring their own.
 """
 
@@ -48,35 +48,37 @@ class SpoutServices:
 
     @classmethod
     def connect(cls, config: SpoutConfig) -> SpoutServices:
-        """New ones. Starts the embedded ZooKeeper if the configuration names one that
-        does not run.
+        """New connections, none of them opened yet. Starts the embedded ZooKeeper if the
+        configuration names one that is not running.
         """
         clock = SystemClock()
         client = KinesisClient(config.aws, config.stream_ref, clock=clock)
         return cls(client=client, store=open_store(config), clock=clock, rate=config.rate)
 
     def pacer(self, shard_id: str) -> Pacer:
-        """The shard's pace for new records; its time on the clock's monotonic scale."""
+        """The pace at which the shard is read for new records, on the clock's monotonic scale."""
         if shard_id not in self._pacers:
             self._pacers[shard_id] = Pacer(self.rate)
         return self._pacers[shard_id]
 
     def retry_pacer(self, shard_id: str) -> Pacer:
-        """The shard's pace for reading retries: a part of its own, which counts against it."""
+        """The pace at which the shard is read for retries: a share of the shard's calls, counted
+        against `pacer`.
+        """
         if shard_id not in self._retry_pacers:
             self._retry_pacers[shard_id] = RetryPacer(self.rate, self.pacer(shard_id))
         return self._retry_pacers[shard_id]
 
     def close(self) -> None:
-        """Close the store, which gives the ownership up, and the client."""
+        """Close the store, which releases the ownership, and the client."""
         self.store.close()
         self.client.close()
 
 
 @dataclass(frozen=True, slots=True)
 class SpoutContext:
-    """`changed` is the lock around `scheduler`, and tells whoever waits that there may be something new
-    to do.
+    """What the parts of an open spout share. `changed` is the lock around `scheduler`; it is
+    notified when there may be work.
     """
 
     config: SpoutConfig
@@ -87,8 +89,8 @@ class SpoutContext:
 
 
 def open_store(config: SpoutConfig) -> StateStore:
-    """Where the configuration says that state is kept: nowhere but in memory without ZooKeeper. Not
-    connected yet.
+    """The store that the configuration names, not connected yet. Without ZooKeeper, state is kept
+    in memory only.
     """
     stream = config.stream_ref.name
     if config.zookeeper is None or config.application is None:

@@ -1,4 +1,4 @@
-"""A spout from its opening to its closing: the parts, the threads that drive them, and the lock
+"""A spout from its opening to its closing: its parts, the threads that run them, and the lock
 around what they share.
 """
 
@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.spout.coordinator import SpoutKeeping
-from kinesis_spout.spout.dead_letter_queue import SpoutLetters
+from kinesis_spout.spout.coordinator import SpoutCoordinator
+from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
 from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.listener import SpoutHooks
 from kinesis_spout.spout.prefetcher import SpoutFetching
-from kinesis_spout.spout.retry_fetcher import SpoutRereading
+from kinesis_spout.spout.retry_fetcher import SpoutRetryFetcher
 from kinesis_spout.spout.scheduler import Limits, SpoutDelivery, SpoutScheduler
 from kinesis_spout.spout.services import SpoutContext, SpoutServices
 from kinesis_spout.tuple_tree.acker import Acker
@@ -36,15 +36,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 _NO_DEADLINE_S = 60.0
-MOST_MALFORMED_A_CALL = 100
+MAX_MALFORMED_PER_CALL = 100
 
 
 class NothingAckedError(KinesisError):
-    """Too many records failed, and not one was ever acked: the fault is not in the records."""
+    """Too many records failed and none was ever acked: the fault is not in the records."""
 
 
-class _Answer:
-    """Where the tree of one emission tells its end (`tuple_tree.Outcomes`)."""
+class _TreeOutcomes:
+    """Passes the outcome of a tuple tree to its emission
+    (`kinesis_spout.tuple_tree.tracked_tuple.Outcomes`).
+    """
 
     __slots__ = ("_emission",)
 
@@ -59,14 +61,12 @@ class _Answer:
 
 
 class SpoutSession:
-    """All methods are safe from any thread; none of them waits for the network but `begin` and
-    `end`.
-    """
+    """Thread-safe. Only `begin` and `end` block on the network."""
 
     def __init__(self, config: SpoutConfig, services: SpoutServices) -> None:
         self.error: Exception | None = None
         self.stream_name = config.stream_ref.name
-        self._is_over = False
+        self._is_closed = False
         self.hooks = SpoutHooks(config.listeners, on_ack=config.on_ack, on_fail=config.on_fail)
         limits = Limits(
             config.max_pending,
@@ -81,7 +81,7 @@ class SpoutSession:
         self._scheme = config.scheme
         self.is_plain = (
             config.scheme is None and not self.hooks.any
-        )  # nobody is to be told, and nothing decoded
+        )  # nothing to decode and no listener: `emit` can take the place of `next_tuple`
         self._services = services
         self._clock = services.clock
         self._monotonic_s = services.clock.monotonic_s
@@ -94,9 +94,11 @@ class SpoutSession:
         self._loops: dict[str, Loop] = {}
         context = SpoutContext(config, services, self.scheduler, self.hooks, self._changed)
         self._fetching = SpoutFetching(context, lambda: self._wake("fetch"))
-        self._keeping = SpoutKeeping(context, self._fetching, lambda: self._wake("keep"))
-        self._letters = SpoutLetters(context)
-        self._rereading = SpoutRereading(context, self.now_ms)
+        self._coordinator = SpoutCoordinator(
+            context, self._fetching, lambda: self._wake("coordinate")
+        )
+        self._dead_letters = SpoutDeadLetterQueue(context)
+        self._retry_fetcher = SpoutRetryFetcher(context, self.now_ms)
 
     @classmethod
     def begin(cls, config: SpoutConfig, given: SpoutServices | None) -> Self:
@@ -107,31 +109,30 @@ class SpoutSession:
             stack.callback(services.close)
             session._fetching.open()
             stack.callback(session._fetching.close)
-            session._keeping.open()
+            session._coordinator.open()
             session._stack = stack.pop_all()
         session._start_loops()
         return session
 
     def end(self) -> None:
-        """Stop the threads, write the letters that can be written, commit, close. Blocks; what
-        fails of it is told in the log.
+        """Stop the threads, write the due dead letters, commit and close. Blocks. Errors of the
+        letters and of the commit are logged.
         """
-        for name in ("fetch", "timeouts", "reread", "letters", "keep"):
+        for name in ("fetch", "timeouts", "retries", "letters", "coordinate"):
             self._loops[name].stop()
         with self._stack:
             with self._changed:
-                self._is_over = True  # an ack from here on would count, but not be committed
+                self._is_closed = True  # an ack from now on would count, but not be committed
                 self._changed.notify_all()
+            # After a StateError this process may not be the owner any more: it writes nothing.
             if not isinstance(self.error, StateError):
-                self._letters.step()
-                self._keeping.commit_last()
+                self._dead_letters.step()
+                self._coordinator.commit_last()
 
-    # handing over
-    # -------------------------------------------------------------------------------------------------
+    # emitting
+    # --------------------------------------------------------------------------------------------
     def now_ms(self) -> int:
-        """Milliseconds since 1970 by the clock at the opening, and a clock that never goes back
-        since then.
-        """
+        """Milliseconds since 1970: the clock at the opening, plus a monotonic clock since then."""
         return int(self._monotonic_s() * 1000.0 + self._offset_ms)
 
     def next_tuple(self) -> SpoutEmission | None:
@@ -142,9 +143,10 @@ class SpoutSession:
         return emission
 
     def emit(self) -> SpoutEmission | None:
-        """`next_tuple` where `is_plain`."""
+        """`next_tuple` without decoding and without listeners; see `is_plain`."""
         if self.error is not None:
             raise self.error
+        # `now_ms` inlined, as in `ack`: both run once per record.
         now_ms = int(self._monotonic_s() * 1000.0 + self._offset_ms)
         with self._lock:
             delivery = self.scheduler.emit(now_ms)
@@ -155,8 +157,11 @@ class SpoutSession:
         return SpoutEmission(self, delivery.run.data[delivery.index], delivery)
 
     def _emit_decoded(self, scheme: RecordScheme) -> SpoutEmission | None:
-        """The next record that its scheme can read; others are on their way to the dead letters."""
-        for _ in range(MOST_MALFORMED_A_CALL):
+        """The next record that the scheme can decode. Malformed ones before it are dead-lettered.
+
+        None after many malformed records in a row, so that a call stays short.
+        """
+        for _ in range(MAX_MALFORMED_PER_CALL):
             emission = self.emit()
             if emission is None:
                 return None
@@ -172,25 +177,27 @@ class SpoutSession:
     @property
     def has_ended(self) -> bool:
         """See `KinesisSpout.has_ended`."""
-        return self._keeping.has_ended
+        return self._coordinator.has_ended
 
     def may_emit(self) -> bool:
-        """Whether it makes sense to ask now. The caller holds the lock."""
+        """Whether a call for a record may give one, or an error. The caller holds the lock."""
         return self.error is not None or self.has_ended or self.scheduler.may_emit(self.now_ms())
 
-    def wait(self, longest_s: float, until: Callable[[], bool]) -> float:
-        """Wait until `until` holds, which is looked at when something has changed, or a retry is
-        due; how long, in seconds.
+    def wait(self, timeout_s: float, until: Callable[[], bool]) -> float:
+        """Wait until `until()` is true, but at most `timeout_s`, and not beyond the next due retry.
+        Returns the seconds waited.
+
+        `until` is called with the lock held, after each change.
         """
-        if longest_s <= 0:
+        if timeout_s <= 0:
             return 0.0
         began_s = self._clock.monotonic_s()
         with self._changed:
             self._waiting += 1
             try:
                 due_ms = self.scheduler.next_retry_ms()
-                due_s = longest_s if due_ms is None else max(0.0, (due_ms - self.now_ms()) / 1000)
-                self._changed.wait_for(until, min(longest_s, due_s))
+                due_s = timeout_s if due_ms is None else max(0.0, (due_ms - self.now_ms()) / 1000)
+                self._changed.wait_for(until, min(timeout_s, due_s))
             finally:
                 self._waiting -= 1
         return self._clock.monotonic_s() - began_s
@@ -200,12 +207,13 @@ class SpoutSession:
             self._changed.notify_all()
 
     # outcomes
-    # -----------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
     def ack(self, emission: SpoutEmission) -> bool:
         """See `SpoutEmission.ack`."""
         now_ms = int(self._monotonic_s() * 1000.0 + self._offset_ms)
         with self._lock:
-            acked = not self._is_over and self.scheduler.ack(emission.delivery, now_ms)
+            acked = not self._is_closed and self.scheduler.ack(emission.delivery, now_ms)
+            # Only while `wait` waits: notifying for each record would slow all acks down.
             if self._waiting:
                 self._changed.notify_all()
         if acked and self.hooks.any:
@@ -215,24 +223,24 @@ class SpoutSession:
     def fail(self, emission: SpoutEmission, reason: str | None, *, retry: bool) -> bool:
         """See `SpoutEmission.fail`."""
         with self._changed:
-            if self._is_over:
+            if self._is_closed:
                 return False
             effect = self.scheduler.fail(
                 emission.delivery, self.now_ms(), reason=reason, retry=retry
             )
             self._changed.notify_all()
-        self._look_at_breaker()
+        self._check_breaker()
         counted = effect in {Effect.QUEUED, Effect.EXHAUSTED}
         if counted:
             self.hooks.failed(emission, reason)
         return counted
 
     def malformed(self, emission: SpoutEmission, reason: str) -> None:
-        """The record can never be processed: to the dead letters, without a retry."""
+        """The record can never be processed: dead-letter it without a retry."""
         with self._changed:
             self.scheduler.fail(emission.delivery, self.now_ms(), reason=reason, retry=False)
             emission.delivery.assigned.counts.malformed += 1
-        self._look_at_breaker()
+        self._check_breaker()
         self.hooks.failed(emission, reason)
 
     def extend(self, emission: SpoutEmission, timeout_s: float | None) -> bool:
@@ -246,17 +254,17 @@ class SpoutSession:
         return extended
 
     def tree(self, emission: SpoutEmission) -> TupleTree:
-        """See `SpoutEmission.tree`. It is given up with its emission: later than that nobody would
-        listen to it.
+        """See `SpoutEmission.tree`. The tree times out with its emission: a later outcome would not
+        count.
         """
         timeout_ms = self._config.message_timeout_ms
         deadline_ms = None if timeout_ms is None else self.now_ms() + timeout_ms
         return TupleTree(
-            self._acker, emission.message_id, _Answer(emission), deadline_ms=deadline_ms
+            self._acker, emission.message_id, _TreeOutcomes(emission), deadline_ms=deadline_ms
         )
 
     def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> SpoutEmission | None:
-        """What a message id names, if its payload is in memory."""
+        """The emission that a message id names, if its payload is in memory; else None."""
         with self._changed:
             assigned = self.scheduler.assigned.get(shard_id)
             delivery = None if assigned is None else assigned.shard.find(sequence, attempt)
@@ -265,7 +273,7 @@ class SpoutSession:
             return SpoutEmission.of(self, SpoutDelivery.of(assigned, delivery))
 
     def ack_unheld(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> bool:
-        """A late ack of a record that waits for its retry, and whose payload is not in memory."""
+        """A late ack of a record whose payload is not in memory."""
         with self._changed:
             assigned = self.scheduler.assigned.get(shard_id)
             acked = assigned is not None and self.scheduler.ack_unheld(assigned, sequence, attempt)
@@ -273,22 +281,22 @@ class SpoutSession:
             return acked
 
     def commit_soon(self) -> None:
-        """Have the states stored by the thread that does that."""
-        self._wake("keep")
+        """Wake the thread that commits."""
+        self._wake("coordinate")
 
     def metrics(self, waits: WaitTimes) -> SpoutMetrics:
         with self._changed:
-            return self.scheduler.metrics(waits, self._keeping.catalog.service_now_ms())
+            return self.scheduler.metrics(waits, self._coordinator.catalog.service_now_ms())
 
     # threads
-    # ------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
     def _start_loops(self) -> None:
         steps = {
             "fetch": self._fetching.step,
             "timeouts": self._expire,
-            "reread": self._rereading.step,
-            "letters": self._letters.step,
-            "keep": self._keeping.step,
+            "retries": self._retry_fetcher.step,
+            "letters": self._dead_letters.step,
+            "coordinate": self._coordinator.step,
         }
         for name, step in steps.items():
             self._loops[name] = self._services.start_loop(name, step, self._stopped_by)
@@ -298,8 +306,8 @@ class SpoutSession:
             loop.wake()
 
     def _stopped_by(self, error: Exception) -> None:
-        """A thread has ended: whoever asks for the next record gets the error. What is acked is
-        still committed.
+        """A thread ended with an error, which the next call for a record raises. Acks are still
+        committed.
         """
         with self._changed:
             is_first = self.error is None
@@ -311,14 +319,17 @@ class SpoutSession:
             self.hooks.error(error)
 
     def _expire(self) -> float:
-        """Fail what is late, at its very deadline: anything emitted from now on is due later than
-        what is waited for here.
+        """Fail timed-out emissions, each at its deadline. Returns the seconds until the next
+        deadline.
+
+        Without a pending deadline it waits a whole timeout: a record emitted meanwhile is due after
+        that at the earliest.
         """
         with self._changed:
             expired = self.scheduler.expire(self.now_ms())
             if expired:
                 self._changed.notify_all()
-        self._look_at_breaker()
+        self._check_breaker()
         for delivery in expired:
             emission = SpoutEmission.of(self, delivery)
             self.hooks.timed_out(emission)
@@ -327,22 +338,21 @@ class SpoutSession:
         with self._changed:
             times = (self.scheduler.next_deadline_ms(), self._acker.next_deadline_ms())
         next_ms = min((ms for ms in times if ms is not None), default=None)
-        longest_s = self._config.message_timeout_s or _NO_DEADLINE_S
+        timeout_s = self._config.message_timeout_s or _NO_DEADLINE_S
         return (
-            longest_s
+            timeout_s
             if next_ms is None
-            else min(longest_s, max(0.0, (next_ms - self.now_ms()) / 1000))
+            else min(timeout_s, max(0.0, (next_ms - self.now_ms()) / 1000))
         )
 
-    def _look_at_breaker(self) -> None:
-        most = self._config.breaker_failures
+    def _check_breaker(self) -> None:
+        max_failures = self._config.breaker_failures
         with self._changed:
             failed = self.scheduler.failures_before_first_ack
-        if most is not None and failed >= most and self.error is None:
+        if max_failures is not None and failed >= max_failures and self.error is None:
             error = NothingAckedError(
                 f"{failed} records of stream {self.stream_name} failed and none was ever acked, so "
-                "the spout has "
-                "stopped; mend what processes them, or set breaker_failures to None; no record is "
-                "lost"
+                "the spout has stopped; fix the program that processes them, or set "
+                "breaker_failures to None; no record is lost"
             )
             self._stopped_by(error)

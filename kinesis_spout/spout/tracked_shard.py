@@ -1,12 +1,12 @@
 """One shard of the standalone spout: its records from the buffer to their outcomes. Pure: times are
 arguments, in ms since 1970.
 
-New records go out in runs, whose acks cost next to nothing. The tracker learns of a run when it
-matters: its records are all acked and nothing before them is open, one of them fails or times out,
-or the shard's state is wanted. A run is registered only after those before it, stretches of acked
-records as one node each, so the tracker has every record in the shard's order.
+New records go out in runs, whose acks cost next to nothing. The tracker learns of a run only when
+it has to: when all its records are acked and nothing before them is pending, when a record fails or
+times out, or when the shard's state is stored. A run is registered only after the runs before it,
+each stretch of acked records as one node, so the tracker has all records in the shard's order.
 
-A record that failed is kept in memory for its retry as long as there is room (`HeldRecords`).
+A record that failed is kept in memory for its retry while there is room (`RetryBuffer`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from kinesis_spout.spout.page_runs import PageRuns
 from kinesis_spout.spout.record_run import ACKED, Delivery, RecordRun
-from kinesis_spout.spout.retry_buffer import HeldRecords
+from kinesis_spout.spout.retry_buffer import RetryBuffer
 from state.tracker.inflight_record_tracker import InflightRecordTracker
 from state.tracker.transitions import Effect, NodeState
 
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
 
-RETRIES_IN_A_ROW = 4  # then a new record has its turn: retries go first, but starve nothing
+RETRIES_IN_A_ROW = 4  # then a new record goes out, so that retries do not starve new records
 
 
 class TrackedShard:
-    """Not safe from several threads at a time: the caller holds a lock. `pages` None: only what is
-    unresolved is left to do.
+    """The records of one shard. Not thread-safe: the caller holds the spout's lock.
+
+    `pages` None: the shard's end was read before, and only unresolved records are left.
     """
 
     def __init__(
@@ -48,54 +49,54 @@ class TrackedShard:
     ) -> None:
         self.tracker = InflightRecordTracker(state, retry_policy=retry_policy, random=random)
         self.shard_id = state.shard_id
-        self.waiting = 0  # queued for their retry, or exhausted
-        self.held = HeldRecords(self.tracker)
+        self.waiting = 0  # records that are queued for a retry, or exhausted
+        self.held = RetryBuffer(self.tracker)
         self.pages = PageRuns(pages)
         self._runs: deque[RecordRun] = deque()  # not registered yet
-        self._unacked = 0  # records of these, handed over or not
-        self.open: RecordRun | None = None  # the last of them, while it has more to hand over
+        self._unacked = 0  # records of these runs that are not acked, emitted or not
+        self.open_run: RecordRun | None = None  # the last of these runs, while it has more to emit
         self._retries_in_a_row = 0
         self._recount()
         self._verified_ms = state.verified_until_ms
 
-    # what holds now
-    # -----------------------------------------------------------------------------------------------
+    # observations
+    # --------------------------------------------------------------------------------------------
     @property
     def ended(self) -> bool:
-        """The shard's end was read, and every record before it has had an outcome: those that
-        continue it may begin.
+        """Whether the shard's end was read and every record before it had an outcome: its children
+        may be read.
         """
         return self.tracker.read_position.is_end
 
     @property
     def pending(self) -> int:
-        """Records that were handed over and have no outcome yet."""
-        at_hand = 0 if self.open is None else self.open.size - self.open.emitted
-        return self.tracker.count(NodeState.PENDING) + self._unacked - at_hand
+        """How many records are delivered and have no outcome."""
+        not_emitted = 0 if self.open_run is None else self.open_run.size - self.open_run.emitted
+        return self.tracker.count(NodeState.PENDING) + self._unacked - not_emitted
 
     @property
     def unresolved(self) -> int:
-        """Records that are pending, queued for their retry, or exhausted."""
+        """How many records are pending, queued for a retry, or exhausted."""
         return self.pending + self.waiting
 
     def next_deadline_ms(self) -> int | None:
-        """When the next pending record times out; None when none can. O(runs)."""
+        """When the next delivery times out; None when none can. O(runs)."""
         times = [run.next_deadline_ms() for run in self._runs]
         return min(
             (ms for ms in [*times, self.tracker.next_deadline_ms] if ms is not None), default=None
         )
 
-    # handing over
-    # -------------------------------------------------------------------------------------------------
+    # emitting
+    # --------------------------------------------------------------------------------------------
     def emit(self, now_ms: int, deadline_ms: int | None, *, new: bool) -> Delivery | None:
-        """The next record: a due retry first, but after a few of these a new one, where `new`
-        allows it. None without any.
+        """The next record; None without one. A due retry goes first, but after four in a row a new
+        record does, where `new` allows new ones.
         """
-        run = self.open if new else None
-        takes_turns = run is not None and self._retries_in_a_row >= RETRIES_IN_A_ROW
+        run = self.open_run if new else None
+        is_new_first = run is not None and self._retries_in_a_row >= RETRIES_IN_A_ROW
         if (
             self.waiting
-            and not takes_turns
+            and not is_new_first
             and (delivery := self._emit_retry(now_ms, deadline_ms)) is not None
         ):
             self._retries_in_a_row += 1
@@ -104,44 +105,51 @@ class TrackedShard:
         return None if run is None else Delivery(run, self.emit_new(run, deadline_ms), 1)
 
     def emit_new(self, run: RecordRun, deadline_ms: int | None) -> int:
-        """Hand over the next record of the `open` run, which is that run's n-th."""
-        at = run.emitted
-        run.emitted = emitted = at + 1
+        """Emit the next record of the open run. Returns its index in that run."""
+        index = run.emitted
+        run.emitted = emitted = index + 1
         if deadline_ms is not None:
             run.deadlines.append(deadline_ms)
         if emitted == run.size:
-            self.open = None
+            self.open_run = None
             self.refill()
-        return at
+        return index
 
     def grant(self, max_unresolved: int) -> None:
-        """Let new records go out without another look at the rest, up to that limit, if no retry
-        waits and none was the last.
+        """Let new records of the open run go out without further checks, until `max_unresolved` are
+        unresolved.
+
+        Nothing is granted while a retry waits, or after a retry: these have to be weighed against
+        each new record.
         """
-        if self.open is not None and not self.waiting and not self._retries_in_a_row:
-            self.open.granted = min(
-                self.open.size, self.open.emitted + max_unresolved - self.pending
+        if self.open_run is not None and not self.waiting and not self._retries_in_a_row:
+            self.open_run.granted = min(
+                self.open_run.size, self.open_run.emitted + max_unresolved - self.pending
             )
 
     def refill(self) -> None:
-        """Go on to the next records of the buffer, and over pages without any. Call it when a page
-        may have come.
+        """Open the next run if none is open, skipping empty pages. Call it when a page may have
+        come.
         """
-        if self.open is not None:
+        if self.open_run is not None:
             return
-        self.open = run = self.pages.next_run()
+        self.open_run = run = self.pages.next_run()
         if run is not None:
             self._unacked += run.size
             self._runs.append(run)
         elif self.pages.is_at_end:
+            # At the end the tracker takes over all runs, because only then can `snapshot` tell
+            # whether any record is still in its first delivery.
             while self._runs:
                 self._register_first()
 
     # outcomes
-    # -----------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
     def ack(self, delivery: Delivery) -> int | None:
-        """How many fewer are pending: 1, or 0 when a late ack took the record from the queue. None:
-        it did not count.
+        """Ack a delivery. Returns how many fewer records are pending, or None when the ack did not
+        count.
+
+        That is 1, or 0 when a late ack took the record from the retry queue.
         """
         run = delivery.run
         if run.registered:
@@ -157,7 +165,7 @@ class TrackedShard:
         return 1
 
     def ack_node(self, sequence: SequenceNumber, attempt: int) -> int | None:
-        """As `ack`, of a record that the tracker knows, in memory or not."""
+        """As `ack`, for a record that the tracker knows. Its payload need not be in memory."""
         before = self.tracker.count(NodeState.PENDING)
         effect = self.tracker.ack(sequence, attempt)
         self._recount()
@@ -175,8 +183,8 @@ class TrackedShard:
         retry: bool = True,
         keep: bool = True,
     ) -> Effect:
-        """Without `retry` it is exhausted at once. `keep`: there is room to keep its payload in
-        memory.
+        """Fail a delivery. Without `retry` its record is exhausted at once. `keep`: there is room
+        for its payload.
         """
         run = delivery.run
         if not run.registered:
@@ -191,10 +199,10 @@ class TrackedShard:
         return effect
 
     def expire(self, now_ms: int, *, max_held_bytes: int) -> list[Delivery]:
-        """Fail what has got no outcome until its deadline; what that was, in the order of the
-        deadlines.
+        """Fail all deliveries whose deadline is `now_ms` or earlier. Returns them in the order of
+        the deadlines.
 
-        Of what is queued by it, as much is kept in memory as there is room for.
+        Payloads of the records that are queued by this are kept up to `max_held_bytes`.
         """
         due = [
             run for run in self._runs if (ms := run.next_deadline_ms()) is not None and ms <= now_ms
@@ -208,6 +216,7 @@ class TrackedShard:
             for one in expired
             if (run := self.held.get(one.sequence)) is not None
         ]
+        # Payloads are dropped from the latest deadline backwards, until the others fit.
         for one in reversed(expired):
             if self.held.held_bytes <= max_held_bytes:
                 break
@@ -216,8 +225,8 @@ class TrackedShard:
         return late
 
     def extend(self, delivery: Delivery, deadline_ms: int | None) -> bool:
-        """Let a pending record time out at another time (None: never). False when that attempt is
-        not pending.
+        """Move the deadline of a pending delivery (None: never). False when it is not pending any
+        more.
         """
         run = delivery.run
         if not run.registered:
@@ -227,7 +236,7 @@ class TrackedShard:
         return self.tracker.extend(delivery.sequence, delivery.attempt, deadline_ms)
 
     def find(self, sequence: SequenceNumber, attempt: int) -> Delivery | None:
-        """What a message id names, where its payload is in memory."""
+        """The delivery that a message id names, if its payload is in memory; else None."""
         for run in self._runs:
             if (
                 attempt == 1
@@ -239,7 +248,7 @@ class TrackedShard:
         return None if held is None or held.size > 1 else Delivery(held, 0, attempt)
 
     def begins_range(self, sequence: SequenceNumber) -> bool:
-        """Whether the tracker knows the record as the first of several that have one outcome."""
+        """Whether the tracker knows the record as the first of a range that has one outcome."""
         known = (
             self.tracker.queued(sequence),
             *(one for one in self.tracker.exhausted if one.first == sequence),
@@ -247,30 +256,32 @@ class TrackedShard:
         return any(one is not None and one.count > 1 for one in known)
 
     def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
-        """See `HeldRecords.restock`."""
+        """See `RetryBuffer.restock`."""
         self.held.restock(record, found, now_ms)
         self._recount()
 
     # dead letters
-    # -------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
     def dead_lettered(self, sequence: SequenceNumber) -> Effect:
-        """The letter is written: the record counts as acked. Unknown when a late ack came first."""
+        """The letter was written: the record counts as acked. UNKNOWN if a late ack came first."""
         effect = self.tracker.dead_lettered(sequence)
         self._recount()
         self.held.drop(sequence)
         return effect
 
     # the state
-    # ----------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
     def tip_ms(self) -> int | None:
-        """The service's time when the shard was at its tip, or its end, if all that was read is
-        handed over; else None.
+        """The service's time when the shard was at its tip or its end.
+
+        None unless all records up to there were emitted.
         """
-        return self.pages.tip_ms if self.open is None else None
+        return self.pages.tip_ms if self.open_run is None else None
 
     def lag_ms(self, service_now_ms: int) -> int | None:
-        """How far what was handed over is behind the service's time, in ms of arrival time; 0 at
-        the tip, None when unknown.
+        """How far the last emitted record is behind the service's time, in ms of arrival time.
+
+        0 at the tip, None when unknown.
         """
         if self.tip_ms() is not None:
             return 0
@@ -280,31 +291,37 @@ class TrackedShard:
 
     def snapshot(self) -> ShardState:
         """The state to store."""
+        # Acks in runs are stored only if the tracker knows them. Runs behind the last ack are left
+        # alone: after a restart they are read again from the read position.
         acked = [run for run in self._runs if run.has_acked]
         if acked:
             self._register_through(acked[-1])
         at_tip = not self.pending and self.tip_ms() is not None
         self._verify(self._oldest_pending_ms() if self.pending else self.tip_ms())
         state = self.tracker.snapshot()
-        all_told = state.read_position == self.tracker.read_position and not any(
+        all_answered = state.read_position == self.tracker.read_position and not any(
             map(_is_first_delivery, state.unresolved)
         )
-        if self.pages.is_at_end and not self._runs and not self.ended and all_told:
+        # The end is stored only when no record is in its first delivery, because children are read
+        # as soon as it is stored, and would overtake that record. Queued retries do not hold them.
+        if self.pages.is_at_end and not self._runs and not self.ended and all_answered:
             self.tracker.reach_end()
             state = self.tracker.snapshot()
         return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
 
-    # how
-    # ----------------------------------------------------------------------------------------------------------
+    # private
+    # --------------------------------------------------------------------------------------------
     def _verify(self, until_ms: int | None) -> None:
-        """Nothing that arrived until then can be missed by who goes on from the state: all of it
-        was read and is told there.
+        """Raise the time up to which no record can be missed: all that arrived by then was read and
+        is covered by the state.
         """
         if until_ms is not None:
             self._verified_ms = max(self._verified_ms or 0, until_ms)
 
     def _oldest_pending_ms(self) -> int | None:
-        runs = [run.arrivals[at] for run in self._runs if (at := run.oldest_pending()) is not None]
+        runs = [
+            run.arrivals[index] for run in self._runs if (index := run.oldest_pending()) is not None
+        ]
         held_ms = self.held.oldest_arrival_ms()
         return min(runs if held_ms is None else [*runs, held_ms], default=None)
 
@@ -321,12 +338,12 @@ class TrackedShard:
         return Delivery(run, 0, emission.attempt)
 
     def _recount(self) -> None:
-        """The tracker has changed."""
+        """Update `waiting` after a change of the tracker."""
         self.waiting = self.tracker.count(NodeState.QUEUED) + self.tracker.count(
             NodeState.EXHAUSTED
         )
-        if self.waiting and self.open is not None:
-            self.open.granted = 0
+        if self.waiting and self.open_run is not None:
+            self.open_run.granted = 0  # a retry may come due: each record has to be checked again
 
     def _register_acked(self) -> None:
         runs = self._runs
@@ -336,31 +353,32 @@ class TrackedShard:
     def _register_through(self, last: RecordRun) -> None:
         while not last.registered:
             run = self._runs[0]
-            if run is self.open:
-                self.open = run.cut()
-                self._runs.append(self.open)
+            if run is self.open_run:
+                # The tracker takes emitted records only; the rest stays open as a run of its own.
+                self.open_run = run.cut()
+                self._runs.append(self.open_run)
             self._register_first()
 
     def _register_first(self) -> None:
-        """It leaves the line only when the tracker has all of it: what an interrupt stops half-way
-        is an error the next time.
-        """
+        """Register the oldest run with the tracker."""
+        # The run is removed last. If an interrupt stops this half-way, the tracker raises at the
+        # next attempt for the records it knows already; no record is lost in silence.
         run = self._runs[0]
-        for state, places in run.stretches():
-            first, last = run.sequence(places[0]), run.sequence(places[-1])
+        for state, indices in run.stretches():
+            first, last = run.sequence(indices[0]), run.sequence(indices[-1])
             if state == ACKED:
                 self._verify(
-                    run.arrivals[places[-1]] if not self.tracker.count(NodeState.PENDING) else None
+                    run.arrivals[indices[-1]] if not self.tracker.count(NodeState.PENDING) else None
                 )
-                self.tracker.emit_span(first, last, len(places))
+                self.tracker.emit_span(first, last, len(indices))
                 self.tracker.ack(first, 1)
                 continue
-            for at in places:
-                sequence = run.sequence(at)
+            for index in indices:
+                sequence = run.sequence(index)
                 self.tracker.emit(
-                    sequence, deadline_ms=run.deadlines[at] if run.deadlines else None
+                    sequence, deadline_ms=run.deadlines[index] if run.deadlines else None
                 )
-                self.held.hold(sequence, run.single(at))
+                self.held.hold(sequence, run.single(index))
         self._unacked -= run.unacked
         run.registered = True
         self._runs.popleft()

@@ -100,7 +100,7 @@ def test_a_port_in_use_is_one_sentence(orders: ServedFake) -> None:
     spout = spout_on(orders)
     with (
         serve(spout, 0) as server,
-        pytest.raises(ConfigError, match=f"option port: {server.port} cannot be listened on"),
+        pytest.raises(ConfigError, match=f"option port: {server.port} cannot be bound at"),
     ):
         serve(spout, server.port)
 

@@ -81,7 +81,7 @@ class SpoutHistory(StreamSteps, SpoutSteps):
             self.open_all()
             came = 0
             for process in list(self.spouts.processes.values()):
-                for name in ("fetch", "timeouts", "reread", "letters", "keep"):
+                for name in ("fetch", "timeouts", "retries", "letters", "coordinate"):
                     self.step(process, name)
                 for emission in self.emit(process, 10_000):
                     assert emission.ack() == process.config.tracking

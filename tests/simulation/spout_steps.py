@@ -267,7 +267,7 @@ class SpoutSteps(Checks):
             zombie.books.done, zombie.books.answered = set(), set()
             for emission in list(zombie.books.pending.values()):
                 emission.ack()
-            loop = zombie.loops.by_name["keep"]
+            loop = zombie.loops.by_name["coordinate"]
             loop.ended = False
             loop.take()
             self.world.warnings.said.clear()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STREAM, APPLICATION = "orders", "billing"
 PLACE = "in-memory:2181"  # the store is given, so nobody connects to it
-LOOPS = ("fetch", "timeouts", "reread", "letters", "keep")
+LOOPS = ("fetch", "timeouts", "retries", "letters", "coordinate")
 
 
 class PassingClock(SystemClock):
@@ -149,7 +149,7 @@ def drain(spout: KinesisSpout, loops: StepLoops, *, rounds: int = 20) -> list[Sp
     """What it hands over until there is nothing, with its background work done in between."""
     came: list[SpoutEmission] = []
     for _ in range(rounds):
-        loops.take("fetch", "reread")
+        loops.take("fetch", "retries")
         while (emission := spout.next_tuple()) is not None:
             came.append(emission)
     return came

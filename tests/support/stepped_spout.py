@@ -78,7 +78,7 @@ class SteppedSpout:
 
     def keep(self) -> None:
         """Commit, and take shards up."""
-        self.step("keep")
+        self.step("coordinate")
 
     def drain(self, *, ack: bool = True) -> list[SpoutEmission]:
         """What can be emitted now, and acked."""

@@ -58,7 +58,7 @@ def test_wrong_usage_is_exit_code_2(
         (("--until", "soon"), "option --until: 'soon' is not a time"),
         (
             ("--shard", "shardId-000000000009"),
-            "option --shard: 'shardId-000000000009' is no shard of stream orders",
+            "option --shard: 'shardId-000000000009' is not a shard of stream orders",
         ),
         (("--message-timeout", "long"), "option --message-timeout: 'long' is not a duration"),
         (

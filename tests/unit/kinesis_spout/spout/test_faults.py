@@ -1,6 +1,4 @@
-"""What goes wrong around a spout, and what it makes of it: steps of its threads are taken one by
-one.
-"""
+"""Faults around a spout, and how it reacts: the steps of its threads are run one by one."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ MESSAGE = b"\x0a\x00"
 AGGREGATE = KPL_MAGIC + MESSAGE + hashlib.md5(MESSAGE, usedforsecurity=False).digest()
 
 
-def test_no_aggregate_is_ever_handed_over_as_a_record_however_often_one_asks() -> None:
-    """Nor is a record forgotten that was about to be handed over when the aggregate was found."""
+def test_an_aggregate_is_never_delivered_as_a_record() -> None:
+    """And a record that was emitted before the aggregate was found is not lost."""
     under_test = SpoutUnderTest()
     under_test.put(1, data=b"before")
     with under_test.fresh() as spout:
@@ -35,15 +33,15 @@ def test_no_aggregate_is_ever_handed_over_as_a_record_however_often_one_asks() -
     assert [state.unresolved_count for state in under_test.states().values()] == [0]
 
 
-def test_aggregates_are_handed_over_raw_where_that_is_wanted() -> None:
+def test_aggregates_are_delivered_raw_with_refuse_aggregated_off() -> None:
     under_test = SpoutUnderTest()
     under_test.put(1, data=AGGREGATE)
     with under_test.fresh(refuse_aggregated=False) as spout:
         assert [one.data for one in drain(spout, under_test.loops)] == [AGGREGATE]
 
 
-def test_a_shard_is_laid_down_although_the_answer_to_its_last_commit_was_lost() -> None:
-    """The state is stored as finished then, and no later commit has anything to change."""
+def test_a_shard_is_released_although_the_answer_to_its_last_commit_was_lost() -> None:
+    """The state is stored as finished then, and later commits have nothing to change."""
     under_test = SpoutUnderTest()
     under_test.put(1)
     store, tree = breaking_store(under_test.backend, application=APPLICATION, stream=STREAM)
@@ -54,20 +52,20 @@ def test_a_shard_is_laid_down_although_the_answer_to_its_last_commit_was_lost() 
         (emission,) = drain(spout, under_test.loops)
         emission.ack()
         tree.break_at(0, after=True)
-        under_test.loops.take("keep")
+        under_test.loops.take("coordinate")
         assert under_test.states()[parent].finished
         tree._writes_left = None
-        under_test.loops.take("keep", "keep")
+        under_test.loops.take("coordinate", "coordinate")
         assert parent not in spout.metrics().shards
         assert len(spout.metrics().shards) == 2
 
 
-@pytest.mark.parametrize("answered", range(6))
-def test_a_store_that_is_gone_again_when_a_conflict_is_looked_at_does_not_stop_the_spout(
-    answered: int,
+@pytest.mark.parametrize("calls_before_the_outage", range(6))
+def test_a_store_outage_during_the_reload_after_a_conflict_does_not_stop_the_spout(
+    calls_before_the_outage: int,
 ) -> None:
-    """A commit had landed without an answer, so the next one is a conflict; and the states cannot
-    be loaded yet.
+    """A commit was written but its answer was lost, so the next one is a conflict; and the states
+    cannot be loaded yet.
     """
     under_test = SpoutUnderTest()
     under_test.put(2)
@@ -78,10 +76,10 @@ def test_a_store_that_is_gone_again_when_a_conflict_is_looked_at_does_not_stop_t
         first, second = drain(spout, under_test.loops)
         first.ack()
         outage.skipped, outage.left, outage.lands = 1, 1, True
-        under_test.loops.take("keep")
-        outage.skipped, outage.left = answered, 5
+        under_test.loops.take("coordinate")
+        outage.skipped, outage.left = calls_before_the_outage, 5
         second.ack()
-        under_test.loops.take("keep", "keep")
+        under_test.loops.take("coordinate", "coordinate")
         assert spout.next_tuple() is None
         outage.left = 0
     assert [state.checkpoint_text for state in under_test.states().values()] == [
@@ -89,9 +87,9 @@ def test_a_store_that_is_gone_again_when_a_conflict_is_looked_at_does_not_stop_t
     ]
 
 
-def test_a_shard_without_news_is_not_written_at_every_commit() -> None:
-    """That it is still at its tip is worth a write now and then only: with many shards, these would
-    be most of all writes.
+def test_an_idle_shard_is_not_written_at_every_commit() -> None:
+    """A later time at the tip is stored at long intervals only. With many shards it would be most
+    of all writes.
     """
     under_test = SpoutUnderTest(shards=3)
     under_test.put(3)
@@ -99,19 +97,19 @@ def test_a_shard_without_news_is_not_written_at_every_commit() -> None:
     with under_test.fresh(store=store) as spout:
         for emission in drain(spout, under_test.loops):
             emission.ack()
-        under_test.loops.take("keep", "fetch", "fetch", "fetch", "keep")
+        under_test.loops.take("coordinate", "fetch", "fetch", "fetch", "coordinate")
         tree.written.clear()
         for _ in range(10):
             under_test.clock.advance(1)
-            under_test.loops.take("fetch", "fetch", "fetch", "keep")
+            under_test.loops.take("fetch", "fetch", "fetch", "coordinate")
         assert tree.written == []
         under_test.clock.advance(3600)
-        under_test.loops.take("fetch", "fetch", "fetch", "keep")
+        under_test.loops.take("fetch", "fetch", "fetch", "coordinate")
         assert tree.written != []
 
 
 def restarted_with_failures(under_test: SpoutUnderTest, *, failed: int) -> list[str]:
-    """What had failed when a spout was closed."""
+    """Close a spout whose records have all failed. Returns their sequence numbers."""
     under_test.put(failed)
     with under_test.fresh() as spout:
         came = drain(spout, under_test.loops)
@@ -120,15 +118,15 @@ def restarted_with_failures(under_test: SpoutUnderTest, *, failed: int) -> list[
     return [emission.sequence_number for emission in came]
 
 
-def test_what_is_read_again_after_a_restart_is_bounded_by_the_room_for_retries() -> None:
-    """It comes as the room is given back, and all of it comes."""
+def test_payloads_read_again_after_a_restart_are_bounded_by_the_room_for_retries() -> None:
+    """The rest is read as records are resolved, until all have come."""
     under_test = SpoutUnderTest()
     failed = restarted_with_failures(under_test, failed=50)
     with under_test.fresh(prefetch_bytes=30) as spout:
         came = []
         for _ in range(len(failed)):
             for _ in range(3):
-                under_test.loops.take("fetch", "reread")
+                under_test.loops.take("fetch", "retries")
                 under_test.clock.advance(2)
             held = [
                 assigned.shard.held.held_bytes
@@ -141,16 +139,16 @@ def test_what_is_read_again_after_a_restart_is_bounded_by_the_room_for_retries()
     assert came == [(number, 2) for number in failed]
 
 
-def test_thousands_of_records_are_found_again_in_one_reading() -> None:
+def test_thousands_of_records_are_read_again_in_one_step() -> None:
     under_test = SpoutUnderTest()
     failed = restarted_with_failures(under_test, failed=5000)
     with under_test.fresh() as spout:
-        under_test.loops.take("reread")
+        under_test.loops.take("retries")
         assert [emission.sequence_number for emission in drain(spout, under_test.loops)] == failed
 
 
 class SetClock(ManualClock):
-    """The machine's time of day is set while the spout runs."""
+    """A clock whose time of day is changed while the spout runs."""
 
     ahead_ms = 0
 
@@ -159,7 +157,7 @@ class SetClock(ManualClock):
 
 
 @pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
-def test_retries_that_are_read_again_are_due_by_the_spouts_time_whatever_the_time_of_day(
+def test_retries_that_are_read_again_are_due_by_the_spouts_time_not_the_time_of_day(
     ahead_ms: int,
 ) -> None:
     under_test = SpoutUnderTest()
@@ -168,5 +166,5 @@ def test_retries_that_are_read_again_are_due_by_the_spouts_time_whatever_the_tim
     clock.advance(under_test.clock.monotonic_s())
     with under_test.fresh(clock=clock) as spout:
         clock.ahead_ms = ahead_ms
-        under_test.loops.take("reread", "reread")
+        under_test.loops.take("retries", "retries")
         assert [emission.attempt for emission in drain(spout, under_test.loops)] == [2]

@@ -1,6 +1,4 @@
-"""The standalone spout: whose record comes next, and how much may be pending; what may be
-configured.
-"""
+"""The standalone spout: the order of records, the limits of pending ones, and the configuration."""
 
 from __future__ import annotations
 
@@ -18,10 +16,10 @@ from tests.support.simulated_job import AGGREGATE, SimulatedJob, shard
 from tests.support.stepped_spout import SteppedSpout, spout_settings
 
 
-# handing over
-# -------------------------------------------------------------------------------------------------------
+# emitting
+# ------------------------------------------------------------------------------------------------
 def test_shards_take_turns_record_by_record(job: SimulatedJob) -> None:
-    """Strict round robin, whatever the pages."""
+    """Strict round robin, independent of the sizes of pages."""
     for index in (0, 1):
         job.put(5, key=job.key_of(index))
     spout = SteppedSpout(job)
@@ -30,7 +28,7 @@ def test_shards_take_turns_record_by_record(job: SimulatedJob) -> None:
     assert shards in ([shard(0), shard(1)] * 5, [shard(1), shard(0)] * 5)
 
 
-def test_a_shard_that_is_throttled_holds_up_nobody(job: SimulatedJob) -> None:
+def test_a_throttled_shard_delays_no_other(job: SimulatedJob) -> None:
     for index in (0, 1):
         job.put(5, key=job.key_of(index))
     job.fake.faults.add(throttle(), operation="GetRecords", shard_id=shard(0), times=3)
@@ -42,8 +40,8 @@ def test_a_shard_that_is_throttled_holds_up_nobody(job: SimulatedJob) -> None:
     assert len(spout.drain()) == 5
 
 
-def test_next_tuple_asks_nobody(one: SimulatedJob) -> None:
-    """What was read is handed over, and what was not is None, without a call."""
+def test_next_tuple_makes_no_call(one: SimulatedJob) -> None:
+    """It returns a prefetched record or None, without a call to the service."""
     one.put(3)
     spout = SteppedSpout(one)
     spout.fetch()
@@ -53,7 +51,7 @@ def test_next_tuple_asks_nobody(one: SimulatedJob) -> None:
     assert not one.fake.faults.struck
 
 
-def test_an_emission_tells_its_record(one: SimulatedJob) -> None:
+def test_an_emission_has_all_fields_of_its_record(one: SimulatedJob) -> None:
     (sequence,) = one.put(1, key="k", data=b"payload", arrival_ms=1_795_000_000_123)
     spout = SteppedSpout(one)
     spout.fetch()
@@ -66,8 +64,10 @@ def test_an_emission_tells_its_record(one: SimulatedJob) -> None:
     assert "payload" not in repr(emission)
 
 
-def test_the_scheme_makes_the_values_and_dead_letters_what_is_malformed(one: SimulatedJob) -> None:
-    """A record that does not decode is never handed over, never retried, and not lost."""
+def test_the_scheme_decodes_the_values_and_malformed_records_are_dead_lettered(
+    one: SimulatedJob,
+) -> None:
+    """A record that does not decode is never delivered, never retried, and not lost."""
     for data in (b'{"n": 1}', b"nonsense", b'{"n": 2}'):
         one.put(1, data=data)
     spout = SteppedSpout(one, scheme=JsonScheme("n INT"))
@@ -81,7 +81,7 @@ def test_the_scheme_makes_the_values_and_dead_letters_what_is_malformed(one: Sim
 
 
 def test_an_aggregate_stops_the_spout(one: SimulatedJob) -> None:
-    """Its bytes are no user's record; with `refuse_aggregated` off they are handed over as they
+    """Its bytes are not a user's record. With `refuse_aggregated` off they are delivered as they
     are.
     """
     one.put(1, data=AGGREGATE)
@@ -96,7 +96,7 @@ def test_an_aggregate_stops_the_spout(one: SimulatedJob) -> None:
 
 
 # pending
-# ------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 def test_at_max_pending_retries_go_on_and_new_records_wait(one: SimulatedJob) -> None:
     one.put(10)
     spout = SteppedSpout(one, max_pending=3)
@@ -111,11 +111,11 @@ def test_at_max_pending_retries_go_on_and_new_records_wait(one: SimulatedJob) ->
     for emission in (second, third):
         emission.ack()
     assert [emission.data for emission in spout.drain(ack=False)] == [b"record 4"], (
-        "four were pending with the retry"
+        "the retry was the fourth pending one"
     )
 
 
-def test_a_retry_goes_before_new_records_and_starves_none(one: SimulatedJob) -> None:
+def test_retries_go_before_new_records_but_do_not_starve_them(one: SimulatedJob) -> None:
     one.put(30)
     spout = SteppedSpout(one)
     spout.fetch()
@@ -129,7 +129,7 @@ def test_a_retry_goes_before_new_records_and_starves_none(one: SimulatedJob) -> 
     assert len(attempts) == 30
 
 
-def test_a_shard_with_too_much_unresolved_waits_with_its_new_records(job: SimulatedJob) -> None:
+def test_a_shard_at_its_limit_of_unresolved_records_emits_no_new_ones(job: SimulatedJob) -> None:
     """The other shards go on."""
     for index in (0, 1):
         job.put(5, key=job.key_of(index))
@@ -154,8 +154,8 @@ def test_without_tracking_each_emission_counts_as_acked(one: SimulatedJob) -> No
 
 
 # errors
-# -------------------------------------------------------------------------------------------------------------
-def test_a_stream_that_is_not_there_is_said_at_once_and_nothing_stays_open(
+# ------------------------------------------------------------------------------------------------
+def test_open_raises_for_a_missing_stream_and_nothing_stays_open(
     one: SimulatedJob,
 ) -> None:
     spout = KinesisSpout(
@@ -172,7 +172,7 @@ def test_a_stream_that_is_not_there_is_said_at_once_and_nothing_stays_open(
 
 
 def test_a_service_that_stays_down_stops_the_spout(one: SimulatedJob) -> None:
-    """With its own error, in `next_tuple`, after the client has tried for long enough."""
+    """`next_tuple` raises the service's error after the client's retries."""
     spout = SteppedSpout(one)
     one.fake.faults.add(internal_failure(), operation="GetRecords", times=None)
     spout.fetch()

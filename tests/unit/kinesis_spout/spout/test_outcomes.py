@@ -1,4 +1,4 @@
-"""The standalone spout: acks, fails, time-outs, retries, dead letters, trees, hooks."""
+"""The standalone spout: acks, failures, timeouts, retries, dead letters, tuple trees, hooks."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 # outcomes
-# -----------------------------------------------------------------------------------------------------------
-def test_outcomes_are_taken_while_the_spout_is_not_active(one: SimulatedJob) -> None:
+# ------------------------------------------------------------------------------------------------
+def test_outcomes_count_while_the_spout_is_inactive(one: SimulatedJob) -> None:
     one.put(3)
     spout = SteppedSpout(one)
     spout.fetch()
@@ -47,7 +47,7 @@ def test_a_spout_that_starts_inactive_connects_when_it_is_activated(one: Simulat
     assert len(spout.drain()) == 1
 
 
-def test_a_loop_waits_for_the_activation(one: SimulatedJob) -> None:
+def test_emissions_waits_for_the_activation(one: SimulatedJob) -> None:
     one.put(1)
     spout = SteppedSpout(one, start_active=False)
     found: list[SpoutEmission] = []
@@ -61,7 +61,7 @@ def test_a_loop_waits_for_the_activation(one: SimulatedJob) -> None:
     assert not loop.is_alive()
 
 
-def test_by_message_id_or_by_emission_is_the_same(one: SimulatedJob) -> None:
+def test_an_outcome_by_message_id_counts_as_one_by_emission(one: SimulatedJob) -> None:
     one.put(2)
     spout = SteppedSpout(one)
     spout.fetch()
@@ -74,12 +74,12 @@ def test_by_message_id_or_by_emission_is_the_same(one: SimulatedJob) -> None:
         spout.spout.ack("nonsense")
     spout.after(1.0)
     (again,) = spout.drain(ack=False)
-    assert not first.fail("again"), "a late fail of an earlier attempt"
-    assert spout.spout.ack(first.message_id), "a late ack of an earlier attempt is still the truth"
+    assert not first.fail("again"), "a late failure of an earlier attempt"
+    assert spout.spout.ack(first.message_id), "a late ack of an earlier attempt counts"
     assert not again.ack()
 
 
-def test_a_block_acks_and_an_error_in_it_fails(one: SimulatedJob) -> None:
+def test_a_with_block_acks_and_an_exception_in_it_fails(one: SimulatedJob) -> None:
     one.put(3)
     spout = SteppedSpout(one)
     spout.fetch()
@@ -94,7 +94,7 @@ def test_a_block_acks_and_an_error_in_it_fails(one: SimulatedJob) -> None:
     assert (counts.acked, counts.failed) == (1, 2)
 
 
-def test_an_interrupt_in_a_block_is_no_fault_of_the_record(one: SimulatedJob) -> None:
+def test_an_interrupt_in_a_with_block_is_not_a_failure_of_the_record(one: SimulatedJob) -> None:
     one.put(1)
     spout = SteppedSpout(one)
     spout.fetch()
@@ -104,7 +104,7 @@ def test_an_interrupt_in_a_block_is_no_fault_of_the_record(one: SimulatedJob) ->
     assert spout.spout.metrics().total.pending == 1
 
 
-def test_what_nobody_answers_has_failed_at_its_deadline(one: SimulatedJob) -> None:
+def test_an_emission_without_an_outcome_fails_at_its_deadline(one: SimulatedJob) -> None:
     """Not a millisecond before."""
     one.put(1)
     spout = SteppedSpout(one, message_timeout_s=5.0)
@@ -120,11 +120,11 @@ def test_what_nobody_answers_has_failed_at_its_deadline(one: SimulatedJob) -> No
         1,
         1,
     )
-    assert emission.ack(), "a late ack takes it off the queue"
+    assert emission.ack(), "a late ack removes it from the retry queue"
     assert spout.spout.metrics().total.queued == 0
 
 
-def test_an_emission_can_be_given_more_time(one: SimulatedJob) -> None:
+def test_the_deadline_of_an_emission_can_be_extended(one: SimulatedJob) -> None:
     one.put(2)
     spout = SteppedSpout(one, message_timeout_s=5.0)
     spout.fetch()
@@ -162,7 +162,7 @@ def test_exhausted_records_are_dead_lettered_and_counted_as_acked(one: Simulated
     assert one.states()[shard(0)].unresolved == ()
 
 
-def test_a_letter_that_cannot_be_written_keeps_its_record(one: SimulatedJob) -> None:
+def test_a_record_whose_letter_cannot_be_written_stays_unresolved(one: SimulatedJob) -> None:
     one.put(1)
     spout = SteppedSpout(one)
     spout.refuse_letters = True
@@ -178,7 +178,7 @@ def test_a_letter_that_cannot_be_written_keeps_its_record(one: SimulatedJob) -> 
     assert not one.states()[shard(0)].unresolved
 
 
-def test_a_tree_answers_for_its_emission(one: SimulatedJob) -> None:
+def test_a_tree_acks_or_fails_its_emission(one: SimulatedJob) -> None:
     one.put(2)
     spout = SteppedSpout(one)
     spout.fetch()
@@ -195,7 +195,7 @@ def test_a_tree_answers_for_its_emission(one: SimulatedJob) -> None:
 
 
 def test_the_spout_stops_when_everything_fails(one: SimulatedJob) -> None:
-    """The fault is not in the records then, and nothing is dead-lettered for it."""
+    """The fault is not in the records then, so none is dead-lettered."""
     one.put(10)
     spout = SteppedSpout(one, breaker_failures=5)
     spout.fetch()
@@ -206,31 +206,31 @@ def test_the_spout_stops_when_everything_fails(one: SimulatedJob) -> None:
     assert spout.letters == []
 
 
-def test_hooks_are_told_and_cannot_break_anything(
+def test_hooks_are_called_and_their_exceptions_change_nothing(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
     one.put(2)
-    told: list[Any] = []
+    seen: list[Any] = []
 
     def on_ack(emission: SpoutEmission) -> None:
-        told.append(("ack", emission.values))
-        raise RuntimeError("a hook's own fault")
+        seen.append(("ack", emission.values))
+        raise RuntimeError("an error of the hook")
 
     spout = SteppedSpout(
         one,
         on_ack=on_ack,
-        on_fail=lambda emission, reason: told.append(("fail", emission.values, reason)),
+        on_fail=lambda emission, reason: seen.append(("fail", emission.values, reason)),
     )
     spout.fetch()
     first, second = spout.drain(ack=False)
     assert first.ack()
     assert second.fail("no")
-    assert told == [("ack", (b"record 0",)), ("fail", (b"record 1",), "no")]
-    assert "a hook's own fault" in caplog.text
+    assert seen == [("ack", (b"record 0",)), ("fail", (b"record 1",), "no")]
+    assert "an error of the hook" in caplog.text
 
 
 def test_an_error_of_the_scheme_itself_is_raised_and_fails_the_record(one: SimulatedJob) -> None:
-    """Not malformed data but a fault of the code: the record is not left without an outcome."""
+    """The data is not malformed, the code is wrong; the record still gets an outcome."""
 
     class Broken(RawScheme):
         def decode(self, record: Record) -> tuple[bytes]:
@@ -245,16 +245,16 @@ def test_an_error_of_the_scheme_itself_is_raised_and_fails_the_record(one: Simul
     assert (total.pending, total.queued) == (0, 1)
 
 
-def test_the_breaker_is_told_of_and_counts_malformed_records(
+def test_the_breaker_counts_malformed_records_and_listeners_get_its_error(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
         one.put(1, data=b"nonsense")
-    told: list[Exception] = []
+    seen: list[Exception] = []
 
     class Listener(SpoutListener):
         def error(self, error: Exception) -> None:
-            told.append(error)
+            seen.append(error)
 
     spout = SteppedSpout(
         one, scheme=JsonScheme("n INT"), breaker_failures=3, listeners=(Listener(),)
@@ -262,5 +262,5 @@ def test_the_breaker_is_told_of_and_counts_malformed_records(
     spout.fetch()
     with pytest.raises(NothingAckedError):
         spout.spout.next_tuple()
-    assert [type(error) for error in told] == [NothingAckedError]
+    assert [type(error) for error in seen] == [NothingAckedError]
     assert "NothingAckedError" not in caplog.text  # it was raised

@@ -1,5 +1,5 @@
-"""What several threads do with one spout at a time. The switches between them are as many as the
-interpreter can make.
+"""Several threads use one spout at a time, with as many thread switches as the interpreter can
+make.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
     from kinesis_spout.spout.metrics import ShardCounts
 
-SHORTEST_SWITCH_S = 1e-6
-LONGEST_S = 30.0
+MIN_SWITCH_INTERVAL_S = 1e-6
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture(autouse=True)
 def many_switches() -> Iterator[None]:
     before = sys.getswitchinterval()
-    sys.setswitchinterval(SHORTEST_SWITCH_S)
+    sys.setswitchinterval(MIN_SWITCH_INTERVAL_S)
     yield
     sys.setswitchinterval(before)
 
 
 def in_thread(target: Callable[[], object]) -> Callable[[], None]:
-    """Runs it in a thread at once; the answer waits for its end and raises what it raised."""
+    """Run it in a thread at once. The returned function joins it and raises what it raised."""
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
             target()
-        except BaseException as exc:  # noqa: BLE001  # whoever waits for it gets it
+        except BaseException as exc:  # noqa: BLE001  # `wait` raises it
             errors.append(exc)
 
     thread = threading.Thread(target=run)
     thread.start()
 
     def wait() -> None:
-        thread.join(LONGEST_S)
+        thread.join(TIMEOUT_S)
         assert not thread.is_alive()
         for error in errors:
             raise error
@@ -67,7 +67,7 @@ def consuming(spout: KinesisSpout) -> Callable[[], None]:
 
 
 def test_a_loop_over_emissions_ends_when_another_thread_closes_the_spout() -> None:
-    """Without an error, in whatever moment that is."""
+    """Without an error, whenever that happens."""
     under_test = SpoutUnderTest()
     for turns in range(150):
         spout = under_test.fresh(idle_wait=do_not_wait)
@@ -81,7 +81,7 @@ def test_a_loop_over_emissions_ends_when_another_thread_closes_the_spout() -> No
 
 def test_a_wait_for_an_emission_ends_when_the_spout_is_closed() -> None:
     """At once, however long the strategy would wait."""
-    spout = SpoutUnderTest().fresh(idle_wait=lambda _streak: 10 * LONGEST_S)
+    spout = SpoutUnderTest().fresh(idle_wait=lambda _streak: 10 * TIMEOUT_S)
     spout.open()
     session = spout._open_session()
     wait = consuming(spout)
@@ -92,9 +92,7 @@ def test_a_wait_for_an_emission_ends_when_the_spout_is_closed() -> None:
 
 
 class Answering:
-    """Threads that tell outcomes of what one thread is handed: acks, failures, both, late ones;
-    until everything is resolved.
-    """
+    """Threads that ack, fail or do both, some of them late, until every record is resolved."""
 
     def __init__(self, put: set[str]) -> None:
         self.put = put
@@ -140,8 +138,8 @@ class Answering:
 
 
 def counts_of(spout: KinesisSpout, resolved: int) -> ShardCounts:
-    """A letter is counted a moment after it was written."""
-    until_s = time.monotonic() + LONGEST_S
+    """The counts, once they have caught up: a letter is counted shortly after it was written."""
+    until_s = time.monotonic() + TIMEOUT_S
     while True:
         counts = spout.metrics().total.counts
         if counts.acked + counts.dead_lettered >= resolved or time.monotonic() > until_s:
@@ -149,11 +147,11 @@ def counts_of(spout: KinesisSpout, resolved: int) -> ShardCounts:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_lost_or_counted_twice_whatever_threads_tell_outcomes_at_a_time(
+def test_no_record_is_lost_or_counted_twice_with_outcomes_from_several_threads(
     seed: int,
 ) -> None:
-    """With all of the spout's own threads at work: reading, timing out, dead-lettering, committing,
-    laying shards down.
+    """All of the spout's own threads run too: they read, time out, dead-letter, commit and release
+    shards.
     """
     under_test = SpoutUnderTest(shards=2, clock=PassingClock())
     answering = Answering(set(under_test.put(300)))
@@ -178,12 +176,12 @@ def test_nothing_is_lost_or_counted_twice_whatever_threads_tell_outcomes_at_a_ti
         under_test.fake.split(STREAM, parent)
         answering.put |= set(under_test.put(300))
         answering.on_resolved("nothing")
-        was_done = answering.done.wait(LONGEST_S)
+        was_done = answering.done.wait(TIMEOUT_S)
         answering.done.set()
         counts = counts_of(spout, len(answering.put))
     for wait in threads:
         wait()
-    assert was_done, f"{len(answering.put - answering.resolved)} records are without an outcome"
+    assert was_done, f"{len(answering.put - answering.resolved)} records have no outcome"
     assert counts.acked + counts.dead_lettered == len(answering.put)
     states = under_test.states()
     assert states[parent].finished

@@ -1,4 +1,4 @@
-"""Records that go out one after the other, and the little that is kept of each."""
+"""A run of emitted records, and the byte of state per record."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from tests.support.spout_pages import page_of, payload, run_of
 
 
 def emitted(count: int, *, of: int = 4, deadline_ms: int | None = None) -> RecordRun:
-    """A run of which so many were handed over, as `TrackedShard.emit` does it."""
+    """A run with the first `count` records emitted, as `TrackedShard.emit` does it."""
     run = run_of(*range(1, of + 1))
-    for at in range(count):
-        run.states[at] = PENDING
+    for index in range(count):
+        run.states[index] = PENDING
         run.emitted += 1
         if deadline_ms is not None:
-            run.deadlines.append(deadline_ms + at)
+            run.deadlines.append(deadline_ms + index)
     return run
 
 
-def resolve(run: RecordRun, *places: int) -> None:
-    for at in places:
-        run.states[at] = ACKED
+def resolve(run: RecordRun, *indices: int) -> None:
+    for index in indices:
+        run.states[index] = ACKED
         run.unacked -= 1
 
 
-def test_a_run_has_its_records_as_the_page_had_them() -> None:
+def test_a_run_has_the_records_of_its_page() -> None:
     run = RecordRun(*page_of([7, 8]).columns.lists())
     assert (run.sequences, run.data, run.keys, run.arrivals) == (
         [7, 8],
@@ -44,12 +44,12 @@ def test_stretches_are_records_of_one_state_that_follow_each_other() -> None:
     ]
 
 
-def test_what_was_not_handed_over_is_in_no_stretch() -> None:
+def test_stretches_leave_out_records_that_were_not_emitted() -> None:
     assert list(emitted(1).stretches()) == [(PENDING, range(1))]
     assert list(emitted(0).stretches()) == []
 
 
-def test_cutting_leaves_what_was_handed_over_and_gives_the_rest() -> None:
+def test_cut_keeps_the_emitted_records_and_returns_the_rest() -> None:
     run = emitted(1)
     rest = run.cut()
     assert (run.sequences, run.size, run.emitted, run.unacked) == ([1], 1, 1, 1)
@@ -71,12 +71,12 @@ def test_the_earliest_deadline_is_that_of_the_first_pending_record() -> None:
     assert emitted(2).next_deadline_ms() is None
 
 
-def test_a_record_is_found_by_its_number_once_it_was_handed_over() -> None:
+def test_a_record_is_found_by_its_number_once_it_was_emitted() -> None:
     run = emitted(2)
     assert [run.index_of(number) for number in (1, 2, 3, 99)] == [0, 1, None, None]
 
 
-def test_a_run_takes_the_records_of_another_one() -> None:
+def test_extend_appends_the_records_of_another_run() -> None:
     run = run_of(1)
     run.extend(run_of(2, 3))
     assert (run.sequences, run.size, len(run.states), run.unacked) == ([1, 2, 3], 3, 3, 3)

@@ -1,10 +1,8 @@
-"""Payloads that wait with their records: which are here, which are wanted, and how many bytes they
-are.
-"""
+"""The retry buffer: which payloads are here, which are wanted, and how many bytes they have."""
 
 from __future__ import annotations
 
-from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS, HeldRecords
+from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS, RetryBuffer
 from state.position import Position
 from state.shard_state import ShardState, UnresolvedRecord
 from state.tracker.transitions import NodeState
@@ -12,8 +10,10 @@ from tests.support.spout_pages import payload, run_of
 from tests.support.tracker import SHARD, make_tracker, seq
 
 
-def held(*numbers: int, last: int | None = None) -> HeldRecords:
-    """Of a shard that was restored with these records waiting, due at 0; with `last`, one range."""
+def restored(*numbers: int, last: int | None = None) -> RetryBuffer:
+    """The buffer of a shard that was restored with these records queued, due at 0; with `last`, as
+    one range.
+    """
     waiting = tuple(
         UnresolvedRecord(
             first=seq(number),
@@ -25,18 +25,18 @@ def held(*numbers: int, last: int | None = None) -> HeldRecords:
         for number in numbers
     )
     state = ShardState(shard_id=SHARD, read_position=Position.after(seq(99)), unresolved=waiting)
-    return HeldRecords(make_tracker(state=state))
+    return RetryBuffer(make_tracker(state=state))
 
 
-def test_what_is_due_and_not_here_is_wanted_once_and_again_after_a_while() -> None:
-    records = held(1, 2)
+def test_a_due_record_without_a_payload_is_wanted_once_and_again_later() -> None:
+    records = restored(1, 2)
     assert [one.first for one in records.wanted(0)] == [seq(1), seq(2)]
     assert records.wanted(LOOK_AGAIN_MS - 1) == []
     assert [one.first for one in records.wanted(LOOK_AGAIN_MS)] == [seq(1), seq(2)]
 
 
-def test_what_has_come_is_due_at_once_and_wanted_no_more() -> None:
-    records = held(1)
+def test_a_restocked_record_is_due_at_once_and_not_wanted_any_more() -> None:
+    records = restored(1)
     (wanted,) = records.wanted(0)
     records.restock(wanted, run_of(1), 10)
     assert records.due_retry(10) == seq(1)
@@ -44,11 +44,9 @@ def test_what_has_come_is_due_at_once_and_wanted_no_more() -> None:
     assert records.held_bytes == len(payload(1))
 
 
-def test_a_record_that_was_missed_while_it_was_being_read_is_not_read_again() -> None:
-    """Reading took so long that the retry was due again, and put aside again, before its payload
-    came.
-    """
-    records = held(1)
+def test_a_record_that_was_postponed_while_it_was_being_read_is_not_read_again() -> None:
+    """Reading took so long that the retry was due and postponed again before its payload came."""
+    records = restored(1)
     (wanted,) = records.wanted(0)
     assert records.due_retry(LOOK_AGAIN_MS) is None
     records.restock(wanted, run_of(1), LOOK_AGAIN_MS)
@@ -57,7 +55,7 @@ def test_a_record_that_was_missed_while_it_was_being_read_is_not_read_again() ->
 
 
 def test_a_payload_that_comes_twice_counts_once() -> None:
-    records = held(1)
+    records = restored(1)
     (wanted,) = records.wanted(0)
     records.restock(wanted, run_of(1), 0)
     records.restock(wanted, None, 0)
@@ -67,8 +65,8 @@ def test_a_payload_that_comes_twice_counts_once() -> None:
     assert (records.held_bytes, seq(1) in records, records.oldest_arrival_ms()) == (0, False, None)
 
 
-def test_what_was_acked_while_it_was_being_read_is_not_kept() -> None:
-    records = held(1, 2)
+def test_a_record_that_was_acked_while_it_was_being_read_is_not_kept() -> None:
+    records = restored(1, 2)
     wanted = records.wanted(0)
     records._tracker.ack(seq(1), 1)
     for record in wanted:
@@ -77,8 +75,8 @@ def test_what_was_acked_while_it_was_being_read_is_not_kept() -> None:
     assert records.due_retry(0) == seq(2)
 
 
-def test_what_is_left_of_a_range_comes_record_by_record_with_the_attempts_of_the_range() -> None:
-    records = held(3, last=6)
+def test_a_restocked_range_becomes_records_with_the_attempts_of_the_range() -> None:
+    records = restored(3, last=6)
     (wanted,) = records.wanted(0)
     records.restock(wanted, run_of(3, 6), 0)
     assert records._tracker.count(NodeState.QUEUED) == 2
@@ -87,8 +85,8 @@ def test_what_is_left_of_a_range_comes_record_by_record_with_the_attempts_of_the
     )
 
 
-def test_the_oldest_of_them_tells_how_far_nothing_can_be_missed() -> None:
-    records = held(5, 7)
+def test_the_oldest_arrival_is_that_of_the_oldest_record_here() -> None:
+    records = restored(5, 7)
     for record in records.wanted(0):
         records.restock(record, run_of(record.first.sequence), 0)
     assert records.oldest_arrival_ms() == 5

@@ -1,4 +1,4 @@
-"""Whose turn it is, how much may be pending, and what is counted. Random histories:
+"""The order of shards, the limits of pending records, and the counts. Random histories are in
 tests/property/test_tracked_shard.py.
 """
 
@@ -26,7 +26,7 @@ DUE_MS = 100
 NO_RETRY = RetryPolicy(retry_limit=0)
 
 
-def core(
+def new_spout(
     *,
     max_pending: int = 100,
     max_unresolved: int = 100,
@@ -36,14 +36,14 @@ def core(
     return SpoutScheduler(Limits(max_pending, max_unresolved, timeout_ms, max_held_bytes))
 
 
-def take_up(
+def assign(
     spout: SpoutScheduler,
     shard_id: str,
     *pages: Page,
     waiting: tuple[int, ...] = (),
     policy: RetryPolicy = POLICY,
 ) -> FakePages:
-    """A shard, restored with records that wait for their retry, due at 0."""
+    """Assign a shard, restored with records queued for a retry that is due at 0."""
     source = FakePages(*pages)
     unresolved = tuple(
         UnresolvedRecord(first=seq(n), last=seq(n), attempts=1, due_ms=0) for n in waiting
@@ -70,30 +70,30 @@ def fail(spout: SpoutScheduler, delivery: SpoutDelivery, *, now_ms: int = 0) -> 
     return spout.fail(delivery, now_ms, reason="no")
 
 
-# turns
-# --------------------------------------------------------------------------------------------------------------
-def test_shards_take_turns_whatever_they_have() -> None:
-    spout = core()
-    take_up(spout, A, page_of([1, 2, 3]))
-    take_up(spout, B, page_of([1]))
-    take_up(spout, C, page_of([1, 2]))
+# order
+# ------------------------------------------------------------------------------------------------
+def test_shards_take_turns_record_by_record() -> None:
+    spout = new_spout()
+    assign(spout, A, page_of([1, 2, 3]))
+    assign(spout, B, page_of([1]))
+    assign(spout, C, page_of([1, 2]))
     assert named(emit(spout, 9)) == [("a", 1), ("b", 1), ("c", 1), ("a", 2), ("c", 2), ("a", 3)]
 
 
-def test_a_shard_without_news_delays_nobody_and_has_its_turn_when_it_has_some() -> None:
-    spout = core()
-    take_up(spout, A, page_of([1, 2, 3]))
-    idle = take_up(spout, B)
+def test_an_idle_shard_delays_no_other_and_rejoins_the_rotation_with_its_next_page() -> None:
+    spout = new_spout()
+    assign(spout, A, page_of([1, 2, 3]))
+    idle = assign(spout, B)
     assert named(emit(spout)) == [("a", 1)]
     idle.add(page_of([5]))
     spout.reschedule(spout.assigned[B])
     assert named(emit(spout, 3)) == [("a", 2), ("b", 5), ("a", 3)]
 
 
-def test_retries_go_on_when_the_limit_of_pending_ones_is_reached() -> None:
-    spout = core(max_pending=2)
-    take_up(spout, A, page_of([1, 2, 3]))
-    take_up(spout, B, page_of([1, 2]))
+def test_retries_go_out_at_max_pending() -> None:
+    spout = new_spout(max_pending=2)
+    assign(spout, A, page_of([1, 2, 3]))
+    assign(spout, B, page_of([1, 2]))
     first, _ = emit(spout, 9)
     fail(spout, first)
     assert named(emit(spout, 9)) == [("a", 2)]
@@ -105,9 +105,9 @@ def test_retries_go_on_when_the_limit_of_pending_ones_is_reached() -> None:
 
 
 def test_retries_in_a_row_are_counted_since_the_last_new_record() -> None:
-    """However many came before that, retries that are due go first."""
-    spout = core()
-    take_up(spout, A, page_of(range(1, 9)))
+    """Retries before that do not count: due retries go first."""
+    spout = new_spout()
+    assign(spout, A, page_of(range(1, 9)))
     for delivery in emit(spout, RETRIES_IN_A_ROW - 1):
         fail(spout, delivery)
     for delivery in emit(spout, RETRIES_IN_A_ROW - 1, now_ms=DUE_MS):
@@ -121,40 +121,40 @@ def test_retries_in_a_row_are_counted_since_the_last_new_record() -> None:
 
 
 def test_a_retry_of_an_earlier_page_goes_before_new_records_of_the_next() -> None:
-    """Although these could go out without another look when it failed."""
-    spout = core()
-    take_up(spout, A, page_of([1, 2]), page_of([3, 4, 5]))
+    """Although the new records were granted before it failed."""
+    spout = new_spout()
+    assign(spout, A, page_of([1, 2]), page_of([3, 4, 5]))
     first, *_ = emit(spout, 3)
     fail(spout, first)
     assert named(emit(spout, 2, now_ms=DUE_MS)) == [("a", 1), ("a", 4)]
 
 
-def test_a_shard_with_too_much_unresolved_takes_no_new_records_and_the_others_do() -> None:
-    spout = core(max_unresolved=2)
-    take_up(spout, A, page_of([1, 2, 3]))
-    take_up(spout, B, page_of([1]))
+def test_a_shard_at_max_unresolved_emits_no_new_records_and_the_others_do() -> None:
+    spout = new_spout(max_unresolved=2)
+    assign(spout, A, page_of([1, 2, 3]))
+    assign(spout, B, page_of([1]))
     deliveries = emit(spout, 9)
     assert named(deliveries) == [("a", 1), ("b", 1), ("a", 2)]
     spout.ack(deliveries[0], 0)
     assert named(emit(spout, 9)) == [("a", 3)]
 
 
-def test_a_late_ack_of_what_is_not_in_memory_makes_room_for_the_next_record() -> None:
-    """It is dead-lettered elsewhere or queued: nothing else would give the shard its turn."""
-    spout = core(max_unresolved=1)
-    take_up(spout, A, page_of([8]), waiting=(3,), policy=NO_RETRY)
+def test_a_late_ack_of_a_record_not_in_memory_makes_room_for_the_next_record() -> None:
+    """No other event puts the shard back into the rotation."""
+    spout = new_spout(max_unresolved=1)
+    assign(spout, A, page_of([8]), waiting=(3,), policy=NO_RETRY)
     assert emit(spout) == []
     assert spout.ack_unheld(spout.assigned[A], seq(3), 1)
     assert named(emit(spout)) == [("a", 8)]
     assert spout.assigned[A].is_dirty
 
 
-def test_a_late_ack_by_its_id_of_a_record_that_has_just_gone_out_again_is_counted_once() -> None:
-    """It was looked for while it was not in memory, and acked when it was: between the two it came
-    back and went out.
+def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once() -> None:
+    """Its payload was not in memory when it was looked up. It was read again and delivered before
+    the ack.
     """
-    spout = core()
-    take_up(spout, A, waiting=(3,))
+    spout = new_spout()
+    assign(spout, A, waiting=(3,))
     shard = spout.assigned[A].shard
     (wanted,) = shard.held.wanted(0)
     shard.restock(wanted, run_of(3), 0)
@@ -166,15 +166,13 @@ def test_a_late_ack_by_its_id_of_a_record_that_has_just_gone_out_again_is_counte
 
 @pytest.mark.parametrize("policy", [POLICY, NO_RETRY], ids=["queued", "exhausted"])
 def test_an_ack_of_the_first_record_of_a_range_does_not_ack_the_others(policy: RetryPolicy) -> None:
-    """The id is one record's. What was collapsed behind it for want of room was not processed by
-    that.
-    """
+    """The id names one record. The others that were collapsed into its range were not processed."""
     state = ShardState(
         shard_id=A,
         read_position=Position.after(seq(9)),
         unresolved=(UnresolvedRecord(first=seq(3), last=seq(6), count=4, attempts=1, due_ms=0),),
     )
-    spout = core()
+    spout = new_spout()
     assigned = spout.add(tracked_from(FakePages(), state=state, policy=policy))
     assert not spout.ack_unheld(assigned, seq(3), 1)
     for record in assigned.shard.held.wanted(0):
@@ -185,10 +183,10 @@ def test_an_ack_of_the_first_record_of_a_range_does_not_ack_the_others(policy: R
 
 
 # counts
-# -------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 def test_every_delivery_and_every_outcome_is_counted_once() -> None:
-    spout = core(timeout_ms=50)
-    take_up(spout, A, page_of([1, 2, 3]))
+    spout = new_spout(timeout_ms=50)
+    assign(spout, A, page_of([1, 2, 3]))
     first, second, third = emit(spout, 3)
     assert spout.ack(first, 10)
     assert not spout.ack(first, 10)
@@ -210,9 +208,9 @@ def test_every_delivery_and_every_outcome_is_counted_once() -> None:
     assert spout.next_deadline_ms() == DUE_MS + 50
 
 
-def test_outcomes_of_a_shard_that_was_laid_down_are_ignored_and_its_counts_are_kept() -> None:
-    spout = core()
-    take_up(spout, A, page_of([1, 2]))
+def test_outcomes_of_a_released_shard_are_ignored_and_its_counts_are_kept() -> None:
+    spout = new_spout()
+    assign(spout, A, page_of([1, 2]))
     first, second = emit(spout, 2)
     spout.remove(A)
     assert not spout.ack(first, 0)
@@ -220,9 +218,9 @@ def test_outcomes_of_a_shard_that_was_laid_down_are_ignored_and_its_counts_are_k
     assert (spout.pending, spout.released_counts.emitted, spout.released_counts.acked) == (0, 2, 0)
 
 
-def test_a_letter_that_a_late_ack_has_overtaken_is_not_counted() -> None:
-    spout = core()
-    take_up(spout, A, page_of([1]), policy=NO_RETRY)
+def test_a_letter_does_not_count_after_a_late_ack() -> None:
+    spout = new_spout()
+    assign(spout, A, page_of([1]), policy=NO_RETRY)
     (delivery,) = emit(spout)
     assert fail(spout, delivery) is Effect.EXHAUSTED
     ((assigned, letter),) = spout.letters()
@@ -235,9 +233,9 @@ def test_a_letter_that_a_late_ack_has_overtaken_is_not_counted() -> None:
     )
 
 
-def test_nothing_was_acked_until_the_first_ack() -> None:
-    spout = core()
-    take_up(spout, A, page_of([1, 2]))
+def test_failures_are_counted_for_the_breaker_until_the_first_ack() -> None:
+    spout = new_spout()
+    assign(spout, A, page_of([1, 2]))
     first, second = emit(spout, 2)
     fail(spout, first)
     assert spout.failures_before_first_ack == 1
@@ -246,10 +244,10 @@ def test_nothing_was_acked_until_the_first_ack() -> None:
 
 
 # room for retries
-# ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 def test_failed_records_keep_their_payloads_while_there_is_room() -> None:
-    spout = core(max_held_bytes=len(payload(1)))
-    take_up(spout, A, page_of([1, 2, 3]))
+    spout = new_spout(max_held_bytes=len(payload(1)))
+    assign(spout, A, page_of([1, 2, 3]))
     deliveries = emit(spout, 3)
     for delivery in deliveries:
         fail(spout, delivery)
@@ -257,11 +255,9 @@ def test_failed_records_keep_their_payloads_while_there_is_room() -> None:
 
 
 def test_records_that_time_out_keep_their_payloads_while_there_is_room() -> None:
-    """As those that fail: a consumer that hangs would otherwise pile up payloads
-    without a bound.
-    """
-    spout = core(timeout_ms=50, max_held_bytes=len(payload(1)))
-    take_up(spout, A, page_of([1, 2, 3]))
+    """A consumer that hangs would otherwise fill the memory with payloads."""
+    spout = new_spout(timeout_ms=50, max_held_bytes=len(payload(1)))
+    assign(spout, A, page_of([1, 2, 3]))
     emit(spout, 3)
     expired = spout.expire(50)
     assert named(expired) == [("a", 1), ("a", 2), ("a", 3)]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 # states
-# -------------------------------------------------------------------------------------------------------------
-def test_a_restart_brings_what_is_unresolved_with_its_attempts_and_nothing_else(
+# ------------------------------------------------------------------------------------------------
+def test_a_restart_delivers_unresolved_records_with_their_attempts_and_no_others(
     one: SimulatedJob,
 ) -> None:
     one.put(6)
@@ -28,20 +28,20 @@ def test_a_restart_brings_what_is_unresolved_with_its_attempts_and_nothing_else(
     spout.fetch()
     emissions = spout.drain(ack=False)
     emissions[1].fail("once")
-    for at in (0, 2, 4):
-        emissions[at].ack()
+    for index in (0, 2, 4):
+        emissions[index].ack()
     spout.keep()
     spout.crash()
     again = SteppedSpout(one)
     again.after(2.0).fetch()
-    again.step("reread")
+    again.step("retries")
     again.after(2.0).fetch()
-    again.step("reread")
+    again.step("retries")
     found = sorted((emission.data.decode(), emission.attempt) for emission in again.drain())
     assert found == [("record 1", 2), ("record 3", 1), ("record 5", 1)]
 
 
-def test_a_commit_writes_only_what_has_changed(job: SimulatedJob) -> None:
+def test_a_commit_writes_only_changed_states(job: SimulatedJob) -> None:
     for index in (0, 1):
         job.put(1, key=job.key_of(index))
     store, tree = breaking_store(job.backend, application=APPLICATION, stream=STREAM)
@@ -56,7 +56,7 @@ def test_a_commit_writes_only_what_has_changed(job: SimulatedJob) -> None:
     assert [[path.split("/")[-2] for path in paths] for paths in tree.written] == [[shard(0)]]
 
 
-def test_a_commit_that_fails_is_done_later(one: SimulatedJob) -> None:
+def test_a_failed_commit_is_repeated_later(one: SimulatedJob) -> None:
     one.put(3)
     store, tree = breaking_store(one.backend, application=APPLICATION, stream=STREAM)
     spout = SteppedSpout(one, store=store)
@@ -65,7 +65,7 @@ def test_a_commit_that_fails_is_done_later(one: SimulatedJob) -> None:
     tree.break_at(0, after=False)
     spout.keep()
     assert one.states()[shard(0)].checkpoint is None
-    assert spout.spout.next_tuple() is None, "the loop goes on"
+    assert spout.spout.next_tuple() is None, "the spout goes on"
     tree.break_at(1_000_000, after=False)
     spout.keep()
     assert one.states()[shard(0)].checkpoint_text == last.sequence_number
@@ -84,7 +84,7 @@ def test_closing_commits(one: SimulatedJob) -> None:
     assert not last.ack(), "an ack after the close does not count"
 
 
-def test_who_was_overtaken_stops(one: SimulatedJob) -> None:
+def test_a_spout_stops_when_another_owner_has_taken_over(one: SimulatedJob) -> None:
     one.put(1)
     spout = SteppedSpout(one)
     other = one.store()
@@ -101,8 +101,8 @@ def test_who_was_overtaken_stops(one: SimulatedJob) -> None:
 
 
 # resharding
-# ---------------------------------------------------------------------------------------------------------
-def test_a_child_waits_until_its_parent_is_read_and_answered(one: SimulatedJob) -> None:
+# ------------------------------------------------------------------------------------------------
+def test_a_child_waits_until_every_record_of_its_parent_had_an_outcome(one: SimulatedJob) -> None:
     one.put(3)
     one.fake.split(STREAM, shard(0))
     one.put(4)
@@ -114,7 +114,7 @@ def test_a_child_waits_until_its_parent_is_read_and_answered(one: SimulatedJob) 
     for _ in range(3):
         spout.keep()
         spout.after(40).fetch()
-    assert spout.drain() == [], "the last record of the parent has no outcome yet"
+    assert spout.drain() == [], "the last record of the parent has no outcome"
     last.fail("a retry does not hold the children")
     spout.keep()
     spout.keep()
@@ -137,7 +137,7 @@ def test_merges_and_splits_are_followed_to_the_end(job: SimulatedJob) -> None:
 
 
 # tasks
-# --------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 def test_tasks_share_the_shards_over_a_reshard() -> None:
     with simulated(shards=4) as job:
         expected = job.put(40)
@@ -160,7 +160,7 @@ def test_tasks_share_the_shards_over_a_reshard() -> None:
             SteppedSpout(job, task_index=0, total_tasks=3)
 
 
-def test_a_task_that_was_killed_goes_on_where_it_was() -> None:
+def test_a_killed_task_goes_on_from_its_checkpoint() -> None:
     with simulated(shards=2) as job:
         for index in (0, 1):
             job.put(3, key=job.key_of(index), data=b"%d" % index)
@@ -172,6 +172,6 @@ def test_a_task_that_was_killed_goes_on_where_it_was() -> None:
             first.ack()
             task.keep()
         tasks[1].crash()
-        assert payloads(tasks[0].pump()) == ["0", "0"], "the other goes on"
+        assert payloads(tasks[0].pump()) == ["0", "0"], "the other task goes on"
         again = SteppedSpout(job, task_index=1, total_tasks=2)
         assert payloads(again.pump()) == ["1", "1"]

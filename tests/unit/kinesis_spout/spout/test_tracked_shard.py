@@ -1,4 +1,4 @@
-"""What a shard of the spout does with its records, cell by cell. Random histories are in
+"""One shard of the spout, event by event. Random histories are in
 tests/property/test_tracked_shard.py.
 """
 
@@ -66,7 +66,7 @@ def stored(*records: UnresolvedRecord, read_to: int = 9) -> ShardState:
 
 
 # the checkpoint
-# -----------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 def test_the_checkpoint_stays_at_its_start_until_the_first_record_is_acked() -> None:
     shard = tracked(page_of([1, 2]))
     emit(shard, 2)
@@ -75,7 +75,7 @@ def test_the_checkpoint_stays_at_its_start_until_the_first_record_is_acked() -> 
     assert checkpoint(shard) == "1"
 
 
-def test_acks_behind_a_gap_do_not_move_the_checkpoint_and_filling_the_gap_jumps_over_them() -> None:
+def test_the_checkpoint_stops_at_a_gap_and_jumps_when_the_gap_is_acked() -> None:
     shard = tracked(page_of([1, 2, 3, 4]))
     emit(shard, 4)
     ack(shard, 2)
@@ -85,8 +85,8 @@ def test_acks_behind_a_gap_do_not_move_the_checkpoint_and_filling_the_gap_jumps_
     assert checkpoint(shard) == "3"
 
 
-def test_a_state_that_was_taken_between_two_acks_changes_nothing_of_the_second() -> None:
-    """What is told between the snapshot and the next one is in the next one."""
+def test_a_snapshot_between_two_acks_does_not_affect_the_second() -> None:
+    """An outcome between two snapshots is in the second one."""
     shard = tracked(page_of([1, 2, 3]))
     emit(shard, 3)
     ack(shard, 2)
@@ -97,7 +97,7 @@ def test_a_state_that_was_taken_between_two_acks_changes_nothing_of_the_second()
     assert shard.snapshot().unresolved == ()
 
 
-def test_memory_returns_to_nothing_when_all_is_acked() -> None:
+def test_no_memory_is_held_when_all_records_are_acked() -> None:
     shard = tracked(page_of(range(1, 1201)))
     emit(shard, 1200)
     for number in range(1200, 0, -1):
@@ -112,8 +112,8 @@ def test_memory_returns_to_nothing_when_all_is_acked() -> None:
 
 
 # outcomes
-# -----------------------------------------------------------------------------------------------------------
-def test_a_failed_record_comes_again_when_it_is_due_and_its_ack_advances() -> None:
+# ------------------------------------------------------------------------------------------------
+def test_a_failed_record_is_delivered_again_when_due_and_its_ack_moves_the_checkpoint() -> None:
     shard = tracked(page_of([1, 2]))
     emit(shard, 2)
     assert fail(shard, 1) is Effect.QUEUED
@@ -124,7 +124,7 @@ def test_a_failed_record_comes_again_when_it_is_due_and_its_ack_advances() -> No
     assert checkpoint(shard) == "2"
 
 
-def test_a_late_ack_leaves_no_ghost_in_the_queue() -> None:
+def test_a_late_ack_removes_the_record_from_the_retry_queue() -> None:
     shard = tracked(page_of([1]))
     emit(shard)
     fail(shard, 1)
@@ -159,7 +159,7 @@ def test_a_late_failure_of_an_earlier_attempt_is_ignored_and_a_late_ack_counts()
     assert (shard.pending, shard.unresolved) == (0, 0)
 
 
-def test_without_retries_a_failure_is_dead_lettered_and_the_checkpoint_still_advances() -> None:
+def test_without_retries_a_failed_record_is_dead_lettered_and_the_checkpoint_moves() -> None:
     shard = tracked(page_of([1, 2]), policy=NO_RETRY)
     emit(shard, 2)
     assert fail(shard, 1) is Effect.EXHAUSTED
@@ -173,14 +173,14 @@ def test_without_retries_a_failure_is_dead_lettered_and_the_checkpoint_still_adv
     assert checkpoint(shard) == "2"
 
 
-def test_a_message_id_of_a_part_of_a_record_names_none_of_the_whole_ones() -> None:
+def test_a_message_id_with_a_sub_sequence_names_no_plain_record() -> None:
     shard = tracked(page_of([1]))
     emit(shard)
     assert shard.find(seq(1, 5), 1) is None
     assert shard.find(seq(2), 1) is None
 
 
-def test_an_emission_times_out_at_its_very_deadline_and_its_late_ack_counts() -> None:
+def test_a_delivery_times_out_at_its_exact_deadline_and_its_late_ack_counts() -> None:
     shard = tracked(page_of([1, 2]))
     first, second = (shard.emit(0, deadline_ms, new=True) for deadline_ms in (50, 60))
     assert first is not None
@@ -194,9 +194,9 @@ def test_an_emission_times_out_at_its_very_deadline_and_its_late_ack_counts() ->
     assert shard.unresolved == 1
 
 
-# turns
-# --------------------------------------------------------------------------------------------------------------
-def test_due_retries_come_before_new_records_but_starve_none() -> None:
+# order
+# ------------------------------------------------------------------------------------------------
+def test_due_retries_go_before_new_records_but_do_not_starve_them() -> None:
     shard = tracked(page_of(range(1, 20)))
     emit(shard, 10)
     for number in range(1, 11):
@@ -205,7 +205,7 @@ def test_due_retries_come_before_new_records_but_starve_none() -> None:
     assert came == [*range(1, RETRIES_IN_A_ROW + 1), 11, 5, 6]
 
 
-def test_retries_of_long_ago_do_not_count_as_retries_in_a_row() -> None:
+def test_retries_before_the_last_new_record_do_not_count_as_retries_in_a_row() -> None:
     shard = tracked(page_of(range(1, 20)))
     emit(shard, RETRIES_IN_A_ROW)
     for number in range(1, RETRIES_IN_A_ROW + 1):
@@ -217,7 +217,7 @@ def test_retries_of_long_ago_do_not_count_as_retries_in_a_row() -> None:
     assert emit(shard, now_ms=3 * DUE_MS) == [new]
 
 
-def test_a_record_that_is_not_in_memory_is_wanted_and_holds_up_no_other_retry() -> None:
+def test_a_record_that_is_not_in_memory_is_wanted_and_blocks_no_other_retry() -> None:
     shard = tracked(page_of([1, 2]))
     emit(shard, 2)
     fail(shard, 1, keep=False)
@@ -230,8 +230,8 @@ def test_a_record_that_is_not_in_memory_is_wanted_and_holds_up_no_other_retry() 
 
 
 # the end, and restarts
-# ----------------------------------------------------------------------------------------------
-def test_a_shard_is_finished_when_its_end_was_read_and_all_is_acked() -> None:
+# ------------------------------------------------------------------------------------------------
+def test_a_shard_is_finished_when_its_end_was_read_and_all_records_are_acked() -> None:
     shard = tracked(page_of([1], ended=True))
     emit(shard)
     assert shard.snapshot().lifecycle is Lifecycle.ACTIVE
@@ -239,11 +239,11 @@ def test_a_shard_is_finished_when_its_end_was_read_and_all_is_acked() -> None:
     assert shard.snapshot().finished
 
 
-def test_an_interrupt_while_the_end_is_taken_in_loses_nothing(
+def test_an_interrupt_while_the_last_run_is_registered_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The records are pending, and the tracker does not know them yet: a state that said the end
-    would pass over them.
+    """The records are pending, and the tracker does not know them yet. A state with the end would
+    pass over them.
     """
     shard = tracked(page_of([1, 2], ended=True))
     emit(shard)
@@ -255,19 +255,15 @@ def test_an_interrupt_while_the_end_is_taken_in_loses_nothing(
     assert (state.read_position, state.end_was_read) == (TRIM_HORIZON, False)
 
 
-def test_an_empty_last_page_ends_a_shard_too() -> None:
+def test_an_empty_last_page_ends_a_shard() -> None:
     shard = tracked(page_of([1]), page_of([], ended=True))
     emit(shard)
     ack(shard, 1)
     assert shard.snapshot().finished
 
 
-def test_the_end_is_stored_when_every_record_has_had_an_outcome_so_that_no_child_overtakes_one() -> (
-    None
-):
-    """A retry that is queued does not hold the children, a record that is being processed for the
-    first time does.
-    """
+def test_the_end_is_stored_only_when_every_record_had_an_outcome() -> None:
+    """A queued retry does not hold the children. A record in its first delivery does."""
     shard = tracked(page_of([1, 2, 3], ended=True))
     emit(shard, 3)
     assert not shard.snapshot().end_was_read
@@ -286,7 +282,7 @@ def test_the_end_is_stored_when_every_record_has_had_an_outcome_so_that_no_child
     assert shard.snapshot().end_was_read
 
 
-def test_a_restart_brings_what_is_unresolved_with_its_attempts_and_nothing_that_is_acked() -> None:
+def test_the_state_has_unresolved_records_with_their_attempts_and_no_acked_ones() -> None:
     shard = tracked(page_of([1, 2, 3, 4]))
     emit(shard, 3)
     ack(shard, 1)
@@ -297,7 +293,7 @@ def test_a_restart_brings_what_is_unresolved_with_its_attempts_and_nothing_that_
     assert state.read_position == Position.after(seq(3))
 
 
-def test_what_is_pending_at_the_end_of_the_shard_is_read_again_instead_of_being_stored() -> None:
+def test_trailing_pending_records_are_read_again_instead_of_being_stored() -> None:
     shard = tracked(page_of([1, 2, 3]))
     emit(shard, 3)
     ack(shard, 1)
@@ -307,7 +303,7 @@ def test_what_is_pending_at_the_end_of_the_shard_is_read_again_instead_of_being_
     )
 
 
-def test_a_restored_range_becomes_the_records_that_it_is() -> None:
+def test_a_restored_range_becomes_single_records() -> None:
     shard = tracked_from(FakePages(), state=stored(waiting(3, 6, attempts=2)))
     assert emit(shard) == []
     (wanted,) = shard.held.wanted(0)
@@ -331,7 +327,7 @@ def test_a_record_that_is_gone_is_dead_lettered_without_its_payload() -> None:
     assert "retention" in letter.record.reason
 
 
-def test_verified_is_never_later_than_the_arrival_of_what_has_no_outcome() -> None:
+def test_verified_until_is_never_later_than_the_arrival_of_a_pending_record() -> None:
     shard = tracked(page_of([10, 20, 30], at_tip=True, time_ms=500))
     emit(shard, 3)
     ack(shard, 10)
@@ -343,7 +339,7 @@ def test_verified_is_never_later_than_the_arrival_of_what_has_no_outcome() -> No
     assert shard.snapshot().at_tip
 
 
-def test_a_first_state_is_stored_as_it_was_when_nothing_was_handed_over() -> None:
+def test_a_first_state_is_stored_unchanged_until_a_record_is_acked() -> None:
     state = ShardState(shard_id=SHARD, read_position=TRIM_HORIZON)
     shard = tracked(page_of([1]), state=state)
     assert shard.snapshot() == state
