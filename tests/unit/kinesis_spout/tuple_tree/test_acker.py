@@ -277,7 +277,7 @@ def test_a_second_init_is_refused(acker: Acker[str]) -> None:
     """It changes nothing: not the message, not the outstanding edges, not the deadline."""
     root, edge = acker.start("m", deadline_ms=10)
     with pytest.raises(
-        IllegalAckerEventError, match=f"root {root} was given an init, but has had one"
+        IllegalAckerEventError, match=f"root {root} was given an init, but has one already"
     ):
         acker.init(root, "another", acker.new_edge(), deadline_ms=5)
     assert acker.next_deadline_ms() == 10

@@ -151,7 +151,7 @@ def test_events_after_the_outcome_of_a_tuple_are_refused(
     of = {"ack": "message m", "fail": f"root {tree.root}, which has ended,"}
     with pytest.raises(
         IllegalAckerEventError,
-        match=f"a tuple of {of[answer]} {name} after it was {answer}ed; answer each",
+        match=f"a tuple of {of[answer]} {name} after it was {answer}ed; ack or fail each",
     ):
         event(part)
     assert told.outcomes == before
@@ -222,7 +222,7 @@ def test_no_tree_waits_for_an_unanchored_tuple(tree: TupleTree, told: Told) -> N
 def test_trees_of_different_ackers_cannot_be_joined(tree: TupleTree, told: Told) -> None:
     """One step cannot hold both locks. Nothing changes."""
     other = TupleTree(Acker(), "other", told)
-    with pytest.raises(IllegalAckerEventError, match="give their spouts one acker in common"):
+    with pytest.raises(IllegalAckerEventError, match="let their spouts share one acker"):
         anchored_to(tree, other)
     with pytest.raises(IllegalAckerEventError, match="no tuples; use unanchored"):
         anchored_to()
