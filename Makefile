@@ -15,7 +15,7 @@ COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS = --extra spark --extra metrics --extra local --extra dev pyproject.toml
 
-.PHONY: help setup setup-test demo localstack test coverage integration test-lowest simulate mutants check format bench docs lock clean clean-all \
+.PHONY: help setup setup-test demo localstack test drills coverage integration test-lowest simulate mutants check format bench docs lock clean clean-all \
 	python
 
 help: ## list the targets
@@ -30,9 +30,13 @@ setup-test: python ## the same, LocalStack (.tools/localstack), Node for its Kin
 demo: setup ## the main job on a day's worth of real input: read, killed, resumed, compared with the input
 	@$(IN_VENV)/kinesis-spout demo $(ARGS)
 
-test: setup-test ## all tests, in random order
+test: setup-test ## all tests but the drills, in random order
 	@$(IN_VENV)/python -m tests.support.spark_classes
-	@$(IN_VENV)/python -m pytest $(PARALLEL) --durations=10 $(ARGS)
+	@$(IN_VENV)/python -m pytest $(PARALLEL) --ignore=tests/drills --durations=10 $(ARGS)
+
+drills: setup-test ## the long tests: jobs killed at every step, outages, random trees, at scale
+	@$(IN_VENV)/python -m tests.support.spark_classes
+	@$(IN_VENV)/python -m pytest tests/drills $(PARALLEL) --durations=10 $(ARGS)
 
 coverage: setup-test ## the same with branch coverage, which takes a few minutes more, and a floor for it
 	@$(IN_VENV)/python -m tests.support.spark_classes

@@ -113,7 +113,7 @@ def test_no_module_imports_itself_through_others(tmp_path: Path) -> None:
         {
             "state/__init__.py": "",
             "state/a.py": "from state import b\n",
-            "state/b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from state.c import C\n",
+            "state/b.py": "import typing\nif typing.TYPE_CHECKING:\n    from state.c import C\n",
             "state/c.py": "class C:\n    def f(self):\n        from .a import x\n",
             "state/d.py": "from state.a import b\n",
         },

@@ -105,11 +105,13 @@ def test_what_decides_does_nothing_else(tmp_path: Path) -> None:
     bad = write_tree(
         tmp_path,
         {
-            "state/a.py": "import time\nimport random\nfrom random import Random\nfrom state import b\nx = random.Random(1)\n",
+            "state/a.py": "import time\nimport random\nfrom random import Random\n"
+            "from state import b\nx = random.Random(1)\n",
             "state/b.py": "from random import choice\nimport datetime\ndatetime.datetime.now()\n",
             "state/c.py": "import random\nrandom.shuffle([])\nopen('x')\n",
             "state/d.py": "import threading\n",
-            "state/e.py": "from random import Random\ndef jitter(random: Random):\n    return random.random()\n",
+            "state/e.py": "from random import Random\n"
+            "def jitter(random: Random):\n    return random.random()\n",
         },
     )
     assert impurities(bad, ("state/a.py", "state/c.py", "state/e.py", "state/f.py")) == [

@@ -56,5 +56,8 @@ def test_the_source_starts_without_pandas() -> None:
     """Three processes start with each query; pandas costs each of them a third of a second, and
     none needs it for that.
     """
-    program = "import sys, spark_job.data_source, spark_job.executor.task_reader; sys.exit('pandas' in sys.modules)"
+    program = (
+        "import sys, spark_job.data_source, spark_job.executor.task_reader; "
+        "sys.exit('pandas' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
