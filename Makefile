@@ -31,19 +31,19 @@ demo: setup ## the main job on a day's worth of real input: read, killed, resume
 	@$(IN_VENV)/kinesis-spout demo $(ARGS)
 
 test: setup-test ## all tests but the drills, in random order
-	@$(IN_VENV)/python -m tests.support.spark_classes
+	@$(IN_VENV)/python -m tests.support.spark.spark_classes
 	@$(IN_VENV)/python -m pytest $(PARALLEL) --ignore=tests/drills --durations=10 $(ARGS)
 
 drills: setup-test ## the long tests: jobs killed at every step, outages, random trees, at scale
-	@$(IN_VENV)/python -m tests.support.spark_classes
+	@$(IN_VENV)/python -m tests.support.spark.spark_classes
 	@$(IN_VENV)/python -m pytest tests/drills $(PARALLEL) --durations=10 $(ARGS)
 
 coverage: setup-test ## the same with branch coverage, which takes a few minutes more, and a floor for it
-	@$(IN_VENV)/python -m tests.support.spark_classes
+	@$(IN_VENV)/python -m tests.support.spark.spark_classes
 	@$(IN_VENV)/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered $(if $(ARGS),,--cov-fail-under=85) $(ARGS)
 
 integration: setup-test ## the tests with Spark, ZooKeeper and a local Kinesis alone
-	@$(IN_VENV)/python -m tests.support.spark_classes
+	@$(IN_VENV)/python -m tests.support.spark.spark_classes
 	@$(IN_VENV)/python -m pytest tests/integration $(PARALLEL) $(ARGS)
 
 localstack: setup ## a local Kinesis until Ctrl-C: LocalStack and ZooKeeper in Docker, or LocalStack's pip runtime
@@ -52,7 +52,7 @@ localstack: setup ## a local Kinesis until Ctrl-C: LocalStack and ZooKeeper in D
 test-lowest: python ## unit, property and Spark tests on the oldest supported packages (.venv-lowest)
 	@"$(PYTHON)" -m scripts.set_up --lowest
 	@JAVA_HOME="$$(cat .venv-lowest/java-home)" .venv-lowest/bin/python -m pytest tests/unit tests/property \
-		tests/integration/test_spark_source.py $(PARALLEL) $(ARGS)
+		tests/integration/source/test_source.py $(PARALLEL) $(ARGS)
 
 docs: python ## the site, in docs/_build/html; a warning is an error
 	@"$(PYTHON)" -m scripts.set_up --docs

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from spark_job import DeadLetter, KinesisSource, Reject
-from spark_job.process_services import WorkerServices
+from spark_job.process_services import ProcessServices
 from spark_job.tracking.record_mapping import records_of
 from state.zookeeper import embedded as embedded_zookeeper
 
@@ -161,7 +161,7 @@ def measure(records: int, rounds: int, directory: Path, *, failing: bool) -> dic
                 seconds[is_tracked] += spent_s if number else 0  # the first round is a warm-up
         spark.stop()
     finally:
-        WorkerServices.forget_all()
+        ProcessServices.forget_all()
         ours.close()
         server.join(10)
         embedded_zookeeper.stop(directory / "zookeeper")

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from localstack import runtime
 from spark_job import KinesisSource
-from spark_job.process_services import WorkerServices
+from spark_job.process_services import ProcessServices
 from state.zookeeper import embedded as embedded_zookeeper
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def measure(per_second: int, trigger_s: float, directory: Path) -> dict[str, Any
             query.stop()
             SparkSession.builder.getOrCreate().stop()
     finally:
-        WorkerServices.forget_all()
+        ProcessServices.forget_all()
         embedded_zookeeper.stop(directory / "zookeeper")
     before, over = seen.between(split_s - STEADY_S, split_s), seen.between(split_s, end_s)
     return {

@@ -22,7 +22,7 @@ from kinesis_spout.errors import ConfigError
 from spark_job.driver.coordinator import Coordinator
 from spark_job.executor.task_reader import read_task
 from spark_job.preflight import refuse_embedded_on_cluster
-from spark_job.process_services import WorkerServices
+from spark_job.process_services import ProcessServices
 from spark_job.rows import SCHEMA_DDL
 from spark_job.settings import SourceSettings
 from state.failpoint import failpoint
@@ -66,7 +66,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def coordinator(self) -> Coordinator:
         # Not in the constructor: planning processes construct a reader too, and never use it.
         if self._coordinator is None:
-            self._coordinator = Coordinator(self._settings, WorkerServices.connect(self._settings))
+            self._coordinator = Coordinator(self._settings, ProcessServices.connect(self._settings))
         return self._coordinator
 
     def initialOffset(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise TypeError(
                 f"partition is a {type(partition).__name__}, not a TaskPartition of this source"
             )
-        services = WorkerServices.here(self._settings)
+        services = ProcessServices.here(self._settings)
         return read_task(
             partition.plan_id,
             partition.task,

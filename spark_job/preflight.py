@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
-from spark_job.process_services import WorkerServices
+from spark_job.process_services import ProcessServices
 from state.zookeeper.connect_string import EMBEDDED_PREFIX
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
     """
     refuse_embedded_on_cluster(settings.zookeeper, master)
     warnings = list(_too_fast(settings))
-    services = WorkerServices.connect(settings)
+    services = ProcessServices.connect(settings)
     services.client.describe()
     with closing(services.store) as store:
         pin = store.read_start()

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from spark_job.settings import SourceSettings
     from state.state_store import StateStore
 
-_services: dict[tuple[int, SourceSettings], WorkerServices] = {}
+_services: dict[tuple[int, SourceSettings], ProcessServices] = {}
 _lock = threading.Lock()
 
 
 @dataclass(slots=True)
-class WorkerServices:
+class ProcessServices:
     """The connections of one process. The client and the store connect at their first use.
 
     - `store`: bound to the application and the stream.
@@ -50,7 +50,7 @@ class WorkerServices:
     searches: dict[str, Search] = field(default_factory=dict)
 
     @classmethod
-    def here(cls, settings: SourceSettings) -> WorkerServices:
+    def here(cls, settings: SourceSettings) -> ProcessServices:
         """The services of this process for these settings. Makes them at the first call.
 
         A forked process gets its own: two processes must not share a connection.
@@ -62,7 +62,7 @@ class WorkerServices:
             return _services[key]
 
     @classmethod
-    def connect(cls, settings: SourceSettings) -> WorkerServices:
+    def connect(cls, settings: SourceSettings) -> ProcessServices:
         """New services, not shared with other callers.
 
         Starts the embedded ZooKeeper if `zookeeper` names one that does not run.

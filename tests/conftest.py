@@ -9,16 +9,16 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 pytest_plugins = (
-    "tests.support.zookeeper",
-    "tests.support.kinesis",
-    "tests.support.localstack",
-    "tests.support.stub_kinesis",
-    "tests.support.spark",
-    "tests.support.spark_cluster",
-    "tests.support.source",
-    "tests.support.simulated_job",
-    "tests.support.wheel",
-    "tests.support.tracked",
+    "tests.support.state.zookeeper",
+    "tests.support.kinesis.services",
+    "tests.support.kinesis.localstack",
+    "tests.support.kinesis.stub_kinesis",
+    "tests.support.spark.session",
+    "tests.support.spark.spark_cluster",
+    "tests.support.spark.source",
+    "tests.support.simulated.simulated_job",
+    "tests.support.shell.wheel",
+    "tests.support.outcomes.tracked",
 )
 
 

@@ -14,7 +14,7 @@ import typer
 
 from kinesis_spout.cli.consume_screen import ConsumeScreen
 from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.exec_process import AnsweringCommand
+from kinesis_spout.cli.exec_process import ExecProcess
 from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.record_lines import raw_line, record_line
@@ -255,7 +255,7 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
     )
     command = None
     if job.command is not None:
-        command = AnsweringCommand(
+        command = ExecProcess(
             job.command,
             warn=screen.warn,
             stopped=lambda: stop.stopping,
@@ -284,7 +284,7 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
 
 
 def _run(
-    job: ConsumeJob, spout: KinesisSpout, command: AnsweringCommand | None, stop: StopSignals
+    job: ConsumeJob, spout: KinesisSpout, command: ExecProcess | None, stop: StopSignals
 ) -> None:
     def stopped() -> bool:
         return stop.stopping
@@ -351,9 +351,7 @@ def write_records(
         raise BrokenPipeError
 
 
-def run_command(
-    spout: KinesisSpout, command: AnsweringCommand, *, stopped: Callable[[], bool]
-) -> bool:
+def run_command(spout: KinesisSpout, command: ExecProcess, *, stopped: Callable[[], bool]) -> bool:
     """Pass each record to the command, which answers by itself.
 
     Returns at the end, or when `stopped()`. False: the command has ended by itself.

@@ -48,7 +48,7 @@ class _Answer(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Answer)
 
 
-class AnsweringCommand(SpoutListener):
+class ExecProcess(SpoutListener):
     """One process of the command. `send` and `close` are for one thread.
 
     It listens to the spout for time-outs. `warn` gets a sentence for each line of output that is

@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from kinesis_spout.shards.catalog import ShardCatalog
     from kinesis_spout.shards.lineage import ShardLineage
     from kinesis_spout.spout.config import SpoutConfig
-    from kinesis_spout.spout.prefetcher import SpoutFetching
+    from kinesis_spout.spout.prefetcher import SpoutPrefetcher
     from kinesis_spout.spout.scheduler import SpoutScheduler
 
 
-class SpoutEnd:
+class SpoutCompletion:
     """One per open spout, created before its first shard is assigned. One thread calls `reached`,
     with the spout's lock held.
 
@@ -24,7 +24,7 @@ class SpoutEnd:
         config: SpoutConfig,
         scheduler: SpoutScheduler,
         catalog: ShardCatalog,
-        fetching: SpoutFetching,
+        fetching: SpoutPrefetcher,
         *,
         until_ms: int | None,
     ) -> None:

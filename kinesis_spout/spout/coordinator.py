@@ -18,7 +18,7 @@ from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.shards.assignment import is_ours
 from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.shards.start_position import pin_start
-from kinesis_spout.spout.completion import SpoutEnd
+from kinesis_spout.spout.completion import SpoutCompletion
 from kinesis_spout.spout.config import STATES_PER_WRITE
 from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.errors import ConflictError, NotListerError, StoreUnavailableError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from kinesis_spout.config import StreamRef
-    from kinesis_spout.spout.prefetcher import Prefetched, SpoutFetching
+    from kinesis_spout.spout.prefetcher import Prefetched, SpoutPrefetcher
     from kinesis_spout.spout.scheduler import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
@@ -87,7 +87,7 @@ class SpoutCoordinator:
     """
 
     def __init__(
-        self, context: SpoutContext, fetching: SpoutFetching, wake: Callable[[], None]
+        self, context: SpoutContext, fetching: SpoutPrefetcher, wake: Callable[[], None]
     ) -> None:
         self._config = config = context.config
         self._services = services = context.services
@@ -109,7 +109,7 @@ class SpoutCoordinator:
             SpoutTipWatch(context),
             only=frozenset(config.shards),
         )
-        self._end: SpoutEnd | None = None
+        self._end: SpoutCompletion | None = None
         self._until_ms: int | None = None
         self.has_ended = False
         self._pin: StartPin | None = None
@@ -128,7 +128,7 @@ class SpoutCoordinator:
         summary = self.catalog.describe()
         # After `describe`, which tells the service's time, and before the first shard is assigned.
         self._until_ms = self._config.until_ms(self.catalog.service_now_ms())
-        self._end = SpoutEnd(
+        self._end = SpoutCompletion(
             self._config, self._scheduler, self.catalog, self._fetching, until_ms=self._until_ms
         )
         self._store.bind_stream(

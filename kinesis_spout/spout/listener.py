@@ -57,7 +57,7 @@ class SpoutListener:
         """An error that is retried, or that has stopped the spout."""
 
 
-class SpoutHooks:
+class SpoutNotifier:
     """Calls the listeners and the two hooks of a configuration. `any` is False when nobody listens
     to single records.
     """

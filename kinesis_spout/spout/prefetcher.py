@@ -138,7 +138,7 @@ class Prefetched:
             self._wake()
 
 
-class SpoutFetching:
+class SpoutPrefetcher:
     """One per open spout. One thread calls `step`; any thread may call the rest, with the spout's
     lock held.
     """

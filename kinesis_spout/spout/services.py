@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.reading.retry_reader import Search
     from kinesis_spout.spout.config import SpoutConfig
-    from kinesis_spout.spout.listener import SpoutHooks
+    from kinesis_spout.spout.listener import SpoutNotifier
     from kinesis_spout.spout.scheduler import SpoutScheduler
     from state.state_store import StateStore
 
@@ -82,7 +82,7 @@ class SpoutContext:
     config: SpoutConfig
     services: SpoutServices
     scheduler: SpoutScheduler
-    hooks: SpoutHooks
+    hooks: SpoutNotifier
     changed: threading.Condition
 
 

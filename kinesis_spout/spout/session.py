@@ -13,8 +13,8 @@ from kinesis_spout.errors import KinesisError
 from kinesis_spout.spout.coordinator import SpoutCoordinator
 from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
 from kinesis_spout.spout.emission import SpoutEmission
-from kinesis_spout.spout.listener import SpoutHooks
-from kinesis_spout.spout.prefetcher import SpoutFetching
+from kinesis_spout.spout.listener import SpoutNotifier
+from kinesis_spout.spout.prefetcher import SpoutPrefetcher
 from kinesis_spout.spout.retry_fetcher import SpoutRetryFetcher
 from kinesis_spout.spout.scheduler import Limits, SpoutDelivery, SpoutScheduler
 from kinesis_spout.spout.services import SpoutContext, SpoutServices
@@ -67,7 +67,7 @@ class SpoutSession:
         self.error: Exception | None = None
         self.stream_name = config.stream_ref.name
         self._is_closed = False
-        self.hooks = SpoutHooks(config.listeners, on_ack=config.on_ack, on_fail=config.on_fail)
+        self.hooks = SpoutNotifier(config.listeners, on_ack=config.on_ack, on_fail=config.on_fail)
         limits = Limits(
             config.max_pending,
             config.max_unresolved_per_shard,
@@ -93,7 +93,7 @@ class SpoutSession:
         self._stack = ExitStack()
         self._loops: dict[str, Loop] = {}
         context = SpoutContext(config, services, self.scheduler, self.hooks, self._changed)
-        self._fetching = SpoutFetching(context, lambda: self._wake("fetch"))
+        self._fetching = SpoutPrefetcher(context, lambda: self._wake("fetch"))
         self._coordinator = SpoutCoordinator(
             context, self._fetching, lambda: self._wake("coordinate")
         )

@@ -44,7 +44,7 @@ from state.plan import PlanStatus, ShardReadResult, TaskPlan, make_plan_id, plan
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from spark_job.process_services import WorkerServices
+    from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.state_store import StartPin
 
@@ -59,7 +59,7 @@ NEVER_S = float("-inf")
 class Coordinator:
     """Plans and settles one query. `close` releases the ownership."""
 
-    def __init__(self, settings: SourceSettings, services: WorkerServices) -> None:
+    def __init__(self, settings: SourceSettings, services: ProcessServices) -> None:
         self._settings = settings
         self._store = services.store
         self._client = services.client

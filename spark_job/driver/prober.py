@@ -31,7 +31,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeResult:
     """The answer to a probe.
 
     - `has_work`: the shard has a record, its end, or a stretch behind the tip to read. Also true
@@ -59,7 +59,7 @@ class Prober:
         self._new_pool = new_pool
         self._pool: Executor | None = None
 
-    def ask(self, probes: Sequence[Probe]) -> list[Answer]:
+    def ask(self, probes: Sequence[Probe]) -> list[ProbeResult]:
         if len(probes) <= 1:
             return [self._ask(probe) for probe in probes]
         if self._pool is None:
@@ -71,17 +71,19 @@ class Prober:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
 
-    def _ask(self, probe: Probe) -> Answer:
+    def _ask(self, probe: Probe) -> ProbeResult:
         try:
             return self._look(probe)
         except (ThrottledError, ExpiredIteratorError):
             # Other consumers use up the shard's calls, or clocks disagree. An error here would end
             # the query, so the shard is left to a task, which retries for longer.
-            return Answer(probe.shard_id, has_work=True, iterator=probe.iterator, tip_ms=None)
+            return ProbeResult(probe.shard_id, has_work=True, iterator=probe.iterator, tip_ms=None)
         except ShardNotFoundError:
-            return Answer(probe.shard_id, has_work=False, iterator=None, tip_ms=None, gone=True)
+            return ProbeResult(
+                probe.shard_id, has_work=False, iterator=None, tip_ms=None, gone=True
+            )
 
-    def _look(self, probe: Probe) -> Answer:
+    def _look(self, probe: Probe) -> ProbeResult:
         iterator = probe.iterator or self._client.shard_iterator(probe.shard_id, probe.position)
         try:
             fetched = self._client.get_records(iterator, 1, retry_throttled=False)
@@ -90,10 +92,12 @@ class Prober:
             fetched = self._client.get_records(iterator, 1, retry_throttled=False)
         page = fetched.page
         if page.count or page.next_iterator is None:
-            return Answer(probe.shard_id, has_work=True, iterator=iterator, tip_ms=None)
+            return ProbeResult(probe.shard_id, has_work=True, iterator=iterator, tip_ms=None)
         if page.millis_behind_latest:
-            return Answer(probe.shard_id, has_work=True, iterator=page.next_iterator, tip_ms=None)
-        return Answer(
+            return ProbeResult(
+                probe.shard_id, has_work=True, iterator=page.next_iterator, tip_ms=None
+            )
+        return ProbeResult(
             probe.shard_id,
             has_work=False,
             iterator=page.next_iterator,

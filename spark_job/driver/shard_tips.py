@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
-from spark_job.driver.prober import Answer, Probe
+from spark_job.driver.prober import Probe, ProbeResult
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -45,7 +45,7 @@ class ShardTips:
         """Forget a shard that was read at an unknown time, since what is known of it is old."""
         self._tips.pop(shard_id, None)
 
-    def on_answer(self, answer: Answer, now_s: float) -> None:
+    def on_answer(self, answer: ProbeResult, now_s: float) -> None:
         """Note the answer to a probe."""
         tip = self._tips.setdefault(answer.shard_id, _Tip())
         tip.checked_s, tip.at_tip = now_s, not answer.has_work

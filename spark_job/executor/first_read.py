@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kinesis_spout.reading.page import Page
-    from spark_job.process_services import WorkerServices
+    from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.sequence_number import SequenceNumber
 
@@ -64,7 +64,7 @@ class FoundRetries:
 NO_RETRIES = FoundRetries((), 0, 0, ())
 
 
-def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) -> list[Held]:
+def collect(plan: TaskPlan, services: ProcessServices, settings: SourceSettings) -> list[Held]:
     """Read the task's retries, then every shard until its limit, its tip, its end, or the task's
     limits of bytes and time. Blocks on Kinesis.
 
@@ -87,7 +87,7 @@ def collect(plan: TaskPlan, services: WorkerServices, settings: SourceSettings) 
 
 
 def _collect_retries(
-    plan: TaskPlan, services: WorkerServices, settings: SourceSettings
+    plan: TaskPlan, services: ProcessServices, settings: SourceSettings
 ) -> dict[str, FoundRetries]:
     """The retries that were found, by shard, for the shards that have any planned. Retries that
     were not searched for, for lack of time or bytes, are not counted in `done`.
@@ -117,7 +117,7 @@ def _collect_retries(
         }
 
 
-def _read(getters: Sequence[BufferedGetter], plan: TaskPlan, services: WorkerServices) -> None:
+def _read(getters: Sequence[BufferedGetter], plan: TaskPlan, services: ProcessServices) -> None:
     clock = services.clock
     started_s = clock.monotonic_s()
     with RoundRobinReader(
@@ -133,7 +133,7 @@ def _read(getters: Sequence[BufferedGetter], plan: TaskPlan, services: WorkerSer
                 _close_all(getters)
 
 
-def _getter(shard: ShardSlice, services: WorkerServices) -> KinesisShardGetter:
+def _getter(shard: ShardSlice, services: ProcessServices) -> KinesisShardGetter:
     return KinesisShardGetter(
         services.client,
         shard.shard_id,

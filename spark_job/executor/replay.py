@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kinesis_spout.reading.page import Page
-    from spark_job.process_services import WorkerServices
+    from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.plan import PlannedRetry, ShardReadResult, TaskPlan, TaskResult
 
@@ -31,7 +31,7 @@ PAGE_RECORDS = 10_000
 
 
 def replay(
-    end: TaskResult, plan: TaskPlan, services: WorkerServices, settings: SourceSettings
+    end: TaskResult, plan: TaskPlan, services: ProcessServices, settings: SourceSettings
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a published result, in their order. Blocks on Kinesis. Raises `DataLossError`
     where records of it are gone, unless `failOnDataLoss` is false.
@@ -47,7 +47,7 @@ def replay(
 def _replay_retries(
     end: ShardReadResult,
     planned: Sequence[PlannedRetry],
-    services: WorkerServices,
+    services: ProcessServices,
     settings: SourceSettings,
 ) -> Iterator[pa.RecordBatch]:
     gone = set(end.retries_gone)
@@ -73,7 +73,7 @@ def _replay_retries(
 
 
 def _replay_shard(
-    end: ShardReadResult, services: WorkerServices, settings: SourceSettings
+    end: ShardReadResult, services: ProcessServices, settings: SourceSettings
 ) -> Iterator[pa.RecordBatch]:
     if end.first is None or end.last is None:
         raise DataLossError(
@@ -107,7 +107,11 @@ def _report_data_loss(what: str, settings: SourceSettings) -> None:
 
 
 def _pages(
-    shard_id: str, first: SequenceNumber, last: SequenceNumber, count: int, services: WorkerServices
+    shard_id: str,
+    first: SequenceNumber,
+    last: SequenceNumber,
+    count: int,
+    services: ProcessServices,
 ) -> Iterator[Page]:
     """Pages from `first` on, the last one cut after `last`. Ends early where the shard's records
     do.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from spark_job.process_services import WorkerServices
+    from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
 
 log = logging.getLogger("kinesis_spout")
@@ -31,7 +31,7 @@ TOKEN_BYTES = 8
 
 
 def read_task(
-    plan_id: str, task: int, plan: TaskPlan, *, services: WorkerServices, settings: SourceSettings
+    plan_id: str, task: int, plan: TaskPlan, *, services: ProcessServices, settings: SourceSettings
 ) -> Iterator[pa.RecordBatch]:
     """The task's rows as Arrow batches, in the plan's order of shards, each shard's retries first.
     Blocks on Kinesis and ZooKeeper.

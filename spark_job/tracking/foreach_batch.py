@@ -33,7 +33,7 @@ from msgspec.structs import replace
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import KinesisError
-from spark_job.process_services import WorkerServices
+from spark_job.process_services import ProcessServices
 from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
 from spark_job.tracking.batch_run import BatchRun, run_batch
 from spark_job.tracking.content_check import check_content
@@ -102,7 +102,7 @@ class Tracked:
         and `KinesisError` or the store's errors; then nothing of the batch is acked.
         """
         check_columns(frame)
-        store = WorkerServices.here(self._settings).store
+        store = ProcessServices.here(self._settings).store
         plan = self._open_plan(store)
         if plan is None:
             self._run_unreported(frame, batch_id)

@@ -93,14 +93,14 @@ def test_imports_go_downwards_only(tmp_path: Path) -> None:
             "state/a.py": "from scheme import record\n",
             "scheme/b.py": "def late():\n    import kinesis_spout.clock\n",
             "kinesis_spout/c.py": "import importlib\nimportlib.import_module('spark_job.run')\n",
-            "spark_job/d.py": "from tests.support import spark\nfrom state import plan\n",
+            "spark_job/d.py": "from tests.support.spark import session\nfrom state import plan\n",
             "spark_job/e.py": "from state import plan\nfrom scheme.record import Record\n",
         },
     )
     assert sorted(upward_imports(bad)) == [
         "kinesis_spout/c.py:2 imports spark_job.run",
         "scheme/b.py:2 imports kinesis_spout.clock",
-        "spark_job/d.py:1 imports tests.support.spark",
+        "spark_job/d.py:1 imports tests.support.spark.session",
         "state/a.py:1 imports scheme.record",
     ]
     assert upward_imports(ROOT) == []

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.support.kinesis_calls import LIMIT_S, refusal, shards_of, split
+from tests.support.kinesis.calls import LIMIT_S, refusal, shards_of, split
 
 if TYPE_CHECKING:
-    from tests.support.kinesis import Service
+    from tests.support.kinesis.services import Service
 
 TICK_S = 0.02
 

@@ -12,8 +12,7 @@ from itertools import pairwise
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.support.kinesis import Service, create_stream, wait_until_active
-from tests.support.kinesis_calls import (
+from tests.support.kinesis.calls import (
     hash_keys,
     is_open,
     iterator,
@@ -26,6 +25,7 @@ from tests.support.kinesis_calls import (
     shards_of,
     split,
 )
+from tests.support.kinesis.services import Service, create_stream, wait_until_active
 
 HASH_KEYS = 2**128
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.support.kinesis import Service, create_stream, wait_until_active
-from tests.support.kinesis_calls import (
+from tests.support.kinesis.calls import (
     LIMIT_S,
     hash_keys,
     iterator,
@@ -26,6 +25,7 @@ from tests.support.kinesis_calls import (
     refusal,
     shards_of,
 )
+from tests.support.kinesis.services import Service, create_stream, wait_until_active
 
 HASH_KEYS = 2**128
 

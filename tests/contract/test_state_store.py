@@ -19,12 +19,12 @@ from state.errors import (
 from state.plan import PlanPointer, PlanStatus
 from state.position import TRIM_HORIZON, Position
 from state.state_store import StartPin, StateChange, StoredState
-from tests.support.state_stores import IDENTITY, OTHER, OWNER, end, owned, plan, state_at
+from tests.support.state.state_stores import IDENTITY, OTHER, OWNER, end, owned, plan, state_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.state_stores import StoreWorld
+    from tests.support.state.state_stores import StoreWorld
 
 
 def test_each_new_owner_increments_the_epoch(store_world: StoreWorld) -> None:

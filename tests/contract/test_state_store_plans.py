@@ -15,12 +15,12 @@ from state.errors import (
     StateTooLargeError,
 )
 from state.plan import Plan, PlanPointer, PlanStatus, TaskResult
-from tests.support import state_values
-from tests.support.state_stores import OTHER, end, owned, plan
+from tests.support.state import state_values
+from tests.support.state.state_stores import OTHER, end, owned, plan
 
 if TYPE_CHECKING:
     from state.znodes.store import ZnodeStateStore
-    from tests.support.state_stores import StoreWorld
+    from tests.support.state.state_stores import StoreWorld
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,13 @@ from state.errors import InvalidStoreSettingError, StaleOwnerError, StoredDataEr
 from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.state_store import StateChange
-from tests.support import state_values
-from tests.support.interposed_tree import interposed
-from tests.support.state_stores import OTHER, OWNER, failures, owned, plan, state_at
+from tests.support.state import state_values
+from tests.support.state.interposed_tree import interposed
+from tests.support.state.state_stores import OTHER, OWNER, failures, owned, plan, state_at
 
 if TYPE_CHECKING:
     from state.znodes.store import ZnodeStateStore
-    from tests.support.state_stores import StoreWorld
+    from tests.support.state.state_stores import StoreWorld
 
 BLOCKING = OutcomePolicy(
     retry=RetryPolicy(retry_limit=7, max_age_ms=5_000, jitter=0.25), on_failure=OnFailure.BLOCK_KEY

@@ -12,14 +12,14 @@ import pytest
 from state.codec.values import MAX_VALUE_BYTES
 from state.errors import ConflictError, PlanClosedError, StoredDataError
 from state.report import PlanReport, ShardOutcome
-from tests.support.interposed_tree import interposed
-from tests.support.state_stores import failures, owned, plan
+from tests.support.state.interposed_tree import interposed
+from tests.support.state.state_stores import failures, owned, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from state.znodes.store import ZnodeStateStore
-    from tests.support.state_stores import StoreWorld
+    from tests.support.state.state_stores import StoreWorld
 
 REPORT = "batches/1-aa/report"
 SMALL = PlanReport(failed=1, done_ms=9)

@@ -15,13 +15,13 @@ from state.errors import ConflictError, InvalidStoreSettingError, PlanClosedErro
 from state.plan import PlanPointer, PlanStatus
 from state.report import OnFailure, OpenReport, OutcomePolicy, PlanReport
 from state.retry_policy import RetryPolicy
-from tests.support import state_values
-from tests.support.interposed_tree import interposed
-from tests.support.state_stores import OTHER, end, failures, owned, plan
+from tests.support.state import state_values
+from tests.support.state.interposed_tree import interposed
+from tests.support.state.state_stores import OTHER, end, failures, owned, plan
 
 if TYPE_CHECKING:
     from state.znodes.store import ZnodeStateStore
-    from tests.support.state_stores import StoreWorld
+    from tests.support.state.state_stores import StoreWorld
 
 REPORT = "batches/1-aa/report"
 BLOCKING = OutcomePolicy(

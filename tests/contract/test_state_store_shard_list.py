@@ -14,12 +14,12 @@ import pytest
 from state.errors import NotListerError, StaleOwnerError
 from state.state_store import ShardList, StateChange
 from state.task_share import TaskShare
-from tests.support.stale_owners import dead_process
-from tests.support.state_stores import OTHER, owned, state_at, task_of
+from tests.support.state.stale_owners import dead_process
+from tests.support.state.state_stores import OTHER, owned, state_at, task_of
 
 if TYPE_CHECKING:
     from state.znodes.store import ZnodeStateStore
-    from tests.support.state_stores import StoreWorld
+    from tests.support.state.state_stores import StoreWorld
 
 WAIT_S = 30.0
 

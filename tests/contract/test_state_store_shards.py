@@ -17,11 +17,11 @@ from state.errors import (
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.state_store import ShardList, StateChange, StoredState
-from tests.support import state_values
-from tests.support.state_stores import OWNER, owned, sequence, state_at
+from tests.support.state import state_values
+from tests.support.state.state_stores import OWNER, owned, sequence, state_at
 
 if TYPE_CHECKING:
-    from tests.support.state_stores import StoreWorld
+    from tests.support.state.state_stores import StoreWorld
 
 
 def changes_of(count: int) -> list[StateChange]:

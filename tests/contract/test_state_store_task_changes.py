@@ -12,12 +12,12 @@ import pytest
 
 from state.errors import OwnedByAnotherError
 from state.task_share import TaskShare
-from tests.support.interposed_tree import interposed
-from tests.support.stale_owners import assert_stale, dead_process, write_one
-from tests.support.state_stores import OTHER, OWNER, owned, task_of
+from tests.support.state.interposed_tree import interposed
+from tests.support.state.stale_owners import assert_stale, dead_process, write_one
+from tests.support.state.state_stores import OTHER, OWNER, owned, task_of
 
 if TYPE_CHECKING:
-    from tests.support.state_stores import StoreWorld
+    from tests.support.state.state_stores import StoreWorld
 
 
 linux_only = pytest.mark.skipif(

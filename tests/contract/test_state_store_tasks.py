@@ -14,12 +14,12 @@ import pytest
 from state.errors import ConflictError, OwnedByAnotherError, StoredDataError
 from state.state_store import StateChange
 from state.task_share import TaskShare
-from tests.support.interposed_tree import interposed
-from tests.support.stale_owners import assert_stale, write_one
-from tests.support.state_stores import IDENTITY, OTHER, OWNER, state_at, task_of
+from tests.support.state.interposed_tree import interposed
+from tests.support.state.stale_owners import assert_stale, write_one
+from tests.support.state.state_stores import IDENTITY, OTHER, OWNER, state_at, task_of
 
 if TYPE_CHECKING:
-    from tests.support.state_stores import StoreWorld
+    from tests.support.state.state_stores import StoreWorld
 
 
 def test_tasks_own_an_application_together(store_world: StoreWorld) -> None:

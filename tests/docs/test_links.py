@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from tests.support.pages import ROOT, Page, pages
+from tests.support.shell.pages import ROOT, Page, pages
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 

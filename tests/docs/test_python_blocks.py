@@ -19,7 +19,7 @@ from scheme import JsonScheme
 from spark_job import DeadLetter, KinesisSource, Retry, TrackedBatch
 from spark_job.options import OPTIONS
 from state.retry_policy import RetryPolicy
-from tests.support.pages import Block, Page, blocks, brings_its_kinesis, needs_spark, pages
+from tests.support.shell.pages import Block, Page, blocks, brings_its_kinesis, needs_spark, pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable

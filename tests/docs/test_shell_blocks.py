@@ -14,7 +14,7 @@ from typer import Exit
 
 from scripts.reference.commands import commands as all_commands
 from scripts.reference.commands import global_options
-from tests.support.pages import ROOT, Page, commands, commands_in, lines_of, pages
+from tests.support.shell.pages import ROOT, Page, commands, commands_in, lines_of, pages
 
 # Programs of the machine, whose options are not ours to check.
 ORDINARY = frozenset(

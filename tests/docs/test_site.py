@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scripts.reference.sidebar import with_pages
-from tests.support.pages import ROOT
+from tests.support.shell.pages import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from state import failpoint
-from tests.support.job_process import JobProcess
+from tests.support.spark.job_process import JobProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.source import StreamUnderTest
+    from tests.support.spark.source import StreamUnderTest
 
 RECORDS = 200
 OF_REPORTS = frozenset(

@@ -16,16 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from state.zookeeper.store import ZookeeperStateStore
-from tests.support.job_process import JobProcess
-from tests.support.source import APPLICATION, STREAM
-from tests.support.wheel import separate_executors
+from tests.support.shell.wheel import separate_executors
+from tests.support.spark.job_process import JobProcess
+from tests.support.spark.source import APPLICATION, STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from state.shard_state import ShardState
-    from tests.support.source import StreamUnderTest
+    from tests.support.spark.source import StreamUnderTest
 
 RECORDS = 100_000
 STEPS = (

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from spark_job import acker
-from tests.support.acker import AckedBatch, Sink, run_batch, source_frame
+from tests.support.outcomes.acker import AckedBatch, Sink, run_batch, source_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -16,8 +16,8 @@ from state.position import Position, PositionKind
 from state.retry_policy import RetryPolicy
 from state.shard_state import UnresolvedRecord
 from state.tracker.transitions import Effect, NodeState
-from tests.support.tracker import SHARD, check_structure, make_tracker, restart, seq, seqs
-from tests.support.tracker_oracle import FIRST_DELAY_MS, LIMIT, MAX_AGE_MS, Oracle
+from tests.support.state.tracker import SHARD, check_structure, make_tracker, restart, seq, seqs
+from tests.support.state.tracker_oracle import FIRST_DELAY_MS, LIMIT, MAX_AGE_MS, Oracle
 
 if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber

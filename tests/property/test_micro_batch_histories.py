@@ -10,13 +10,13 @@ import pytest
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.testing import FakeKinesisSettings
-from spark_job.process_services import WorkerServices, open_store
+from spark_job.process_services import ProcessServices, open_store
 from state.report import OnFailure
-from tests.support.kinesis import create_stream, kinesis_client, serve
-from tests.support.micro_batch_history import History, RandomReads
-from tests.support.played_outcomes import PlayedOutcomes, policy
-from tests.support.source import STREAM, ShiftedClock, StreamUnderTest
-from tests.support.tracked_history import TrackedHistory, random_failures
+from tests.support.kinesis.services import create_stream, kinesis_client, serve
+from tests.support.simulated.micro_batch_history import History, RandomReads
+from tests.support.simulated.played_outcomes import PlayedOutcomes, policy
+from tests.support.simulated.tracked_history import TrackedHistory, random_failures
+from tests.support.spark.source import STREAM, ShiftedClock, StreamUnderTest
 
 HISTORIES = 2  # a check of the seams; tests/simulation plays many more, faster
 TRACKED_HISTORIES = 1  # slower: what fails comes up to four times
@@ -64,7 +64,7 @@ def play(seed: int, zookeeper: str, *, tracked: bool = False) -> None:
             raise AssertionError(f"seed {seed}, {service}, {settings}:\n{told}\n{exc}") from exc
         finally:
             history.engine.stop()
-            WorkerServices.forget_all()
+            ProcessServices.forget_all()
 
 
 @pytest.mark.parametrize("number", range(HISTORIES))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheme import KPL_MAGIC, JsonScheme, RawScheme, TextScheme, is_kpl_aggregate
-from tests.support.scheme_agreement import decoded, disagreements
+from tests.support.outcomes.scheme_agreement import decoded, disagreements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from state.position import SHARD_END, Position
 from state.report import ShardOutcome
 from state.settle import settle_shard, settle_tracked
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from tests.support.tracker import SHARD, fresh_state, seq
+from tests.support.state.tracker import SHARD, fresh_state, seq
 
 if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber

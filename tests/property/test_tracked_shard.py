@@ -18,9 +18,9 @@ from state.position import TRIM_HORIZON, PositionKind
 from state.retry_policy import RetryPolicy
 from state.shard_state import Lifecycle, ShardState
 from state.tracker.transitions import Effect
-from tests.support.spout_oracle import FIRST_DELAY_MS, LIMIT, Entry, ShardOracle
-from tests.support.spout_pages import FakePages, page_of, payload, run_of
-from tests.support.tracker import check_structure, seq
+from tests.support.spout.spout_oracle import FIRST_DELAY_MS, LIMIT, Entry, ShardOracle
+from tests.support.spout.spout_pages import FakePages, page_of, payload, run_of
+from tests.support.state.tracker import check_structure, seq
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.scheduler import AssignedShard

@@ -8,13 +8,13 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.support.played_outcomes import LateRejection, Rejection
+from tests.support.simulated.played_outcomes import LateRejection, Rejection
 
 if TYPE_CHECKING:
     from random import Random
 
     from tests.simulation.world import World
-    from tests.support.played_outcomes import Row
+    from tests.support.simulated.played_outcomes import Row
 
 ALWAYS = 99
 REJECTED = 0.25

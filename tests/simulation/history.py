@@ -12,7 +12,7 @@ from tests.simulation.job import SimulatedJob
 from tests.simulation.state_steps import StateSteps
 from tests.simulation.stories import Stories
 from tests.simulation.world import LOGGER, World
-from tests.support.played_outcomes import PlayedOutcomes, policy
+from tests.support.simulated.played_outcomes import PlayedOutcomes, policy
 
 if TYPE_CHECKING:
     from collections import Counter

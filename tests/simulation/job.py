@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from spark_job.data_source import KinesisStreamReader, TaskPartition
 from spark_job.driver.coordinator import Coordinator
 from spark_job.executor.task_reader import read_task
-from tests.support.micro_batch_engine import Crash, MicroBatchEngine, Row
+from tests.support.simulated.micro_batch_engine import Crash, MicroBatchEngine, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from spark_job.process_services import WorkerServices
+    from spark_job.process_services import ProcessServices
     from tests.simulation.world import World
 
 COLUMNS = ["shardId", "sequenceNumber", "partitionKey", "data", "attempt", "messageId"]
@@ -26,13 +26,13 @@ COLUMNS = ["shardId", "sequenceNumber", "partitionKey", "data", "attempt", "mess
 class SimulatedReader(KinesisStreamReader):
     """The product's reader, but for where its driver's and its executors' connections come from."""
 
-    def __init__(self, world: World, services: WorkerServices) -> None:
+    def __init__(self, world: World, services: ProcessServices) -> None:
         super().__init__(world.settings)
         self._world = world
         self._coordinator = Coordinator(world.settings, services)
 
     def read(
-        self, partition: Any, services: WorkerServices | None = None
+        self, partition: Any, services: ProcessServices | None = None
     ) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, TaskPartition)
         services = services or self._world.executor()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import DataLossError
 from state.errors import StoreUnavailableError
-from tests.support.micro_batch_engine import Crash
+from tests.support.simulated.micro_batch_engine import Crash
 
 if TYPE_CHECKING:
     from random import Random
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.failing import Failing
     from tests.simulation.job import SimulatedJob
     from tests.simulation.world import World
-    from tests.support.played_outcomes import PlayedOutcomes, Row
+    from tests.support.simulated.played_outcomes import PlayedOutcomes, Row
 
 SHARD = re.compile(r"shardId-\d{12}")
 

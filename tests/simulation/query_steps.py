@@ -9,7 +9,7 @@ from state.errors import PlanClosedError, StaleOwnerError
 from state.report import OnFailure
 from tests.simulation.job import SimulatedReader
 from tests.simulation.past import Past
-from tests.support.micro_batch_engine import CRASHES, TRACKED_CRASHES
+from tests.support.simulated.micro_batch_engine import CRASHES, TRACKED_CRASHES
 
 if TYPE_CHECKING:
     from state.znodes.tree import Znode

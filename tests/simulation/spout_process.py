@@ -19,7 +19,7 @@ from state.znodes.store import ZnodeStateStore
 from tests.simulation.in_process import InlinePool, InProcessClient
 from tests.simulation.store_outage import OutageTree
 from tests.simulation.world import PATHS
-from tests.support.spout_world import StepLoops
+from tests.support.spout.spout_world import StepLoops
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.config import SpoutConfig

@@ -11,7 +11,7 @@ from tests.simulation.checks import Checks
 from tests.simulation.past import SHARD
 from tests.simulation.spout_process import Books, SpoutProcess, record_id
 from tests.simulation.world import APPLICATION, STREAM
-from tests.support.spout_world import LOOPS
+from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.dead_letter import DeadLetter

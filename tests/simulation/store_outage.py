@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from state.errors import StoreUnavailableError
-from tests.support.forwarding_tree import ForwardingTree
+from tests.support.state.forwarding_tree import ForwardingTree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from kinesis_spout.testing.service import requests
 from spark_job.kinesis_source import KinesisSource
-from spark_job.process_services import WorkerServices
+from spark_job.process_services import ProcessServices
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.znodes.paths import ZookeeperPaths
 from state.znodes.store import ZnodeStateStore
 from state.zookeeper.store import DEFAULT_ROOT
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.simulation.store_outage import OutageTree, StoreOutage
-from tests.support.dying_store import OWNER_NODES, DyingTree
-from tests.support.interposed_tree import interposed
+from tests.support.state.dying_store import OWNER_NODES, DyingTree
+from tests.support.state.interposed_tree import interposed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,7 +113,7 @@ class World:
     warnings: Warnings = field(default_factory=Warnings)
     count: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    _executors: list[WorkerServices] = field(default_factory=list)
+    _executors: list[ProcessServices] = field(default_factory=list)
 
     @classmethod
     def drawn(cls, random: Random) -> World:
@@ -198,8 +198,8 @@ class World:
         tree.before_write("/end", act)
         return store
 
-    def services(self, store: StateStore | None = None) -> WorkerServices:
-        return WorkerServices(
+    def services(self, store: StateStore | None = None) -> ProcessServices:
+        return ProcessServices(
             client=InProcessClient(self.service, self.settings, self.skewed, self.random),
             store=store or self.store(),
             clock=self.skewed,
@@ -208,7 +208,7 @@ class World:
             random=self.random,
         )
 
-    def executor(self) -> WorkerServices:
+    def executor(self) -> ProcessServices:
         """One of two worker processes, which live long."""
         if len(self._executors) < 2:
             self._executors.append(self.services())

@@ -16,7 +16,7 @@ from scheme import (
     SchemeError,
     TextScheme,
 )
-from tests.support.scheme_agreement import decoded, record_of
+from tests.support.outcomes.scheme_agreement import decoded, record_of
 
 AGGREGATE = KPL_MAGIC + b"message" + hashlib.md5(b"message", usedforsecurity=False).digest()
 ALL: tuple[RecordScheme, ...] = (RawScheme(), TextScheme(), JsonScheme("id BIGINT"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scheme import JsonScheme
-from tests.support.scheme_agreement import decoded
+from tests.support.outcomes.scheme_agreement import decoded
 
 NOT_JSON = "not valid JSON: one value, no key twice in an object, at most 100 levels deep"
 

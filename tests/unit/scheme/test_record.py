@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from scheme import KPL_MAGIC, Record, is_kpl_aggregate
-from tests.support.scheme_agreement import record_of
+from tests.support.outcomes.scheme_agreement import record_of
 
 
 def test_the_message_id_names_shard_sequence_and_attempt() -> None:

@@ -15,7 +15,7 @@ from spark_job.preflight import _too_fast as too_fast
 from spark_job.preflight import is_one_machine, preflight, refuse_embedded_on_cluster
 
 if TYPE_CHECKING:
-    from tests.support.simulated_job import SimulatedJob
+    from tests.support.simulated.simulated_job import SimulatedJob
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]", "local-cluster[2,1,1024]"])

@@ -11,7 +11,7 @@ import pytest
 
 from kinesis_spout.errors import ConfigError
 from spark_job.kinesis_source import KinesisSource
-from spark_job.process_services import WorkerServices, open_store
+from spark_job.process_services import ProcessServices, open_store
 from state.errors import InvalidStoreSettingError
 
 if TYPE_CHECKING:
@@ -31,38 +31,38 @@ def settings(
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
     yield
-    WorkerServices.forget_all()
+    ProcessServices.forget_all()
 
 
 def test_a_process_has_one_set_of_services_for_the_same_settings() -> None:
     """Spark reuses a worker for many tasks. Each unpickles its own, equal settings."""
-    assert WorkerServices.here(settings()) is WorkerServices.here(settings())
-    assert WorkerServices.here(settings()) is not WorkerServices.here(settings("other"))
+    assert ProcessServices.here(settings()) is ProcessServices.here(settings())
+    assert ProcessServices.here(settings()) is not ProcessServices.here(settings("other"))
 
 
 def test_forgotten_services_are_made_again() -> None:
-    first = WorkerServices.here(settings())
-    WorkerServices.forget_all()
-    assert WorkerServices.here(settings()) is not first
+    first = ProcessServices.here(settings())
+    ProcessServices.forget_all()
+    assert ProcessServices.here(settings()) is not first
 
 
 def test_a_driver_has_services_of_its_own() -> None:
     """A query that stops closes its own, and tasks in the same process go on."""
-    assert WorkerServices.connect(settings()) is not WorkerServices.here(settings())
+    assert ProcessServices.connect(settings()) is not ProcessServices.here(settings())
 
 
 ROOT = Path(__file__).resolve().parents[3]
 FORKING = """
 import os
 from spark_job.kinesis_source import KinesisSource
-from spark_job.process_services import WorkerServices
+from spark_job.process_services import ProcessServices
 settings = KinesisSource(
     stream="orders", application="etl", zookeeper="127.0.0.1:1", region="eu-west-1"
 ).settings()
-here = WorkerServices.here(settings)
+here = ProcessServices.here(settings)
 child = os.fork()
 if child == 0:
-    os._exit(0 if WorkerServices.here(settings) is not here else 1)
+    os._exit(0 if ProcessServices.here(settings) is not here else 1)
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
@@ -80,7 +80,7 @@ def test_a_forked_process_makes_its_own() -> None:
 
 
 def test_a_shard_is_paced_over_all_tasks_of_the_process() -> None:
-    services = WorkerServices.here(settings(reads_per_second="2"))
+    services = ProcessServices.here(settings(reads_per_second="2"))
     assert services.pacer("a") is services.pacer("a")
     assert services.pacer("a") is not services.pacer("b")
     pacer = services.pacer("a")
@@ -91,7 +91,7 @@ def test_a_shard_is_paced_over_all_tasks_of_the_process() -> None:
 
 def test_nothing_is_connected_before_it_is_used() -> None:
     """No server answers at that address."""
-    services = WorkerServices.connect(settings())
+    services = ProcessServices.connect(settings())
     services.store.close()
     services.client.close()
 

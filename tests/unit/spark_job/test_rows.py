@@ -11,7 +11,7 @@ from kinesis_spout.reading.kpl import AggregatedRecordError, refuse_aggregates
 from kinesis_spout.service.record_columns import PAGE_SCHEMA
 from scheme.record import KPL_MAGIC, Record
 from spark_job.rows import SCHEMA_DDL, to_rows
-from tests.support.simulated_job import AGGREGATE
+from tests.support.simulated.simulated_job import AGGREGATE
 
 SHARD = "shardId-000000000003"
 ARRIVAL = datetime(2013, 1, 1, 5, 17, 0, 123_000, tzinfo=UTC)

@@ -10,7 +10,7 @@ from state.errors import ConflictError, StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.plan import PlanPointer, PlanStatus
 from state.state_store import ShardList, StateChange, StoredState
-from tests.support.state_stores import OTHER, OWNER, end, plan, state_at
+from tests.support.state.state_stores import OTHER, OWNER, end, plan, state_at
 
 
 @pytest.fixture

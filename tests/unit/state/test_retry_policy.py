@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from state.retry_policy import RetryPolicy
-from tests.support.tracker import seeded
+from tests.support.state.tracker import seeded
 
 
 def test_delays_grow_to_their_cap() -> None:

@@ -9,7 +9,7 @@ from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.settle import child_states, children_first, settle_shard
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.state_store import StateChange, StoredState
-from tests.support.tracker import SHARD, fresh_state, seq
+from tests.support.state.tracker import SHARD, fresh_state, seq
 
 END = ShardReadResult(shard_id=SHARD, first=seq(10), last=seq(99), count=50, last_arrival_ms=7_000)
 EMPTY = ShardReadResult(shard_id=SHARD, at_tip=True, tip_ms=9_000)

@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from kinesis_spout.cli.main import app
-from tests.support.consuming import connection
+from tests.support.shell.consuming import connection
 
 if TYPE_CHECKING:
     from typer.testing import Result
 
-    from tests.support.kinesis import ServedFake
+    from tests.support.kinesis.services import ServedFake
 
 
 @pytest.fixture

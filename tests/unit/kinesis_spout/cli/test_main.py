@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout import __version__
-from tests.support.command_line import environment, run_cli
+from tests.support.shell.command_line import environment, run_cli
 
 if TYPE_CHECKING:
     from pathlib import Path

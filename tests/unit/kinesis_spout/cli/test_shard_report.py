@@ -12,7 +12,7 @@ from kinesis_spout.cli.shard_report import ShardLine, shard_lines, shard_tree
 from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage
 from state.position import Position
 from state.sequence_number import SequenceNumber
-from tests.support.shards import LEFT, RIGHT, WHOLE, drained, lineage, shard, state
+from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, drained, lineage, shard, state
 
 NAMES = [
     *("shardId", "state", "parents", "waitsFor", "hashKeys", "hashPercent"),

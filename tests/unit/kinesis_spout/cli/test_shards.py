@@ -18,8 +18,8 @@ from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StateChange, StreamIdentity
-from tests.support.command_line import run_cli
-from tests.support.simulated_job import STREAM, SimulatedJob, shard
+from tests.support.shell.command_line import run_cli
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
     from pathlib import Path

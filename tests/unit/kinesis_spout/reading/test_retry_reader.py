@@ -14,12 +14,12 @@ from kinesis_spout.reading.retry_reader import BOUNDLESS, RetryByteBudget, Retry
 from kinesis_spout.testing import expired_iterator, internal_failure, throttle
 from state.plan import PlannedRetry
 from state.sequence_number import SequenceNumber
-from tests.support.simulated_job import STREAM, SimulatedJob, shard
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_job.process_services import WorkerServices
+    from spark_job.process_services import ProcessServices
 
 HOUR_S = 3_600.0
 
@@ -45,7 +45,7 @@ class Found:
         max_bytes: int = BOUNDLESS,
         time_s: float | None = None,
         at_least_one: bool = True,
-        services: WorkerServices | None = None,
+        services: ProcessServices | None = None,
         **options: object,
     ) -> None:
         job.count_calls()

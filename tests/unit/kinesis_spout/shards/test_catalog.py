@@ -11,13 +11,13 @@ import pytest
 
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import alter
-from spark_job.driver.prober import Answer
+from spark_job.driver.prober import ProbeResult
 from state.plan import ShardReadResult
 from state.position import SHARD_END, TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from tests.support.catalog_world import GONE, PIN, World
-from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.catalog_world import GONE, PIN, World
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -220,7 +220,7 @@ def test_a_shard_is_verified_until_the_later_of_the_stored_time_and_the_last_pro
     world.refresh()
     with pytest.raises(DataLossError, match="retention"):
         world.catalog.check_retention([shard(0)])
-    seen = Answer(shard(0), has_work=False, iterator=None, tip_ms=world.job.clock.now_ms())
+    seen = ProbeResult(shard(0), has_work=False, iterator=None, tip_ms=world.job.clock.now_ms())
     world.watch.on_answer(seen, world.job.clock.monotonic_s())
     world.catalog.check_retention([shard(0)])
 
@@ -243,7 +243,7 @@ def test_tips_observed_by_probes_are_stored_once_they_are_an_hour_newer(world: W
         world.job.clock.advance(minutes * 60)
         now_ms = world.job.clock.now_ms()
         world.watch.on_answer(
-            Answer(shard(0), has_work=False, iterator=None, tip_ms=now_ms),
+            ProbeResult(shard(0), has_work=False, iterator=None, tip_ms=now_ms),
             world.job.clock.monotonic_s(),
         )
         world.catalog.save_verified()

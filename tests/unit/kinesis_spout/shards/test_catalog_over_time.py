@@ -14,8 +14,8 @@ from kinesis_spout.testing.manual_clock import START_MS
 from state.position import SHARD_END, TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from tests.support.catalog_world import GONE, World
-from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.catalog_world import GONE, World
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

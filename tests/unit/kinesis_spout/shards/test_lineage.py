@@ -12,7 +12,7 @@ import pytest
 from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage, ShardPhase, open_range_holes
 from state.position import SHARD_END
 from state.shard_state import Lifecycle
-from tests.support.shards import LEFT, RIGHT, WHOLE, drained, lineage, shard, state
+from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, drained, lineage, shard, state
 
 
 # phases

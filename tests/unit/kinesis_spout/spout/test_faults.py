@@ -12,8 +12,8 @@ from scheme.record import KPL_MAGIC
 from state.memory_store import MemoryTree
 from state.znodes.store import ZnodeStateStore
 from tests.simulation.store_outage import OutageTree, StoreOutage
-from tests.support.breaking_tree import breaking_store
-from tests.support.spout_world import APPLICATION, STREAM, SpoutUnderTest, drain
+from tests.support.spout.spout_world import APPLICATION, STREAM, SpoutUnderTest, drain
+from tests.support.state.breaking_tree import breaking_store
 
 MESSAGE = b"\x0a\x00"
 AGGREGATE = KPL_MAGIC + MESSAGE + hashlib.md5(MESSAGE, usedforsecurity=False).digest()

@@ -12,8 +12,8 @@ from kinesis_spout.errors import ConfigError, StreamNotFoundError
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from kinesis_spout.testing import internal_failure, throttle
 from scheme.json_scheme import JsonScheme
-from tests.support.simulated_job import AGGREGATE, SimulatedJob, shard
-from tests.support.stepped_spout import SteppedSpout, spout_settings
+from tests.support.simulated.simulated_job import AGGREGATE, SimulatedJob, shard
+from tests.support.spout.stepped_spout import SteppedSpout, spout_settings
 
 
 # emitting

@@ -12,9 +12,9 @@ from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.session import NothingAckedError
 from scheme.json_scheme import JsonScheme
 from scheme.raw_scheme import RawScheme
-from tests.support.simulated_job import SimulatedJob, shard
-from tests.support.stepped_spout import SteppedSpout
-from tests.support.zookeeper import wait_until
+from tests.support.simulated.simulated_job import SimulatedJob, shard
+from tests.support.spout.stepped_spout import SteppedSpout
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission

@@ -17,7 +17,7 @@ import pytest
 from kinesis_spout.spout.config import do_not_wait
 from kinesis_spout.threads import ThreadLoop, thread_pool
 from state.retry_policy import RetryPolicy
-from tests.support.spout_world import STREAM, PassingClock, SpoutUnderTest
+from tests.support.spout.spout_world import STREAM, PassingClock, SpoutUnderTest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

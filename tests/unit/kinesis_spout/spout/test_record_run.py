@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kinesis_spout.spout.record_run import ACKED, PENDING, RecordRun
-from tests.support.spout_pages import page_of, payload, run_of
+from tests.support.spout.spout_pages import page_of, payload, run_of
 
 
 def emitted(count: int, *, of: int = 4, deadline_ms: int | None = None) -> RecordRun:

@@ -6,8 +6,8 @@ from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS, RetryBuffer
 from state.position import Position
 from state.shard_state import ShardState, UnresolvedRecord
 from state.tracker.transitions import NodeState
-from tests.support.spout_pages import payload, run_of
-from tests.support.tracker import SHARD, make_tracker, seq
+from tests.support.spout.spout_pages import payload, run_of
+from tests.support.state.tracker import SHARD, make_tracker, seq
 
 
 def restored(*numbers: int, last: int | None = None) -> RetryBuffer:

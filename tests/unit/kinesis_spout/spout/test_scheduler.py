@@ -14,8 +14,8 @@ from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import ShardState, UnresolvedRecord
 from state.tracker.transitions import Effect
-from tests.support.spout_pages import FakePages, page_of, payload, run_of, tracked_from
-from tests.support.tracker import POLICY, seq
+from tests.support.spout.spout_pages import FakePages, page_of, payload, run_of, tracked_from
+from tests.support.state.tracker import POLICY, seq
 
 if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page

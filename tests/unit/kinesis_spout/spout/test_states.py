@@ -10,9 +10,15 @@ from kinesis_spout.spout.kinesis_spout import SpoutClosedError
 from state.errors import OwnedByAnotherError, StaleOwnerError
 from state.ownership import this_process
 from state.shard_state import Lifecycle
-from tests.support.breaking_tree import breaking_store
-from tests.support.simulated_job import APPLICATION, STREAM, SimulatedJob, shard, simulated
-from tests.support.stepped_spout import SteppedSpout, payloads
+from tests.support.simulated.simulated_job import (
+    APPLICATION,
+    STREAM,
+    SimulatedJob,
+    shard,
+    simulated,
+)
+from tests.support.spout.stepped_spout import SteppedSpout, payloads
+from tests.support.state.breaking_tree import breaking_store
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission

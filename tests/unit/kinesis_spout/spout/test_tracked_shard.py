@@ -14,8 +14,15 @@ from state.position import TRIM_HORIZON, Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.tracker.transitions import Effect
-from tests.support.spout_pages import FakePages, page_of, payload, run_of, tracked, tracked_from
-from tests.support.tracker import SHARD, seq
+from tests.support.spout.spout_pages import (
+    FakePages,
+    page_of,
+    payload,
+    run_of,
+    tracked,
+    tracked_from,
+)
+from tests.support.state.tracker import SHARD, seq
 
 NO_RETRY = RetryPolicy(retry_limit=0)
 DUE_MS = 100  # when the first retry of a failure at 0 is due

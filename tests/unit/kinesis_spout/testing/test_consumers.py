@@ -6,8 +6,8 @@ import pytest
 
 from kinesis_spout.testing import FakeKinesis, ServiceError
 from kinesis_spout.testing.service import requests
-from tests.support.fake_calls import STREAM, code_of, new_fake
-from tests.support.fake_consumers import deregister, register
+from tests.support.kinesis.fake_calls import STREAM, code_of, new_fake
+from tests.support.kinesis.fake_consumers import deregister, register
 
 
 def status_of(fake: FakeKinesis, arn: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from kinesis_spout.testing import FakeKinesisProtocol, ManualClock, ServiceError
 from kinesis_spout.testing.service import requests
-from tests.support.fake_calls import SHARD, STREAM, code_of, new_fake
+from tests.support.kinesis.fake_calls import SHARD, STREAM, code_of, new_fake
 
 TARGET = "Kinesis_20131202."
 DAY_S = 86_400

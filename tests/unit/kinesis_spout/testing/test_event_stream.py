@@ -13,8 +13,8 @@ from botocore.exceptions import ClientError, ConnectionClosedError, EventStreamE
 
 from kinesis_spout.testing import ManualClock, drop, end_without_children, internal_failure
 from kinesis_spout.testing.http.event_stream import initial_response
-from tests.support.fake_calls import SHARD, STREAM
-from tests.support.kinesis import ServedFake, kinesis_client, serve
+from tests.support.kinesis.fake_calls import SHARD, STREAM
+from tests.support.kinesis.services import ServedFake, kinesis_client, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

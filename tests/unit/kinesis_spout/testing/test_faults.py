@@ -21,7 +21,7 @@ from kinesis_spout.testing import (
     service_unavailable,
     timeout,
 )
-from tests.support.fake_calls import SHARD, STREAM, iterator, new_fake
+from tests.support.kinesis.fake_calls import SHARD, STREAM, iterator, new_fake
 
 TARGET = "Kinesis_20131202."
 

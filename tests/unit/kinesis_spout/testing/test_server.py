@@ -27,8 +27,8 @@ from kinesis_spout.testing import (
     slow,
     throttle,
 )
-from tests.support.fake_calls import SHARD, STREAM, iterator, new_fake
-from tests.support.kinesis import ServedFake, kinesis_client, serve
+from tests.support.kinesis.fake_calls import SHARD, STREAM, iterator, new_fake
+from tests.support.kinesis.services import ServedFake, kinesis_client, serve
 
 TARGET = "Kinesis_20131202."
 

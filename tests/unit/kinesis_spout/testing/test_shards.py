@@ -7,7 +7,16 @@ import pytest
 from kinesis_spout.testing import ServiceError
 from kinesis_spout.testing.service import requests
 from kinesis_spout.testing.stream.sequence_number import SequenceParts
-from tests.support.fake_calls import SHARD, STREAM, code_of, data, iterator, listed, new_fake, page
+from tests.support.kinesis.fake_calls import (
+    SHARD,
+    STREAM,
+    code_of,
+    data,
+    iterator,
+    listed,
+    new_fake,
+    page,
+)
 
 MIB = 1024 * 1024
 

@@ -6,8 +6,8 @@ import pytest
 
 from kinesis_spout.testing import ServiceError
 from kinesis_spout.testing.service import requests
-from tests.support.fake_calls import SHARD, STREAM, code_of, new_fake
-from tests.support.fake_consumers import deregister, event_of, pushed, register, subscribe
+from tests.support.kinesis.fake_calls import SHARD, STREAM, code_of, new_fake
+from tests.support.kinesis.fake_consumers import deregister, event_of, pushed, register, subscribe
 
 MIB = 1024 * 1024
 

@@ -8,7 +8,7 @@ import pytest
 
 from kinesis_spout.testing import FakeKinesis, ServiceError
 from kinesis_spout.testing.service import requests
-from tests.support.fake_calls import (
+from tests.support.kinesis.fake_calls import (
     SHARD,
     STREAM,
     code_of,

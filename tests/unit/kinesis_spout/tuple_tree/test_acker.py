@@ -11,7 +11,7 @@ import pytest
 
 from kinesis_spout.errors import IllegalAckerEventError
 from kinesis_spout.tuple_tree.acker import Acker, Ending, Outcome
-from tests.support.tuple_trees import guarded_acker
+from tests.support.spout.tuple_trees import guarded_acker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from kinesis_spout.tuple_tree.tracked_tuple import (
     anchored_to,
     fail_timed_out,
 )
-from tests.support.tuple_trees import TIMED_OUT, Told, guarded_acker
+from tests.support.spout.tuple_trees import TIMED_OUT, Told, guarded_acker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ import pytest
 
 from kinesis_spout.tuple_tree.acker import Acker
 from kinesis_spout.tuple_tree.tracked_tuple import TupleTree
-from tests.support.tuple_trees import Told
+from tests.support.spout.tuple_trees import Told
 
 
 def new_tree() -> tuple[TupleTree, Told]:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 from spark_job import acker
 from spark_job.acker.operators import AckerError
 from spark_job.tracking.spark_sql import map_in_arrow
-from tests.support.acker import AckedBatch, Sink, run_batch, source_frame
+from tests.support.outcomes.acker import AckedBatch, Sink, run_batch, source_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

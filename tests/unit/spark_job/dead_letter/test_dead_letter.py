@@ -21,7 +21,7 @@ from spark_job.dead_letter.dead_letter import (
 )
 from spark_job.dead_letter.stream_sink import PART_BYTES, StreamSink, envelopes
 from spark_job.dead_letter.writer_sink import WriterSink
-from tests.support.letters import Story, gone
+from tests.support.outcomes.letters import Story, gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable

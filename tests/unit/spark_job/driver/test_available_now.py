@@ -11,8 +11,8 @@ import pytest
 
 from kinesis_spout.testing import alter, end_without_children
 from state.plan import PlanPointer, PlanStatus
-from tests.support.simulated_driver import next_plan, one_batch, pointer, read_all, run
-from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_driver import next_plan, one_batch, pointer, read_all, run
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 
 
 def test_available_now_reads_what_is_there_settles_it_and_ends(job: SimulatedJob) -> None:

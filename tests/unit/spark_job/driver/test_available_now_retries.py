@@ -13,9 +13,9 @@ import pytest
 from spark_job.driver.available_now import retry_wait_ms
 from state.report import OnFailure
 from state.retry_policy import RetryPolicy
-from tests.support.played_outcomes import PlayedOutcomes, Row, numbered, policy, tracked
-from tests.support.simulated_driver import track_all
-from tests.support.simulated_job import SimulatedJob, shard
+from tests.support.simulated.played_outcomes import PlayedOutcomes, Row, numbered, policy, tracked
+from tests.support.simulated.simulated_driver import track_all
+from tests.support.simulated.simulated_job import SimulatedJob, shard
 
 HOUR_S = 3_600.0
 

@@ -15,8 +15,8 @@ from state.ownership import this_process
 from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, plan_number
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
-from tests.support.simulated_driver import next_plan, one_batch, pointer, run
-from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_driver import next_plan, one_batch, pointer, run
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 
 if TYPE_CHECKING:
     from state.state_store import OwnerInfo

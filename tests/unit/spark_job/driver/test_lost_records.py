@@ -8,8 +8,8 @@ import pytest
 
 from kinesis_spout.errors import AccessDeniedError, DataLossError
 from kinesis_spout.testing import end_without_children, error
-from tests.support.simulated_driver import next_plan, read_all, run
-from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_driver import next_plan, read_all, run
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 
 DAY_S = 24 * 3600.0
 

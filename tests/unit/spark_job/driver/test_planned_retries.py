@@ -9,9 +9,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from state.report import OnFailure
-from tests.support.played_outcomes import Row, numbered, policy, tracked
-from tests.support.simulated_driver import next_plan, rows_of, run_tracked, track_all
-from tests.support.simulated_job import STREAM, SimulatedJob, shard
+from tests.support.simulated.played_outcomes import Row, numbered, policy, tracked
+from tests.support.simulated.simulated_driver import next_plan, rows_of, run_tracked, track_all
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
     import pytest

@@ -19,7 +19,7 @@ from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
 from state.state_store import StartPin
-from tests.support.shards import shard, state
+from tests.support.state.shard_values import shard, state
 
 if TYPE_CHECKING:
     from state.plan import ShardSlice

@@ -8,10 +8,10 @@ import pytest
 
 from kinesis_spout.errors import AccessDeniedError
 from kinesis_spout.testing import error, expired_iterator, throttle
-from spark_job.driver.prober import Answer, Probe, Prober
+from spark_job.driver.prober import Probe, Prober, ProbeResult
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
-from tests.support.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ def prober(job: SimulatedJob) -> Iterator[Prober]:
 
 def ask(
     prober: Prober, *, position: Position = TRIM_HORIZON, iterator: str | None = None
-) -> Answer:
+) -> ProbeResult:
     (answer,) = prober.ask([Probe(shard(0), position, iterator)])
     return answer
 
@@ -95,7 +95,7 @@ def ask_iterator(job: SimulatedJob) -> str:
 def test_a_shard_that_is_gone_has_no_work(job: SimulatedJob, prober: Prober) -> None:
     """The shard list decides whether records were lost with it."""
     assert prober.ask([Probe("shardId-000000000099", TRIM_HORIZON, None)]) == [
-        Answer("shardId-000000000099", has_work=False, iterator=None, tip_ms=None, gone=True)
+        ProbeResult("shardId-000000000099", has_work=False, iterator=None, tip_ms=None, gone=True)
     ]
 
 
@@ -108,7 +108,7 @@ def test_a_shard_that_is_throttled_is_left_to_a_task(
     """
     job.fake.faults.add(throttle(), operation=operation, times=None)
     assert prober.ask([Probe(shard(0), TRIM_HORIZON, None)]) == [
-        Answer(shard(0), has_work=True, iterator=None, tip_ms=None)
+        ProbeResult(shard(0), has_work=True, iterator=None, tip_ms=None)
     ]
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.simulated_driver import next_plan, read_all, run
+from tests.support.simulated.simulated_driver import next_plan, read_all, run
 
 if TYPE_CHECKING:
-    from tests.support.simulated_job import SimulatedJob
+    from tests.support.simulated.simulated_job import SimulatedJob
 
 
 @pytest.mark.parametrize("probe_max_shards", [0, 100])

@@ -8,8 +8,8 @@ import pytest
 
 from kinesis_spout.errors import DataLossError
 from state.shard_state import Lifecycle
-from tests.support.simulated_driver import next_plan, read_all, run
-from tests.support.simulated_job import STREAM, SimulatedJob, shard
+from tests.support.simulated.simulated_driver import next_plan, read_all, run
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 HOUR_S = 3_600.0
 

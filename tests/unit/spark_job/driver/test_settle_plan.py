@@ -14,8 +14,8 @@ from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StateChange
-from tests.support.breaking_tree import breaking_store
-from tests.support.settled_plan import (
+from tests.support.state.breaking_tree import breaking_store
+from tests.support.state.settled_plan import (
     CHILDREN,
     ENDS,
     OTHER,

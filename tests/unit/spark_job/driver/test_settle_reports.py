@@ -14,8 +14,8 @@ from state.position import Position
 from state.report import OutcomePolicy, PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
-from tests.support.breaking_tree import breaking_store
-from tests.support.settled_plan import (
+from tests.support.state.breaking_tree import breaking_store
+from tests.support.state.settled_plan import (
     CHILDREN,
     ENDS,
     OTHER,

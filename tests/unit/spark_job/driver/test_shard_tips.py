@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
-from spark_job.driver.prober import Answer, Probe
+from spark_job.driver.prober import Probe, ProbeResult
 from spark_job.driver.shard_tips import ShardTips
 from state.plan import ShardReadResult
 from state.position import TRIM_HORIZON
@@ -13,8 +13,8 @@ def end(*, at_tip: bool = False, iterator: str | None = "hint") -> ShardReadResu
     return ShardReadResult(shard_id="s", at_tip=at_tip, iterator=iterator)
 
 
-def answer(*, has_work: bool = False, tip_ms: int | None = None) -> Answer:
-    return Answer("s", has_work=has_work, iterator="probed", tip_ms=tip_ms)
+def answer(*, has_work: bool = False, tip_ms: int | None = None) -> ProbeResult:
+    return ProbeResult("s", has_work=has_work, iterator="probed", tip_ms=tip_ms)
 
 
 def test_a_shard_that_was_never_checked_is_neither_idle_nor_behind_and_its_check_is_overdue() -> (

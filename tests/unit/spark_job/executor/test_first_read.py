@@ -11,7 +11,7 @@ from spark_job.executor.first_read import Held, collect
 from state.plan import ChildShard, PlannedRetry, ShardReadResult, ShardSlice, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
-from tests.support.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard, simulated
 
 
 def task(*slices: ShardSlice, **limits: int) -> TaskPlan:

@@ -14,7 +14,7 @@ from spark_job.executor.replay import replay
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan, TaskResult
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
-from tests.support.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard
+from tests.support.simulated.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

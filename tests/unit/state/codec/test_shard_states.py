@@ -14,7 +14,7 @@ from state.errors import StateTooLargeError, StoredDataError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from tests.support import state_values
+from tests.support.state import state_values
 
 SHARD = "shardId-000000000000"
 PATH = f"/root/app/stream/{SHARD}/state"

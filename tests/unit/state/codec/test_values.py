@@ -8,7 +8,7 @@ from state.codec.values import MAX_VALUE_BYTES, decode, encode
 from state.errors import StateTooLargeError, StoredDataError
 from state.plan import PlanPointer, PlanStatus, TaskPlan, TaskResult
 from state.state_store import OwnerInfo, StartPin, StreamIdentity
-from tests.support import state_values
+from tests.support.state import state_values
 
 PATH = "/root/app/stream/start"
 

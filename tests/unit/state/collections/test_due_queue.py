@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from state.collections.due_queue import DueQueue
-from tests.support.tracker import seq, seqs
+from tests.support.state.tracker import seq, seqs
 
 if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber

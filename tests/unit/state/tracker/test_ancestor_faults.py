@@ -11,7 +11,14 @@ from state.errors import IllegalTrackerEventError, StoredDataError
 from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.tracker.transitions import Effect, NodeState
-from tests.support.tracker import check_structure, fresh_state, make_tracker, nodes, restart, seq
+from tests.support.state.tracker import (
+    check_structure,
+    fresh_state,
+    make_tracker,
+    nodes,
+    restart,
+    seq,
+)
 
 
 def test_a_late_ack_after_a_failure_leaves_no_ghost_in_the_retry_queue() -> None:

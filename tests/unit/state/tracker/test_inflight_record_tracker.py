@@ -16,7 +16,7 @@ from state.tracker.transitions import (
     Neighbour,
     NodeState,
 )
-from tests.support.tracker import SHARD, check_structure, make_tracker, nodes, seq
+from tests.support.state.tracker import SHARD, check_structure, make_tracker, nodes, seq
 
 if TYPE_CHECKING:
     from state.tracker.inflight_record_tracker import InflightRecordTracker

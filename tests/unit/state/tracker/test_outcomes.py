@@ -12,7 +12,7 @@ from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import UnresolvedRecord
 from state.tracker.transitions import Effect, NodeState
-from tests.support.tracker import (
+from tests.support.state.tracker import (
     POLICY,
     SHARD,
     check_structure,

@@ -7,7 +7,7 @@ from state.errors import IllegalTrackerEventError
 from state.position import SHARD_END, Position
 from state.shard_state import Lifecycle, UnresolvedRecord
 from state.tracker.transitions import Effect, NodeState
-from tests.support.tracker import (
+from tests.support.state.tracker import (
     SHARD,
     check_structure,
     fresh_state,

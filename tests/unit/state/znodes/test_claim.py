@@ -10,9 +10,9 @@ from state.errors import StaleOwnerError
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.state_store import StateChange
 from state.task_share import TaskShare
-from tests.support.interposed_tree import interposed
-from tests.support.stale_owners import dead_process
-from tests.support.state_stores import OTHER, OWNER, state_at
+from tests.support.state.interposed_tree import interposed
+from tests.support.state.stale_owners import dead_process
+from tests.support.state.state_stores import OTHER, OWNER, state_at
 
 BASE = "/kinesis-spout/app/stream"
 FIRST, SECOND = TaskShare(0, 2), TaskShare(1, 2)

@@ -6,8 +6,8 @@ from state.memory_store import MemoryBackend
 from state.position import TRIM_HORIZON
 from state.shard_state import ShardState
 from state.state_store import StateChange, StoredState
-from tests.support.breaking_tree import breaking_store
-from tests.support.state_stores import OWNER
+from tests.support.state.breaking_tree import breaking_store
+from tests.support.state.state_stores import OWNER
 
 
 def test_states_are_written_so_many_at_a_time_and_remembered_with_their_versions() -> None:

@@ -1,0 +1,429 @@
+"""`kinesis-spout consume` as users run it: processes and pipes, a FakeKinesis, and a real ZooKeeper
+for the checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+from collections import Counter
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+import pytest
+
+from tests.support.shell.consuming import LIMIT_S, command_that, data_of, lines_of, run, running
+from tests.support.state.zookeeper import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.kinesis.services import ServedFake
+
+FROM_START = ("--from", "TRIM_HORIZON")
+ALL = (*FROM_START, "--until", "now")
+TERMINAL = {"TERM": "xterm", "COLUMNS": "150"}
+
+
+def put(fake: ServedFake, count: int, *, first: int = 0) -> list[str]:
+    texts = [f"order {number}" for number in range(first, first + count)]
+    for text in texts:
+        fake.model.put("orders", f"key of {text}", text.encode())
+    return texts
+
+
+@pytest.fixture
+def orders(fake_kinesis: ServedFake) -> ServedFake:
+    fake_kinesis.model.create("orders", shards=2)
+    return fake_kinesis
+
+
+# to stdout
+# --------------------------------------------------------------------------------------------------
+def test_each_record_is_a_line_with_all_of_its_fields(orders: ServedFake) -> None:
+    """UTF-8 as text, other payloads in base64, and nothing else on stdout."""
+    orders.model.put("orders", "k", "grün".encode())
+    orders.model.put("orders", "k", b"\xff\x00")
+    ended = run(orders, "consume", "orders", *ALL)
+    assert ended.returncode == 0
+    text, binary = lines_of(ended.stdout)
+    assert text["id"] == f"{text['shard']}:{text['sequence']}:1"
+    assert {name: text[name] for name in ("key", "attempt", "data")} == {
+        "key": "k",
+        "attempt": 1,
+        "data": "grün",
+    }
+    assert text["arrival"].endswith("Z")
+    assert len(text["arrival"]) == len("2026-01-31T12:00:00.000Z")
+    assert (binary["dataBase64"], "data" in binary) == ("/wA=", False)
+    assert ended.stderr == "stream orders: 2 emitted, 2 acked\n"
+
+
+def test_until_now_reads_all_shards_also_those_of_a_split(orders: ServedFake) -> None:
+    early = put(orders, 30)
+    orders.model.split("orders", "shardId-000000000000")
+    early += put(orders, 30, first=30)
+    assert sorted(data_of(run(orders, "consume", "orders", *ALL).stdout)) == sorted(early)
+
+
+def test_max_records_of_one_shard_as_raw_payloads(orders: ServedFake) -> None:
+    """`--raw` writes the payload and a line end. With `--no-stats` stderr stays empty."""
+    put(orders, 30)
+    second = "shardId-000000000001"
+    ended = run(
+        orders,
+        "consume",
+        "orders",
+        *FROM_START,
+        "--shard",
+        second,
+        "--max-records",
+        "3",
+        "--raw",
+        "--no-stats",
+    )
+    assert (
+        ended.stdout.splitlines()
+        == [one.data.decode() for one in orders.model.records("orders", second)][:3]
+    )
+    assert ended.stderr == ""
+
+
+def test_a_reader_that_leaves_ends_it_quietly(orders: ServedFake) -> None:
+    """Also while no records arrive. The exit code is the one that a shell gives a program ended by
+    SIGPIPE.
+    """
+    put(orders, 5)
+    with running(orders, "consume", "orders", *FROM_START) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["attempt"] == 1
+        process.stdout.close()
+        assert process.wait(LIMIT_S) == 141
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_head_gets_its_lines_and_what_was_not_written_is_not_acked(
+    orders: ServedFake, zookeeper_chroot: str
+) -> None:
+    """More records than a pipe can hold: the next run starts before the point up to which the first
+    one could write.
+    """
+    big = "x" * 10_000
+    for number in range(200):
+        orders.model.put("orders", "k", f"{number:03} {big}".encode())
+    application = ("--application", "head", "--zookeeper", zookeeper_chroot)
+    with running(
+        orders, "consume", "orders", *FROM_START, *application, stderr=subprocess.DEVNULL
+    ) as process:
+        first = subprocess.run(
+            ["head", "-n", "2"],
+            stdin=process.stdout,
+            capture_output=True,
+            check=True,
+            timeout=LIMIT_S,
+        )
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(LIMIT_S) == 141
+    assert [text[:3] for text in data_of(first.stdout.decode())] == ["000", "001"]
+    rest = data_of(run(orders, "consume", "orders", *application, "--until", "now").stdout)
+    assert {text[:3] for text in rest} >= {f"{number:03}" for number in range(20, 200)}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_it_cleanly(orders: ServedFake, number: signal.Signals, code: int) -> None:
+    put(orders, 3)
+    with running(orders, "consume", "orders", *FROM_START) as process:
+        assert process.stdout is not None
+        got = [process.stdout.readline() for _ in range(3)]
+        process.send_signal(number)
+        out, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, out, said) == (code, "", "stream orders: 3 emitted, 3 acked\n")
+    assert len(data_of("".join(got))) == 3
+
+
+def test_a_signal_ends_it_also_where_the_reader_does_not_read(orders: ServedFake) -> None:
+    for _ in range(100):
+        orders.model.put("orders", "k", b"x" * 10_000)
+    with running(orders, "consume", "orders", *FROM_START) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        process.terminate()
+        assert process.wait(LIMIT_S) == 143
+        process.stdout.close()
+
+
+# with an application
+# ------------------------------------------------------------------------------------------
+def test_an_application_continues_where_it_was_stopped(
+    orders: ServedFake, zookeeper_chroot: str
+) -> None:
+    """SIGTERM commits and releases the ownership: the next run starts at once, with the records
+    that the first one did not get.
+    """
+    early = put(orders, 40)
+    application = ("--application", "watch", "--zookeeper", zookeeper_chroot)
+    with running(orders, "consume", "orders", *FROM_START, *application) as process:
+        assert process.stdout is not None
+        got = [process.stdout.readline() for _ in early]
+        process.terminate()
+        assert process.wait(LIMIT_S) == 143
+    assert sorted(data_of("".join(got))) == sorted(early)
+    late = put(orders, 40, first=40)
+    again = run(orders, "consume", "orders", *application, "--until", "now")
+    assert sorted(data_of(again.stdout)) == sorted(late)
+
+
+# through a command
+# --------------------------------------------------------------------------------------------
+def test_a_command_answers_in_any_order(orders: ServedFake, tmp_path: Path) -> None:
+    """Nothing is written to stdout. The command's stderr is passed on, and its stdin is closed
+    before it ends.
+    """
+    early = put(orders, 40)
+    ended = run(
+        orders, "consume", "orders", *ALL, "--exec", command_that("acks in pairs", tmp_path / "log")
+    )
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert ended.stderr == "the input has ended\nstream orders: 40 emitted, 40 acked\n"
+    assert sorted(data_of((tmp_path / "log").read_text())) == sorted(early)
+
+
+def test_failed_records_are_retried_and_then_dead_lettered(
+    orders: ServedFake, tmp_path: Path
+) -> None:
+    """The letter has the record and the reason; everything else is acked."""
+    put(orders, 10)
+    letters = tmp_path / "dead.jsonl"
+    letters.write_text('{"torn')
+    command = ("--exec", command_that("fails the sevens", tmp_path / "log"), "--retry-limit", "1")
+    ended = run(orders, "consume", "orders", *ALL, *command, "--dead-letter", str(letters))
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (
+        0,
+        "stream orders: 11 emitted, 9 acked, 2 failed, 1 retried, 1 dead-lettered",
+    )
+    torn, line = letters.read_text().splitlines()
+    assert torn == '{"torn'
+    letter = json.loads(line)
+    assert {name: letter[name] for name in ("stream", "key", "data", "attempts", "reason")} == {
+        "stream": "orders",
+        "key": "key of order 7",
+        "data": "order 7",
+        "attempts": 2,
+        "reason": "a seven",
+    }
+    assert letter["id"] == f"{letter['shard']}:{letter['sequence']}:2"
+
+
+def test_a_command_may_refuse_a_retry(orders: ServedFake, tmp_path: Path) -> None:
+    put(orders, 10)
+    command = ("--exec", command_that("refuses the sevens", tmp_path / "log"))
+    ended = run(
+        orders, "consume", "orders", *ALL, *command, "--dead-letter", str(tmp_path / "dead")
+    )
+    assert (
+        ended.stderr.splitlines()[-1]
+        == "stream orders: 10 emitted, 9 acked, 1 failed, 1 dead-lettered"
+    )
+
+
+def test_no_answer_in_time_is_a_failure(orders: ServedFake, tmp_path: Path) -> None:
+    put(orders, 2)
+    command = (
+        "--exec",
+        command_that("never answers", tmp_path / "log"),
+        "--message-timeout",
+        "200ms",
+        "--retry-limit",
+        "0",
+    )
+    ended = run(
+        orders, "consume", "orders", *ALL, *command, "--dead-letter", str(tmp_path / "dead")
+    )
+    assert ended.returncode == 0
+    assert (
+        ended.stderr.splitlines()[-1]
+        == "stream orders: 2 emitted, 0 acked, 2 failed, 2 timed out, 2 dead-lettered"
+    )
+
+
+def test_retries_do_not_count_towards_max_records(orders: ServedFake, tmp_path: Path) -> None:
+    put(orders, 10)
+    log = tmp_path / "log"
+    ended = run(
+        orders,
+        "consume",
+        "orders",
+        *FROM_START,
+        "--max-records",
+        "2",
+        "--exec",
+        command_that("acks the third time", log),
+    )
+    assert ended.returncode == 0
+    assert sorted(Counter(data_of(log.read_text())).values()) == [3, 3]
+
+
+def test_a_command_that_dies_is_an_error_and_its_records_are_read_again(
+    orders: ServedFake, tmp_path: Path, zookeeper_chroot: str
+) -> None:
+    """Except for those that it has answered."""
+    early = put(orders, 10)
+    application = ("--application", "etl", "--zookeeper", zookeeper_chroot)
+    died = run(
+        orders,
+        "consume",
+        "orders",
+        *FROM_START,
+        *application,
+        "--exec",
+        command_that("dies at the third", tmp_path / "first"),
+    )
+    assert died.returncode == 1
+    assert "error: the command ended with exit code 3" in died.stderr
+    assert "are read again in the next run" in died.stderr
+    again = run(
+        orders,
+        "consume",
+        "orders",
+        *application,
+        "--until",
+        "now",
+        "--exec",
+        command_that("acks", tmp_path / "again"),
+    )
+    assert again.returncode == 0
+    answered = data_of((tmp_path / "first").read_text())[:2]
+    assert sorted(data_of((tmp_path / "again").read_text())) == sorted(set(early) - set(answered))
+
+
+def test_an_invalid_answer_is_reported_by_its_line_and_acks_nothing(
+    orders: ServedFake, tmp_path: Path
+) -> None:
+    """Its text is not shown, because it may be the payload."""
+    put(orders, 1)
+    ended = run(
+        orders, "consume", "orders", *ALL, "--exec", command_that("talks", tmp_path / "log")
+    )
+    assert ended.returncode == 1
+    notes = [line for line in ended.stderr.splitlines() if line.startswith("note: ")]
+    assert "line 1 of the command's output is not an answer" in notes[0]
+    assert (
+        "line 2 of the command's output is for a record that does not wait for an answer"
+        in notes[1]
+    )
+    assert "secret" not in ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith(
+        "error: 2 lines of the command's output were not answers"
+    )
+    assert "1 emitted, 1 acked" in ended.stderr
+
+
+def test_at_a_signal_the_command_gives_its_last_answers(
+    orders: ServedFake, tmp_path: Path, zookeeper_chroot: str
+) -> None:
+    """It sees the end of its input, not the signal. The records that it has answered are
+    committed.
+    """
+    put(orders, 10)
+    log = tmp_path / "log"
+    arguments = (
+        "--application",
+        "etl",
+        "--zookeeper",
+        zookeeper_chroot,
+        *FROM_START,
+        "--exec",
+        command_that("acks", log),
+    )
+    with running(orders, "consume", "orders", *arguments, start_new_session=True) as process:
+        wait_until(lambda: log.exists() and log.read_text().count("\n") == 10)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130
+    assert said == "the input has ended\nstream orders: 10 emitted, 10 acked\n"
+    again = run(
+        orders,
+        "consume",
+        "orders",
+        "--application",
+        "etl",
+        "--zookeeper",
+        zookeeper_chroot,
+        "--until",
+        "now",
+    )
+    assert again.stdout == ""
+
+
+# monitoring
+# ------------------------------------------------------------------------------------------------
+def test_counts_are_shown_as_a_table(orders: ServedFake) -> None:
+    put(orders, 30)
+    ended = run(orders, "consume", "orders", *ALL, "--stats")
+    header, total, *shards, last = ended.stderr.splitlines()
+    assert header.split()[:3] == ["orders", "emitted", "acked"]
+    assert total.split()[:4] == ["all", "shards", "30", "30"]
+    assert [row.split()[0] for row in shards] == ["shardId-000000000000", "shardId-000000000001"]
+    assert last == "stream orders: 30 emitted, 30 acked"
+
+
+def test_on_a_terminal_the_table_is_live_and_the_commands_stderr_is_above_it(
+    orders: ServedFake, tmp_path: Path
+) -> None:
+    put(orders, 30)
+    ours, theirs = pty.openpty()
+    arguments = ("consume", "orders", *ALL, "--exec", command_that("acks", tmp_path / "log"))
+    with running(
+        orders, *arguments, stdout=subprocess.DEVNULL, stderr=theirs, variables=TERMINAL
+    ) as process:
+        os.close(theirs)
+        shown = read_terminal(ours)
+        assert process.wait(LIMIT_S) == 0
+    lines = [
+        re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip()
+        for line in shown.replace("\r", "\n").split("\n")
+    ]
+    assert any(line.split()[:4] == ["all", "shards", "30", "30"] for line in lines)
+    assert "the input has ended" in lines  # on a line of its own, not in the middle of the table
+    assert [line for line in lines if line][-1] == "stream orders: 30 emitted, 30 acked"
+
+
+def read_terminal(terminal: int) -> str:
+    """Everything that is written to a terminal, until its other end is closed."""
+    said = b""
+    try:
+        while some := os.read(terminal, 65_536):
+            said += some
+    except OSError:  # as Linux ends it
+        pass
+    finally:
+        os.close(terminal)
+    return said.decode()
+
+
+def test_counts_are_served_to_prometheus(orders: ServedFake) -> None:
+    """On loopback, while it runs."""
+    put(orders, 30)
+    with running(
+        orders, "consume", "orders", *FROM_START, "--metrics-port", "0", stdout=subprocess.DEVNULL
+    ) as process:
+        assert process.stderr is not None
+        url = process.stderr.readline().split()[-1]
+        assert url.startswith("http://127.0.0.1:")
+
+        def scraped() -> bool:
+            with urlopen(url, timeout=LIMIT_S) as answer:  # noqa: S310  # our own server
+                return (
+                    'kinesis_spout_stream_records_acked_total{stream="orders"} 30.0'
+                    in answer.read().decode()
+                )
+
+        wait_until(scraped)
+        process.terminate()
+        process.communicate(timeout=LIMIT_S)

@@ -1,0 +1,225 @@
+"""`kinesis-spout local` as users run it: a process of its own, boto3 as its client, and a signal
+that ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.support.kinesis.calls import iterator, put, read_shard, read_to_end, shards_of, split
+from tests.support.kinesis.services import Service, kinesis_client
+from tests.support.shell.command_line import command_line, environment, run_cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A running command: its process, its output, and the environment variables in the output."""
+
+    process: subprocess.Popen[str]
+    said: str
+    variables: dict[str, str]
+
+    @property
+    def endpoint_url(self) -> str:
+        return self.variables["AWS_ENDPOINT_URL_KINESIS"]
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        """Send the signal. Returns the exit code and the output on stderr."""
+        os.kill(self.process.pid, number)
+        _, complaints = self.process.communicate(timeout=LIMIT_S)
+        return self.process.returncode, complaints
+
+
+@contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[Local]:
+    """The command on a free port, once it has printed its usage.
+
+    It is killed at the end if it still runs.
+    """
+    with subprocess.Popen(
+        command_line("local", "--port", "0", *arguments),
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        said = ""
+        try:
+            for line in process.stdout:
+                said += line
+                if "endpoint_url=" in line:
+                    break
+            exports = [
+                line.removeprefix("export ")
+                for line in said.splitlines()
+                if line.startswith("export ")
+            ]
+            yield Local(process, said, dict(line.split("=", 1) for line in exports))
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def test_boto3_reads_over_a_split_to_the_end_of_the_children(tmp_path: Path) -> None:
+    """Create, put, split, and read on from the parent's end to the children that it names."""
+    with running(tmp_path) as local, kinesis_client(local.endpoint_url) as client:
+        service = Service(client, "orders")
+        client.create_stream(StreamName="orders", ShardCount=1)
+        (parent,) = shards_of(service)
+        for at in range(10):
+            put(service, b"before", f"key {at}")
+        split(service, parent)
+        for at in range(10):
+            put(service, b"after", f"key {at}")
+        end = read_to_end(service, parent["ShardId"])
+        assert end.data == [b"before"] * 10
+        after = [
+            data
+            for child in end.last_page["ChildShards"]
+            for data in read_shard(service, child["ShardId"]).data
+        ]
+        assert after == [b"after"] * 10
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_with_a_shells_exit_code(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """Also while clients are connected and one waits for events. Nothing is printed, and the port
+    is free again.
+    """
+    with (
+        running(tmp_path, "--stream", "orders") as local,
+        kinesis_client(local.endpoint_url) as client,
+    ):
+        arn = client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"][
+            "StreamARN"
+        ]
+        consumer = client.register_stream_consumer(StreamARN=arn, ConsumerName="reader")[
+            "Consumer"
+        ]["ConsumerARN"]
+        position = {"Type": "LATEST"}
+        answer = client.subscribe_to_shard(
+            ConsumerARN=consumer, ShardId="shardId-000000000000", StartingPosition=position
+        )
+        with closing(answer["EventStream"]) as pushes:
+            next(iter(pushes))
+            assert local.end(number) == (code, "")
+        port = int(local.endpoint_url.rpartition(":")[2])
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_streams_are_created_at_the_start(tmp_path: Path) -> None:
+    """With the given numbers of shards and region. The first line of the output lists them."""
+    arguments = ("--stream", "orders:3", "--stream", "clicks", "--region", "eu-central-1")
+    with running(tmp_path, *arguments) as local, kinesis_client(local.endpoint_url) as client:
+        assert client.list_streams()["StreamNames"] == ["clicks", "orders"]
+        summary = client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]
+        assert summary["OpenShardCount"] == 3
+        assert summary["StreamARN"].startswith("arn:aws:kinesis:eu-central-1:")
+        assert "orders (3 shards), clicks (1 shard)" in local.said.splitlines()[0]
+
+
+def test_what_it_prints_works_as_printed(tmp_path: Path) -> None:
+    """The variables and the boto3 lines, in a process that knows nothing else."""
+    with running(tmp_path) as local:
+        lines = local.said.splitlines()
+        program = "\n".join(
+            lines[lines.index("import boto3") : lines.index("from spark_job import KinesisSource")]
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment(**local.variables),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        with kinesis_client(local.endpoint_url) as client:
+            assert read_shard(Service(client, "orders"), "shardId-000000000000").data == [b"data"]
+
+
+@pytest.mark.parametrize(("arguments", "throttled"), [((), False), (("--limits",), True)])
+def test_limits_are_enforced_on_request(
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    throttled: bool,  # noqa: FBT001  # pytest's way
+) -> None:
+    """Some of many reads at once are refused; without limits none is."""
+    with (
+        running(tmp_path, "--stream", "orders", *arguments) as local,
+        kinesis_client(local.endpoint_url) as client,
+    ):
+        start = iterator(Service(client, "orders"), "shardId-000000000000")
+        codes = {refused(client, start) for _ in range(30)}
+    assert ("ProvisionedThroughputExceededException" in codes) == throttled
+
+
+def refused(client: Any, start: str) -> str | None:
+    try:
+        client.get_records(ShardIterator=start)
+    except ClientError as exc:
+        return str(exc.response["Error"]["Code"])
+    return None
+
+
+def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
+    """It names the port and what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = run_cli("local", "--port", port, cwd=tmp_path, timeout_s=LIMIT_S)
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        f"error: port {port} on 127.0.0.1 is in use; choose another with --port, or --port 0 for "
+        "a free one\n"
+    )
+
+
+def test_an_address_that_is_not_this_machines_is_one_sentence(tmp_path: Path) -> None:
+    """After the warning that the address is not loopback."""
+    ended = run_cli("local", "--port", "0", "--host", "192.0.2.1", cwd=tmp_path, timeout_s=LIMIT_S)
+    assert ended.returncode == 1
+    warning, error = ended.stderr.splitlines()
+    assert warning.startswith("warning: anybody who can reach 192.0.2.1")
+    assert error.startswith("error: cannot listen on 192.0.2.1, port 0")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--stream", "orders:none"),
+        ("--stream", "orders:0"),
+        ("--stream", "no spaces"),
+        ("--stream", "orders", "--stream", "orders"),
+        ("--region", "us east"),
+    ],
+)
+def test_wrong_usage_is_reported_before_anything_is_served(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """Exit code 2, naming the option."""
+    ended = run_cli("local", "--port", "0", *arguments, cwd=tmp_path, timeout_s=LIMIT_S)
+    assert ended.returncode == 2
+    assert arguments[0] in ended.stderr
+    assert ended.stdout == ""

@@ -1,0 +1,153 @@
+"""`kinesis-spout produce` as users run it: lines through a pipe, and a FakeKinesis."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.testing import throttle
+from tests.support.shell.consuming import LIMIT_S, run, running
+from tests.support.state.zookeeper import wait_until
+
+if TYPE_CHECKING:
+    from tests.support.kinesis.services import ServedFake
+
+
+@pytest.fixture
+def orders(fake_kinesis: ServedFake) -> ServedFake:
+    fake_kinesis.model.create("orders", shards=2)
+    return fake_kinesis
+
+
+def held(fake: ServedFake, stream: str = "orders") -> list[tuple[str, bytes]]:
+    """(key, data) of all records on the stream, sorted."""
+    shards = fake.model.shards(stream)
+    return sorted(
+        (one.partition_key, one.data)
+        for shard in shards
+        for one in fake.model.records(stream, shard.shard_id)
+    )
+
+
+def test_each_line_is_a_record_under_a_key_of_its_own(orders: ServedFake) -> None:
+    """Without its line end; the last line may lack one. There are more lines than one request
+    takes.
+    """
+    lines = [f"line {number}".encode() for number in range(1_200)]
+    ended = run(orders, "produce", "orders", stdin=b"\n".join(lines))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (
+        0,
+        "",
+        "put 1,200 records on stream orders\n",
+    )
+    assert sorted(data for _, data in held(orders)) == sorted(lines)
+    assert len({key for key, _ in held(orders)}) == 1_200
+
+
+def test_empty_input_puts_nothing(orders: ServedFake) -> None:
+    ended = run(orders, "produce", "orders")
+    assert (ended.returncode, ended.stderr) == (0, "put 0 records on stream orders\n")
+
+
+def test_one_key_for_all_or_a_field_of_each_line(orders: ServedFake) -> None:
+    run(orders, "produce", "orders", "--key", "all", stdin=b"a\r\nb\n")
+    assert held(orders) == [("all", b"a"), ("all", b"b")]
+    orders.model.create("clicks")
+    run(orders, "produce", "clicks", "--key-from", "id", stdin=b'{"id": "x", "n": 1}\n{"id": 7}\n')
+    assert held(orders, "clicks") == [("7", b'{"id": 7}'), ("x", b'{"id": "x", "n": 1}')]
+
+
+def test_lines_of_consume_are_put_under_their_keys(orders: ServedFake) -> None:
+    """Text and bytes; a line without a key gets one."""
+    orders.model.put("orders", "k", "grün".encode())
+    orders.model.put("orders", "k", b"\xff\x00")
+    written = run(orders, "consume", "orders", "--from", "TRIM_HORIZON", "--until", "now").stdout
+    orders.model.create("copy")
+    ended = run(
+        orders, "produce", "copy", "--json", stdin=written.encode() + b'\n{"data": "no key"}\n'
+    )
+    assert ended.returncode == 0
+    assert [pair for pair in held(orders, "copy") if pair[0] == "k"] == held(orders)
+    assert len(held(orders, "copy")) == 3
+
+
+def test_invalid_lines_are_reported_and_the_others_are_put(orders: ServedFake) -> None:
+    """Exit code 1. The notes state the fault of each line, and not its content."""
+    lines = [
+        b'{"key": "k", "data": "good"}',
+        b"secret",
+        b'{"key": "k"}',
+        b'{"key": "", "data": ""}',
+        b'{"dataBase64": "!"}',
+    ]
+    ended = run(orders, "produce", "orders", "--json", stdin=b"\n".join(lines))
+    assert ended.returncode == 1
+    *notes, put, error = ended.stderr.splitlines()
+    assert [note.split()[:3] for note in notes] == [
+        ["note:", "line", str(number)] for number in (2, 3, 4, 5)
+    ]
+    assert (put, error) == ("put 1 record on stream orders", "error: 4 lines were not put")
+    assert "secret" not in ended.stderr
+    assert held(orders) == [("k", b"good")]
+
+
+def test_a_record_that_the_service_refuses_is_found_among_the_others(orders: ServedFake) -> None:
+    lines = [b"small"] * 20
+    lines[13] = b"x" * (11 * 1024 * 1024)
+    ended = run(orders, "produce", "orders", stdin=b"\n".join(lines))
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("note: line 14 is refused: ")
+    assert "put 19 records" in ended.stderr
+    assert len(held(orders)) == 19
+
+
+def test_throttled_records_are_put_again(orders: ServedFake) -> None:
+    orders.model.faults.add(throttle(), operation="PutRecords", times=2)
+    ended = run(orders, "produce", "orders", stdin=b"a\nb\n")
+    assert (ended.returncode, len(held(orders))) == (0, 2)
+
+
+def test_a_missing_stream_is_one_sentence_with_the_lines_that_are_not_put(
+    orders: ServedFake,
+) -> None:
+    ended = run(orders, "produce", "nowhere", stdin=b"a\nb\n")
+    assert ended.returncode == 1
+    put, error = ended.stderr.splitlines()
+    assert put == "put 0 records on stream nowhere"
+    assert error.startswith("error: ")
+    assert "lines 1 to 2 may have been put" in error
+
+
+def test_a_line_is_put_while_its_writer_goes_on(orders: ServedFake) -> None:
+    """A signal ends it: complete lines are put, an incomplete one is not."""
+    with running(orders, "produce", "orders") as process:
+        assert process.stdin is not None
+        process.stdin.write("first\n")
+        process.stdin.flush()
+        wait_until(lambda: [data for _, data in held(orders)] == [b"first"])
+        process.stdin.write("half a li")
+        process.stdin.flush()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, said) == (143, "put 1 record on stream orders\n")
+    assert [data for _, data in held(orders)] == [b"first"]
+
+
+def test_consume_reads_what_produce_puts(orders: ServedFake) -> None:
+    """Two processes side by side; neither has to end."""
+    with (
+        running(orders, "consume", "orders", "--from", "TRIM_HORIZON") as consumer,
+        running(orders, "produce", "orders") as producer,
+    ):
+        assert producer.stdin is not None
+        assert consumer.stdout is not None
+        for text in ("one", "two"):
+            producer.stdin.write(f"{text}\n")
+            producer.stdin.flush()
+            assert json.loads(consumer.stdout.readline())["data"] == text
+        producer.communicate(timeout=LIMIT_S)
+        consumer.terminate()
+        consumer.communicate(timeout=LIMIT_S)

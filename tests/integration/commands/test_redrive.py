@@ -1,0 +1,249 @@
+"""`kinesis-spout redrive` as people and scripts use it: prompts, output, exit codes, and the effect
+of a kill.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.testing import Fault, drop, slow
+from spark_job.dead_letter.dead_letter import DeadLetter, Letter
+from spark_job.dead_letter.redrive import CHUNK_LETTERS
+from spark_job.demo.job_process import kill_family
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, serve
+from tests.support.outcomes.letters import Story, frame_of, gone
+from tests.support.shell.command_line import command_line, environment, run_cli
+from tests.support.spark.session import COMMAND_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+LIMIT_S = 120.0
+# How long a request has no response: enough to see it arrive, and to end its sender.
+HELD_S = 10.0
+LETTERS = Story().letters(CHUNK_LETTERS + 1)
+
+
+@dataclass(frozen=True)
+class Dead:
+    """Dead letters in `dead` of the working directory, the command for them, and the service."""
+
+    fake: ServedFake
+    cwd: Path
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        keys = (
+            "--option",
+            f"awsAccessKeyId={ACCESS_KEY}",
+            "--option",
+            f"awsSecretAccessKey={SECRET_KEY}",
+        )
+        return (
+            "redrive",
+            "dead",
+            "--region",
+            REGION,
+            "--endpoint-url",
+            self.fake.endpoint_url,
+            *keys,
+            *COMMAND_OPTIONS,
+        )
+
+    def run(self, *more: str) -> subprocess.CompletedProcess[str]:
+        return run_cli(*self.arguments, *more, cwd=self.cwd)
+
+    def run_on_terminal(self, answer: str) -> subprocess.CompletedProcess[str]:
+        """Run with a terminal as stdin, on which `answer` is typed."""
+        ours, theirs = pty.openpty()
+        try:
+            os.write(ours, answer.encode())
+            return subprocess.run(
+                command_line(*self.arguments),
+                cwd=self.cwd,
+                env=environment(),
+                stdin=theirs,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
+        finally:
+            os.close(ours)
+            os.close(theirs)
+
+    def on(self, stream: str = "orders") -> list[tuple[str, bytes]]:
+        (shard,) = self.fake.model.shards(stream)
+        return [
+            (record.partition_key, record.data)
+            for record in self.fake.model.records(stream, shard.shard_id)
+        ]
+
+    @contextmanager
+    def held_at_second_request(self, fault: Fault) -> Iterator[subprocess.Popen[str]]:
+        """The command, while its second PutRecords request has no response yet."""
+        self.fake.model.faults.add(fault, operation="PutRecords", skip=1)
+        with subprocess.Popen(
+            command_line(*self.arguments, "--yes"),
+            cwd=self.cwd,
+            env=environment(),
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                deadline = time.monotonic() + LIMIT_S
+                while not self.fake.model.faults.struck:
+                    assert process.poll() is None, process.stderr and process.stderr.read()
+                    assert time.monotonic() < deadline, "the second request never came"
+                    time.sleep(0.05)  # noqa: TID251  # another process announces nothing
+                yield process
+            finally:
+                kill_family(process)
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Iterator[Dead]:
+    with serve() as fake:
+        fake.model.create("orders")
+        yield Dead(fake, tmp_path)
+
+
+def write(spark: SparkSession, dead: Dead, letters: list[Letter]) -> None:
+    DeadLetter("parquet", path=str(dead.cwd / "dead")).write(
+        frame_of(spark, letters), plan_id="1-a"
+    )
+
+
+def records_of(letters: list[Letter]) -> list[tuple[str | None, bytes | None]]:
+    return [(letter.partition_key, letter.data) for letter in letters]
+
+
+def test_a_dry_run_counts_and_a_run_puts_what_it_counted(spark: SparkSession, dead: Dead) -> None:
+    """After a yes, and once: a second run has nothing to put. With --json, stdout is one object."""
+    write(spark, dead, [*Story().letters(3), gone(Story().letter(3))])
+    dry = dead.run("--dry-run", "--json")
+    assert dry.returncode == 0, dry.stderr
+    found = json.loads(dry.stdout)
+    assert (found["dryRun"], found["toPut"], found["put"], found["withoutPayload"]) == (
+        True,
+        3,
+        0,
+        1,
+    )
+    assert [(reason["reason"], reason["letters"]) for reason in found["reasons"]] == [
+        (Story().reason, 3)
+    ]
+    assert dead.on() == []
+    done = dead.run_on_terminal("y\n")
+    assert done.returncode == 0, done.stderr
+    assert "Put 3 records?" in done.stderr
+    assert "3 dead letters to put" in done.stdout
+    assert done.stdout.splitlines()[-1] == "put 3"
+    assert dead.on() == records_of(Story().letters(3))
+    again = dead.run("--yes")
+    assert (again.returncode, again.stdout.splitlines()[:2]) == (
+        0,
+        ["no dead letters to put", "3 were put before"],
+    )
+    assert len(dead.on()) == 3
+    assert (
+        SECRET_KEY not in done.stdout + done.stderr + (dead.cwd / "kinesis-spout.log").read_text()
+    )
+
+
+def test_no_on_a_terminal_puts_nothing(spark: SparkSession, dead: Dead) -> None:
+    """It is neither an error nor a success."""
+    write(spark, dead, Story().letters(3))
+    ended = dead.run_on_terminal("n\n")
+    assert "Put 3 records?" in ended.stderr
+    assert "error" not in ended.stderr
+    assert (ended.returncode, dead.on()) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "says"),
+    [
+        ((), 1, "give --yes"),
+        (("--since", "LATEST", "--yes"), 2, "is not a time"),
+        (("--limit", "0", "--yes"), 2, "--limit"),
+        (("--format", "csv", "--yes"), 2, "--format"),
+        (("--option", "startingPosition=LATEST", "--yes"), 1, "startingPosition is for reading"),
+    ],
+)
+def test_what_cannot_work_is_reported_before_spark_starts(
+    dead: Dead, more: tuple[str, ...], code: int, says: str
+) -> None:
+    """With the exit codes of all commands: 1 an error, 2 wrong usage."""
+    ended = dead.run(*more)
+    assert ended.returncode == code
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not (dead.cwd / "kinesis-spout.log").exists()
+
+
+def test_a_missing_path_is_one_sentence(dead: Dead) -> None:
+    ended = dead.run("--yes")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: Path does not exist: file:")
+    assert len(ended.stderr.splitlines()) == 2
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_missing_stream_is_one_sentence_and_nothing_is_recorded(
+    spark: SparkSession, dead: Dead
+) -> None:
+    write(spark, dead, Story().letters(3))
+    ended = dead.run("--yes", "--stream", "nowhere")
+    assert ended.returncode == 1
+    assert "error: PutRecords failed for stream nowhere at http" in ended.stderr
+    assert "check the stream's name" in ended.stderr
+    assert "0 of 3 are put and recorded" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_kill_9_between_a_put_and_its_ledger_puts_it_again_and_loses_nothing(
+    spark: SparkSession, dead: Dead
+) -> None:
+    """The service has the second request's record; the killed command got no response."""
+    write(spark, dead, LETTERS)
+    with dead.held_at_second_request(drop(processed=True, delay_s=HELD_S)) as process:
+        kill_family(process)
+    deadline = time.monotonic() + LIMIT_S
+    while len(dead.on()) < len(LETTERS):
+        assert time.monotonic() < deadline, "the second request is not done"
+        time.sleep(0.05)  # noqa: TID251  # the service's thread announces nothing
+    assert dead.on() == records_of(LETTERS)
+    again = dead.run("--yes")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[-1] == "put 1"
+    assert dead.on() == records_of([*LETTERS, LETTERS[-1]])
+
+
+def test_a_signal_lets_it_record_what_it_has_put(spark: SparkSession, dead: Dead) -> None:
+    """It ends after the request in progress, with a shell's exit code. (The run command's tests
+    have Ctrl-C, which takes the same way.)
+    """
+    number, code = signal.SIGTERM, 143
+    write(spark, dead, Story().letters(2 * CHUNK_LETTERS + 1))
+    with dead.held_at_second_request(slow(HELD_S)) as process:
+        os.kill(process.pid, number)
+        assert process.stderr is not None
+        rest = process.stderr.read()
+        assert process.wait(LIMIT_S) == code
+    assert "1,000 of 1,001 are put and recorded" in rest
+    assert len(dead.on()) == 2 * CHUNK_LETTERS
+    assert dead.run("--yes").stdout.splitlines()[-1] == "put 1"

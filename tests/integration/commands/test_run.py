@@ -1,0 +1,222 @@
+"""`kinesis-spout run` against a local Kinesis: every sink, a user's function, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.kinesis.services import (
+    ACCESS_KEY,
+    REGION,
+    SECRET_KEY,
+    create_stream,
+    kinesis_client,
+)
+from tests.support.shell.command_line import command_line, environment, run_cli
+from tests.support.spark.session import COMMAND_OPTIONS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+COUNT = 60
+
+
+@dataclass(frozen=True)
+class Orders:
+    """A stream with `COUNT` records, and the options that name it."""
+
+    stream: str
+    arguments: tuple[str, ...]
+
+
+@pytest.fixture
+def orders(moto_endpoint: str, zookeeper_chroot: str) -> Orders:
+    stream = f"orders-{uuid.uuid4().hex}"
+    with kinesis_client(moto_endpoint) as client:
+        create_stream(client, stream, shards=2)
+        records = [
+            {"Data": json.dumps({"id": n}).encode(), "PartitionKey": f"key-{n}"}
+            for n in range(COUNT)
+        ]
+        client.put_records(StreamName=stream, Records=records)
+    named = (
+        "--stream",
+        stream,
+        "--application",
+        "etl",
+        "--zookeeper",
+        zookeeper_chroot,
+        "--from",
+        "TRIM_HORIZON",
+    )
+    where = ("--region", REGION, "--endpoint-url", moto_endpoint)
+    keys = (
+        "--option",
+        f"awsAccessKeyId={ACCESS_KEY}",
+        "--option",
+        f"awsSecretAccessKey={SECRET_KEY}",
+    )
+    return Orders(stream, (*named, *where, *keys, *COMMAND_OPTIONS))
+
+
+def ids_in(path: Path) -> list[int]:
+    found: list[int] = []
+    for file in sorted(path.rglob("*.parquet")):
+        with pq.ParquetFile(file) as parquet:
+            found += [
+                json.loads(data)["id"]
+                for data in parquet.read(columns=["data"]).column("data").to_pylist()
+            ]
+    return sorted(found)
+
+
+def test_parquet_gets_every_record_once_and_a_second_run_adds_nothing(
+    orders: Orders, tmp_path: Path
+) -> None:
+    """Spark's output is in the named log file, and nowhere else."""
+    arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out", "--available-now")
+    first = run_cli(*arguments, "--log-file", "spark[x].log", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert f"{COUNT} rows" in first.stderr.splitlines()[-1]
+    assert first.stdout == ""
+    assert "spark[x].log" in first.stderr
+    assert "WARN" not in first.stderr
+    assert "WARN" in (tmp_path / "spark[x].log").read_text()
+    assert SECRET_KEY not in first.stderr + (tmp_path / "spark[x].log").read_text()
+    assert ids_in(tmp_path / "out") == list(range(COUNT))
+    assert run_cli(*arguments, cwd=tmp_path).returncode == 0
+    assert ids_in(tmp_path / "out") == list(range(COUNT))
+
+
+def test_a_path_that_cannot_be_written_is_one_sentence_of_java(
+    orders: Orders, tmp_path: Path
+) -> None:
+    """And no stack trace, although PySpark has no class for this error."""
+    (tmp_path / "file").write_text("")
+    ended = run_cli(
+        "run",
+        *orders.arguments,
+        "--sink",
+        "parquet",
+        "--path",
+        "file/out",
+        "--available-now",
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 1
+    error = next(line for line in ended.stderr.splitlines() if line.startswith("error: "))
+    assert error.startswith("error: the query does not start: ")
+    assert str(tmp_path / "file") in error
+    assert "org.apache" not in ended.stderr
+
+
+def test_json_through_a_users_function_goes_to_a_directory_a_batch(
+    orders: Orders, tmp_path: Path
+) -> None:
+    (tmp_path / "job.py").write_text(
+        "def texts(df):\n    return df.selectExpr(\"cast(data as string) text\", 'shardId')\n"
+    )
+    arguments = (
+        "--sink",
+        "json",
+        "--path",
+        "out",
+        "--process",
+        "job:texts",
+        "--available-now",
+        "--option",
+        "maxRecordsPerShard=20",
+    )
+    ended = run_cli("run", *orders.arguments, *arguments, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    rows = [
+        json.loads(line)
+        for file in (tmp_path / "out").glob("batch=*/*.json")
+        for line in file.read_text().splitlines()
+    ]
+    assert sorted(json.loads(row["text"])["id"] for row in rows) == list(range(COUNT))
+    assert len(list((tmp_path / "out").glob("batch=*"))) > 1
+
+
+def test_a_function_that_fails_is_one_sentence_and_loses_nothing(
+    orders: Orders, tmp_path: Path
+) -> None:
+    (tmp_path / "job.py").write_text(
+        "def broken(df):\n    raise ValueError('no rates yet')\n\ndef fine(df):\n    return df\n"
+    )
+    arguments = (
+        "run",
+        *orders.arguments,
+        "--sink",
+        "parquet",
+        "--path",
+        "out",
+        "--available-now",
+        "--process",
+    )
+    failed = run_cli(*arguments, "job:broken", cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "error: the query failed: ValueError: no rates yet\n" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert "Traceback" in (tmp_path / "kinesis-spout.log").read_text()
+    assert run_cli(*arguments, "job:fine", cwd=tmp_path).returncode == 0
+    assert ids_in(tmp_path / "out") == list(range(COUNT))
+
+
+def test_a_missing_stream_is_one_sentence(orders: Orders, tmp_path: Path) -> None:
+    arguments = [argument.replace(orders.stream, "no-such-stream") for argument in orders.arguments]
+    ended = run_cli("run", *arguments, "--sink", "noop", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "no-such-stream" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def stopped_by(number: signal.Signals, arguments: tuple[str, ...], cwd: Path) -> int:
+    """The exit code of a run that gets a signal when it has read everything, and stops cleanly."""
+    with subprocess.Popen(
+        command_line(*arguments), cwd=cwd, env=environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                if f"{COUNT} rows" in line:
+                    break
+            os.kill(process.pid, number)
+            rest = process.stderr.read()
+            code = process.wait(timeout=60)
+        finally:
+            process.kill()
+    assert rest.splitlines()[-1].startswith("stopped after")
+    assert "error" not in rest
+    return code
+
+
+def test_ctrl_c_stops_it_cleanly_and_another_run_continues_at_once(
+    orders: Orders, tmp_path: Path
+) -> None:
+    arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out")
+    assert stopped_by(signal.SIGINT, arguments, tmp_path) == 130
+    again = run_cli(*arguments, "--available-now", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert ids_in(tmp_path / "out") == list(range(COUNT))
+
+
+def test_reset_asks_and_then_removes_what_was_read(orders: Orders, tmp_path: Path) -> None:
+    """The state is that of a run that a service manager has ended."""
+    assert stopped_by(signal.SIGTERM, ("run", *orders.arguments, "--sink", "noop"), tmp_path) == 143
+    named = orders.arguments[:6]
+    asked = run_cli("reset", *named, cwd=tmp_path)
+    assert asked.returncode == 1
+    removed = run_cli("reset", *named, "--yes", cwd=tmp_path)
+    assert removed.returncode == 0, removed.stderr
+    assert "checkpoint" in removed.stdout
+    assert "nothing to reset" in run_cli("reset", *named, "--yes", cwd=tmp_path).stdout

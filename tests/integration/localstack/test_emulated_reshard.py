@@ -1,0 +1,46 @@
+"""The source follows a reshard on the emulator inside LocalStack too, which ends every closed shard
+at 2**63 - 1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_job.process_services import ProcessServices
+from tests.support.kinesis.services import create_stream, kinesis_client, wait_until_active
+from tests.support.simulated.micro_batch_engine import MicroBatchEngine
+from tests.support.spark.source import STREAM, ShiftedClock, StreamUnderTest, ids_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def emulated(emulator_endpoint: str, zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
+    with kinesis_client(emulator_endpoint) as client:
+        create_stream(client, STREAM, shards=1)
+        try:
+            yield StreamUnderTest(client, emulator_endpoint, zookeeper_chroot, ShiftedClock())
+        finally:
+            ProcessServices.forget_all()
+            client.delete_stream(StreamName=STREAM)
+
+
+@pytest.mark.emulator
+def test_a_closed_shard_that_lags_is_read_to_its_real_end_before_its_children(
+    emulated: StreamUnderTest,
+) -> None:
+    emulated.put(60)
+    parent = emulated.split()
+    wait_until_active(emulated.client, STREAM)
+    emulated.put(20)
+    engine = MicroBatchEngine(emulated.settings(max_records_per_shard=20, idle_wait="2s"))
+    try:
+        engine.run_until_idle()
+    finally:
+        engine.stop()
+    found = [one for batch in sorted(engine.sink) for one in ids_of(engine.sink[batch])]
+    assert sorted(found) == sorted(emulated.ids())
+    assert {one.partition(":")[0] for one in found[:60]} == {parent}

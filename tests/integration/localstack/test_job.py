@@ -1,0 +1,282 @@
+"""The job on executors in processes of their own, reading LocalStack: every start, every way of
+resharding, odd records.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.testing import FakeKinesisSettings, throttle
+from tests.support.kinesis.services import create_stream, kinesis_client, serve, wait_until_active
+from tests.support.spark.source import APPLICATION, STREAM, ShiftedClock, StreamUnderTest, ids_of
+from tests.support.spark.spark_cluster import QueryFailedError, SparkCluster, rows_in
+from tests.support.state.zookeeper import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.spark, pytest.mark.emulator]
+MIB = 1024 * 1024
+
+
+@dataclass
+class Job:
+    """An application that reads the stream into `out`, stopped and started as a test likes."""
+
+    cluster: SparkCluster
+    stream: StreamUnderTest
+    folder: Path
+
+    def order(self, **changes: Any) -> dict[str, Any]:
+        """What the cluster is told. Each application name has output and a checkpoint location of
+        its own.
+        """
+        batches, trigger = changes.pop("batches", None), changes.pop("trigger", None)
+        fields = self.stream.fields(
+            **({"idle_wait": "1s", "shard_refresh_interval": "200ms"} | changes)
+        )
+        place = self.folder / fields["application"]
+        place.mkdir(exist_ok=True)
+        job = {"source": fields, "out": str(place / "out"), "checkpoint": str(place / "checkpoint")}
+        return job | {
+            "batches": batches,
+            "trigger": trigger,
+            "stop": str(place / f"stop-{uuid.uuid4().hex}"),
+        }
+
+    @contextmanager
+    def running(self, **changes: Any) -> Iterator[None]:
+        """Let it run at a trigger of a second, until the end of the with statement."""
+        order = self.order(trigger="1 second", **changes)
+        self.cluster.begin(order)
+        try:
+            yield
+        finally:
+            Path(order["stop"]).touch()
+            self.cluster.end()
+
+    def read(self, **changes: Any) -> list[str]:
+        """Run it until it is caught up, or for some `batches`; all that it has read by then."""
+        self.cluster.run(self.order(**changes))
+        return ids_of(self.rows(changes.get("application", APPLICATION)))
+
+    def rows(self, application: str = APPLICATION) -> list[dict[str, Any]]:
+        return rows_in(self.folder / application / "out")
+
+    def check(self) -> None:
+        """Every record once, no child before the end of its parents, checkpoints at the tips."""
+        rows = self.rows()
+        assert sorted(ids_of(rows)) == sorted(self.stream.ids())
+        assert self.stream.checkpoints() == self.stream.tips()
+        batches: dict[str, list[int]] = {}
+        for row in rows:
+            batches.setdefault(row["shardId"], []).append(row["batch"])
+        for child, state in self.stream.states().items():
+            for parent in state.parents:
+                assert max(batches.get(parent, [-1])) < min(batches.get(child, [1 << 30])), (
+                    f"{child} came before {parent}'s end"
+                )
+
+
+@pytest.fixture
+def here(localstack_endpoint: str, zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
+    """A stream of two shards on LocalStack."""
+    with kinesis_client(localstack_endpoint) as client:
+        create_stream(client, STREAM, shards=2)
+        try:
+            yield StreamUnderTest(client, localstack_endpoint, zookeeper_chroot, ShiftedClock())
+        finally:
+            client.delete_stream(StreamName=STREAM)
+            wait_until(lambda: STREAM not in client.list_streams()["StreamNames"])
+
+
+@pytest.fixture
+def job(spark_cluster: SparkCluster, here: StreamUnderTest, tmp_path: Path) -> Job:
+    return Job(spark_cluster, here, tmp_path)
+
+
+def resharded(stream: StreamUnderTest, *changes: str) -> None:
+    """Split the first open shard or merge two, wait for it, and put forty records, for
+    each change.
+    """
+    for change in changes:
+        if change == "split":
+            stream.split()
+        elif change == "merge":
+            stream.merge()
+        else:
+            stream.client.update_shard_count(
+                StreamName=STREAM, TargetShardCount=int(change), ScalingType="UNIFORM_SCALING"
+            )
+        wait_until_active(stream.client, STREAM)
+        stream.put(40)
+
+
+# starts
+# -------------------------------------------------------------------------------------------------------
+def test_every_starting_position_gives_what_it_says(job: Job) -> None:
+    """TRIM_HORIZON, a time, at and after a number; each by an application of its own."""
+    job.stream.put(40)
+    first = job.stream.ids()
+    SystemClock().sleep(1.1)  # the emulator compares times by the second
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    SystemClock().sleep(1.1)
+    job.stream.put(40)
+    shard, numbers = min(job.stream.records.items())
+    others = {one for one in job.stream.ids() if not one.startswith(shard)}
+    from_fifth = others | {f"{shard}:{number}" for number in numbers[5:]}
+
+    assert set(job.read(application="all", starting_position="TRIM_HORIZON")) == job.stream.ids()
+    assert set(job.read(application="time", starting_position=now)) == job.stream.ids() - first
+    at = {"default": "TRIM_HORIZON", shard: f"AT:{numbers[5]}"}
+    assert set(job.read(application="at", starting_position=at)) == from_fifth
+    after = {"default": "TRIM_HORIZON", shard: f"AFTER:{numbers[4]}"}
+    assert set(job.read(application="after", starting_position=after)) == from_fifth
+
+
+def test_latest_before_and_after_a_split_gives_what_is_put_since(job: Job) -> None:
+    """The one that started before the split reads the children from their first record, the other
+    none of what was there.
+    """
+    job.stream.put(40)
+    SystemClock().sleep(
+        2.1
+    )  # LATEST is pinned by the service's clock, which is told in whole seconds
+    assert job.read(application="before", starting_position="LATEST") == []
+    old = job.stream.ids()
+    resharded(job.stream, "split")
+    between = job.stream.ids()
+    SystemClock().sleep(3.1)
+    assert job.read(application="after", starting_position="LATEST") == []
+    job.stream.put(40)
+    assert sorted(job.read(application="before", starting_position="LATEST")) == sorted(
+        job.stream.ids() - old
+    )
+    assert sorted(job.read(application="after", starting_position="LATEST")) == sorted(
+        job.stream.ids() - between
+    )
+
+
+# resharding
+# ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "changes",
+    [("split",), ("merge",), ("split", "merge", "split"), ("4", "2", "1")],
+    ids=["split", "merge", "split, merge, split", "up and down"],
+)
+def test_a_reshard_while_it_is_down_is_followed(job: Job, changes: tuple[str, ...]) -> None:
+    """Also over several generations."""
+    job.stream.put(40)
+    assert sorted(job.read()) == sorted(job.stream.ids())
+    resharded(job.stream, *changes)
+    job.read()
+    job.check()
+
+
+def test_reshards_while_it_runs_are_followed(job: Job) -> None:
+    """Split, merge and both directions of UpdateShardCount, at a trigger of a second, with records
+    in between.
+    """
+    job.stream.put(40)
+    with job.running():
+        resharded(job.stream, "split", "merge", "4", "2")
+        wait_until(lambda: len(job.rows()) >= len(job.stream.ids()), timeout_s=60)
+    job.read()
+    job.check()
+
+
+def test_closed_parents_that_lag_are_drained_over_restarts(job: Job) -> None:
+    """Stopped twice in the middle of the drain."""
+    job.stream.put(120)
+    resharded(job.stream, "split", "merge")
+    for _ in range(2):
+        job.read(batches=1, max_records_per_shard=15)
+    assert {one.partition(":")[0] for one in ids_of(job.rows())} <= {
+        "shardId-000000000000",
+        "shardId-000000000001",
+    }
+    job.read(max_records_per_shard=50)
+    job.check()
+
+
+def test_a_merge_waits_for_the_parent_that_is_behind(job: Job) -> None:
+    """One parent is at its end long before the other."""
+    for hash_key, count in ((0, 40), (2**127, 3)):
+        entries = [
+            {"Data": b"x", "PartitionKey": f"{n}", "ExplicitHashKey": str(hash_key)}
+            for n in range(count)
+        ]
+        for answer in job.stream.client.put_records(StreamName=STREAM, Records=entries)["Records"]:
+            job.stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
+    job.read(batches=1, max_records_per_shard=10)
+    resharded(job.stream, "merge")
+    job.read(max_records_per_shard=20)
+    job.check()
+
+
+def test_a_stream_made_anew_under_its_name_is_refused_with_what_to_do(job: Job) -> None:
+    job.stream.put(20)
+    job.read()
+    job.stream.client.delete_stream(StreamName=STREAM)
+    wait_until(lambda: STREAM not in job.stream.client.list_streams()["StreamNames"])
+    create_stream(job.stream.client, STREAM, shards=1)
+    job.stream.put(5)
+    with pytest.raises(QueryFailedError, match="kinesis-spout reset"):
+        job.read()
+
+
+# records and answers
+# ------------------------------------------------------------------------------------------
+def test_odd_records_come_through_byte_for_byte(job: Job) -> None:
+    """Empty, binary, of one mebibyte, with partition keys of any script."""
+    records = {
+        "empty": b"",
+        "binary": bytes(range(256)) * 3,
+        "largest": b"x" * (MIB - len("largest")),
+        "\u0448\u0430\u0440\u0434 \U0001f600 \u65e5\u672c": b"unicode",
+    }
+    for key, data in records.items():
+        job.stream.client.put_record(StreamName=STREAM, PartitionKey=key, Data=data)
+    job.read()
+    assert {row["partitionKey"]: row["data"] for row in job.rows()} == records
+
+
+def test_an_iterator_that_expires_before_the_first_record_of_a_latest_start_loses_nothing(
+    stream: StreamUnderTest, spark_cluster: SparkCluster, tmp_path: Path
+) -> None:
+    """Against FakeKinesis, whose clock a test can put forward: iterators live for five minutes."""
+    job = Job(spark_cluster, stream, tmp_path)
+    with job.running(starting_position="LATEST"):
+        wait_until(lambda: len(stream.states()) == 4, timeout_s=60)
+        stream.clock.advance(600)
+        stream.put(40)
+        wait_until(lambda: len(job.rows()) == 40, timeout_s=60)
+    assert sorted(ids_of(job.rows())) == sorted(stream.ids())
+
+
+def test_throttled_reads_lose_nothing(
+    zookeeper_chroot: str, spark_cluster: SparkCluster, tmp_path: Path
+) -> None:
+    """Against FakeKinesis with the service's read limits, at a pace that ignores them: LocalStack
+    never throttles a read.
+    """
+    with (
+        serve(settings=FakeKinesisSettings(limits=True)) as fake,
+        kinesis_client(fake.endpoint_url) as client,
+    ):
+        create_stream(client, STREAM, shards=2)
+        stream = StreamUnderTest(client, fake.endpoint_url, zookeeper_chroot, ShiftedClock())
+        stream.put(60)
+        fake.model.faults.add(throttle(), operation="GetRecords", times=8)
+        assert sorted(
+            Job(spark_cluster, stream, tmp_path).read(max_records_per_shard=10)
+        ) == sorted(stream.ids())
+        assert len(fake.model.faults.struck) == 8

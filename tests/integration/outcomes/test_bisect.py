@@ -1,0 +1,117 @@
+"""A batch that fails as a whole is run in parts: poison is found, and an outage is not poison."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from scheme.record import Record
+    from spark_job import TrackedBatch
+    from tests.support.outcomes.tracked import TrackedQuery
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_poison_record_is_found_retried_and_dead_lettered(tracked_query: TrackedQuery) -> None:
+    """The record kills its Python worker. Each other record is in one part that succeeds."""
+    tracked_query.stream.put(40)
+    done: list[int] = []
+    tokens: list[str] = []
+
+    def change(record: Record) -> dict[str, Any]:
+        if record.data == b"record 23":
+            os._exit(1)
+        return {"n": int(record.data.split()[1])}
+
+    def process(batch: TrackedBatch) -> None:
+        with pytest.raises(RuntimeError, match=r"batch\.token"):
+            _ = batch.id
+        rows = batch.map_records(change, "n int").collect()
+        tokens.append(batch.token)
+        done.extend(row.n for row in rows)
+
+    tracked_query.run(process, bisect=True, retry_limit=0)
+    assert sorted(done) == [n for n in range(40) if n != 23]
+    assert len(set(tokens)) == len(tokens) > 1
+    (letter,) = tracked_query.letters
+    assert (letter.data, letter.attempts) == (b"record 23", 1)
+    assert "worker" in letter.reason
+    assert tracked_query.unresolved() == {}
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+def test_failures_of_a_part_that_raises_are_discarded(
+    tracked_query: TrackedQuery,
+) -> None:
+    """Those of a part that succeeds count, as in a whole batch."""
+    tracked_query.stream.put(16)
+    done: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        rows = {int(bytes(row.data).split()[1]): row for row in batch.df.collect()}
+        batch.fail(
+            [row for n, row in rows.items() if n == 3 or (9 in rows and n != 3)],
+            "said",
+            retry=False,
+        )
+        if 9 in rows:
+            raise ValueError("nine")
+        done.extend(n for n in rows if n != 3)
+
+    tracked_query.run(process, bisect=True, retry_limit=0)
+    assert sorted(done) == [n for n in range(16) if n not in (3, 9)]
+    assert {letter.data: letter.reason for letter in tracked_query.letters} == {
+        b"record 3": "said",
+        b"record 9": "ValueError: nine",
+    }
+
+
+def test_a_sink_that_is_down_is_not_poison(tracked_query: TrackedQuery) -> None:
+    """Most quarters fail, so the batch fails with its own error, and nothing is acked."""
+    tracked_query.stream.put(20)
+    calls: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        calls.append(batch.df.count())
+        raise ConnectionError("the warehouse is down")
+
+    with pytest.raises(Exception, match="the warehouse is down"):
+        tracked_query.run(process, bisect=True, retry_limit=0)
+    assert calls == [20, 10, 10, 5, 5, 5, 5]
+    assert tracked_query.stream.checkpoints() == {}
+    done: list[int] = []
+    tracked_query.run(lambda batch: done.append(batch.df.count()), bisect=True, retry_limit=0)
+    assert sum(done) == 20
+    assert tracked_query.letters == []
+
+
+def test_a_small_batch_in_an_outage_costs_its_records_no_attempt(
+    tracked_query: TrackedQuery,
+) -> None:
+    """Two records, and nothing succeeds: they are queued with unchanged attempts, and processed
+    once the sink works.
+    """
+    tracked_query.stream.put(2)
+    attempts: list[int] = []
+    calls: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        calls.append(1)
+        if len(calls) <= 3:
+            raise ConnectionError("down")
+        attempts.extend(row.attempt for row in batch.df.collect())
+
+    tracked_query.run(process, bisect=True, retry_limit=0)
+    assert attempts == [1, 1]
+    assert tracked_query.letters == []
+
+
+def test_a_batch_that_does_not_fail_is_processed_as_a_whole(tracked_query: TrackedQuery) -> None:
+    tracked_query.stream.put(10)
+    counts: list[int] = []
+    tracked_query.run(lambda batch: counts.append(batch.df.count()), bisect=True)
+    assert counts == [10]
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()

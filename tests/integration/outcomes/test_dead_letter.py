@@ -1,0 +1,197 @@
+"""Dead letters arrive unchanged in files, on a stream and at a function. A failing sink raises."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_job.dead_letter.dead_letter import LETTER_DDL, DeadLetter, DeadLetterError, Letter
+from spark_job.dead_letter.function_sink import CHUNK_LETTERS
+from spark_job.dead_letter.letter import letter_of, letters_with_plain_times
+from tests.support.kinesis.services import (
+    ACCESS_KEY,
+    REGION,
+    SECRET_KEY,
+    ServedFake,
+    create_stream,
+    kinesis_client,
+)
+from tests.support.outcomes.letters import FIRST_FAILURE, Story, frame_of, gone
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+LETTERS = [*Story().letters(5), gone(Story().letter(5))]
+
+
+def read(spark: SparkSession, path: str, format: str) -> list[Letter]:  # noqa: A002  # Spark's name for it
+    frame = spark.read.schema(LETTER_DDL).format(format).load(path)
+    return sorted(
+        map(letter_of, letters_with_plain_times(frame).collect()),
+        key=lambda letter: letter.message_id,
+    )
+
+
+@pytest.mark.parametrize("format", ["parquet", "json", "orc"])
+def test_a_repeated_plan_replaces_only_its_own_letters(
+    spark: SparkSession,
+    tmp_path: Path,
+    format: str,  # noqa: A002  # Spark's name for it
+) -> None:
+    """Also by fewer letters, and by none. Letters are read back as they were written, with times to
+    the microsecond.
+    """
+    path = str(tmp_path / "dead")
+    dead_letter = DeadLetter(format, path=path)
+    dead_letter.write(frame_of(spark, LETTERS[:2]), plan_id="1-a")
+    dead_letter.write(frame_of(spark, LETTERS[2:]), plan_id="2-b")
+    assert read(spark, path, format) == LETTERS
+    dead_letter.write(frame_of(spark, LETTERS[:1]), plan_id="1-a")
+    assert read(spark, path, format) == [LETTERS[0], *LETTERS[2:]]
+    dead_letter.write(frame_of(spark, []), plan_id="2-b")
+    assert read(spark, path, format) == LETTERS[:1]
+    assert read(spark, f"{path}/plan=2-b", format) == []
+
+
+def test_the_time_zone_of_the_session_changes_no_time(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        DeadLetter("json", path=str(tmp_path)).write(frame_of(spark, LETTERS), plan_id="1-a")
+        got: list[Letter] = []
+        DeadLetter.to(got.extend).write(frame_of(spark, LETTERS), plan_id="1-a")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert read(spark, str(tmp_path), "json") == LETTERS
+    assert {letter.first_failure for letter in got} >= {FIRST_FAILURE}
+
+
+def test_other_columns_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F  # noqa: PLC0415, N812  # only with Spark
+
+    frame = frame_of(spark, LETTERS).withColumn("mine", F.lit(1))
+    DeadLetter("parquet", path=str(tmp_path)).write(frame, plan_id="1-a")
+    assert "mine" not in spark.read.parquet(str(tmp_path)).columns
+
+
+def test_a_directory_that_cannot_be_written_is_one_sentence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It has the plan, the place and the cause, and no stack, task number or payload."""
+    (tmp_path / "file").write_text("")
+    dead_letter = DeadLetter("parquet", path=f"file://{tmp_path}/file/dead")
+    with pytest.raises(
+        DeadLetterError, match="the dead letters of plan 1-a cannot be written to parquet at file"
+    ) as caught:
+        dead_letter.write(frame_of(spark, LETTERS), plan_id="1-a")
+    text = str(caught.value)
+    assert "nothing of the batch is acked" in text
+    assert len(text.splitlines()) == 1
+    assert not any(word in text for word in ("TID", "\tat ", "order 1", "key 1"))
+
+
+def test_spark_names_a_format_that_it_does_not_have(spark: SparkSession) -> None:
+    with pytest.raises(DeadLetterError, match="nope"):
+        DeadLetter("nope").write(frame_of(spark, LETTERS), plan_id="1-a")
+
+
+def test_a_stream_gets_each_letter_as_json(spark: SparkSession, fake_kinesis: ServedFake) -> None:
+    fake_kinesis.model.create("dead", shards=2)
+    to_stream(fake_kinesis, "dead").write(frame_of(spark, LETTERS), plan_id="1-a")
+    found = {
+        json.loads(data)["messageId"]: json.loads(data) for _, data in put(fake_kinesis, "dead")
+    }
+    assert {name: one["data"] and base64.b64decode(one["data"]) for name, one in found.items()} == {
+        letter.message_id: letter.data for letter in LETTERS
+    }
+    assert {one["reason"] for one in found.values()} == {letter.reason for letter in LETTERS}
+
+
+def test_a_stream_gets_bare_payloads_with_payload_only(
+    spark: SparkSession, fake_kinesis: ServedFake
+) -> None:
+    """They have the records' own partition keys."""
+    fake_kinesis.model.create("dead", shards=2)
+    to_stream(fake_kinesis, "dead", payload_only=True).write(
+        frame_of(spark, LETTERS[:5]), plan_id="1-a"
+    )
+    assert sorted(put(fake_kinesis, "dead")) == sorted(
+        (letter.partition_key, letter.data) for letter in LETTERS[:5]
+    )
+
+
+def test_a_record_of_the_largest_size_reaches_the_stream(
+    spark: SparkSession, fake_kinesis: ServedFake
+) -> None:
+    with kinesis_client(fake_kinesis.endpoint_url) as client:
+        create_stream(client, "dead")
+    letter = replace(LETTERS[0], data=b"x" * (1_048_576 - 5))
+    to_stream(fake_kinesis, "dead").write(frame_of(spark, [letter]), plan_id="1-a")
+    parts = [json.loads(data) for _, data in put(fake_kinesis, "dead")]
+    assert b"".join(base64.b64decode(part["data"]) for part in parts) == letter.data
+
+
+def test_a_stream_that_does_not_exist_is_one_sentence(
+    spark: SparkSession, fake_kinesis: ServedFake
+) -> None:
+    """The error is raised on an executor, and Spark wraps pages of text around it."""
+    with pytest.raises(
+        DeadLetterError,
+        match=r"stream nowhere \(PutRecords failed for stream nowhere .*check the stream's name",
+    ) as e:
+        to_stream(fake_kinesis, "nowhere").write(frame_of(spark, LETTERS), plan_id="1-a")
+    assert len(str(e.value).splitlines()) == 1
+
+
+def test_a_function_gets_the_letters_in_lists_of_bounded_length(spark: SparkSession) -> None:
+    """It is not called without letters."""
+    got: list[list[Letter]] = []
+    dead_letter = DeadLetter.to(got.append)
+    dead_letter.write(frame_of(spark, []), plan_id="1-a")
+    assert got == []
+    letters = Story().letters(CHUNK_LETTERS + 1)
+    dead_letter.write(frame_of(spark, letters), plan_id="1-a")
+    assert sorted(map(len, got)) == [1, CHUNK_LETTERS]
+    assert (
+        sorted(
+            (one for chunk in got for one in chunk), key=lambda letter: int(letter.sequence_number)
+        )
+        == letters
+    )
+
+
+def test_an_exception_of_a_function_fails_the_write(spark: SparkSession) -> None:
+    def page_somebody(letters: list[Letter]) -> None:
+        raise ConnectionError(f"no answer for {len(letters)} letters")
+
+    with pytest.raises(
+        DeadLetterError, match=r"function page_somebody \(ConnectionError: no answer for"
+    ) as caught:
+        DeadLetter.to(page_somebody).write(frame_of(spark, LETTERS, partitions=1), plan_id="1-a")
+    assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+def to_stream(fake: ServedFake, stream: str, *, payload_only: bool = False) -> DeadLetter:
+    return DeadLetter.to_stream(
+        stream,
+        payload_only=payload_only,
+        region=REGION,
+        endpoint_url=fake.endpoint_url,
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
+    )
+
+
+def put(fake: ServedFake, stream: str) -> list[tuple[str, bytes]]:
+    shards = fake.model.shards(stream)
+    return [
+        (record.partition_key, record.data)
+        for shard in shards
+        for record in fake.model.records(stream, shard.shard_id)
+    ]

@@ -1,0 +1,234 @@
+"""`batch.map_records` on a real Spark: output and failures come from one evaluation."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_job import DeadLetter, Reject, Retry
+from tests.support.spark.source import APPLICATION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scheme.record import Record
+    from spark_job import TrackedBatch
+    from tests.support.outcomes.tracked import TrackedQuery
+
+pytestmark = pytest.mark.spark
+
+
+def test_one_bad_record_among_thousands_ends_in_the_dead_letter(
+    tracked_query: TrackedQuery,
+) -> None:
+    """It is retried, and dead-lettered with payload, attempts and reason. The checkpoints pass it,
+    and the other records are delivered once.
+    """
+    tracked_query.stream.put(2000)
+    seen: list[str] = []
+
+    def enrich(record: Record) -> dict[str, Any]:
+        if record.data == b"record 1234":
+            raise ValueError("always bad")
+        return {"text": record.data.decode(), "attempt": record.attempt}
+
+    def process(batch: TrackedBatch) -> None:
+        seen.extend(
+            row.text for row in batch.map_records(enrich, "text string, attempt int").collect()
+        )
+
+    tracked_query.run(process, retry_limit=2)
+    assert sorted(seen) == sorted(f"record {n}" for n in range(2000) if n != 1234)
+    (letter,) = tracked_query.letters
+    assert (letter.data, letter.attempts, letter.reason) == (
+        b"record 1234",
+        3,
+        "ValueError: always bad",
+    )
+    assert tracked_query.unresolved() == {}
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+def test_the_issues_first_sample_runs_as_written(
+    tracked_query: TrackedQuery, tmp_path: Path
+) -> None:
+    """One record is rejected at once, one is retried until it succeeds, one fails with an error.
+    All others are written as parquet.
+    """
+    out, dead, ready = tmp_path / "out", tmp_path / "dead", tmp_path / "ready"
+    tracked_query.put_texts(
+        [json.dumps({"id": f"o{n}", "total": n - 1}) for n in range(50)] + ["no json"]
+    )
+
+    def enrich(record: Record) -> dict[str, Any]:
+        order = json.loads(record.data)
+        if order["total"] < 0:
+            raise Reject("negative total")
+        if order["id"] == "o7" and not ready.exists():
+            ready.touch()
+            raise Retry("no rates yet", after_s=0.2)
+        return {"id": order["id"], "total": order["total"]}
+
+    def process(batch: TrackedBatch) -> None:
+        batch.map_records(enrich, "id string, total double").write.mode("append").parquet(str(out))
+
+    tracked_query.run(process, retry_limit=1, dead_letter=DeadLetter("parquet", path=str(dead)))
+    written = tracked_query.spark.read.parquet(str(out)).collect()
+    assert sorted((row.id, row.total) for row in written) == sorted(
+        (f"o{n}", n - 1.0) for n in range(1, 50)
+    )
+    letters = {
+        bytes(row.data): row for row in tracked_query.spark.read.parquet(str(dead)).collect()
+    }
+    rejected, broken = letters[b'{"id": "o0", "total": -1}'], letters[b"no json"]
+    assert (rejected.attempts, rejected.reason, rejected.application) == (
+        1,
+        "negative total",
+        APPLICATION,
+    )
+    assert (broken.attempts, broken.reason.split(":")[0]) == (2, "JSONDecodeError")
+    assert rejected.messageId == f"{rejected.shardId}:{rejected.sequenceNumber}:1"
+    assert broken.firstFailure < broken.lastFailure
+    assert len(letters) == 2
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+def test_a_function_may_return_several_rows_or_none(tracked_query: TrackedQuery) -> None:
+    tracked_query.stream.put(30)
+    rows: list[int] = []
+
+    def explode(record: Record) -> object:
+        number = int(record.data.split()[1])
+        return None if number % 3 == 0 else ({"n": number} for _ in range(number % 3))
+
+    tracked_query.run(
+        lambda batch: rows.extend(row.n for row in batch.map_records(explode, "n int").collect())
+    )
+    assert sorted(rows) == sorted(n for n in range(30) for _ in range(n % 3))
+    assert tracked_query.unresolved() == {}
+
+
+@pytest.mark.parametrize("lose", ["clearCache", "unpersist"])
+def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
+    tracked_query: TrackedQuery, tmp_path: Path, lose: str
+) -> None:
+    """Record 3 fails in the second evaluation only: it has no row, and is not among the failures.
+    So nothing may be acked.
+
+    The function's own condition on the rows must not hide it.
+    """
+    tracked_query.stream.put(20)
+    second = tmp_path / "second"
+    rows: list[int] = []
+
+    def change(record: Record) -> dict[str, Any]:
+        number = int(record.data.split()[1])
+        if number == (3 if second.exists() else 5):
+            raise ValueError("not now")
+        return {"n": number}
+
+    def process(batch: TrackedBatch) -> None:
+        output = batch.map_records(change, "n int")
+        second.touch()
+        if lose == "clearCache":
+            tracked_query.spark.catalog.clearCache()
+        else:
+            batch.evaluations[0]._persisted_rows().unpersist(
+                blocking=True
+            )  # as if its executor had died
+        rows.extend(row.n for row in output.where("n >= 0").collect())
+
+    with pytest.raises(Exception, match="did not fail when its batch was evaluated first"):
+        tracked_query.run(process)
+    assert tracked_query.stream.checkpoints() == {}
+    assert rows == []
+    second.unlink()
+    tracked_query.run(
+        lambda batch: rows.extend(
+            row.n
+            for row in batch.map_records(lambda r: {"n": int(r.data.split()[1])}, "n int").collect()
+        )
+    )
+    assert sorted(rows) == list(range(20))
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+def test_persisted_rows_that_are_lost_and_are_the_same_afterwards_do_no_harm(
+    tracked_query: TrackedQuery,
+) -> None:
+    tracked_query.stream.put(20)
+    rows: list[int] = []
+
+    def change(record: Record) -> dict[str, Any]:
+        if record.data == b"record 5":
+            raise Reject("never")
+        return {"n": int(record.data.split()[1])}
+
+    def process(batch: TrackedBatch) -> None:
+        output = batch.map_records(change, "n int")
+        tracked_query.spark.catalog.clearCache()
+        rows.extend(row.n for row in output.collect())
+
+    tracked_query.run(process)
+    assert sorted(rows) == [n for n in range(20) if n != 5]
+    assert [letter.data for letter in tracked_query.letters] == [b"record 5"]
+
+
+def test_a_function_that_ends_its_worker_fails_the_batch(tracked_query: TrackedQuery) -> None:
+    tracked_query.stream.put(10)
+
+    def end(record: Record) -> object:
+        if record.data == b"record 5":
+            os._exit(1)
+        return {"n": 1}
+
+    with pytest.raises(Exception, match=r"(?i)python worker"):
+        tracked_query.run(lambda batch: batch.map_records(end, "n int").collect())
+    assert tracked_query.stream.checkpoints() == {}
+
+
+def test_a_failed_map_records_that_is_swallowed_fails_the_batch(
+    tracked_query: TrackedQuery,
+) -> None:
+    """Otherwise all of its records would count as processed."""
+    tracked_query.stream.put(5)
+
+    def process(batch: TrackedBatch) -> None:
+        with contextlib.suppress(Exception):
+            batch.map_records(lambda _: os._exit(1), "n int")
+
+    with pytest.raises(Exception, match="let its error through"):
+        tracked_query.run(process)
+    assert tracked_query.stream.checkpoints() == {}
+
+
+def test_an_outage_costs_no_attempt_and_passes(tracked_query: TrackedQuery, tmp_path: Path) -> None:
+    """All records fail twice. None is dead-lettered, though no retry is allowed; then all work."""
+    tracked_query.stream.put(400)
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    attempts: set[int] = set()
+    rows: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        works = len(list(calls.iterdir())) >= 2
+        (calls / str(len(list(calls.iterdir())))).touch()
+
+        def change(record: Record) -> dict[str, Any]:
+            if not works:
+                raise ConnectionError("down")
+            return {"n": int(record.data.split()[1]), "attempt": record.attempt}
+
+        found = batch.map_records(change, "n int, attempt int").collect()
+        rows.extend(row.n for row in found)
+        attempts.update(row.attempt for row in found)
+
+    tracked_query.run(process, retry_limit=0)
+    assert sorted(rows) == list(range(400))
+    assert attempts == {1}
+    assert tracked_query.letters == []
+    assert tracked_query.unresolved() == {}

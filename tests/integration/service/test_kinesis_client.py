@@ -1,0 +1,129 @@
+"""The client against services that behave."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.config import StreamRef
+from kinesis_spout.errors import (
+    ShardNotFoundError,
+    StreamNotFoundError,
+)
+from kinesis_spout.service.client import KinesisClient
+from state.position import TRIM_HORIZON, Position
+from tests.support.kinesis.services import create_stream, kinesis_client
+from tests.support.kinesis.stub_kinesis import (
+    config_of,
+    seeded,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(params=["moto", "fake", pytest.param("emulator", marks=pytest.mark.emulator)])
+def service(request: pytest.FixtureRequest) -> str:
+    """Every service that the client is to read from."""
+    if request.param == "fake":
+        fake_url: str = request.getfixturevalue("fake_kinesis").endpoint_url
+        return fake_url
+    url: str = request.getfixturevalue(f"{request.param}_endpoint")
+    return url
+
+
+@pytest.fixture
+def reader(service: str, request: pytest.FixtureRequest) -> Iterator[KinesisClient]:
+    """A client of a fresh stream with two shards, and the records 0 to 9 in it."""
+    name = f"client-{seeded(request.node.nodeid).randrange(10**9)}"
+    with kinesis_client(service) as vendor:
+        create_stream(vendor, name, shards=2)
+        for number in range(10):
+            vendor.put_record(StreamName=name, PartitionKey="ünï-☃", Data=b"%d" % number)
+    with closing(KinesisClient(config_of(service, region="us-east-1"), StreamRef(name))) as client:
+        yield client
+
+
+def read_all(client: KinesisClient, position: Position = TRIM_HORIZON) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for listed in client.list_shards():
+        iterator: str | None = client.shard_iterator(listed.shard_id, position)
+        for _ in range(3):
+            if iterator is not None:
+                fetched = client.get_records(iterator, 1000)
+                rows += fetched.page.records.to_pylist()
+                iterator = fetched.page.next_iterator
+    return rows
+
+
+def test_what_was_put_is_read_in_order(reader: KinesisClient) -> None:
+    """Data, keys and order, from the horizon, with two shards listed."""
+    rows = read_all(reader)
+    assert [row["data"] for row in rows] == [b"%d" % number for number in range(10)]
+    assert {row["partitionKey"] for row in rows} == {"ünï-☃"}
+    assert len(reader.list_shards()) == 2
+    assert not any(listed.is_closed for listed in reader.list_shards())
+
+
+def test_positions_at_and_after_a_record_are_exact(reader: KinesisClient) -> None:
+    """AT includes the record, AFTER does not."""
+    (listed,) = [
+        listed
+        for listed in reader.list_shards()
+        if reader.get_records(reader.shard_iterator(listed.shard_id, TRIM_HORIZON), 100).page.count
+    ]
+    third = reader.get_records(reader.shard_iterator(listed.shard_id, TRIM_HORIZON), 3).page.last
+    assert third is not None
+    at = reader.get_records(reader.shard_iterator(listed.shard_id, Position.at(third)), 100).page
+    after = reader.get_records(
+        reader.shard_iterator(listed.shard_id, Position.after(third)), 100
+    ).page
+    assert (at.count, at.first) == (8, third)
+    assert after.count == 7
+
+
+def test_the_stream_is_described_with_the_services_time(reader: KinesisClient) -> None:
+    """The creation time identifies the stream; the service's clock is the one that positions are
+    made from.
+    """
+    summary = reader.describe()
+    assert (summary.name, summary.status) == (reader.stream.name, "ACTIVE")
+    assert summary.arn.endswith(f":stream/{reader.stream.name}")
+    assert summary.retention_ms == 24 * 3_600_000
+    assert summary.service_time_ms is not None
+    assert abs(summary.service_time_ms - summary.created_ms) < 3_600_000
+
+
+def test_the_stream_can_be_named_by_its_arn(reader: KinesisClient) -> None:
+    """Name and ARN read the same stream."""
+    arn = reader.describe().arn
+    with closing(KinesisClient(reader.aws, StreamRef.parse(arn=arn))) as by_arn:
+        assert len(read_all(by_arn)) == 10
+
+
+def test_a_missing_stream_and_a_missing_shard_are_told_apart(reader: KinesisClient) -> None:
+    """The service has one code for both; a shard past retention must not look like a deleted
+    stream.
+    """
+    with closing(KinesisClient(reader.aws, StreamRef("no-such-stream"))) as other:
+        with pytest.raises(StreamNotFoundError, match="stream no-such-stream"):
+            other.describe()
+        with pytest.raises(StreamNotFoundError):
+            other.list_shards()
+        with pytest.raises(StreamNotFoundError):
+            other.shard_iterator("shardId-000000000000", TRIM_HORIZON)
+    with pytest.raises(ShardNotFoundError, match="shard shardId-000000000099"):
+        reader.shard_iterator("shardId-000000000099", TRIM_HORIZON)
+
+
+def test_many_threads_read_with_one_client_that_came_in_a_pickle(reader: KinesisClient) -> None:
+    """Executors get it pickled and read many shards at once; the first calls race for the making of
+    the connection.
+    """
+    with closing(pickle.loads(pickle.dumps(reader))) as copy, ThreadPoolExecutor(32) as pool:  # noqa: S301  # our own bytes
+        counts = list(pool.map(lambda _: len(copy.list_shards()), range(64)))
+    assert counts == [2] * 64

@@ -1,0 +1,288 @@
+"""The client against a stub of the service that fails as told, and answers in many pages."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from kinesis_spout.config import StreamRef
+from kinesis_spout.errors import (
+    AccessDeniedError,
+    CredentialsError,
+    ExpiredIteratorError,
+    KinesisError,
+    MalformedResponseError,
+    RequestRefusedError,
+    ServiceUnavailableError,
+    ShardNotFoundError,
+    StreamNotFoundError,
+    ThrottledError,
+)
+from kinesis_spout.service.client import KinesisClient
+from state.position import Position
+from state.sequence_number import SequenceNumber
+from tests.support.kinesis.stub_kinesis import (
+    DATE_MS,
+    Answer,
+    StubKinesis,
+    WaitlessClock,
+    config_of,
+    error,
+    ok,
+    page,
+    shard,
+    summary,
+)
+
+
+def test_records_do_not_pass_through_the_vendors_parser(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """The hook hands over the raw body; the service's time is the Date header's."""
+    stub_kinesis.answers("GetRecords", page(b"a", b"b"))
+    fetched = stubbed_client.get_records("it", 17)
+    assert (fetched.page.count, fetched.page.last, fetched.service_time_ms) == (
+        2,
+        SequenceNumber(2),
+        DATE_MS,
+    )
+    assert stub_kinesis.asked("GetRecords")[0].arguments == {"ShardIterator": "it", "Limit": 17}
+
+
+TRANSIENT = {
+    "throttled": error("ProvisionedThroughputExceededException"),
+    "limit": error("LimitExceededException"),
+    "kms": error("KMSThrottlingException"),
+    "internal": error("InternalFailureException", status=500),
+    "unavailable": Answer(503, b"<html>busy</html>"),
+    "no-body": Answer(500, b""),
+    "dropped": Answer(drop=True),
+    "truncated": Answer(body=b'{"Records":[]}', cut_bytes=5),
+    "malformed": Answer(body=b'{"Records":['),
+    "no-json": Answer(body=b"<html>hello</html>"),
+}
+
+
+@pytest.mark.parametrize("fault", TRANSIENT.values(), ids=TRANSIENT.keys())
+def test_a_transient_fault_is_tried_again(
+    stubbed_client: KinesisClient,
+    stub_kinesis: StubKinesis,
+    fault: Answer,
+    waitless_clock: WaitlessClock,
+) -> None:
+    """Two failures, then the page: the caller sees the page, after growing waits with jitter."""
+    stub_kinesis.answers("GetRecords", fault, fault, page(b"a"))
+    assert stubbed_client.get_records("it", 1).page.count == 1
+    assert len(waitless_clock.sleeps) == 2
+    assert len(stub_kinesis.asked("GetRecords")) == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "calls"),
+    [
+        (TRANSIENT["throttled"], ThrottledError, 8),
+        (TRANSIENT["internal"], ServiceUnavailableError, 8),
+        (TRANSIENT["dropped"], ServiceUnavailableError, 8),
+        (TRANSIENT["malformed"], MalformedResponseError, 3),
+    ],
+)
+def test_trying_again_is_bounded(
+    stubbed_client: KinesisClient,
+    stub_kinesis: StubKinesis,
+    fault: Answer,
+    kind: type[KinesisError],
+    calls: int,
+) -> None:
+    """A fault that stays becomes a clear error after so many calls, not multiplied by retries of
+    the vendor's.
+    """
+    stub_kinesis.answers("GetRecords", fault)
+    with pytest.raises(kind):
+        stubbed_client.get_records("it", 1)
+    assert len(stub_kinesis.asked("GetRecords")) == calls
+
+
+def test_trying_again_is_bounded_by_time_too(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
+) -> None:
+    """No wait begins that would end after the deadline."""
+    stub_kinesis.answers("GetRecords", error("InternalFailure", status=500))
+    aws = config_of(stub_kinesis.url)
+    bounded = KinesisClient(
+        aws, StreamRef("s"), clock=waitless_clock, max_attempts=1000, retry_for_s=30
+    )
+    with closing(bounded) as client, pytest.raises(ServiceUnavailableError):
+        client.get_records("it", 1)
+    assert 10 < waitless_clock.seconds <= 30
+
+
+def test_a_caller_that_paces_itself_is_told_of_throttling_at_once(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """Shard getters wait by their pacers, without holding a thread."""
+    stub_kinesis.answers("GetRecords", error("ProvisionedThroughputExceededException"), page(b"a"))
+    with pytest.raises(ThrottledError):
+        stubbed_client.get_records("it", 1, retry_throttled=False)
+    assert len(stub_kinesis.asked("GetRecords")) == 1
+
+
+FATAL = {
+    "AccessDeniedException": (AccessDeniedError, "kinesis:GetRecords"),
+    "KMSDisabledException": (AccessDeniedError, "KMS key"),
+    "KMSAccessDeniedException": (AccessDeniedError, "kms:Decrypt"),
+    "UnrecognizedClientException": (CredentialsError, "access key"),
+    "InvalidSignatureException": (CredentialsError, "clock"),
+    "ExpiredIteratorException": (ExpiredIteratorError, "new iterator"),
+    "InvalidArgumentException": (ExpiredIteratorError, "position"),
+}
+
+
+@pytest.mark.parametrize("code", FATAL)
+def test_a_final_fault_is_raised_at_once_and_says_what_to_do(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis, code: str
+) -> None:
+    """One call, no waiting, the stream and the endpoint named."""
+    kind, says = FATAL[code]
+    stub_kinesis.answers("GetRecords", error(code))
+    with pytest.raises(kind, match=says) as caught:
+        stubbed_client.get_records("it", 1)
+    assert len(stub_kinesis.asked("GetRecords")) == 1
+    assert "stream flights" in str(caught.value)
+    assert stub_kinesis.url in str(caught.value)
+
+
+def test_an_unknown_code_is_named_and_not_tried_again(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """A code of the future must be found in the error."""
+    stub_kinesis.answers("ListShards", error("SomethingNobodyHasHeardOf"))
+    with pytest.raises(RequestRefusedError, match="SomethingNobodyHasHeardOf"):
+        stubbed_client.list_shards()
+    assert len(stub_kinesis.asked("ListShards")) == 1
+
+
+def test_a_vanished_shard_is_no_missing_stream(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """ResourceNotFound is the code of both; the stream is asked for to tell them apart."""
+    stub_kinesis.answers("GetRecords", error("ResourceNotFoundException"))
+    stub_kinesis.answers("DescribeStreamSummary", ok(StreamDescriptionSummary=summary()))
+    with pytest.raises(ShardNotFoundError):
+        stubbed_client.get_records("it", 1)
+    stub_kinesis.answers("DescribeStreamSummary", error("ResourceNotFoundException"))
+    with pytest.raises(StreamNotFoundError):
+        stubbed_client.get_records("it", 1)
+
+
+def test_a_listing_goes_on_past_its_first_page(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """ListShards gives 1,000 shards at a time; the following pages are asked for by token alone."""
+    shards = [shard(number) for number in range(2500)]
+    stub_kinesis.answers(
+        "ListShards",
+        ok(Shards=shards[:1000], NextToken="a"),
+        ok(Shards=shards[1000:2000], NextToken="b"),
+        ok(Shards=shards[2000:]),
+    )
+    assert [listed.shard_id for listed in stubbed_client.list_shards()] == [
+        entry["ShardId"] for entry in shards
+    ]
+    assert [request.arguments for request in stub_kinesis.asked("ListShards")] == [
+        {"StreamName": "flights"},
+        {"NextToken": "a"},
+        {"NextToken": "b"},
+    ]
+
+
+def test_an_expired_page_token_starts_the_listing_again(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """A listing with a hole in it would look like shards that are gone."""
+    stub_kinesis.answers(
+        "ListShards",
+        ok(Shards=[shard(0)], NextToken="a"),
+        error("ExpiredNextTokenException"),
+        ok(Shards=[shard(0), shard(1)], NextToken="b"),
+        ok(Shards=[shard(2)]),
+    )
+    assert [listed.shard_id[-1] for listed in stubbed_client.list_shards()] == ["0", "1", "2"]
+
+
+def test_page_tokens_that_always_expire_end_in_an_error(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """Not an endless loop."""
+    again = [ok(Shards=[shard(0)], NextToken="a"), error("ExpiredNextTokenException")]
+    stub_kinesis.answers("ListShards", *(again * 20))
+    with pytest.raises(ServiceUnavailableError, match="page token"):
+        stubbed_client.list_shards()
+
+
+def test_parents_ranges_and_ends_are_told(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """A merged shard has two parents; an emulator's odd ending number is taken as it is."""
+    merged = shard(4, ParentShardId="p", AdjacentParentShardId="q")
+    closed = shard(
+        2,
+        SequenceNumberRange={
+            "StartingSequenceNumber": "5",
+            "EndingSequenceNumber": "9223372036854775807",
+        },
+    )
+    stub_kinesis.answers("ListShards", ok(Shards=[merged, closed]))
+    first, second = stubbed_client.list_shards()
+    assert (first.parents, first.is_closed, first.hash_key_range) == (
+        ("p", "q"),
+        False,
+        (0, 2**128 - 1),
+    )
+    assert (second.parents, second.is_closed) == ((), True)
+    assert (second.starting_sequence, second.ending_sequence) == (
+        SequenceNumber(5),
+        SequenceNumber(2**63 - 1),
+    )
+
+
+def test_a_stream_that_is_being_created_is_waited_for(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """ResourceInUse passes."""
+    stub_kinesis.answers("ListShards", error("ResourceInUseException"), ok(Shards=[shard(0)]))
+    assert len(stubbed_client.list_shards()) == 1
+
+
+def test_a_start_time_keeps_its_milliseconds(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """A start that is cut to the second would bring records from before it."""
+    stub_kinesis.answers("GetShardIterator", ok(ShardIterator="it"))
+    stubbed_client.shard_iterator("shardId-000000000000", Position.at_timestamp(1_700_000_000_123))
+    assert stub_kinesis.asked("GetShardIterator")[0].arguments["Timestamp"] == 1_700_000_000.123
+
+
+@pytest.mark.parametrize("body", [b"[1]", b'"x"', b"17", b"null"])
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_answer_that_is_no_object_is_malformed(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis, body: bytes, status: int
+) -> None:
+    """Some proxy's, say: the vendor's parser falls over such bodies."""
+    stub_kinesis.answers("ListShards", Answer(status, body))
+    with pytest.raises(MalformedResponseError, match="stream flights"):
+        stubbed_client.list_shards()
+    assert len(stub_kinesis.asked("ListShards")) == 3
+
+
+def test_an_answer_without_shards_is_no_empty_listing(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """All shards would look as if they were gone."""
+    stub_kinesis.answers(
+        "ListShards",
+        ok(message="hello from a proxy"),
+        Answer(body=b"<html>"),
+        ok(Shards=[shard(0)]),
+    )
+    assert len(stubbed_client.list_shards()) == 1

@@ -1,0 +1,160 @@
+"""Records are put on a service that refuses some of them, or all, or is not there."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.config import StreamRef
+from kinesis_spout.errors import (
+    AccessDeniedError,
+    MalformedResponseError,
+    RequestRefusedError,
+    StreamNotFoundError,
+    ThrottledError,
+)
+from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
+from kinesis_spout.testing import FakeKinesisSettings
+from tests.support.kinesis.services import REGION, create_stream, kinesis_client, serve
+from tests.support.kinesis.stub_kinesis import (
+    Answer,
+    StubKinesis,
+    WaitlessClock,
+    config_of,
+    error,
+    ok,
+    seeded,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RECORDS = [OutgoingRecord(f"key {number}", b"record %d" % number) for number in range(3)]
+TAKEN = {"SequenceNumber": "1", "ShardId": "shardId-000000000000"}
+THROTTLED = {"ErrorCode": "ProvisionedThroughputExceededException", "ErrorMessage": "Rate exceeded"}
+FAILED = {"ErrorCode": "InternalFailure", "ErrorMessage": "Internal service failure"}
+
+
+@pytest.fixture
+def putter(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
+) -> Iterator[RecordPutter]:
+    made = RecordPutter(
+        config_of(stub_kinesis.url), StreamRef("flights"), clock=waitless_clock, random=seeded(1)
+    )
+    with closing(made):
+        yield made
+
+
+def answer(*entries: dict[str, str]) -> Answer:
+    return ok(
+        FailedRecordCount=sum("ErrorCode" in entry for entry in entries), Records=list(entries)
+    )
+
+
+def put(stub: StubKinesis) -> list[list[tuple[str, bytes]]]:
+    """What each request held."""
+    requests: list[list[dict[str, Any]]] = [
+        request.arguments["Records"] for request in stub.asked("PutRecords")
+    ]
+    return [
+        [(one["PartitionKey"], base64.b64decode(one["Data"])) for one in records]
+        for records in requests
+    ]
+
+
+def test_what_the_stream_refuses_is_put_again_and_nothing_else(
+    putter: RecordPutter, stub_kinesis: StubKinesis, waitless_clock: WaitlessClock
+) -> None:
+    """After a wait each time."""
+    stub_kinesis.answers(
+        "PutRecords", answer(TAKEN, THROTTLED, FAILED), answer(THROTTLED, TAKEN), answer(TAKEN)
+    )
+    assert putter.put(RECORDS) == 3
+    keys = [[key for key, _ in records] for records in put(stub_kinesis)]
+    assert keys == [["key 0", "key 1", "key 2"], ["key 1", "key 2"], ["key 1"]]
+    assert put(stub_kinesis)[0][2] == ("key 2", b"record 2")
+    assert len(waitless_clock.sleeps) == 2
+
+
+@pytest.mark.parametrize(
+    "fault", [answer(THROTTLED, FAILED, THROTTLED), error("ProvisionedThroughputExceededException")]
+)
+def test_a_stream_that_takes_nothing_is_tried_so_often_and_then_named(
+    putter: RecordPutter, stub_kinesis: StubKinesis, fault: Answer
+) -> None:
+    stub_kinesis.answers("PutRecords", fault)
+    with pytest.raises(ThrottledError, match=r"stream flights .*; add shards to the stream"):
+        putter.put(RECORDS)
+    assert len(put(stub_kinesis)) == 8
+
+
+def test_a_stream_that_takes_little_at_a_time_gets_all_in_the_end(
+    putter: RecordPutter, stub_kinesis: StubKinesis
+) -> None:
+    """The bounds are for a stream that takes nothing."""
+    answers = [answer(TAKEN, *[THROTTLED] * (19 - n)) for n in range(20)]
+    stub_kinesis.answers("PutRecords", *answers)
+    assert putter.put([RECORDS[0]] * 20) == 20
+    assert len(put(stub_kinesis)) == 20
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "says"),
+    [
+        (error("ResourceNotFoundException"), StreamNotFoundError, "check the stream's name"),
+        (error("AccessDeniedException"), AccessDeniedError, "allow kinesis:PutRecords"),
+        (error("KMSAccessDeniedException"), AccessDeniedError, "kms:GenerateDataKey"),
+        (error("ValidationException"), RequestRefusedError, "size of records"),
+        (answer(TAKEN), MalformedResponseError, "incomplete"),
+        (ok(), MalformedResponseError, "incomplete"),
+    ],
+)
+def test_what_is_final_says_what_to_do_about_putting(
+    putter: RecordPutter, stub_kinesis: StubKinesis, fault: Answer, kind: type[Exception], says: str
+) -> None:
+    """Not about reading, which the same codes are known from."""
+    stub_kinesis.answers("PutRecords", fault)
+    with pytest.raises(kind, match=says):
+        putter.put(RECORDS)
+
+
+def test_a_lost_answer_means_that_records_are_put_again(
+    putter: RecordPutter, stub_kinesis: StubKinesis
+) -> None:
+    """At least once."""
+    stub_kinesis.answers("PutRecords", Answer(drop=True), answer(TAKEN, TAKEN, TAKEN))
+    assert putter.put(RECORDS) == 3
+    assert len(put(stub_kinesis)) == 2
+
+
+def test_a_stream_by_arn_is_asked_for_by_arn(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
+) -> None:
+    arn = "arn:aws:kinesis:eu-central-1:123456789012:stream/flights"
+    stub_kinesis.answers("PutRecords", answer(TAKEN))
+    with closing(
+        RecordPutter(config_of(stub_kinesis.url), StreamRef.parse(arn=arn), clock=waitless_clock)
+    ) as putter:
+        putter.put(RECORDS[:1])
+    assert stub_kinesis.asked("PutRecords")[0].arguments["StreamARN"] == arn
+
+
+def test_a_shard_that_takes_1000_records_a_second_gets_them_all() -> None:
+    """The write limit refuses a part of each request."""
+    with (
+        serve(settings=FakeKinesisSettings(limits=True)) as fake,
+        kinesis_client(fake.endpoint_url) as client,
+    ):
+        create_stream(client, "orders")
+        with closing(
+            RecordPutter(config_of(fake.endpoint_url, region=REGION), StreamRef("orders"))
+        ) as putter:
+            assert putter.put(OutgoingRecord("k", b"%d" % n) for n in range(1_200)) == 1_200
+        (shard,) = fake.model.shards("orders")
+        assert {record.data for record in fake.model.records("orders", shard.shard_id)} == {
+            b"%d" % n for n in range(1_200)
+        }

@@ -1,0 +1,477 @@
+"""Both halves of each scheme say the same of the same bytes, and what Spark alone would let through
+is malformed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scheme import KPL_MAGIC, JsonScheme, RawScheme, TextScheme, parsed
+from tests.support.outcomes.scheme_agreement import columns, disagreements
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from scheme import RecordScheme
+
+pytestmark = pytest.mark.spark
+
+AGGREGATE = KPL_MAGIC + b"\x0a\x03key" + hashlib.md5(b"\x0a\x03key", usedforsecurity=False).digest()
+EMPTY_AGGREGATE = KPL_MAGIC + hashlib.md5(b"", usedforsecurity=False).digest()
+
+BYTES = [
+    b"",
+    b"plain",
+    b"a\x00b",
+    b"\x00",
+    b"\xef\xbb\xbfwith a mark",
+    "Zürich \N{GRINNING FACE}".encode(),
+    b"\xff",
+    b"caf\xe9",
+    b"\xc0\x80",
+    b"\xe0\x80\x80",
+    b"\xed\xa0\x80",
+    b"\xed\xa0\xbd\xed\xb8\x80",
+    b"\xf4\x90\x80\x80",
+    b"\xf0\x9f\x98",
+    b"\xf8\x88\x80\x80\x80",
+    KPL_MAGIC,
+    KPL_MAGIC + b"own",
+    KPL_MAGIC + b"\x00" * 16,
+    AGGREGATE,
+    AGGREGATE[:-1] + b"\x00",
+    AGGREGATE + b"\x00",
+    b"x" + AGGREGATE,
+    EMPTY_AGGREGATE,
+]
+
+DDL = (
+    "id BIGINT, i INT, sm SMALLINT, t TINYINT, s STRING, b BOOLEAN, f FLOAT, d DOUBLE, dec "
+    "DECIMAL(5,2), big DECIMAL(38,10), "
+    "bin BINARY, day DATE, at TIMESTAMP, wall TIMESTAMP_NTZ, "
+    "a ARRAY<INT>, m MAP<STRING, BIGINT>, o STRUCT<total: DOUBLE, `x.y z`: STRING>, "
+    "rows ARRAY<STRUCT<n: INT NOT NULL, tags: ARRAY<STRING>>>, mm MAP<STRING, STRUCT<p: INT, q: "
+    "STRING>>"
+)
+NUMBERS = [
+    *(
+        "0",
+        "-0",
+        "1",
+        "-1",
+        "127",
+        "128",
+        "-128",
+        "-129",
+        "32767",
+        "32768",
+        "2147483647",
+        "2147483648",
+        "-2147483649",
+    ),
+    *(
+        "9223372036854775807",
+        "9223372036854775808",
+        "-9223372036854775808",
+        "-9223372036854775809",
+        "1" * 38,
+        "1" * 39,
+        "9" * 400,
+    ),
+    *(
+        "1.0",
+        "1.5",
+        "-0.0",
+        "-0e0",
+        "0.1",
+        "1.1",
+        "1.10",
+        "1.234",
+        "1.2300",
+        "999.99",
+        "1000.00",
+        "1e2",
+        "1E+2",
+        "1e-2",
+        "1e999",
+        "-1e999",
+        "1e-999",
+    ),
+    *(
+        "1e39",
+        "3.4028234663852886e38",
+        "3.4028235677973366e38",
+        "3.4028235677973362e38",
+        "1.401298464324817e-45",
+        "7e-46",
+        "4.9e-324",
+        "2e-324",
+    ),
+    *(
+        "1.7976931348623157e308",
+        "1.7976931348623159e308",
+        "16777217",
+        "9007199254740993",
+        "0.30000000000000004",
+        "0." + "0" * 37 + "1",
+        "0." + "0" * 38 + "1",
+    ),
+    *(
+        "1." + "0" * 38,
+        "1." + "0" * 36,
+        "12345678901234567890.12345",
+        "0.0000000001",
+        "0.00000000001",
+        "123456789012345678901234567.8901234567",
+    ),
+    *(
+        "01",
+        "+1",
+        "1.",
+        ".5",
+        "-",
+        "0x10",
+        "1_000",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "--1",
+        "1e",
+        "1e+",
+        "1f",
+        "00",
+    ),
+    *(
+        "1" * 1000,
+        "1" * 1001,
+        "-" + "1" * 1000,
+        "0." + "1" * 1000,
+        "0." + "1" * 1001,
+        "5." + "1" * 999,
+        "5." + "1" * 1000,
+    ),
+]
+STRINGS = [
+    *(
+        "",
+        " ",
+        "x",
+        "1",
+        "1.5",
+        "true",
+        "null",
+        "NaN",
+        "Infinity",
+        "-INF",
+        "AAE=",
+        "AAE",
+        "AB==",
+        "A===",
+        "=AAA",
+        "AA E=",
+        "AAEC\\n",
+        "zz!",
+        "-_-_",
+    ),
+    *(
+        "2020-01-01",
+        "2020-1-1",
+        "2020-02-30",
+        "2020-02-29",
+        "2021-02-29",
+        "0000-01-01",
+        "0001-01-01",
+        "9999-12-31",
+        "10000-01-01",
+        "+2020-01-01",
+    ),
+    *("1582-10-10", "2020-01-01\\n", "2020-01-01 ", "2020-13-01", "20200101", "2020-W01-1"),
+    *(
+        "2020-01-01T00:00:00Z",
+        "2020-01-01 00:00:00",
+        "2020-01-01T00:00:00",
+        "2020-01-01T00:00:00.123456+02:00",
+        "2020-01-01T00:00:00.1234567Z",
+    ),
+    *(
+        "2020-01-01T24:00:00Z",
+        "2020-01-01T23:59:60Z",
+        "2020-01-01T00:00:00+18:00",
+        "2020-01-01T00:00:00-17:59",
+        "2020-01-01T00:00:00+0200",
+    ),
+    *(
+        "0001-01-01T00:00:00+01:00",
+        "0001-01-01T00:00:00Z",
+        "9999-12-31T23:59:59.999999Z",
+        "9999-12-31T23:59:59-01:00",
+        "2020-01-01T00:00Z",
+    ),
+    *(
+        "2020-01-01T00:00:00.1Z",
+        "2020-01-01T00:00:00.Z",
+        "2020-01-01t00:00:00z",
+        "2020-01-01T00:00:00 UTC",
+        "1883-11-18T12:00:00.5",
+        "0001-01-01T00:00:00.000001",
+    ),
+    *(
+        "\\u0000",
+        "\\ud83d\\ude00",
+        "\\ud800",
+        "\\udc00\\ud800",
+        "\\uD83D\\\\uDE00",
+        "\\\\ud800",
+        "\\\\\\ud800",
+        "\\u12",
+        "\\u12g4",
+        "\\x41",
+        "\\/",
+        "\\'",
+    ),
+    *("a\tb", "a\x00b", "\x7f", "\N{LINE SEPARATOR}", "\N{GRINNING FACE}", "\ufeff", "\\ufffd"),
+]
+COMPOSITES = [
+    "null",
+    "true",
+    "false",
+    "tru",
+    "[]",
+    "{}",
+    "[1,null]",
+    '[1,"x"]',
+    "[1,2,]",
+    "[[1]]",
+    '{"a":1}',
+    '{"a":null}',
+    '{"a":"x","b":{}}',
+    '{"a":1,"a":1}',
+]
+FIELDS = (
+    "id",
+    "i",
+    "sm",
+    "t",
+    "s",
+    "b",
+    "f",
+    "d",
+    "dec",
+    "big",
+    "bin",
+    "day",
+    "at",
+    "wall",
+    "a",
+    "m",
+    "o",
+    "rows",
+    "mm",
+)
+
+TEXTS = [
+    *(
+        "",
+        " ",
+        "\n\t\r ",
+        "null",
+        "true",
+        "5",
+        '"s"',
+        "[]",
+        '[{"id":1}]',
+        "{}",
+        ' {"id":1} \n',
+        '{"id":1}\x0c',
+        '\xa0{"id":1}',
+        "\ufeff{}",
+        "\ufeff",
+    ),
+    *(
+        '{"id":1} xyz',
+        '{"id":1}{"id":2}',
+        '{"id":1},{"id":2}',
+        '{"id":1},5',
+        '{"id":1}]',
+        '{"id":1}] 5',
+        '{"id":1}}',
+        '{"id":1},',
+        '{"id":1}\x00',
+    ),
+    *(
+        "\x00{}",
+        "{",
+        "}",
+        "{'id':1}",
+        "{id:1}",
+        '{"id":1,}',
+        '{,"id":1}',
+        '{"id" 1}',
+        '{"id":1 "i":2}',
+        '/*c*/{"id":1}',
+        '{"id":1}//c',
+        '#c\n{"id":1}',
+    ),
+    *(
+        '{"ID":1}',
+        '{"Id":1,"id":2}',
+        '{"id":1,"id":2}',
+        '{"id":"x","id":2}',
+        '{"id":1,"\\u0069d":2}',
+        '{"\\u0069d":7}',
+        '{"u":{"a":1,"a":2}}',
+        '{"u":[{"a":1,"a":2}]}',
+    ),
+    *(
+        '{"u":"\\ud800"}',
+        '{"\\ud800":1}',
+        '{"\\udc00":1}',
+        '{"u":"\\x"}',
+        '{"u":tru}',
+        '{"u":NaN}',
+        '{"u":-Infinity}',
+        '{"u":1e999999999}',
+        '{"u":1e99999999999999999999}',
+    ),
+    *(
+        '{"m":{"":1,"\\u0000":2,"\\ud83d\\ude00":3,"\\uffff":4}}',
+        '{"m":{"\\ud800":1}}',
+        '{"m":{"b":1,"a":2}}',
+        '{"m":{"b":"x","a":2}}',
+    ),
+    *(
+        '{"mm":{"\\uffff":{"p":"x"},"\\ud83d\\ude00":{"q":1}}}',
+        '{"mm":{"z":{"p":1,"q":"y","r":0},"y":null}}',
+        '{"mm":{"z":[]}}',
+    ),
+    *(
+        '{"o":{"total":1,"x.y z":"v"}}',
+        '{"o":{"total":"x"}}',
+        '{"o":{"total":null}}',
+        '{"o":{"Total":1}}',
+        '{"o":{"x":{"y z":"v"}}}',
+        '{"o":null}',
+    ),
+    *(
+        '{"rows":[{"n":1,"tags":["a",null]},{"n":2}]}',
+        '{"rows":[{"n":null}]}',
+        '{"rows":[{}]}',
+        '{"rows":[null]}',
+        '{"rows":[{"n":1,"tags":[1]}]}',
+        '{"rows":[{"n":"x"}]}',
+    ),
+    *(
+        '{"rows":[{"n":1},{"n":"x"},{}]}',
+        '{"rows":{"n":1}}',
+        '{"i":"x","t":999}',
+        '{"t":999,"i":"x"}',
+    ),
+    *(
+        '{"u":' + "[" * depth + "]" * depth + "}"
+        for depth in (50, 98, 99, 100, 101, 500, 997, 998, 999, 1500, 50_000)
+    ),
+    *('{"u":' + '{"k":' * depth + "1" + "}" * depth + "}" for depth in (98, 99, 100)),
+    *(
+        '{"u":' + "[" * 200,
+        '{"u":"' + "[" * 200 + '"}',
+        '{"u":"' + '\\"[{' * 200 + '"}',
+        '{"u":[' + "[]," * 200 + "[]]}",
+    ),
+    *(
+        '{"' + "k" * 50_000 + '":1}',
+        '{"' + "k" * 50_001 + '":1}',
+        '{"s":"' + "long " * 50_000 + '"}',
+    ),
+    *('{"u":' + number + "}" for number in NUMBERS),
+]
+
+
+def _json_payloads() -> list[bytes]:
+    values = [*NUMBERS, *COMPOSITES, *(f'"{text}"' for text in STRINGS)]
+    return [
+        *(f'{{"{name}": {value}}}'.encode() for name in FIELDS for value in values),
+        *(text.encode() for text in TEXTS),
+        *BYTES,
+    ]
+
+
+@pytest.mark.parametrize("scheme", [RawScheme(), TextScheme()], ids=["raw", "text"])
+def test_raw_and_text_agree_about_every_kind_of_bytes(
+    spark: SparkSession, scheme: RecordScheme
+) -> None:
+    """Invalid UTF-8, overlong forms, coded surrogates, NUL, marks, empty payloads, aggregates and
+    what merely looks like them.
+    """
+    assert disagreements(spark, scheme, BYTES) == []
+
+
+def test_json_agrees_about_every_value_in_every_type(spark: SparkSession) -> None:
+    """Each number, string and composite as each of the schema's types, and whole texts that are
+    JSON, nearly JSON or none.
+    """
+    assert disagreements(spark, JsonScheme(DDL), _json_payloads()) == []
+
+
+def test_exactly_one_of_value_and_reason_is_set(spark: SparkSession) -> None:
+    """No payload gives a silent null, and none a value beside a reason."""
+    for scheme in (RawScheme(), TextScheme(), JsonScheme(DDL)):
+        assert all(
+            (value is None) != (malformed is None)
+            for value, malformed in columns(spark, scheme, [*_json_payloads(), *BYTES])
+        )
+
+
+def test_ansi_mode_and_time_zone_change_nothing(spark: SparkSession) -> None:
+    """Neither of the session's settings decides what a payload means, and none makes a bad record
+    fail the query.
+    """
+    payloads = [
+        payload for payload in _json_payloads() if b"0001-01-01T" not in payload
+    ]  # New York's year 0 cannot be collected
+    expected = columns(spark, JsonScheme(DDL), payloads)
+    ansi = spark.conf.get("spark.sql.ansi.enabled")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+        for enabled in ("true", "false"):
+            spark.conf.set("spark.sql.ansi.enabled", enabled)
+            assert repr(columns(spark, JsonScheme(DDL), payloads)) == repr(expected)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        spark.conf.set("spark.sql.ansi.enabled", str(ansi))
+
+
+@pytest.mark.parametrize(
+    "scheme", [RawScheme(), TextScheme(), JsonScheme(DDL)], ids=["raw", "text", "json"]
+)
+def test_the_column_has_the_declared_type_and_runs_no_python(
+    spark: SparkSession, scheme: RecordScheme
+) -> None:
+    """`value` is the struct of `schema_ddl`, `malformed` a string, and the plan has no Python in
+    it.
+    """
+    frame = parsed(
+        spark.createDataFrame([(bytearray(b"x"),)], "data BINARY").select("data"), scheme
+    )
+    expected = spark.createDataFrame(
+        [], f"value STRUCT<{scheme.schema_ddl}>, malformed STRING"
+    ).schema
+    outcome = frame.select("parsed.value", "parsed.malformed")
+    assert [field.dataType.simpleString() for field in outcome.schema] == [
+        field.dataType.simpleString() for field in expected
+    ]
+    plan = (
+        frame._jdf.queryExecution().executedPlan().toString()
+    )  # there is no public way to the plan's text but printing it
+    assert "python" not in plan.lower()
+
+
+def test_a_record_without_data_is_malformed(spark: SparkSession) -> None:
+    """SQL NULL, which Kinesis never delivers, has a reason as well."""
+    frame = spark.createDataFrame([(None,)], "data BINARY")
+    for scheme in (RawScheme(), TextScheme(), JsonScheme("id INT")):
+        row = parsed(frame, scheme).select("parsed.*").first()
+        assert row is not None
+        assert tuple(row) == (None, "the record has no data")

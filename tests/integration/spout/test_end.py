@@ -1,0 +1,152 @@
+"""A spout that has an end: at a time, after a number of records, or with its shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.spout.kinesis_spout import SpoutClosedError, SpoutConfig
+from state.retry_policy import RetryPolicy
+from tests.support.spout.spouts import spout_on
+
+if TYPE_CHECKING:
+    from kinesis_spout.spout.emission import SpoutEmission
+    from tests.support.kinesis.services import ServedFake
+
+PARENT, OTHER, CHILD = "shardId-000000000000", "shardId-000000000001", "shardId-000000000002"
+
+
+def put(fake: ServedFake, prefix: str, count: int, *, in_s: float = 0.0) -> list[str]:
+    """Records on all shards, that arrive in so many seconds."""
+    texts = [f"{prefix} {number}" for number in range(count)]
+    for text in texts:
+        fake.model.put(
+            "orders", text, text.encode(), arrival_ms=fake.model.clock.now_ms() + round(in_s * 1000)
+        )
+    return texts
+
+
+def read(fake: ServedFake, **settings: Any) -> list[str]:
+    """What the spout hands over until it has ended; all of it is acked."""
+    texts = []
+    with spout_on(fake, **settings) as spout:
+        for emission in spout.emissions():
+            texts.append(emission.data.decode())
+            emission.ack()
+        assert spout.has_ended
+    return texts
+
+
+@pytest.fixture
+def orders(fake_kinesis: ServedFake) -> ServedFake:
+    fake_kinesis.model.create("orders", shards=2)
+    return fake_kinesis
+
+
+def test_now_is_what_was_there_when_the_spout_was_opened(orders: ServedFake) -> None:
+    """Over a split, and not what arrives later: a shard without anything, or with later records
+    only, is done too.
+    """
+    early = put(orders, "before", 40)
+    orders.model.split("orders", PARENT)
+    early += put(orders, "after", 40)
+    put(orders, "late", 40, in_s=60)
+    assert sorted(read(orders, until="now")) == sorted(early)
+
+
+def test_a_stream_of_nothing_ends_at_once(orders: ServedFake) -> None:
+    assert read(orders, until="now") == []
+    assert read(orders, until="2020-01-01T00:00:00Z") == []
+
+
+def test_what_failed_is_waited_for(orders: ServedFake) -> None:
+    """The end is where everything has an outcome."""
+    put(orders, "early", 4)
+    attempts: list[SpoutEmission] = []
+    retry = RetryPolicy(retry_limit=3, first_delay_ms=20, max_delay_ms=20)
+    with spout_on(orders, until="now", retry=retry) as spout:
+        for emission in spout.emissions():
+            attempts.append(emission)
+            emission.ack() if emission.attempt == 3 else emission.fail("not yet")
+        assert spout.metrics().total.counts.acked == 4
+    assert len(attempts) == 12
+
+
+def test_after_so_many_records_only_their_retries_come(orders: ServedFake) -> None:
+    put(orders, "record", 40)
+    seen = []
+    retry = RetryPolicy(retry_limit=3, first_delay_ms=20, max_delay_ms=20)
+    with spout_on(orders, max_records=5, retry=retry) as spout:
+        for emission in spout.emissions():
+            seen.append((emission.data, emission.attempt))
+            emission.ack() if emission.attempt == 2 else emission.fail("not yet")
+    assert sorted(attempt for _, attempt in seen) == [1] * 5 + [2] * 5
+    assert len({data for data, _ in seen}) == 5
+
+
+def test_only_the_shards_that_were_named_are_read(orders: ServedFake) -> None:
+    """A child among them does not wait for a parent that is not; a closed one is read to its end,
+    and that is all.
+    """
+    put(orders, "before", 40)
+    orders.model.split("orders", PARENT)
+    put(orders, "after", 40)
+    held = {
+        shard: [record.data.decode() for record in orders.model.records("orders", shard)]
+        for shard in (PARENT, OTHER, CHILD)
+    }
+    assert all(held.values())
+    assert read(orders, shards=(PARENT,)) == held[PARENT]
+    assert read(orders, shards=(CHILD,), until="now") == held[CHILD]
+    both = read(orders, shards=(PARENT, CHILD), until="now")
+    assert both == held[PARENT] + held[CHILD]
+
+
+def test_a_shard_that_is_not_there_is_refused(orders: ServedFake) -> None:
+    with pytest.raises(ConfigError, match="did you mean shardId-000000000001"):
+        spout_on(orders, shards=("shardId-00000000001",)).open()
+
+
+def test_the_counts_can_be_read_after_the_end(orders: ServedFake) -> None:
+    spout = spout_on(orders, until="now")
+    with pytest.raises(SpoutClosedError):
+        spout.metrics()
+    put(orders, "record", 3)
+    with spout:
+        for emission in spout.emissions():
+            emission.ack()
+    assert spout.metrics().total.counts.acked == 3
+
+
+def test_the_loop_over_emissions_can_be_stopped(orders: ServedFake) -> None:
+    """Where nothing comes as well as between two records."""
+    put(orders, "record", 3)
+    left = [False] * 2
+    with spout_on(orders) as spout:
+        assert len(list(spout.emissions(lambda: not left or left.pop()))) <= 2
+        assert list(spout.emissions(lambda: True)) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"until": "LATEST"}, "until"),
+        ({"until": "TRIM_HORIZON"}, "until"),
+        ({"until": "soon"}, "until"),
+        ({"until": "now", "total_tasks": 2}, "until"),
+        ({"max_records": 0}, "max_records"),
+    ],
+)
+def test_an_end_that_makes_no_sense_is_refused(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        SpoutConfig(stream="orders", **given)
+
+
+@pytest.mark.parametrize(
+    ("until", "ms"), [("now", 102_000), ("-1m", 40_000), ("1970-01-01T00:00:05Z", 5_000)]
+)
+def test_a_time_is_told_as_now_as_iso_or_as_ago(until: str, ms: int) -> None:
+    """Now is a little later than the service's clock says, which is cut to seconds."""
+    assert SpoutConfig(stream="orders", until=until).until_ms(100_000) == ms

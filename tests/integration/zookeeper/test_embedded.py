@@ -1,0 +1,155 @@
+"""The embedded ZooKeeper server: one per directory, whoever starts it and however processes end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from state.errors import EmbeddedZookeeperError
+from state.ownership import process_start
+from state.zookeeper.embedded import answers, ensure_running, stop
+from state.zookeeper.embedded_supervisor import connections
+from tests.support.state.zookeeper import running_in, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+STARTER = (
+    "import sys; from pathlib import Path; from state.zookeeper.embedded import ensure_running;"
+    "print(ensure_running(Path(sys.argv[1])), flush=True); sys.stdin.read()"
+)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    directory = tmp_path / "with space and \u00e9"
+    yield directory
+    stop(directory)
+
+
+def test_several_processes_that_start_at_once_share_one_server(directory: Path) -> None:
+    """Four starters, one address, one server; it lives on when all of them are killed."""
+    starters = [
+        subprocess.Popen(
+            [sys.executable, "-c", STARTER, str(directory)],
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    addresses = set()
+    for starter in starters:
+        assert starter.stdout is not None
+        addresses.add(starter.stdout.readline().strip())
+    running = running_in(directory)
+    for starter in starters:
+        starter.kill()
+        starter.communicate(timeout=30)
+    assert addresses == {f"127.0.0.1:{running.port}"}
+    assert ensure_running(directory) == f"127.0.0.1:{running.port}"
+    assert running_in(directory) == running
+
+
+def test_it_listens_on_loopback_only(directory: Path) -> None:
+    """Whoever is not on this machine cannot see it."""
+    port = int(ensure_running(directory).rpartition(":")[2])
+    listeners = [
+        line.split()[1]
+        for table in ("/proc/net/tcp", "/proc/net/tcp6")
+        for line in Path(table).read_text().splitlines()[1:]
+        if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"
+    ]
+    assert listeners
+    assert all(
+        each.split(":")[0] in {"0100007F", "0000000000000000FFFF00000100007F"} for each in listeners
+    )
+
+
+def test_a_killed_server_is_started_again_on_its_port(directory: Path) -> None:
+    """The supervisor does it, so that clients only have to reconnect."""
+    address = ensure_running(directory)
+    before = running_in(directory)
+    os.kill(before.server_pid, signal.SIGKILL)
+    wait_until(
+        lambda: running_in(directory).server_pid != before.server_pid and answers(before.port)
+    )
+    assert ensure_running(directory) == address
+
+
+def test_a_killed_supervisor_takes_its_server_along(directory: Path) -> None:
+    """Two servers on one directory would destroy it: the next one starts when the last one has
+    ended.
+    """
+    address = ensure_running(directory)
+    before = running_in(directory)
+    os.kill(before.supervisor_pid, signal.SIGKILL)
+    wait_until(lambda: process_start(before.server_pid) is None)
+    assert ensure_running(directory) == address
+    assert running_in(directory).server_pid != before.server_pid
+
+
+def test_a_stopped_server_ends_with_its_supervisor_and_keeps_its_port(directory: Path) -> None:
+    """Stop waits for the end; the next start answers at the same address."""
+    address = ensure_running(directory)
+    before = running_in(directory)
+    stop(directory)
+    assert process_start(before.server_pid) is None
+    assert not answers(before.port)
+    assert ensure_running(directory) == address
+
+
+def test_an_unused_server_ends_by_itself(directory: Path) -> None:
+    """Nobody was connected for a second: it ends, and the next caller gets it again."""
+    ensure_running(directory, idle_s=1.0)
+    before = running_in(directory)
+    assert connections(before.port) == 0
+    wait_until(lambda: process_start(before.server_pid) is None)
+    assert ensure_running(directory) == f"127.0.0.1:{before.port}"
+
+
+def test_a_server_whose_directory_was_removed_ends(directory: Path) -> None:
+    """Its data is gone, and whoever names the directory next gets a server with data of its own."""
+    ensure_running(directory)
+    before = running_in(directory)
+    shutil.rmtree(directory)
+    ensure_running(directory)
+    assert running_in(directory).server_pid != before.server_pid
+    wait_until(lambda: process_start(before.server_pid) is None)
+    assert answers(running_in(directory).port)
+
+
+def test_a_taken_port_is_left_to_its_owner(directory: Path) -> None:
+    """Another program has the port of the last run: the server takes another one."""
+    import socket  # noqa: PLC0415  # this test alone plays another program
+
+    port = int(ensure_running(directory).rpartition(":")[2])
+    stop(directory)
+    with socket.create_server(("127.0.0.1", port)):
+        assert ensure_running(directory) != f"127.0.0.1:{port}"
+
+
+def test_a_server_that_cannot_start_is_one_sentence(directory: Path) -> None:
+    """It is tried a few times, and the error names the log."""
+    directory.mkdir()
+    (directory / "data").touch()
+    with pytest.raises(EmbeddedZookeeperError, match=r"ended while it was starting; .*server\.log"):
+        ensure_running(directory, timeout_s=60)
+
+
+def test_its_noise_goes_to_its_log(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Nothing of the server or of its logging is printed."""
+    ensure_running(directory)
+    stop(directory)
+    assert capfd.readouterr() == ("", "")
+    assert (directory / "server.log").stat().st_size > 0
+    assert (directory / "supervisor.log").read_text() == ""

@@ -1,0 +1,355 @@
+"""What only a real ZooKeeper shows: lost sessions and answers, dead processes, servers that crash
+or are not there.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from kazoo.client import KazooClient
+
+from state.errors import (
+    InvalidStoreSettingError,
+    OwnedByAnotherError,
+    StateError,
+    StoreUnavailableError,
+)
+from state.ownership import this_process
+from state.state_store import OwnerInfo, StateChange
+from state.zookeeper.connect_string import ConnectString
+from state.zookeeper.embedded import ensure_running, stop
+from state.zookeeper.store import ZookeeperStateStore
+from tests.support.state.state_stores import OWNER, end, end_session, plan, state_at
+from tests.support.state.zookeeper import kill_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+HOLDER = """
+import sys
+from state.ownership import this_process
+from state.zookeeper.store import ZookeeperStateStore
+store = ZookeeperStateStore(sys.argv[1], application="app", stream="flights", session_timeout_s=60.0)
+store.acquire(this_process(0), timeout_s=0)
+print("owned", flush=True)
+sys.stdin.read()
+"""
+
+
+def open_store(
+    address: str,
+    *,
+    session_timeout_s: float = 10.0,
+    operation_timeout_s: float = 15.0,
+    connect_timeout_s: float = 10.0,
+) -> ZookeeperStateStore:
+    return ZookeeperStateStore(
+        address,
+        application="app",
+        stream="flights",
+        session_timeout_s=session_timeout_s,
+        operation_timeout_s=operation_timeout_s,
+        connect_timeout_s=connect_timeout_s,
+    )
+
+
+@pytest.fixture
+def store(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
+    store = open_store(zookeeper_chroot, session_timeout_s=4.0)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def holder(zookeeper_chroot: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process that owns the application, with a session that would outlive it
+    by a minute.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, zookeeper_chroot],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "owned\n"
+    with process:
+        yield process
+        process.kill()
+
+
+def test_the_ownership_of_a_killed_process_is_taken_at_once(
+    holder: subprocess.Popen[str], store: ZookeeperStateStore
+) -> None:
+    """Its session lapses in a minute, but the successor sees under the same kernel that
+    it is dead.
+    """
+    with pytest.raises(OwnedByAnotherError, match=f"process {holder.pid} on"):
+        store.acquire(this_process(1), timeout_s=0.2)
+    holder.kill()
+    os.waitid(
+        os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT
+    )  # dead, but not waited for: as under a parent that does not care
+    assert store.acquire(this_process(1), timeout_s=0) == 2
+
+
+def test_a_dead_process_elsewhere_is_waited_for(
+    zookeeper: str, zookeeper_chroot: str, store: ZookeeperStateStore
+) -> None:
+    """Nothing can be said about a process of another host: the successor waits for the session to
+    lapse.
+    """
+    first = open_store(zookeeper_chroot, session_timeout_s=4.0)
+    first.acquire(
+        OwnerInfo(
+            host="far-away", pid=2**22 + 1, since_ms=0, host_identity="another/kernel/far-away"
+        ),
+        timeout_s=0,
+    )
+    with pytest.raises(OwnedByAnotherError, match="far-away"):
+        store.acquire(this_process(1), timeout_s=0.1)
+    waiting = threading.Thread(
+        target=store.acquire, args=(this_process(1),), kwargs={"timeout_s": 30}
+    )
+    waiting.start()
+    end_session(zookeeper, first)
+    waiting.join(timeout=30)
+    owner = store.read_owner()
+    first.close()
+    assert owner is not None
+    assert owner.pid == os.getpid()
+
+
+def test_an_expired_session_is_regained_while_writing(
+    zookeeper: str, store: ZookeeperStateStore
+) -> None:
+    """The session ends again and again under load; every write that returned is there."""
+    store.acquire(this_process(0), timeout_s=10)
+    known = store.save_states([StateChange(None, state_at(0))])[0]
+    for number in range(1, 60):
+        if number % 20 == 0:
+            end_session(zookeeper, store)
+        known = store.save_states([StateChange(known, state_at(number))])[0]
+        assert known.version == number
+    assert store.load_states() == {known.state.shard_id: known}
+    assert store.read_owner() is not None
+
+
+def test_a_server_killed_under_load_loses_nothing(tmp_path: Path) -> None:
+    """The writer goes on when the server is back, as the owner, with exactly the versions that it
+    counted.
+    """
+    directory = tmp_path / "zookeeper"
+    address = ensure_running(directory)
+    store = open_store(address, operation_timeout_s=60.0)
+    try:
+        store.acquire(this_process(0), timeout_s=10)
+        known = store.save_states([StateChange(None, state_at(0))])[0]
+        for number in range(1, 301):
+            if number % 100 == 50:
+                kill_server(directory)
+            known = store.save_states([StateChange(known, state_at(number))])[0]
+        assert known.version == 300
+        assert store.load_states() == {known.state.shard_id: known}
+        assert store.acquire(this_process(0), timeout_s=10) == 1
+    finally:
+        store.close()
+        stop(directory)
+
+
+def test_an_end_published_while_the_server_dies_is_one_end(tmp_path: Path) -> None:
+    """A lost answer is resolved by reading the end back: the attempt knows its own token."""
+    directory = tmp_path / "zookeeper"
+    address = ensure_running(directory)
+    store = open_store(address, operation_timeout_s=60.0)
+    try:
+        store.acquire(this_process(0), timeout_s=10)
+        store.create_plan(plan(1, tasks=200))
+        for task in range(200):
+            if task == 100:
+                kill_server(directory)
+            assert store.publish_end("1-aa", task, end(f"token-{task}")).token == f"token-{task}"
+        store.close_plan("1-aa")
+        assert {task: each.token for task, each in store.read_ends("1-aa").items()} == {
+            task: f"token-{task}" for task in range(200)
+        }
+    finally:
+        store.close()
+        stop(directory)
+
+
+def test_the_embedded_server_is_started_again_for_its_store(tmp_path: Path) -> None:
+    """A store that names the directory finds the server also after it was stopped in between."""
+    directory = tmp_path / "zookeeper"
+    store = open_store(f"embedded:{directory}", operation_timeout_s=60.0)
+    try:
+        store.acquire(this_process(0), timeout_s=10)
+        known = store.save_states([StateChange(None, state_at(1))])[0]
+        stop(directory)
+        assert store.save_states([StateChange(known, state_at(2))])[0].version == 1
+    finally:
+        store.close()
+        stop(directory)
+
+
+def test_a_store_is_pickled_without_its_connection(
+    zookeeper_chroot: str, store: ZookeeperStateStore
+) -> None:
+    """As it goes to Spark's executors, opened or not: the copy reads the same state and owns
+    nothing.
+    """
+    store.acquire(this_process(0), timeout_s=10)
+    store.create_plan(plan(1))
+    copy: ZookeeperStateStore = pickle.loads(pickle.dumps(store))  # noqa: S301  # our own bytes
+    try:
+        assert copy.publish_end("1-aa", 0, end("x")) == end("x")
+        with pytest.raises(StateError, match="acquire it first"):
+            copy.close_plan("1-aa")
+    finally:
+        copy.close()
+    assert zookeeper_chroot.encode() in pickle.dumps(copy)
+
+
+def test_a_forked_process_connects_for_itself(
+    zookeeper_chroot: str, store: ZookeeperStateStore
+) -> None:
+    """Spark's Python daemon forks its workers: the child's calls and its close leave the parent's
+    session alone.
+    """
+    store.acquire(this_process(0), timeout_s=10)
+    store.create_plan(plan(1))
+    script = (
+        "import os, sys\n"
+        "from state.zookeeper.store import ZookeeperStateStore\n"
+        "from tests.support.state.state_stores import OWNER, end\n"
+        'store = ZookeeperStateStore(sys.argv[1], application="app", stream="other")\n'
+        "store.acquire(OWNER, timeout_s=0)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    seen = store.read_owner()\n"
+        "    store.close()\n"
+        "    os._exit(0 if seen == OWNER else 1)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "assert store.read_owner() == OWNER\n"
+        "store.save_shard_list(['a'])\n"
+        "store.close()\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, zookeeper_chroot], cwd=REPOSITORY, check=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:1", "no-such-host.invalid:2181", "127.0.0.1:1,127.0.0.1:2/chroot"]
+)
+def test_no_zookeeper_is_one_sentence_in_time(address: str) -> None:
+    """An unreachable server is an error within the connect timeout, and it names the address."""
+    store = open_store(address, connect_timeout_s=1.0)
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailableError, match=address) as unavailable:
+        store.load_states()
+    assert time.monotonic() - began < 10
+    assert "\n" not in str(unavailable.value)
+    store.close()
+
+
+def test_a_server_that_goes_away_is_an_error_within_the_time_limit(tmp_path: Path) -> None:
+    """Kazoo alone would try again without end."""
+    directory = tmp_path / "zookeeper"
+    store = open_store(ensure_running(directory), operation_timeout_s=2.0)
+    try:
+        store.acquire(this_process(0), timeout_s=10)
+        stop(directory)
+        began = time.monotonic()
+        with pytest.raises(
+            StoreUnavailableError, match="did not answer within 2 s; check that the servers run"
+        ):
+            store.save_states([StateChange(None, state_at(1))])
+        assert time.monotonic() - began < 10
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "host:port",
+        "a b:2181",
+        "host:99999",
+        "zk://host:2181",
+        "host:2181/a//../b",
+        "user@host:1",
+    ],
+)
+def test_a_bad_connect_string_is_refused_before_anything_is_opened(address: str) -> None:
+    """The error shows the right form."""
+    with pytest.raises(InvalidStoreSettingError, match="use "):
+        open_store(address)
+
+
+def test_a_connect_string_has_servers_and_a_chroot() -> None:
+    """Ports default to 2181; IPv6 hosts stand in brackets."""
+    assert ConnectString.parse("a,b:99/x/y/") == ConnectString((("a", 2181), ("b", 99)), "/x/y")
+    assert ConnectString.parse("[::1]:5").hosts() == "[::1]:5"
+    assert ConnectString.parse("a/").chroot == ""
+
+
+def test_bad_names_are_refused_with_the_name(zookeeper_chroot: str) -> None:
+    """Names become parts of paths."""
+    for bad in ("", ".", "..", "a/b", "a\x00b", "a\nb", "x" * 300, "a\U0001f680"):
+        for what in ("application", "stream", "root"):
+            names = {"application": "app", "stream": "flights", "root": "root"} | {what: bad}
+            with pytest.raises(InvalidStoreSettingError, match=what):
+                ZookeeperStateStore(
+                    zookeeper_chroot,
+                    application=names["application"],
+                    stream=names["stream"],
+                    root=names["root"],
+                )
+
+
+def test_ten_thousand_states_load_and_save_in_a_moment(store: ZookeeperStateStore) -> None:
+    """Requests are put together: a bound that one request per shard would miss by far."""
+    store.acquire(OWNER, timeout_s=10)
+    changes = [StateChange(None, state_at(1, f"shardId-{number:012}")) for number in range(10_000)]
+    for start in range(0, len(changes), 500):
+        store.save_states(changes[start : start + 500])
+    began = time.monotonic()
+    states = list(store.load_states().values())
+    for start in range(0, len(states), 500):
+        store.save_states(
+            [
+                StateChange(each, msgspec.structs.replace(each.state, at_tip=True))
+                for each in states[start : start + 500]
+            ]
+        )
+    assert time.monotonic() - began < 8
+    assert len(states) == 10_000
+
+
+def test_denied_access_says_so(
+    zookeeper: str, zookeeper_chroot: str, store: ZookeeperStateStore
+) -> None:
+    """An access control list in the way is no reason to try again."""
+    from kazoo.security import make_digest_acl  # noqa: PLC0415  # this test alone plays the administrator
+
+    chroot = ConnectString.parse(zookeeper_chroot).chroot
+    administrator = KazooClient(zookeeper)
+    administrator.start()
+    administrator.create(chroot, acl=[make_digest_acl("u", "p", all=True)])
+    administrator.stop()
+    administrator.close()
+    with pytest.raises(StateError, match="denies access to"):
+        store.acquire(this_process(0), timeout_s=0)

@@ -1,0 +1,131 @@
+"""What only a real ZooKeeper shows of tasks: processes that are killed, and a server that is, under
+a watch.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from state.errors import OwnedByAnotherError
+from state.ownership import this_process
+from state.state_store import StateChange
+from state.task_share import TaskShare
+from state.zookeeper.embedded import ensure_running, stop
+from state.zookeeper.store import ZookeeperStateStore
+from tests.support.state.state_stores import state_at
+from tests.support.state.zookeeper import kill_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+HOLDER = """
+import sys
+from state.ownership import this_process
+from state.task_share import TaskShare
+from state.zookeeper.store import ZookeeperStateStore
+store = ZookeeperStateStore(
+    sys.argv[1], application="app", stream="flights", session_timeout_s=60.0
+)
+store.acquire(this_process(0), timeout_s=0, task=TaskShare(0, 2))
+assert store.try_lead()
+print("owned", flush=True)
+sys.stdin.read()
+"""
+
+
+def open_store(address: str) -> ZookeeperStateStore:
+    return ZookeeperStateStore(
+        address,
+        application="app",
+        stream="flights",
+        session_timeout_s=10.0,
+        operation_timeout_s=60.0,
+    )
+
+
+@pytest.fixture
+def holder(zookeeper_chroot: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process that is task 0 of 2 and the shard list leader, with a session that would
+    outlive it by a minute.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, zookeeper_chroot],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "owned\n"
+    with process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def store(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
+    with closing(open_store(zookeeper_chroot)) as store:
+        yield store
+
+
+def test_the_share_and_the_role_of_a_killed_process_are_taken_at_once(
+    holder: subprocess.Popen[str], store: ZookeeperStateStore, zookeeper_chroot: str
+) -> None:
+    """Its session lapses in a minute, but its neighbour and its successor see under the same kernel
+    that it is dead.
+    """
+    store.acquire(this_process(1), timeout_s=0, task=TaskShare(1, 2))
+    assert not store.try_lead()
+    with closing(open_store(zookeeper_chroot)) as successor:
+        with pytest.raises(OwnedByAnotherError, match=rf"task 0 of 2 .* \(process {holder.pid} on"):
+            successor.acquire(this_process(1), timeout_s=0.2, task=TaskShare(0, 2))
+        holder.kill()
+        holder.wait()
+        assert store.try_lead()
+        assert successor.acquire(this_process(1), timeout_s=0, task=TaskShare(0, 2)) == 2
+
+
+def test_all_is_taken_at_once_from_a_killed_task(
+    holder: subprocess.Popen[str], store: ZookeeperStateStore
+) -> None:
+    """A Spark driver after a spout."""
+    holder.kill()
+    holder.wait()
+    assert store.acquire(this_process(1), timeout_s=0) == 2
+    store.save_shard_list(["a"])
+
+
+def test_a_task_and_its_watch_outlive_the_server(tmp_path: Path) -> None:
+    """Killed twice while states are written: every write that returned is there, and each change of
+    the list is told of.
+    """
+    directory = tmp_path / "zookeeper"
+    address = ensure_running(directory)
+    changed = threading.Event()
+    with ExitStack() as stack:
+        stack.callback(stop, directory)
+        store, neighbour = (stack.enter_context(closing(open_store(address))) for _ in range(2))
+        store.acquire(this_process(0), timeout_s=10, task=TaskShare(0, 2))
+        neighbour.acquire(this_process(0), timeout_s=10, task=TaskShare(1, 2))
+        assert neighbour.try_lead()
+        store.watch_shard_list(changed.set)
+        known = store.save_states([StateChange(None, state_at(0))])[0]
+        for number in range(1, 101):
+            if number % 50 == 25:
+                kill_server(directory)
+            known = store.save_states([StateChange(known, state_at(number))])[0]
+            if number % 50 == 0:
+                assert changed.wait(60)  # of the lost connection
+                changed.clear()
+                neighbour.save_shard_list([f"shard-{number}"])
+                assert changed.wait(60)
+        assert store.load_states() == {known.state.shard_id: known}
+        assert list(store.read_tasks()) == [TaskShare(0, 2), TaskShare(1, 2)]

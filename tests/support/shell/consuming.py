@@ -1,0 +1,115 @@
+"""`kinesis-spout consume` and `produce` as processes of their own, against a served FakeKinesis."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+from tests.support.shell.command_line import command_line, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.kinesis.services import ServedFake
+
+LIMIT_S = 60.0
+COMMANDS = {  # what a command does with each record
+    "acks": "answer(record, ok=True)",
+    "acks in pairs": "held.append(record)\n    while len(held) > 1: answer(held.pop(), ok=True), answer(held.pop(), ok=True)",
+    "fails the sevens": "answer(record, ok=record['data'][-1] != '7', reason='a seven')",
+    "refuses the sevens": "answer(record, ok=record['data'][-1] != '7', reason='a seven', retry=False)",
+    "never answers": "pass",
+    "dies at the third": "count += 1\n    if count == 3: sys.exit(3)\n    answer(record, ok=True)",
+    "acks the third time": "answer(record, ok=record['attempt'] >= 3)",
+    "talks": "print('secret', record['data'])\n    answer({'id': 'x:1:1'}, ok=True)\n    answer(record, ok=True)",
+}
+_PROGRAM = """
+import json, sys
+held, count = [], 0
+def answer(record, **said):
+    print(json.dumps({{"id": record["id"], **said}}), flush=True)
+for line in sys.stdin:
+    record = json.loads(line)
+    with open({log!r}, "a") as log:
+        log.write(line)
+    {body}
+print("the input has ended", file=sys.stderr)
+"""
+
+
+def command_that(does: str, log: Path) -> str:
+    """A command for --exec. It writes each line that it gets to the log as well."""
+    program = _PROGRAM.format(log=str(log), body=COMMANDS[does])
+    return shlex.join([sys.executable, "-c", program])
+
+
+def connection(fake: ServedFake) -> dict[str, str]:
+    """What the environment of a command says of the service."""
+    return {
+        "AWS_ENDPOINT_URL_KINESIS": fake.endpoint_url,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+    }
+
+
+def run(fake: ServedFake, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+    """The command to its end. One that does not end says where it hangs."""
+    with subprocess.Popen(
+        command_line(*arguments),
+        env=environment(PYTHONFAULTHANDLER="1", **connection(fake)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            out, said = process.communicate(stdin, timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)
+            out, said = process.communicate(timeout=LIMIT_S)
+            pytest.fail(
+                f"it did not end within {LIMIT_S:.0f} s, after {len(out.splitlines())} lines on "
+                f"stdout:\n{said.decode()}"
+            )
+    return subprocess.CompletedProcess(
+        process.args, process.returncode, out.decode(), said.decode()
+    )
+
+
+@contextmanager
+def running(
+    fake: ServedFake, *arguments: str, variables: dict[str, str] | None = None, **pipes: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """The command with pipes, killed at the end if it is still there. `variables`: of its
+    environment, besides the usual ones.
+    """
+    with subprocess.Popen(
+        command_line(*arguments),
+        env=environment(**connection(fake), **(variables or {})),
+        **(
+            {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | pipes
+        ),
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def lines_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def data_of(text: str) -> list[str]:
+    return [line["data"] for line in lines_of(text)]

@@ -1,0 +1,45 @@
+"""The package as users ship it: a wheel, built once a run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.spark.job_process import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def separate_executors(wheel: Path) -> dict[str, Any]:
+    """The part of a job that runs it on executors in processes of their own, with the package from
+    the wheel.
+    """
+    return {
+        "master": "local-cluster[2,1,1024]",
+        "pyFiles": [str(wheel)],
+        "conf": {
+            "spark.executor.memory": "1g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        },
+    }
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
+    build = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert build.returncode == 0, build.stderr
+    (built,) = out.glob("*.whl")
+    return built

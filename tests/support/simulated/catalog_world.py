@@ -1,0 +1,60 @@
+"""A shard catalog on a simulated job: what its tests share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.shards.catalog import ShardCatalog
+from kinesis_spout.testing.manual_clock import START_MS
+from spark_job.driver.shard_tips import ShardTips
+from state.ownership import this_process
+from state.position import Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState
+from state.state_store import StartPin, StateChange
+from tests.support.simulated.simulated_job import shard
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tests.support.simulated.simulated_job import SimulatedJob
+
+GONE = ShardState(
+    shard_id="shardId-000000000099",
+    read_position=Position.after(SequenceNumber(7)),
+    checkpoint=SequenceNumber(7),
+)
+PIN = StartPin(
+    time_ms=START_MS,
+    wish="LATEST",
+    position=Position.at_timestamp(1_000),
+    shards=(shard(0), shard(1)),
+)
+
+
+class World:
+    """A catalog with the watch that it looks at."""
+
+    def __init__(self, job: SimulatedJob, *, only: Collection[str] = (), **options: Any) -> None:
+        self.job = job
+        settings = job.settings(**({"shard_refresh_interval": "10s"} | options))
+        self.services = job.services(settings)
+        self.watch = ShardTips()
+        self.services.store.acquire(this_process(0), timeout_s=1)
+        self.catalog = ShardCatalog(
+            settings, self.services.store, self.services.client, job.clock, self.watch, only=only
+        )
+        self.catalog.states = dict(self.services.store.load_states())
+
+    def refresh(self, after_s: float = 0) -> None:
+        self.job.clock.advance(after_s)
+        self.catalog.refresh(PIN)
+
+    def store(self, *states: ShardState) -> None:
+        for stored in self.services.store.save_states(
+            [StateChange(before=None, after=state) for state in states]
+        ):
+            self.catalog.states[stored.state.shard_id] = stored
+
+    def close(self) -> None:
+        self.services.store.close()

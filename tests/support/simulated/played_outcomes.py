@@ -1,0 +1,321 @@
+"""Plays the part of a tracked batch without Spark: what `src.tracked(process)` does with the store,
+for given failures.
+
+Written from the rules of `state.report`, not from the product's code: a second opinion on what a
+report holds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from state.plan import PlannedRetry, PlanStatus
+from state.report import OnFailure, OutcomePolicy, PlanReport, ShardOutcome
+from state.retry_policy import RetryPolicy
+from state.sequence_number import SequenceNumber
+from state.shard_state import UnresolvedRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from state.plan import Plan, ShardReadResult
+    from state.shard_state import ShardState
+    from state.state_store import StateStore
+    from tests.support.simulated.simulated_job import SimulatedJob
+
+Row = dict[str, Any]
+Retry = TypeVar("Retry", PlannedRetry, UnresolvedRecord)
+AT_ONCE = OutcomePolicy(retry=RetryPolicy(retry_limit=3, first_delay_ms=0, jitter=0.0))
+OUTAGE_RECORDS = 100
+LATER_MS = 3_600_000  # what is rejected need not be due: nothing is tried, its letter is written
+
+
+class Rejection(str):
+    """Why a record fails for good: it is not tried again, its letter is written now."""
+
+    __slots__ = ()
+
+
+class LateRejection(Rejection):
+    """The same, but its letter is left to the next batch: it is queued, and flagged as exhausted by
+    the plan.
+    """
+
+    __slots__ = ()
+
+
+def policy(on_failure: OnFailure = OnFailure.CONTINUE, **retry: Any) -> OutcomePolicy:
+    """Without jitter, and with retries that are due at once, unless told otherwise."""
+    return OutcomePolicy(
+        retry=RetryPolicy(**({"first_delay_ms": 0, "jitter": 0.0} | retry)), on_failure=on_failure
+    )
+
+
+def numbered(*numbers: int) -> Callable[[Row], bool]:
+    """Whether a row is one of the stream's records of these numbers."""
+    return lambda row: row["data"] in {f"record {number}".encode() for number in numbers}
+
+
+def key_of(row: Row) -> str:
+    return sha256(row["partitionKey"].encode()).hexdigest()[:16]
+
+
+@dataclass
+class PlayedOutcomes:
+    """`fails` says of a row why its record fails, or None. `calls` are the message ids the function
+    saw, `letters` the dead ones.
+
+    `gone` are retries of which nothing is left: shard, first and last number.
+    `reports` false: the batch runs as if it were not tracked any more.
+    """
+
+    open_store: Callable[[], StateStore]
+    now_ms: Callable[[], int]
+    fails: Callable[[Row], str | None]
+    policy: OutcomePolicy = AT_ONCE
+    reports: bool = True
+    calls: list[str] = field(default_factory=list)
+    letters: list[tuple[str, int, str]] = field(default_factory=list)
+    gone: list[tuple[str, int, int]] = field(default_factory=list)
+    done: list[PlanReport] = field(default_factory=list)
+    _tokens: Any = field(default_factory=count)
+
+    def play(
+        self, rows: Sequence[Row], on_step: Callable[[str], None] = lambda _: None
+    ) -> list[Row]:
+        """The rows whose records were processed. `on_step` hears of "opened" and "reported"."""
+        with closing(self.open_store()) as store:
+            pointer = store.read_pointer()
+            if not self.reports or pointer is None or pointer.status is not PlanStatus.OPEN:
+                return [row for row in rows if self.fails(row) is None]
+            store.mark_tracked(self.policy)
+            opened = store.open_report(pointer.id, f"t{next(self._tokens)}")
+            on_step("opened")
+            plan = store.read_plan(pointer.id)
+            assert plan is not None
+            ends = {
+                end.shard_id: end
+                for task in store.read_ends(pointer.id).values()
+                for end in task.shards
+            }
+            states = {shard: stored.state for shard, stored in store.load_states().items()}
+            batch = _Batch(self, plan, ends, states)
+            good = [row for row in rows if batch.accept(row)]
+            report = batch.report(len(rows))
+            self.letters += batch.letters
+            store.finish_report(opened, report)
+            self.done.append(report)
+            on_step("reported")
+            return good
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """`place`: which of the shard's rows it is. `read`: the retry that it is a record of, None for
+    a new one.
+    """
+
+    row: Row
+    reason: str
+    place: int
+    read: PlannedRetry | None
+
+
+class _Batch:
+    def __init__(
+        self,
+        played: PlayedOutcomes,
+        plan: Plan,
+        ends: dict[str, ShardReadResult],
+        states: dict[str, ShardState],
+    ) -> None:
+        self.played, self.plan, self.now_ms, self.ends = played, plan, played.now_ms(), ends
+        self.retries = {
+            shard.shard_id: _Numbers(shard.retries) for task in plan.tasks for shard in task.shards
+        }
+        self.stored = {shard: _Numbers(state.unresolved) for shard, state in states.items()}
+        self.failed: dict[str, list[_Failed]] = {}
+        self.blocked: dict[str, list[Row]] = {}
+        self.letters: list[tuple[str, int, str]] = []
+        self.waiting: dict[
+            str, dict[str | None, int]
+        ] = {}  # by shard and key, from which number on
+        self.rows: Counter[str] = Counter()
+        for shard, end in ends.items():
+            done = {retry.first for retry in self.retries[shard].all[: end.retries_done]}
+            left = [one for one in self.stored[shard].all if one.first not in done]
+            self.waiting[shard] = {one.key: one.first.sequence for one in reversed(left)}
+            for first in end.retries_gone:
+                stored = self.stored[shard].of(str(first))
+                assert stored is not None
+                self.letters.append(
+                    (f"{shard}:{first}", stored.attempts, "past the stream's retention")
+                )
+                self.played.gone.append((shard, stored.first.sequence, stored.last.sequence))
+
+    def accept(self, row: Row) -> bool:
+        """Whether the function has processed it."""
+        shard = row["shardId"]
+        self.rows[shard] += 1
+        retry = self.retries[shard].of(row["sequenceNumber"])
+        if retry is not None and retry.exhausted:
+            self.letters.append((row["messageId"], retry.attempts, "may not be tried again"))
+            return False
+        if self._must_wait(row):
+            self.blocked.setdefault(shard, []).append(row)
+            return False
+        self.played.calls.append(row["messageId"])
+        reason = self.played.fails(row)
+        if reason is None:
+            return True
+        if isinstance(reason, Rejection) and not isinstance(
+            reason, LateRejection
+        ):  # it is done with, and holds no other
+            self.letters.append((row["messageId"], row["attempt"], reason))
+            return False
+        self.failed.setdefault(shard, []).append(_Failed(row, reason, self.rows[shard], retry))
+        self._let_wait(row)
+        return False
+
+    def _must_wait(self, row: Row) -> bool:
+        """Whether an earlier record that it has to follow is not processed."""
+        waiting, number = self.waiting[row["shardId"]], int(row["sequenceNumber"])
+        match self.played.policy.on_failure:
+            case OnFailure.BLOCK_KEY:
+                return min(waiting.get(None, number), waiting.get(key_of(row), number)) < number
+            case OnFailure.BLOCK_SHARD:
+                return min(waiting.values(), default=number) < number
+        return False
+
+    def _let_wait(self, row: Row) -> None:
+        waiting, number = self.waiting[row["shardId"]], int(row["sequenceNumber"])
+        waiting[key_of(row)] = min(number, waiting.get(key_of(row), number))
+
+    def report(self, rows: int) -> PlanReport:
+        failed = sum(
+            not isinstance(one.reason, Rejection)
+            for of_shard in self.failed.values()
+            for one in of_shard
+        )
+        outage = failed >= OUTAGE_RECORDS and 2 * failed > rows
+        outcomes = []
+        for shard in sorted(self.ends):
+            of_shard = self.failed.get(shard, [])
+            in_outage = [
+                one for one in of_shard if outage and not isinstance(one.reason, Rejection)
+            ]
+            single = [one for one in of_shard if not outage or isinstance(one.reason, Rejection)]
+            queued = self._ranges(in_outage) + [
+                one for each in single if (one := self._queued(each)) is not None
+            ]
+            queued += [
+                self._record(row, row["attempt"] - 1, 0, blocked=True)
+                for row in self.blocked.get(shard, ())
+            ]
+            queued.sort(key=lambda one: one.first)
+            if queued:
+                outcomes.append(ShardOutcome(shard_id=shard, unresolved=tuple(queued)))
+        return PlanReport(
+            shards=tuple(outcomes),
+            outage=outage,
+            failed=failed,
+            dead_lettered=len(self.letters),
+            done_ms=self.now_ms,
+        )
+
+    def _ranges(self, failed: Sequence[_Failed]) -> list[UnresolvedRecord]:
+        """A outage's: runs of failed records are one each, and have the attempts that they had."""
+        due_ms = self.now_ms + min(60_000, 1_000 * 2**self.plan.outages)
+        runs: list[list[_Failed]] = []
+        for one in failed:
+            before = runs[-1][-1] if runs else None
+            if before is not None and (before.place + 1, before.read, before.row["attempt"]) == (
+                one.place,
+                one.read,
+                one.row["attempt"],
+            ):
+                runs[-1].append(one)
+            else:
+                runs.append([one])
+        found = []
+        for run in runs:
+            rest = {"reason": run[0].reason, "first_failure_ms": self._first_failure_ms(run[0].row)}
+            record = self._record(run[0].row, run[0].row["attempt"] - 1, due_ms, **rest)
+            last = SequenceNumber.parse(run[-1].row["sequenceNumber"])
+            found.append(msgspec.structs.replace(record, last=last, count=len(run)))
+        return found
+
+    def _queued(self, failed: _Failed) -> UnresolvedRecord | None:
+        retry, row, attempts = self.played.policy.retry, failed.row, failed.row["attempt"]
+        if isinstance(failed.reason, Rejection):
+            rest = {
+                "reason": str(failed.reason),
+                "first_failure_ms": self._first_failure_ms(row),
+                "rejected": True,
+            }
+            return self._record(row, attempts, self.now_ms + LATER_MS, **rest)
+        if retry.exhausted(attempts, self._first_failure_ms(row), self.now_ms):
+            self.letters.append((row["messageId"], attempts, failed.reason))
+            return None
+        due_ms = retry.due_ms(attempts, self.now_ms, Random(0))  # noqa: S311  # there is no jitter
+        return self._record(
+            row,
+            attempts,
+            due_ms,
+            reason=failed.reason,
+            first_failure_ms=self._first_failure_ms(row),
+        )
+
+    def _first_failure_ms(self, row: Row) -> int:
+        stored = self.stored[row["shardId"]].of(row["sequenceNumber"])
+        known = None if stored is None else stored.first_failure_ms
+        return self.now_ms if known is None else known
+
+    def _record(self, row: Row, attempts: int, due_ms: int, **rest: Any) -> UnresolvedRecord:
+        sequence = SequenceNumber.parse(row["sequenceNumber"])
+        key = key_of(row) if self.played.policy.on_failure is OnFailure.BLOCK_KEY else None
+        last_ms = None if rest.get("blocked") else self.now_ms
+        return UnresolvedRecord(
+            first=sequence,
+            last=sequence,
+            attempts=attempts,
+            due_ms=due_ms,
+            key=key,
+            last_failure_ms=last_ms,
+            **rest,
+        )
+
+
+class _Numbers(Generic[Retry]):
+    """Records and ranges of them, by the numbers that they cover."""
+
+    def __init__(self, ranges: Sequence[Retry]) -> None:
+        self.all: list[Retry] = sorted(ranges, key=lambda one: one.first)
+        self._firsts: list[int] = [one.first.sequence for one in self.all]
+
+    def of(self, number: str) -> Retry | None:
+        place = bisect_right(self._firsts, int(number)) - 1
+        found = self.all[place] if place >= 0 else None
+        return found if found is not None and int(number) <= _last(found) else None
+
+
+def _last(one: PlannedRetry | UnresolvedRecord) -> int:
+    return one.first.sequence if one.last is None else one.last.sequence
+
+
+def tracked(
+    job: SimulatedJob, fails: Callable[[Row], bool], of: OutcomePolicy | None = None
+) -> PlayedOutcomes:
+    """The part played for a simulated job, in its time."""
+    return PlayedOutcomes(
+        job.store, job.clock.now_ms, lambda row: "as told" if fails(row) else None, of or policy()
+    )

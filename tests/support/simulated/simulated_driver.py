@@ -1,0 +1,89 @@
+"""A driver and its executors in simulated time: what Spark would make of a coordinator's plans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_job.executor.task_reader import read_task
+
+if TYPE_CHECKING:
+    from spark_job.driver.coordinator import Coordinator
+    from state.plan import PlanPointer
+    from tests.support.simulated.played_outcomes import PlayedOutcomes, Row
+    from tests.support.simulated.simulated_job import SimulatedJob
+
+
+def run(
+    job: SimulatedJob, coordinator: Coordinator, plan_id: str, *, only: int | None = None
+) -> list[int]:
+    """What executors do with a plan; the sequence numbers of the rows."""
+    return [int(row["sequenceNumber"]) for row in rows_of(job, coordinator, plan_id, only=only)]
+
+
+def rows_of(
+    job: SimulatedJob, coordinator: Coordinator, plan_id: str, *, only: int | None = None
+) -> list[Row]:
+    services = job.executor()
+    found: list[Row] = []
+    for task, plan in coordinator.tasks(plan_id).items():
+        if only in (None, task):
+            for batch in read_task(
+                plan_id, task, plan, services=services, settings=services.settings
+            ):
+                found += batch.to_pylist()
+    return found
+
+
+def run_tracked(
+    job: SimulatedJob, coordinator: Coordinator, plan_id: str, outcomes: PlayedOutcomes
+) -> list[Row]:
+    """What executors and a tracked batch do with a plan; the rows that came, processed or not."""
+    rows = rows_of(job, coordinator, plan_id)
+    outcomes.play(rows)
+    return rows
+
+
+def track_all(
+    job: SimulatedJob, coordinator: Coordinator, outcomes: PlayedOutcomes, start: str = ""
+) -> tuple[str, list[Row]]:
+    """Tracked batches until there is nothing new, each followed by the next at once; the last plan
+    and all rows.
+    """
+    found: list[Row] = []
+    for _ in range(100):
+        plan = next_plan(coordinator, start)
+        if plan == start:
+            return plan, found
+        found += run_tracked(job, coordinator, plan, outcomes)
+        start = plan
+    raise AssertionError("still not at the end after 100 batches")
+
+
+def next_plan(coordinator: Coordinator, start: str = "", *, max_records: int | None = None) -> str:
+    return coordinator.next_plan(start, max_records=max_records)
+
+
+def read_all(job: SimulatedJob, coordinator: Coordinator, start: str = "") -> tuple[str, list[int]]:
+    """Batches until there is nothing new; the last plan and all sequence numbers."""
+    found: list[int] = []
+    for _ in range(50):
+        plan = next_plan(coordinator, start)
+        if plan == start:
+            return plan, found
+        found += run(job, coordinator, plan)
+        start = plan
+    raise AssertionError("still not at the end after 50 batches")
+
+
+def pointer(job: SimulatedJob) -> PlanPointer:
+    found = job.store().read_pointer()
+    assert found is not None
+    return found
+
+
+def one_batch(
+    job: SimulatedJob, coordinator: Coordinator, start: str, plan: str = ""
+) -> tuple[str, list[int]]:
+    plan = plan or next_plan(coordinator, start)
+    assert plan != start
+    return plan, run(job, coordinator, plan)

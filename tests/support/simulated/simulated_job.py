@@ -1,0 +1,174 @@
+"""A stream on FakeKinesis and state in memory, in simulated time: for tests of single modules of
+`spark_job`.
+
+The clock moves when somebody sleeps, so an idle hour takes no time and what is asked within it can
+be counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.testing import (
+    FakeKinesis,
+    FakeKinesisServer,
+    FakeKinesisSettings,
+    ManualClock,
+    slow,
+)
+from kinesis_spout.testing.stream.hash_keys import hash_key
+from scheme.record import KPL_MAGIC
+from spark_job.driver.coordinator import Coordinator
+from spark_job.kinesis_source import KinesisSource
+from spark_job.process_services import ProcessServices
+from state.memory_store import MemoryBackend, MemoryStateStore
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_job.settings import SourceSettings
+    from state.shard_state import ShardState
+    from state.state_store import StateStore
+
+STREAM, APPLICATION = "orders", "etl"
+_MESSAGE = b"\x0a\x01k\x1a\x00"
+AGGREGATE = KPL_MAGIC + _MESSAGE + hashlib.md5(_MESSAGE, usedforsecurity=False).digest()
+"""What the Kinesis Producer Library makes of several records."""
+
+
+@dataclass
+class SimulatedJob:
+    """What a job talks to. `put` goes around the service's limits; shards are `shard(0)`,
+    `shard(1)`, and so on.
+    """
+
+    fake: FakeKinesis
+    clock: ManualClock
+    endpoint_url: str
+    backend: MemoryBackend = field(default_factory=MemoryBackend)
+    opened: list[Coordinator | KinesisClient] = field(default_factory=list)
+    _executor: ProcessServices | None = None
+
+    def settings(self, **changes: Any) -> SourceSettings:
+        """As a user would give them; fast where the test does not ask for less."""
+        given: dict[str, Any] = {
+            "stream": STREAM,
+            "application": APPLICATION,
+            "zookeeper": "in-memory:2181",
+            "endpoint_url": self.endpoint_url,
+            "region": REGION,
+            "access_key_id": ACCESS_KEY,
+            "secret_access_key": SECRET_KEY,
+            "starting_position": "TRIM_HORIZON",
+            "reads_per_second": 1000,
+            "read_bytes_per_second": "1GiB",
+        }
+        return KinesisSource(**(given | changes)).settings()
+
+    def store(self) -> MemoryStateStore:
+        """Another process's store of the same state."""
+        return MemoryStateStore(self.backend, application=APPLICATION, stream=STREAM)
+
+    def services(
+        self, settings: SourceSettings | None = None, store: StateStore | None = None
+    ) -> ProcessServices:
+        settings = settings or self.settings()
+        client = KinesisClient(settings.aws, settings.stream, clock=self.clock)
+        self.opened.append(client)
+        return ProcessServices(
+            client=client, store=store or self.store(), clock=self.clock, settings=settings
+        )
+
+    def executor(self) -> ProcessServices:
+        """What an executor's process keeps between its tasks, with the default settings."""
+        if self._executor is None:
+            self._executor = self.services()
+        return self._executor
+
+    def coordinator(self, **changes: Any) -> Coordinator:
+        """A driver's, with a store of its own."""
+        settings = self.settings(**changes)
+        coordinator = Coordinator(settings, self.services(settings))
+        self.opened.append(coordinator)
+        return coordinator
+
+    def states(self) -> dict[str, ShardState]:
+        return {shard: stored.state for shard, stored in self.store().load_states().items()}
+
+    def put(
+        self,
+        records: int,
+        *,
+        key: str = "key",
+        data: bytes | None = None,
+        arrival_ms: int | None = None,
+    ) -> list[int]:
+        """The new records' sequence numbers."""
+        answers = [
+            self.fake.put(
+                STREAM,
+                key,
+                f"record {number}".encode() if data is None else data,
+                arrival_ms=arrival_ms,
+            )
+            for number in range(records)
+        ]
+        return [int(answer.partition(":")[2]) for answer in answers]
+
+    def key_of(self, index: int) -> str:
+        """A partition key whose records go to that shard."""
+        hash_keys = self.fake.stream(STREAM).shard(shard(index)).hash_keys
+        return next(
+            key for key in map(str, count()) if hash_keys.start <= hash_key(key) <= hash_keys.end
+        )
+
+    def count_calls(self) -> None:
+        """From here on, `calls` tells how often an operation was asked for."""
+        self.fake.faults.add(slow(0.0), times=None)
+
+    def calls(self, operation: str) -> int:
+        return [struck for struck, _ in self.fake.faults.struck].count(operation)
+
+    def close(self) -> None:
+        for each in self.opened:
+            each.close()
+
+
+@pytest.fixture
+def one() -> Iterator[SimulatedJob]:
+    """A job on a stream of one shard."""
+    with simulated(shards=1) as made:
+        yield made
+
+
+@pytest.fixture
+def job() -> Iterator[SimulatedJob]:
+    """A job on a stream of two shards."""
+    with simulated(shards=2) as made:
+        yield made
+
+
+@contextmanager
+def simulated(*, shards: int, **settings: Any) -> Iterator[SimulatedJob]:
+    """A job on a stream of so many shards; `settings` are FakeKinesis's."""
+    clock = ManualClock()
+    fake = FakeKinesis(settings=FakeKinesisSettings(**settings), clock=clock)
+    fake.create(STREAM, shards=shards)
+    with FakeKinesisServer(fake) as server:
+        made = SimulatedJob(fake, clock, server.endpoint_url)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def shard(index: int) -> str:
+    return f"shardId-{index:012d}"

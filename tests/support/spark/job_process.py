@@ -1,0 +1,107 @@
+"""Running, watching and killing a job as a real process with everything that it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_job.demo.job_process import kill_family
+from state import failpoint
+from tests.support.spark.session import QUICK_JVM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+JOB = Path(__file__).with_name("spark_job_under_test.py")
+ROOT = JOB.parents[3]
+
+
+@dataclass
+class JobProcess:
+    """One run of the job under test. `log` holds all that it and Spark print."""
+
+    job: dict[str, Any]
+    directory: Path
+    stop_at: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    runs: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.directory / f"job-{self.runs}.log"
+
+    @property
+    def marker(self) -> Path:
+        return self.directory / f"stopped-at-{self.stop_at}"
+
+    def start(self) -> None:
+        env = (
+            os.environ
+            | {
+                "PYTHONPATH": str(ROOT),
+                "PYSPARK_PYTHON": sys.executable,
+                "JAVA_TOOL_OPTIONS": QUICK_JVM,
+            }
+            | self.env
+        )
+        env.pop(failpoint.VARIABLE, None)
+        if self.stop_at:
+            env[failpoint.VARIABLE] = f"{self.stop_at}@{self.marker}"
+        self.runs += 1
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(JOB), json.dumps(self.job)], stdout=log, stderr=log, env=env
+            )
+
+    def wait(self, timeout_s: float = 180) -> int:
+        """Wait for the end; the exit code. Killed, with all that it started, when it
+        takes longer.
+        """
+        assert self.process is not None
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(
+                f"the job did not end within {timeout_s} s; its log ends with:\n{self.tail()}"
+            ) from None
+
+    def wait_for_failpoint(self, timeout_s: float = 120) -> None:
+        """Wait until the armed failpoint has stopped a process of the job."""
+        self.wait_until(
+            lambda: self.marker.exists() and bool(self.marker.read_text()),
+            f"came to {self.stop_at}",
+            timeout_s,
+        )
+
+    def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
+        """Wait until the condition holds. Killed, with all that it started, when it ends before
+        that or takes longer.
+        """
+        assert self.process is not None
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"the job never {what}; its log ends with:\n{self.tail()}")
+            try:
+                self.process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                continue
+
+    def kill(self) -> None:
+        """Send kill -9 to the job and everything below it (the JVM and its Python
+        workers), by id.
+        """
+        assert self.process is not None
+        kill_family(self.process)
+
+    def tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

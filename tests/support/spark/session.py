@@ -1,0 +1,87 @@
+"""A local Spark session, one per test run: two threads, no UI, UTC, nothing written outside the
+temporary folder.
+
+It interprets expressions: to generate code for a plan and to compile that costs more than half of a
+test of a few rows. The commands, drills and demos, whose Spark is their own, generate code as Spark
+does by default, and so do tests with `generated_code`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.spark.spark_classes import quick_jvm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+QUICK_JVM = quick_jvm()
+_CONF = (
+    "spark.ui.enabled=false",
+    "spark.driver.host=127.0.0.1",
+    f"spark.driver.extraJavaOptions={QUICK_JVM}",
+)
+COMMAND_OPTIONS = ("--master", "local[2]", *(word for conf in _CONF for word in ("--conf", conf)))
+"""For commands of ours that start a Spark of their own."""
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Shared by all tests of a run: a test that needs another setting sets it and puts it back."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # pyspark warns of the versions of pandas and Python that it finds, which is not ours
+        from pyspark.sql import SparkSession  # noqa: PLC0415  # seconds of import, which tests without Spark must not pay
+
+    home = tmp_path_factory.mktemp("spark")
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = (
+        sys.executable
+    )  # Spark's default is the python3 of the PATH, which knows nothing of ours
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("kinesis-spout tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "2g")
+        .config("spark.driver.extraJavaOptions", f"{QUICK_JVM} -Dderby.system.home={home}")
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.default.parallelism", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
+        .config("spark.local.dir", str(home / "local"))
+        .config("spark.log.level", "ERROR")
+        .config(
+            "spark.sql.maxPlanStringLength", "20000"
+        )  # the listeners keep plans, which are large in some tests
+        .config("spark.sql.ui.retainedExecutions", "5")
+        .config("spark.ui.retainedJobs", "20")
+        .config("spark.ui.retainedStages", "20")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def generated_code(spark: SparkSession) -> Iterator[None]:
+    """Spark generates code for its plans, as by default."""
+    names = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    before = {name: spark.conf.get(name) for name in names}
+    for name in names:
+        spark.conf.unset(name)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, str(value))

@@ -1,0 +1,172 @@
+"""A stream on FakeKinesis and the source's settings for it, for tests of the Spark protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.clock import SystemClock
+from spark_job.kinesis_source import KinesisSource
+from spark_job.process_services import ProcessServices
+from state.zookeeper.store import ZookeeperStateStore
+from tests.support.kinesis.services import (
+    ACCESS_KEY,
+    REGION,
+    SECRET_KEY,
+    create_stream,
+    kinesis_client,
+    serve,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_job.settings import SourceSettings
+    from state.shard_state import ShardState
+
+STREAM = "orders"
+APPLICATION = "orders-etl"
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock, which a test can put forward for the service."""
+
+    __slots__ = ("ahead_s",)
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + int(self.ahead_s * 1000)
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.ahead_s
+
+    def advance(self, seconds: float) -> None:
+        self.ahead_s += seconds
+
+
+@dataclass
+class StreamUnderTest:
+    """A stream of four shards that tests put records on and reshard. `put` remembers what it put,
+    by shard, in order.
+    """
+
+    client: Any
+    endpoint_url: str
+    zookeeper: str
+    clock: ShiftedClock
+    records: dict[str, list[str]] = field(default_factory=dict)
+    count: int = 0
+
+    def put(self, count: int) -> None:
+        while count > 0:
+            chunk = min(count, 500)
+            entries = [
+                {
+                    "Data": f"record {self.count + n}".encode(),
+                    "PartitionKey": f"key {self.count + n}",
+                }
+                for n in range(chunk)
+            ]
+            for answer in self.client.put_records(StreamName=STREAM, Records=entries)["Records"]:
+                self.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
+            self.count += chunk
+            count -= chunk
+
+    def open_shards(self) -> list[dict[str, Any]]:
+        shards = self.client.list_shards(StreamName=STREAM)["Shards"]
+        return [
+            shard for shard in shards if "EndingSequenceNumber" not in shard["SequenceNumberRange"]
+        ]
+
+    def split(self, index: int = 0) -> str:
+        """Split an open shard in the middle; its id."""
+        shard = self.open_shards()[index]
+        low, high = (
+            int(shard["HashKeyRange"]["StartingHashKey"]),
+            int(shard["HashKeyRange"]["EndingHashKey"]),
+        )
+        self.client.split_shard(
+            StreamName=STREAM,
+            ShardToSplit=shard["ShardId"],
+            NewStartingHashKey=str((low + high) // 2),
+        )
+        return str(shard["ShardId"])
+
+    def merge(self) -> tuple[str, str]:
+        """Merge the two open shards with the lowest hash keys; their ids."""
+        first, second = sorted(
+            self.open_shards(), key=lambda shard: int(shard["HashKeyRange"]["StartingHashKey"])
+        )[:2]
+        self.client.merge_shards(
+            StreamName=STREAM, ShardToMerge=first["ShardId"], AdjacentShardToMerge=second["ShardId"]
+        )
+        return str(first["ShardId"]), str(second["ShardId"])
+
+    def ids(self) -> set[str]:
+        return {
+            f"{shard}:{sequence}"
+            for shard, sequences in self.records.items()
+            for sequence in sequences
+        }
+
+    def settings(self, **changes: Any) -> SourceSettings:
+        return self.source(**changes).settings()
+
+    def source(self, **changes: Any) -> KinesisSource:
+        return KinesisSource(**self.fields(**changes))
+
+    def fields(self, **changes: Any) -> dict[str, Any]:
+        """What a user gives `KinesisSource`, for a job in another process."""
+        defaults: dict[str, Any] = {
+            "stream": STREAM,
+            "application": APPLICATION,
+            "zookeeper": self.zookeeper,
+            "endpoint_url": self.endpoint_url,
+            "region": REGION,
+            "access_key_id": ACCESS_KEY,
+            "secret_access_key": SECRET_KEY,
+            "starting_position": "TRIM_HORIZON",
+            "reads_per_second": 1000,
+            "read_bytes_per_second": "1GiB",
+            "probe_interval": "200ms",
+            "idle_wait": "500ms",
+            "shard_refresh_interval": "100ms",
+        }
+        return defaults | changes
+
+    def states(self, application: str = APPLICATION) -> dict[str, ShardState]:
+        store = ZookeeperStateStore(
+            self.zookeeper, root="kinesis-spout", application=application, stream=STREAM
+        )
+        try:
+            return {shard: stored.state for shard, stored in store.load_states().items()}
+        finally:
+            store.close()
+
+    def checkpoints(self) -> dict[str, str]:
+        """Checkpoints of shards that have given a record."""
+        return {
+            shard: str(state.checkpoint)
+            for shard, state in self.states().items()
+            if state.checkpoint is not None
+        }
+
+    def tips(self) -> dict[str, str]:
+        return {shard: sequences[-1] for shard, sequences in self.records.items()}
+
+
+@pytest.fixture
+def stream(zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
+    clock = ShiftedClock()
+    with serve(clock=clock) as fake, kinesis_client(fake.endpoint_url) as client:
+        create_stream(client, STREAM, shards=4)
+        yield StreamUnderTest(client, fake.endpoint_url, zookeeper_chroot, clock)
+        ProcessServices.forget_all()
+
+
+def ids_of(rows: list[dict[str, Any]]) -> list[str]:
+    return [f"{row['shardId']}:{row['sequenceNumber']}" for row in rows]

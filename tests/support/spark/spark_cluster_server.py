@@ -1,0 +1,95 @@
+"""A Spark with executors in processes of their own that runs one query after the other, as it is
+told: a line of JSON each.
+
+    PYTHONPATH=<wheel> python tests/support/spark/spark_cluster_server.py <wheel>
+
+In: `{"source": {...}, "out": dir, "checkpoint": dir, "stop": file, "batches": n or null}` runs a
+query until it is caught up (AvailableNow), or stops it after n batches, or when the file `stop` is
+there; with `"trigger": "1 second"` it goes on until then. Out: `{"ok": true}`, or `{"error":
+text}`. Each batch is a directory of its own, so one that is repeated overwrites what it has
+written.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from spark_job import KinesisSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+POLL_S = 1
+
+
+def run(spark: SparkSession, job: dict[str, Any]) -> None:
+    out, most = Path(job["out"]), job.get("batches")
+    written: list[int] = []
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        batch.write.mode("overwrite").parquet(str(out / f"batch={batch_id:05}"))
+        written.append(batch_id)
+
+    query = triggered(writer(spark, job, write), job.get("trigger")).start()
+    try:
+        while not query.awaitTermination(POLL_S):
+            if Path(job["stop"]).exists() or (most is not None and len(written) >= most):
+                break
+    finally:
+        query.stop()
+
+
+def writer(
+    spark: SparkSession, job: dict[str, Any], write: Callable[[DataFrame, int], None]
+) -> DataStreamWriter:
+    frame = KinesisSource(**job["source"]).read_stream(spark)
+    return frame.writeStream.foreachBatch(write).option("checkpointLocation", job["checkpoint"])
+
+
+def triggered(stream: DataStreamWriter, interval: str | None) -> DataStreamWriter:
+    return (
+        stream.trigger(availableNow=True)
+        if interval is None
+        else stream.trigger(processingTime=interval)
+    )
+
+
+def tell(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def main(wheel: str) -> None:
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]")
+    for key, value in {
+        "spark.executor.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.log.level": "ERROR",
+    }.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.addPyFile(wheel)
+    tell({"ok": True})
+    for line in sys.stdin:
+        try:
+            run(spark, json.loads(line))
+        except Exception as exc:  # noqa: BLE001  # whatever a query ends with is the answer
+            tell({"error": f"{type(exc).__name__}: {exc}"})
+        else:
+            tell({"ok": True})
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

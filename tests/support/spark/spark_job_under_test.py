@@ -1,0 +1,123 @@
+"""A Spark job as a user would write it, run as a process of its own so that tests can kill it.
+
+    python tests/support/spark/spark_job_under_test.py '<json>'
+
+Reads a stream until it is caught up (AvailableNow). By default it writes each batch as parquet into
+a directory of its own. With `tracked` it tracks its records one by one: each says what is to become
+of it, `{"n": 7, "kind": "good"}`. `always` fails in every attempt, `twice` in the first two; during
+an outage (until the file `outageEnds` is there) everything fails; what does not decode is
+malformed. That output is appended, so that what is processed twice stands there twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from scheme import JsonScheme
+from spark_job import DeadLetter, KinesisSource
+from state.failpoint import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from scheme import Record
+    from spark_job import TrackedBatch
+
+WANTED = JsonScheme("n BIGINT NOT NULL, kind STRING NOT NULL")
+
+
+def session(master: str, conf: dict[str, str]) -> SparkSession:
+    builder = (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+    )
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def run(job: dict[str, Any]) -> None:
+    spark = session(job.get("master", "local[2]"), job.get("conf", {}))
+    for file in job.get("pyFiles", []):
+        spark.sparkContext.addPyFile(file)
+    out = Path(job["out"])
+    source = KinesisSource(**job["source"])
+    query = (
+        source.read_stream(spark)
+        .writeStream.foreachBatch(tracked(source, job) if job.get("tracked") else whole(out))
+        .option("checkpointLocation", job["checkpoint"])
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    progress = [json.loads(p.json) for p in query.recentProgress]
+    (out.parent / "progress.json").write_text(json.dumps(progress))
+    if job.get("pyFiles"):
+        (out.parent / "places.json").write_text(json.dumps(places(spark)))
+    spark.stop()
+
+
+def whole(out: Path) -> Callable[[DataFrame, int], None]:
+    """The function of a job that acks whole batches."""
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        batch.drop("data").write.mode("overwrite").parquet(str(out / f"batch={batch_id}"))
+        failpoint("sink-written")
+
+    return write
+
+
+def tracked(source: KinesisSource, job: dict[str, Any]) -> Callable[[DataFrame, int], None]:
+    """The function of a job that tracks its records."""
+    outage_ends = job.get("outageEnds")
+
+    def process(record: Record) -> dict[str, Any]:
+        n, kind = WANTED.decode(record)
+        if outage_ends is not None and not Path(outage_ends).exists():
+            raise ConnectionError("the rates are not there")
+        if kind == "always":
+            raise ValueError(f"record {n} is poison")
+        if kind == "twice" and record.attempt <= 2:
+            raise TimeoutError(f"record {n} is not ready")
+        return {"n": n, "attempt": record.attempt}
+
+    def process_batch(batch: TrackedBatch) -> None:
+        batch.map_records(process, "n BIGINT, attempt INT").write.mode("append").parquet(job["out"])
+        failpoint("sink-written")
+
+    return source.tracked(
+        process_batch,
+        retry_limit=3,
+        retry_first_delay="100ms",
+        retry_max_delay="1s",
+        dead_letter=DeadLetter("parquet", path=job["dead"]),
+    )
+
+
+def places(spark: SparkSession) -> dict[str, Any]:
+    """Which executors there are, and where the package was imported from, there and here."""
+
+    def look(_: int) -> tuple[str, str]:
+        import spark_job  # noqa: PLC0415  # on the executor
+
+        return os.environ.get("SPARK_EXECUTOR_ID", "") or str(os.getppid()), str(spark_job.__file__)
+
+    found = spark.sparkContext.parallelize(range(8), 8).map(look).collect()
+    return {
+        "driver": str(sys.modules["spark_job"].__file__),
+        "imported": sorted({place for _, place in found}),
+        "executors": sorted({executor for executor, _ in found}),
+    }
+
+
+if __name__ == "__main__":
+    run(json.loads(sys.argv[1]))

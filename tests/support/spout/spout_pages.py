@@ -1,0 +1,105 @@
+"""Pages of a shard and a source of them, made short: for tests of what a spout keeps of one shard,
+and of all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kinesis_spout.reading.page import Page
+from kinesis_spout.service.record_columns import ARRIVAL_TYPE, RecordColumns
+from kinesis_spout.spout.record_run import RecordRun
+from kinesis_spout.spout.tracked_shard import TrackedShard
+from state.position import TRIM_HORIZON
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState
+from tests.support.state.tracker import POLICY, SHARD, seeded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from state.retry_policy import RetryPolicy
+
+
+def payload(number: int) -> bytes:
+    return b"record %d" % number
+
+
+def page_of(
+    numbers: Sequence[int],
+    *,
+    shard_id: str = SHARD,
+    at_tip: bool = False,
+    ended: bool = False,
+    time_ms: int | None = None,
+) -> Page:
+    """A page whose records have these numbers; each arrived as many ms after 1970 as its number
+    says.
+    """
+    columns = RecordColumns(
+        list(map(str, numbers)),
+        [f"key {number}" for number in numbers],
+        list(map(payload, numbers)),
+        pa.array([number * 1000 for number in numbers], ARRIVAL_TYPE),
+    )
+    return Page(
+        shard_id=shard_id,
+        columns=columns,
+        count=len(numbers),
+        first=SequenceNumber(numbers[0]) if numbers else None,
+        last=SequenceNumber(numbers[-1]) if numbers else None,
+        last_arrival_ms=numbers[-1] if numbers else None,
+        payload_bytes=columns.payload_bytes,
+        millis_behind_latest=0 if at_tip else 1,
+        child_shards=(),
+        next_iterator=None if ended else "next",
+        ended=ended,
+        at_tip=at_tip,
+        service_time_ms=time_ms,
+    )
+
+
+def run_of(*numbers: int) -> RecordRun:
+    return RecordRun(*page_of(numbers).columns.lists())
+
+
+class FakePages:
+    """A `page_runs.PageSource`: tests append to `pages`. As in the real one, a page without
+    records may vanish.
+    """
+
+    def __init__(self, *pages: Page) -> None:
+        self.pages = deque(pages)
+        self.dropped = 0
+
+    def add(self, page: Page) -> None:
+        if self.pages and not self.pages[-1].count:
+            self.pages.pop()
+        self.pages.append(page)
+
+    def first(self) -> Page | None:
+        return self.pages[0] if self.pages else None
+
+    def drop(self, page: Page) -> None:
+        if self.pages and self.pages[0] is page:
+            self.pages.popleft()
+            self.dropped += 1
+
+
+def tracked(
+    *pages: Page, state: ShardState | None = None, policy: RetryPolicy = POLICY
+) -> TrackedShard:
+    """A shard whose pages are there; nothing was handed over."""
+    return tracked_from(FakePages(*pages), state=state, policy=policy)
+
+
+def tracked_from(
+    pages: FakePages | None, *, state: ShardState | None = None, policy: RetryPolicy = POLICY
+) -> TrackedShard:
+    begun = state or ShardState(shard_id=SHARD, read_position=TRIM_HORIZON)
+    shard = TrackedShard(begun, retry_policy=policy, random=seeded(), pages=pages)
+    shard.refill()
+    return shard

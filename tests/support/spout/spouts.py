@@ -1,0 +1,32 @@
+"""Spouts on a served FakeKinesis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.config import AwsConfig, ReadRate
+from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+
+if TYPE_CHECKING:
+    from tests.support.kinesis.services import ServedFake
+
+
+def spout_on(fake: ServedFake, **settings: Any) -> KinesisSpout:
+    """Not open yet. It reads stream `orders` from TRIM_HORIZON, as fast as it can, unless
+    `settings` say otherwise.
+    """
+    given: dict[str, Any] = {
+        "stream": "orders",
+        "aws": AwsConfig(
+            region=REGION,
+            endpoint_url=fake.endpoint_url,
+            access_key_id=ACCESS_KEY,
+            secret_access_key=SECRET_KEY,
+        ),
+        "starting_position": "TRIM_HORIZON",
+        "rate": ReadRate(reads_per_second=1_000, bytes_per_second=1e9),
+        "commit_interval_s": 0.05,
+        "idle_poll_s": 0.02,
+    }
+    return KinesisSpout(SpoutConfig(**(given | settings)))

@@ -1,0 +1,141 @@
+"""A spout whose background steps are done when a test says so, on a stream of FakeKinesis in
+simulated time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.config import AwsConfig, ReadRate
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig, SpoutEmission
+from kinesis_spout.spout.services import SpoutServices
+from state.retry_policy import RetryPolicy
+from tests.simulation.in_process import InlinePool
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+from tests.support.simulated.simulated_job import APPLICATION, STREAM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesis_spout.threads import Step
+    from state.state_store import StateStore
+    from tests.support.simulated.simulated_job import SimulatedJob
+
+EXACT = RetryPolicy(retry_limit=2, first_delay_ms=1_000, jitter=0)
+
+
+class _HeldLoop:
+    """A loop that nobody runs."""
+
+    def wake(self) -> None:
+        """The test knows."""
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+class SteppedSpout:
+    """`spout` is open. `letters` are the dead letters that were taken; `refuse_letters` makes that
+    fail.
+    """
+
+    def __init__(
+        self, job: SimulatedJob, *, store: StateStore | None = None, **changes: Any
+    ) -> None:
+        self.job = job
+        self.letters: list[Any] = []
+        self.refuse_letters = False
+        self._steps: dict[str, tuple[Step, Callable[[Exception], None]]] = {}
+        config = SpoutConfig(**(spout_settings(job) | {"dead_letter": self._take_letter} | changes))
+        client = KinesisClient(config.aws, config.stream_ref, clock=job.clock)
+        self.services = SpoutServices(
+            client=client,
+            store=store or job.store(),
+            clock=job.clock,
+            new_pool=lambda _most, _name: InlinePool(),
+            start_loop=self._hold,
+            rate=config.rate,
+        )
+        self.spout = KinesisSpout(config, services=self.services)
+        self.spout.open()
+
+    def step(self, name: str, times: int = 1) -> None:
+        """Do a background step; an error that it raises stops the spout, as it would in
+        its thread.
+        """
+        step, on_error = self._steps[name]
+        for _ in range(times):
+            try:
+                step()
+            except Exception as exc:  # noqa: BLE001  # as a thread of the spout would
+                on_error(exc)
+                return
+
+    def fetch(self) -> None:
+        """Read what there is."""
+        self.step("fetch", times=4)
+
+    def keep(self) -> None:
+        """Commit, and take shards up."""
+        self.step("coordinate")
+
+    def drain(self, *, ack: bool = True) -> list[SpoutEmission]:
+        """What can be emitted now, and acked."""
+        found = []
+        while (emission := self.spout.next_tuple()) is not None:
+            found.append(emission)
+            if ack:
+                emission.ack()
+        return found
+
+    def pump(self, rounds: int = 6) -> list[SpoutEmission]:
+        """Read, emit, ack and commit, for a while: over ends of shards too."""
+        found: list[SpoutEmission] = []
+        for _ in range(rounds):
+            self.fetch()
+            found += self.drain()
+            self.keep()
+        return found
+
+    def after(self, seconds: float) -> SteppedSpout:
+        """So much later."""
+        self.job.clock.advance(seconds)
+        return self
+
+    def crash(self) -> None:
+        """End without a word: the session lapses, nothing is committed."""
+        self.services.store.close()
+
+    def _hold(self, name: str, step: Step, on_error: Callable[[Exception], None]) -> _HeldLoop:
+        self._steps[name] = (step, on_error)
+        return _HeldLoop()
+
+    def _take_letter(self, letter: Any) -> None:
+        if self.refuse_letters:
+            raise OSError("the dead letters are full")
+        self.letters.append(letter)
+
+
+def spout_settings(job: SimulatedJob) -> dict[str, Any]:
+    """As a user would give them; fast where the test does not ask for less."""
+    return {
+        "stream": STREAM,
+        "application": APPLICATION,
+        "zookeeper": "in-memory:2181",
+        "aws": AwsConfig(
+            region=REGION,
+            endpoint_url=job.endpoint_url,
+            access_key_id=ACCESS_KEY,
+            secret_access_key=SECRET_KEY,
+        ),
+        "starting_position": "TRIM_HORIZON",
+        "rate": ReadRate(reads_per_second=1000, bytes_per_second=1e9),
+        "retry": EXACT,
+        "idle_poll_s": 0.01,
+        "owner_wait_s": 0.0,
+    }
+
+
+def payloads(emissions: list[SpoutEmission]) -> list[str]:
+    return [emission.data.decode() for emission in emissions]

@@ -1,0 +1,82 @@
+"""ZooKeeper for tests: a real server, from the jars that PySpark ships."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from state.ownership import process_start
+from state.zookeeper.embedded import Running, ensure_running, read_running, stop
+from tests.support.state.state_stores import MemoryWorld, StoreWorld, ZookeeperWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+LONGEST_RUN_S = 7_200.0  # of all tests: a drill with a server of its own leaves this one unused for many minutes
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The connect string of a server that the whole test session shares: `127.0.0.1:<port>`."""
+    directory = tmp_path_factory.mktemp("zookeeper")
+    try:
+        yield ensure_running(directory, idle_s=LONGEST_RUN_S)
+    finally:
+        stop(directory)
+
+
+@pytest.fixture
+def zookeeper_chroot(zookeeper: str) -> str:
+    """A connect string with a chroot that no other test uses: `127.0.0.1:<port>/test-<id>`."""
+    return f"{zookeeper}/test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def store_world(request: pytest.FixtureRequest) -> Iterator[StoreWorld]:
+    """Each test that asks for it runs twice: against the store in memory, and against a real
+    ZooKeeper.
+    """
+    in_memory = request.param == "memory"
+    world: StoreWorld = (
+        MemoryWorld() if in_memory else ZookeeperWorld(request.getfixturevalue("zookeeper_chroot"))
+    )
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+def wait_until(fact: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    """For what another process does, and tells nobody."""
+    tick = threading.Event()
+    for _ in range(int(timeout_s / 0.05)):
+        if fact():
+            return
+        tick.wait(0.05)
+    pytest.fail("it did not happen in time")
+
+
+def running_in(directory: Path) -> Running:
+    """The directory's server and its supervisor."""
+    running = read_running(directory)
+    assert running is not None
+    return running
+
+
+def kill_server(directory: Path) -> None:
+    """SIGKILL; a server that has just been started again is waited for, until its supervisor knows
+    it.
+    """
+
+    def is_known() -> bool:
+        running = running_in(directory)
+        return process_start(running.server_pid) == running.server_start
+
+    wait_until(is_known)
+    os.kill(running_in(directory).server_pid, signal.SIGKILL)
