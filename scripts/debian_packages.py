@@ -104,4 +104,7 @@ def sentence_for(needs: Sequence[Need]) -> str:
         if packages
         else "install it with the system's package manager"
     )
-    return f"this machine has no {whats}, and this user may not install packages: {how}; then run make again"
+    return (
+        f"this machine has no {whats}, and this user may not install packages: {how}; "
+        "then run make again"
+    )
