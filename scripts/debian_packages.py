@@ -108,6 +108,6 @@ def sentence_for(needs: Sequence[Need]) -> str:
         else "install it with the system's package manager"
     )
     return (
-        f"this machine has no {whats}, and this user may not install packages: {how}; then run "
-        "make again"
+        f"this machine has no {whats}, and this user may not install packages: {how}; "
+        "then run make again"
     )

@@ -28,7 +28,7 @@ LINKED = re.compile(r'<a [^>]*href="([^"#?]*)')
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the site, built as `make docs` does; once, also where several processes test."""
+    """The folder of the site, built as `make docs` does: once for all processes that test."""
     if importlib.util.find_spec("sphinx") is None:
         pytest.fail("Sphinx is not installed; make setup-test brings it")
     own = tmp_path_factory.getbasetemp()

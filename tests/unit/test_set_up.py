@@ -121,7 +121,10 @@ def test_the_reason_is_never_empty(output: str, reason: str) -> None:
 
 def test_a_network_that_is_down_is_named() -> None:
     """Pip's last line only says that it found no matching distribution."""
-    output = "ERROR: Could not find a version of a==1 (from versions: none)\nERROR: No matching distribution found for a==1\n"
+    output = (
+        "ERROR: Could not find a version of a==1 (from versions: none)\n"
+        "ERROR: No matching distribution found for a==1\n"
+    )
     assert "check the network" in reason_in(output)
     assert "check the network" not in reason_in("ERROR: No space left on device")
 
@@ -151,7 +154,7 @@ def test_an_environment_is_ready_only_for_what_it_was_made_from(tmp_path: Path) 
 
 
 def test_the_packages_of_a_second_lock_are_added_and_stay(tmp_path: Path) -> None:
-    """`make docs` adds Sphinx to what `make setup` made; the next `make setup` has nothing to do."""
+    """`make docs` adds Sphinx to what `make setup` made; the next `make setup` does nothing."""
     requirements = tmp_path / "requirements"
     requirements.mkdir()
     lock, docs = requirements / "lock.txt", requirements / "docs.txt"
