@@ -65,8 +65,7 @@ def demo(
         typer.Option("--json", help="Print one JSON object on stdout, and nothing else there."),
     ] = False,
 ) -> None:
-    """Run a Spark job on a local Kinesis with real flights, kill it (kill -9), and show that no
-    record is lost.
+    """Kill a Spark job that reads real flights from a local Kinesis: no record is lost.
 
     Needs no AWS account and no Docker. The exit code is 1 when a record is missing.
     """

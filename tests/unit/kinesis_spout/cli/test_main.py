@@ -64,7 +64,7 @@ def test_without_the_demos_packages_the_help_and_run_are_complete(tmp_path: Path
     ended = run_cli("--help", cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
     assert ended.returncode == 0
     assert "(needs psutil) pip install 'kinesis-spout[spark,local]'" in ended.stdout
-    assert "Run a stream" in ended.stdout
+    assert "Write a stream" in ended.stdout
 
 
 def test_reset_without_a_zookeeper_is_one_sentence(tmp_path: Path) -> None:
