@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from kinesis_spout.cli.consume_screen import ConsumeScreen
-from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.exec_process import ExecProcess
+from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.record_lines import raw_line, record_line

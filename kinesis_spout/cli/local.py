@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings, ServiceError
 

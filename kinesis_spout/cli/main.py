@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from kinesis_spout import __version__
 from kinesis_spout.cli.consume import consume
-from kinesis_spout.cli.errors import CliError, one_sentence
+from kinesis_spout.cli.exit_codes import CliError, one_sentence
 from kinesis_spout.cli.local import local
 from kinesis_spout.cli.produce import produce
 from kinesis_spout.cli.reset import reset

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from rich.markup import escape
 
-from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.line_io import LineReader
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
 from kinesis_spout.cli.shared_options import connection_of, errors, root_options

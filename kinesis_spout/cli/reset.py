@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kinesis_spout.cli.errors import CliError, one_sentence
+from kinesis_spout.cli.exit_codes import CliError, one_sentence
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
 from state.ownership import this_process

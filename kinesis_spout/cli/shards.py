@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kinesis_spout.cli.errors import CliError, one_sentence
+from kinesis_spout.cli.exit_codes import CliError, one_sentence
 from kinesis_spout.cli.shard_report import ShardLine, shard_lines, shard_tree
 from kinesis_spout.cli.shared_options import connection_of, errors, root_options
 from kinesis_spout.clock import SystemClock

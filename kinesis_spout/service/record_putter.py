@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.service.connection import KinesisConnection
+from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.faults import meaning_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.prompt import Confirm
 
-from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.shared_options import (
     CONNECTION_OPTIONS,
     aws_config,

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.markup import escape
 
-from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.shared_options import errors, parse_pairs, root_options
 from spark_job.commands.child_processes import quiet
 from spark_job.commands.run_job import RunJob, Sink, follow

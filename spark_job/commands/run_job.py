@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from kinesis_spout.cli.errors import CliError
+from kinesis_spout.cli.exit_codes import CliError
 from spark_job.commands.batch_writer import FILE_FORMATS, BatchWriter
 from spark_job.commands.run_progress import Progress, ProgressLine
 from spark_job.query_failure import failure_sentence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from kinesis_spout.cli.errors import StopSignals
+    from kinesis_spout.cli.exit_codes import StopSignals
     from spark_job.kinesis_source import KinesisSource
 
 POLL_S = 0.5

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kinesis_spout.cli.errors import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.shared_options import errors, root_options
 from spark_job.demo import report as demo_report
 from spark_job.demo.flights import SHARD_COUNT, TOTAL

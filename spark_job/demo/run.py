@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.cli.errors import CliError
+from kinesis_spout.cli.exit_codes import CliError
 from spark_job.demo.flights import (
     SHARD_COUNT,
     carrier_figures,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from kinesis_spout.cli.errors import CliError
+from kinesis_spout.cli.exit_codes import CliError
 from spark_job.demo.flights import FIELDS, Flight, cancelled_reason, is_cancelled
 from spark_job.demo.manifest import RETRY_LIMIT
 

@@ -28,8 +28,8 @@ MAY_IMPORT = {
 # types.
 VENDORS = {
     "kazoo": (("state/zookeeper/*",), ()),
-    "boto3": (("kinesis_spout/service/connection.py", "kinesis_spout/testing*"), ()),
-    "botocore": (("kinesis_spout/service/connection.py", "kinesis_spout/testing*"), ()),
+    "boto3": (("kinesis_spout/service/botocore_connection.py", "kinesis_spout/testing*"), ()),
+    "botocore": (("kinesis_spout/service/botocore_connection.py", "kinesis_spout/testing*"), ()),
     "pyspark": (("spark_job/*", "scheme/*_columns.py"), ("scheme/*",)),
 }
 
@@ -132,7 +132,7 @@ def test_each_vendor_is_imported_behind_its_one_door_only(tmp_path: Path) -> Non
             "state/plan.py": "def f():\n    from kazoo.client import KazooClient\n",
             "state/zookeeper/store.py": "from kazoo.client import KazooClient\n",
             "kinesis_spout/spout/kinesis_spout.py": "import botocore.exceptions\n",
-            "kinesis_spout/service/connection.py": "import boto3\n",
+            "kinesis_spout/service/botocore_connection.py": "import boto3\n",
             "scheme/json_scheme.py": "import pyspark\n",
             "scheme/json_columns.py": "import pyspark\n",
             "scheme/text_scheme.py": "def columns():\n    from pyspark.sql import functions\n",

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import botocore.exceptions as vendor
 import msgspec
 
+from kinesis_spout.service.botocore_connection import RAW_BODY, KinesisConnection
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.connection import RAW_BODY, KinesisConnection
 from kinesis_spout.testing import FakeKinesisProtocol, TransportFaultError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from kinesis_spout.cli.errors import CliError
+from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.shards import inspect_shards, print_shards
 from kinesis_spout.service.client import KinesisClient
 from state.ownership import this_process

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kinesis_spout.cli.errors import CliError
+from kinesis_spout.cli.exit_codes import CliError
 from spark_job.commands.child_processes import quiet
 
 

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from kinesis_spout.cli.errors import CliError
+from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.shared_options import parse_pairs
 from kinesis_spout.errors import ConfigError
 from spark_job.commands.run import load_process, run, source_of

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kinesis_spout.cli.errors import CliError
+from kinesis_spout.cli.exit_codes import CliError
 from spark_job.demo.flights import FIELDS, INTEGERS, Flight
 from spark_job.demo.kinesis import ShardPuts
 from spark_job.demo.verdict import (

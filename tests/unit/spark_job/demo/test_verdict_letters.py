@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kinesis_spout.cli.errors import CliError
+from kinesis_spout.cli.exit_codes import CliError
 from spark_job.demo.flights import FIELDS, INTEGERS, Flight, cancelled_reason, to_json
 from spark_job.demo.manifest import RETRY_LIMIT
 from spark_job.demo.verdict import compare_letters, read_letters

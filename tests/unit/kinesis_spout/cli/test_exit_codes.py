@@ -11,7 +11,13 @@ import pytest
 import typer
 from rich.console import Console
 
-from kinesis_spout.cli.errors import CliError, Interrupted, StopSignals, one_sentence, sentence_of
+from kinesis_spout.cli.exit_codes import (
+    CliError,
+    Interrupted,
+    StopSignals,
+    one_sentence,
+    sentence_of,
+)
 from state.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
