@@ -121,7 +121,7 @@ def resharded(stream: StreamUnderTest, *changes: str) -> None:
 
 
 # starts
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 def test_every_starting_position_gives_what_it_says(job: Job) -> None:
     """TRIM_HORIZON, a time, at and after a number; each by an application of its own."""
     job.stream.put(40)
@@ -166,7 +166,7 @@ def test_latest_before_and_after_a_split_gives_what_is_put_since(job: Job) -> No
 
 
 # resharding
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "changes",
     [("split",), ("merge",), ("split", "merge", "split"), ("4", "2", "1")],

@@ -154,7 +154,7 @@ def test_a_bad_start_is_refused_before_anything_is_asked(
 
 
 # resharding
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 def test_a_stream_with_closed_parents_is_read_from_its_oldest_record_in_order(
     stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
 ) -> None:

@@ -128,7 +128,7 @@ class History:
         self.log[-1] += f" {text}"
 
     # the stream
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def do_put(self) -> None:
         count = self.random.choice((1, 7, 40))
         self.note(count)
@@ -164,7 +164,7 @@ class History:
         self.fake.faults.add(fault, operation=operation, times=self.random.choice((1, 2)))
 
     # the query
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def do_batch(self) -> None:
         self.note(self.run_batch())
 
@@ -225,7 +225,7 @@ class History:
         assert set(ids_of(rows)) <= self.stream.ids()
 
     # backups
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def do_new_location(self) -> None:
         self.engine.forget_checkpoint_location()
         self.engine.sink = {}
@@ -255,7 +255,7 @@ class History:
             self.thrown_away = True
             self.checkpoints = {}
 
-    # what must hold
+    # invariants
     # ---------------------------------------------------------------------------------------------
     def resolved(self) -> set[str]:
         """Records that need not come again: a finished batch has them."""
@@ -352,8 +352,8 @@ class History:
         }
         return self.stream.checkpoints() == self.stream.tips() and finished == closed
 
-    # how
-    # --------------------------------------------------------------------------------------------------------
+    # private
+    # ----------------------------------------------------------------------------------------------
     def run_batch(self, crash_at: str | None = None) -> bool | str:
         before = self.engine.committed
         try:
