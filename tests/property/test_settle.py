@@ -109,7 +109,7 @@ def planned(unit: list[int], attempts: int) -> PlannedRetry:
 
 
 def one_plan(data: Any, naive: Naive, state: ShardState, plan_id: str) -> ShardState:
-    """Plan, read, fail some records, settle. Returns the new state, checked against the naive one."""
+    """Plan, read, fail some records, settle; returns the new state, checked against the naive."""
     chosen = [unit for unit in naive.together if data.draw(st.booleans())]
     done = data.draw(st.integers(0, len(chosen)))
     retries = tuple(planned(unit, naive.waiting[unit[0]]) for unit in chosen)

@@ -208,7 +208,7 @@ class SpoutMachine(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 8), failing=st.integers(0, 3), ms=st.sampled_from([0, 100, 300]))
     def turn(self, times: int, failing: int, ms: int) -> None:
-        """Some are emitted, the newest of them fail, and time passes: most other rules need this."""
+        """Some are emitted, the newest of them fail, time passes: most other rules need this."""
         self.emit(times)
         for which in range(len(self.made) - min(failing, len(self.made)), len(self.made)):
             self.fail(which, retry=True)
@@ -378,7 +378,7 @@ class SpoutMachine(RuleBasedStateMachine):
             self.begin_again()
 
     def begin_again(self) -> None:
-        """Only the stored state is left: the rest is read again, and earlier emissions are unknown."""
+        """Only the stored state is left: the rest is read again, earlier emissions are unknown."""
         states = [self.checked_state(shard_id) for shard_id in self.oracles]
         self.core = SpoutScheduler(self.limits)
         self.made.clear()

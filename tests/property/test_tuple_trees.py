@@ -24,7 +24,7 @@ from kinesis_spout.tuple_tree.tracked_tuple import (
     anchored_to,
     fail_timed_out,
 )
-from tests.support.spout.tuple_trees import TIMED_OUT, Told
+from tests.support.spout.tuple_trees import TIMED_OUT, RecordingSpout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class TreeMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.acker: Acker[TupleTree] = Acker()
-        self.told = Told(self.acker)
+        self.told = RecordingSpout(self.acker)
         self.handles: list[tuple[TrackedTuple, frozenset[str]]] = []
         self.open: dict[str, int] = {}
         self.expected: Counter[tuple[str, str | None]] = Counter()
@@ -131,7 +131,7 @@ class Workers:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.acker: Acker[TupleTree] = Acker()
-        self.told = Told(self.acker)
+        self.told = RecordingSpout(self.acker)
         self.work: SimpleQueue[tuple[TrackedTuple, frozenset[str], int]] = SimpleQueue()
         self.lock = Lock()
         self.left = 0
@@ -201,7 +201,7 @@ def test_threads_that_pass_handles_around_end_each_tree_once(
 def test_children_made_in_many_threads_are_all_waited_for(busy_switching: None) -> None:
     """Several threads at a time derive children from one handle; its ack reports each of them."""
     acker: Acker[TupleTree] = Acker()
-    told = Told(acker)
+    told = RecordingSpout(acker)
     tree = TupleTree(acker, "m", told)
     with ThreadPoolExecutor(8) as pool:
         children = list(

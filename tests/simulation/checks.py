@@ -47,7 +47,8 @@ class Checks(Past):
             and not any(first <= number <= last for first, last in ranges)
         ]
         if unread and self.days_passed:
-            kept = self.world.kept()  # an expired record may be reported later, when a shard was missed twice: see `missing`
+            # An expired record may be reported later, when a shard was missed twice: see `missing`.
+            kept = self.world.kept()
             unread = [number for number in unread if f"{shard}:{number}" in kept]
         assert not unread, (
             f"{shard} at {state.read_position} has passed {len(unread)} records that nobody has "

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Service:
-    """Stands in for a botocore client in `KinesisConnection`: the operations that the source calls."""
+    """A botocore client for `KinesisConnection`: the operations that the source calls."""
 
     def __init__(self, fake: FakeKinesis) -> None:
         self._protocol = FakeKinesisProtocol(fake)

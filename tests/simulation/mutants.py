@@ -166,7 +166,8 @@ OURS = (
     Mutant(
         "a zombie publishes into a closed plan",
         "state/znodes/plans.py",
-        "                [Check(self._paths.batch(plan_id), OPEN_VERSION), Create(path, encode(end, path))]\n",
+        "                [Check(self._paths.batch(plan_id), OPEN_VERSION), "
+        "Create(path, encode(end, path))]\n",
         "                [Create(path, encode(end, path))]\n",
         f"{CONTRACT}_plans.py -k memory",
     ),
@@ -236,7 +237,8 @@ OURS = (
     Mutant(
         "a rejected record is tried again",
         "spark_job/driver/retry_planner.py",
-        "            record.rejected\n            or policy.retry.exhausted(record.attempts, record.first",
+        "            record.rejected\n            "
+        "or policy.retry.exhausted(record.attempts, record.first",
         "            policy.retry.exhausted(record.attempts, record.first",
     ),
     Mutant(

@@ -55,7 +55,7 @@ class Past:
         return self.job.tracked
 
     def start_over(self) -> None:
-        """The application has forgotten everything; the books of this history start empty as well."""
+        """The application has forgotten everything; the books start empty as well."""
         self.committed, self.done, self.lost_in = [], set(), set()
         self.checkpoints, self.walked, self.seen = {}, {}, {}
         self.location = self.backup = None

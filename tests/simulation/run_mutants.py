@@ -54,7 +54,7 @@ def command(mutant: Mutant) -> list[str]:
 
 
 def is_caught(mutant: Mutant) -> tuple[bool, str, float]:
-    """Whether its catcher fails as it should, the last line of its output, and the seconds it took."""
+    """Whether its catcher fails as it should, its last line of output, and its seconds."""
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         copy = Path(name)

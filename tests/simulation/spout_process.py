@@ -34,8 +34,8 @@ def record_id(emission: SpoutEmission) -> str:
 
 
 def stored_attempts(state: ShardState) -> dict[str, int]:
-    """Failed attempts by record, as an opening finds them. Ranges do not occur in states as small
-    as these.
+    """The stored attempts by record, which an opening starts from. Ranges do not occur in states as
+    small as these.
     """
     assert all(one.count == 1 for one in state.unresolved)
     return {f"{state.shard_id}:{one.first}": one.attempts for one in state.unresolved}

@@ -115,7 +115,7 @@ class SpoutSteps(Checks):
         return self.random.choice(list(self.spouts.processes.values()))
 
     def look_after(self, process: SpoutProcess) -> None:
-        """Check its counts, and that only an error that may stop it has stopped it."""
+        """Go on after a data loss; any other error that stopped the process is a failure."""
         self._hear_losses()
         error = process.error
         if isinstance(error, DataLossError):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class StoreOutage:
-    """After `after` more calls, `left` calls fail. `lands`: if the first of them is a write, it is
-    done though it fails.
+    """After `skipped` more calls, `left` calls fail. `lands`: if the first of them is a write, it
+    is done though it fails.
     """
 
     skipped: int = 0

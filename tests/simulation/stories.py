@@ -36,7 +36,7 @@ class Stories(StreamSteps, QuerySteps):
         self.world.fake.faults.clear()
 
     def _pass_generations(self) -> None:
-        """When the job is back, neither the shards that it has seen nor their children are listed."""
+        """When the job is back, the shards that it has seen and their children are not listed."""
         self.job.stop()
         for _ in range(3):
             self._reshard_all()
