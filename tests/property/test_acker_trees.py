@@ -32,7 +32,7 @@ COPIES = {
     "double": 2,
     "triple": 3,
     "merge": 2,
-}  # so many times does the plan hold that of what came before
+}  # how many copies of its input the plan of such a step holds
 MOST_COPIES = 8
 FEW_LARGE_RUNS = settings(
     max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)

@@ -120,6 +120,6 @@ class InlinePool(Executor):
         future.set_running_or_notify_cancel()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as exc:  # noqa: BLE001  # as a pool's threads do: whoever asks for the result gets it
+        except Exception as exc:  # noqa: BLE001  # as a pool does: the caller of result() gets it
             future.set_exception(exc)
         return future

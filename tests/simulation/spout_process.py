@@ -61,8 +61,8 @@ class Books(SpoutListener):
 
     def on_emission(self, emission: SpoutEmission) -> None:
         name = record_id(emission)
-        assert name not in self.pending, f"{name} was handed over again while it was pending"
-        assert name not in self.resolved, f"{name} was handed over after it was resolved"
+        assert name not in self.pending, f"{name} was emitted again while it was pending"
+        assert name not in self.resolved, f"{name} was emitted after it was resolved"
         assert emission.attempt == self.attempts[name] + 1, (
             f"{name} came with attempt {emission.attempt} after {self.attempts[name]} failures"
         )

@@ -161,7 +161,7 @@ class ZookeeperWorld:
 def end_session(server: str, store: ZnodeStateStore) -> None:
     """End the store's session for real: a second client joins the session and closes it."""
     store.read_owner()  # connects the store
-    session = store._tree._client.client_id  # type: ignore[attr-defined]  # the session is no business of the store's users
+    session = store._tree._client.client_id  # type: ignore[attr-defined]  # the store hides its session
     thief = KazooClient(server, client_id=session)
     thief.start()
     thief.stop()
