@@ -40,7 +40,7 @@ class Option:
     meaning: str = field(kw_only=True)
 
 
-# By field of KinesisSource. `scripts/reference/options.py` makes the page of options from this table.
+# By field of KinesisSource. `scripts/reference/options.py` makes the page of options from it.
 OPTIONS: dict[str, Option] = {
     "stream": Option(
         "streamName", read_text, meaning="name of the stream; give this or `streamArn`"

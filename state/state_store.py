@@ -267,8 +267,8 @@ class StateStore(OutcomeStore, Protocol):
         """Remove the states of shards that are over, each in the version that was read.
 
         In their order, in as many transactions as they need; `cache` loses the shards of each
-        transaction after it. Raises `StaleOwnerError`, `ConflictError` (one has changed since), when
-        nothing of their transaction was removed.
+        transaction after it. Raises `StaleOwnerError`, `ConflictError` (one has changed since),
+        when nothing of their transaction was removed.
         """
         ...
 

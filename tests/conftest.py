@@ -24,11 +24,11 @@ pytest_plugins = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The drills come first, in whatever order else: begun last, a test of minutes would keep one
-    core while the others idle.
+    """The drills run first; the order is random otherwise. A test of minutes that starts last would
+    keep one core busy while the others idle.
 
-    Coverage is told by tests of single cases: in a property's thousands of examples, to count lines
-    costs half as much as to run them, and says nothing new.
+    Tests of single cases measure the coverage. For a property's thousands of examples, counting
+    lines takes half as long as running them, and adds nothing.
     """
     items.sort(key=lambda item: "drills" not in item.path.parts)
     for item in items:

@@ -51,7 +51,7 @@ SPOUT_FIELDS = {
     "refuse_aggregated": "whether a record that the Kinesis Producer Library aggregated stops the "
     "spout; False hands over its bytes",
     "owner_wait_s": "how long `open` waits for another process that holds the same share",
-    "listeners": "objects that are told of each event: `SpoutListener`",
+    "listeners": "objects that are called at each event: `SpoutListener`",
     "max_idle_poll_s": "the longest of these pauses",
     "idle_wait": "how long `emissions` sleeps when there is no record: a function of the number of "
     "waits in a row",

@@ -48,7 +48,7 @@ def odd_words(root: Path) -> list[str]:
 
 
 def _texts(root: Path) -> Iterator[Path]:
-    for name in (*PACKAGES, *OTHER_CODE, *_PROSE):
+    for name in dict.fromkeys((*PACKAGES, *OTHER_CODE, *_PROSE)):
         place = root / name
         files = (
             [place]

@@ -1,9 +1,9 @@
-"""Random trees of rows, with random faults in them: the acker fails the records that a fault has
-touched, and no others.
+"""Random trees of rows with random faults: the acker fails the records that a fault has touched,
+and no others.
 
-Each record is a tree of its own: what becomes of a row is decided by a checksum of its name, in
-Spark and in the model alike, so one Spark job holds many different trees. The model follows every
-row with the set of records that it is made of.
+Each record is a tree of its own. A checksum of a row's name decides its outcome, in Spark and in
+the model alike, so one Spark job holds many different trees. The model follows every row with the
+set of records that it is made of.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COPIES = {
     "double": 2,
     "triple": 3,
     "merge": 2,
-}  # so many times does the plan hold that of what came before
+}  # how many copies of its input the plan of such a step holds
 MOST_COPIES = 8
 FEW_LARGE_RUNS = settings(
     max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -40,8 +40,8 @@ FEW_LARGE_RUNS = settings(
 
 
 class Step(NamedTuple):
-    """An operator: `salt` makes its checksums its own, one row in `rarity` is meant (or there are
-    so many groups).
+    """An operator. `salt` makes its checksums differ from those of other steps. One row in `rarity`
+    is affected, or there are `rarity` groups.
     """
 
     kind: str
@@ -68,8 +68,8 @@ def checksum_column(step: Step) -> Column:
 
 @dataclass
 class Model:
-    """Rows, each a name and the records that it is made of (None: not followed), and the records
-    touched by a fault.
+    """Rows, and the records that a fault has touched. A row is a name and the records that it is
+    made of; None: not followed.
     """
 
     rows: list[tuple[str, frozenset[int] | None]] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Model:
             self.touched |= of or set()
 
     def outcome(self) -> tuple[set[int], list[Counter[str]]]:
-        """The records that must fail, and what each sink must then have written."""
+        """The records that must fail, and the rows that each sink must then have written."""
         sinks = [*self.sinks, self.rows]
         failed, before = set(self.touched), -1
         while len(failed) != before:
@@ -170,8 +170,8 @@ def apply_in_spark(df: DataFrame, step: Step, sinks: list[DataFrame]) -> DataFra
 def test_exactly_the_records_that_a_fault_has_touched_fail(
     spark: SparkSession, trees: list[Step]
 ) -> None:
-    """And those that share a row at a sink with them, to a fixpoint. What is written is all that
-    was made of the others.
+    """Records that share a row at a sink with a failed one fail too, to a fixpoint. The sinks hold
+    all rows of the others.
     """
     model = Model([(f"{n}", frozenset([n])) for n in range(RECORDS)])
     for step in trees:
@@ -194,7 +194,9 @@ def test_exactly_the_records_that_a_fault_has_touched_fail(
 
 
 def test_the_model_knows_a_fault_from_a_legal_tree() -> None:
-    """The trees are worth asking about: faults touch some records and not all, legal steps none."""
+    """The generated trees are useful: faults touch some records but not all, legal steps touch
+    none.
+    """
     model = Model([(f"{n}", frozenset([n])) for n in range(RECORDS)])
     for step in [
         Step("split", 1, 20),

@@ -1,5 +1,5 @@
-"""The demo, as a newcomer runs it: killed, resumed, nothing missing; and it notices when something
-is.
+"""The demo, as a newcomer runs it: killed, resumed, nothing missing. It also reports a missing
+record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RECORDS = 4_000
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A demo that has run in a directory, and what it printed as JSON."""
+    """A demo that has run in a directory, and its output as JSON."""
     folder = tmp_path_factory.mktemp("demo")
     ended = run_cli(
         "demo",
@@ -88,7 +88,7 @@ def test_a_deleted_parquet_file_is_missed_and_a_copied_one_counted_twice(
 
 @pytest.fixture(scope="module")
 def with_faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A demo with faults that has run in a directory, and what it printed as JSON."""
+    """A demo with faults that has run in a directory, and its output as JSON."""
     folder = tmp_path_factory.mktemp("faults")
     arguments = (
         "demo",
@@ -176,7 +176,7 @@ def checked(folder: Path, *, code: int = 0) -> dict[str, Any]:
 
 
 def processes_naming(text: str) -> list[str]:
-    """Command lines of processes that name a directory of this test's own."""
+    """Command lines of processes that name this test's directory."""
     lines = [
         " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
     ]

@@ -1,5 +1,5 @@
-"""The real job, killed with -9 at every step of a batch's life, started again: nothing is lost,
-checkpoints are right.
+"""The real job, killed with SIGKILL at every step of a batch and started again: nothing is lost,
+and the checkpoints are right.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEPS = sorted(failpoint.NAMES - OF_REPORTS)
 
 @pytest.fixture
 def job(stream: StreamUnderTest, tmp_path: Path) -> dict[str, Any]:
-    """A job of several batches; shard states are written one by one, so that it can die between
+    """A job of several batches. Shard states are written one by one, so that it can die between
     two.
     """
     return {
@@ -39,7 +39,7 @@ def job(stream: StreamUnderTest, tmp_path: Path) -> dict[str, Any]:
 
 
 def written(out: Path) -> Counter[str]:
-    """How often each record stands in the output, by shard and sequence number."""
+    """How often each record occurs in the output, by shard and sequence number."""
     files = sorted(out.glob("batch=*/*.parquet"))
     rows = [
         row
@@ -53,8 +53,8 @@ def written(out: Path) -> Counter[str]:
 def test_a_job_killed_at_every_step_goes_on_without_loss(
     stream: StreamUnderTest, job: dict[str, Any], tmp_path: Path
 ) -> None:
-    """At one step after the other, with more to read each time: every record is in the output,
-    checkpoints are at the tips.
+    """At one step after the other, with more to read each time: every record is in the output, and
+    the checkpoints are at the tips.
     """
     process = JobProcess(job, tmp_path)
     for name in STEPS:
@@ -72,5 +72,5 @@ def test_a_job_killed_at_every_step_goes_on_without_loss(
     assert set(counts) == stream.ids()
     assert stream.checkpoints() == stream.tips()
     # A replayed batch has the same rows and overwrites its own directory, so not even a kill makes
-    # a duplicate here.
+    # a duplicate.
     assert max(counts.values()) == 1

@@ -1,4 +1,4 @@
-"""The job on executors in processes of their own, reading LocalStack: every start, every way of
+"""The job on executors in processes of their own, reading LocalStack: every start, every kind of
 resharding, odd records.
 """
 
@@ -29,14 +29,14 @@ MIB = 1024 * 1024
 
 @dataclass
 class Job:
-    """An application that reads the stream into `out`, stopped and started as a test likes."""
+    """An application that reads the stream into `out`; tests stop and start it."""
 
     cluster: SparkCluster
     stream: StreamUnderTest
     folder: Path
 
     def order(self, **changes: Any) -> dict[str, Any]:
-        """What the cluster is told. Each application name has output and a checkpoint location of
+        """The order for the cluster. Each application name has output and a checkpoint location of
         its own.
         """
         batches, trigger = changes.pop("batches", None), changes.pop("trigger", None)
@@ -54,7 +54,7 @@ class Job:
 
     @contextmanager
     def running(self, **changes: Any) -> Iterator[None]:
-        """Let it run at a trigger of a second, until the end of the with statement."""
+        """Run it at a trigger of a second, until the end of the with statement."""
         order = self.order(trigger="1 second", **changes)
         self.cluster.begin(order)
         try:
@@ -64,7 +64,7 @@ class Job:
             self.cluster.end()
 
     def read(self, **changes: Any) -> list[str]:
-        """Run it until it is caught up, or for some `batches`; all that it has read by then."""
+        """Run it until it is caught up, or for `batches`; all rows that it has read by then."""
         self.cluster.run(self.order(**changes))
         return ids_of(self.rows(changes.get("application", APPLICATION)))
 
@@ -72,7 +72,9 @@ class Job:
         return rows_in(self.folder / application / "out")
 
     def check(self) -> None:
-        """Every record once, no child before the end of its parents, checkpoints at the tips."""
+        """Every record once, no child before the end of its parents, and checkpoints at
+        the tips.
+        """
         rows = self.rows()
         assert sorted(ids_of(rows)) == sorted(self.stream.ids())
         assert self.stream.checkpoints() == self.stream.tips()
@@ -104,8 +106,8 @@ def job(spark_cluster: SparkCluster, here: StreamUnderTest, tmp_path: Path) -> J
 
 
 def resharded(stream: StreamUnderTest, *changes: str) -> None:
-    """Split the first open shard or merge two, wait for it, and put forty records, for
-    each change.
+    """For each change: split the first open shard or merge two, wait for it, and put
+    forty records.
     """
     for change in changes:
         if change == "split":
@@ -121,12 +123,12 @@ def resharded(stream: StreamUnderTest, *changes: str) -> None:
 
 
 # starts
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 def test_every_starting_position_gives_what_it_says(job: Job) -> None:
-    """TRIM_HORIZON, a time, at and after a number; each by an application of its own."""
+    """TRIM_HORIZON, a time, at and after a number; each in an application of its own."""
     job.stream.put(40)
     first = job.stream.ids()
-    SystemClock().sleep(1.1)  # the emulator compares times by the second
+    SystemClock().sleep(1.1)  # the emulator compares times in whole seconds
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     SystemClock().sleep(1.1)
     job.stream.put(40)
@@ -142,14 +144,12 @@ def test_every_starting_position_gives_what_it_says(job: Job) -> None:
     assert set(job.read(application="after", starting_position=after)) == from_fifth
 
 
-def test_latest_before_and_after_a_split_gives_what_is_put_since(job: Job) -> None:
-    """The one that started before the split reads the children from their first record, the other
-    none of what was there.
+def test_latest_before_and_after_a_split_gives_records_put_since(job: Job) -> None:
+    """The one that started before the split reads the children from their first record; the other
+    reads none of the earlier records.
     """
     job.stream.put(40)
-    SystemClock().sleep(
-        2.1
-    )  # LATEST is pinned by the service's clock, which is told in whole seconds
+    SystemClock().sleep(2.1)  # LATEST is pinned by the service's clock, which has whole seconds
     assert job.read(application="before", starting_position="LATEST") == []
     old = job.stream.ids()
     resharded(job.stream, "split")
@@ -166,7 +166,7 @@ def test_latest_before_and_after_a_split_gives_what_is_put_since(job: Job) -> No
 
 
 # resharding
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "changes",
     [("split",), ("merge",), ("split", "merge", "split"), ("4", "2", "1")],
@@ -222,7 +222,7 @@ def test_a_merge_waits_for_the_parent_that_is_behind(job: Job) -> None:
     job.check()
 
 
-def test_a_stream_made_anew_under_its_name_is_refused_with_what_to_do(job: Job) -> None:
+def test_a_stream_recreated_under_its_name_is_refused_with_what_to_do(job: Job) -> None:
     job.stream.put(20)
     job.read()
     job.stream.client.delete_stream(StreamName=STREAM)
@@ -252,7 +252,7 @@ def test_odd_records_come_through_byte_for_byte(job: Job) -> None:
 def test_an_iterator_that_expires_before_the_first_record_of_a_latest_start_loses_nothing(
     stream: StreamUnderTest, spark_cluster: SparkCluster, tmp_path: Path
 ) -> None:
-    """Against FakeKinesis, whose clock a test can put forward: iterators live for five minutes."""
+    """Against FakeKinesis, whose clock the test advances: iterators live for five minutes."""
     job = Job(spark_cluster, stream, tmp_path)
     with job.running(starting_position="LATEST"):
         wait_until(lambda: len(stream.states()) == 4, timeout_s=60)
@@ -265,8 +265,8 @@ def test_an_iterator_that_expires_before_the_first_record_of_a_latest_start_lose
 def test_throttled_reads_lose_nothing(
     zookeeper_chroot: str, spark_cluster: SparkCluster, tmp_path: Path
 ) -> None:
-    """Against FakeKinesis with the service's read limits, at a pace that ignores them: LocalStack
-    never throttles a read.
+    """Against FakeKinesis with the service's read limits, at a pace above them: LocalStack never
+    throttles a read.
     """
     with (
         serve(settings=FakeKinesisSettings(limits=True)) as fake,

@@ -1,8 +1,7 @@
 """100,000 records with known outcomes through the real job: killed at every step of its reports, or
 through an outage.
 
-Each record says what is to become of it, so what came out is compared record by record with what
-was put.
+Each record states its own outcome, so the results are compared with the stream record by record.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ PER_SHARD = 2_500
 
 @dataclass
 class Expected:
-    """What was put: by number, with its kind and its shard and sequence number. Malformed records
+    """The records that were put, by number, with kind, shard and sequence number. Malformed records
     have no number.
     """
 
@@ -107,8 +106,8 @@ def rows_in(folder: Path, columns: list[str]) -> list[dict[str, Any]]:
 def check(
     stream: StreamUnderTest, expected: Expected, tmp_path: Path, *, max_duplicates: int
 ) -> None:
-    """Every good record is in the output, every bad one in the dead letter as it should be,
-    checkpoints are at the tips.
+    """Every good record is in the output, every bad one in the dead letters with its attempts and
+    reason, and the checkpoints are at the tips.
     """
     written = Counter(row["n"] for row in rows_in(tmp_path / "out", ["n"]))
     assert set(written) == expected.of("good") | expected.of("twice")
@@ -124,8 +123,8 @@ def check(
     assert found - malformed == poison
     assert {message_id.rpartition(":")[0] for message_id, _, _ in malformed} == expected.malformed
     assert all(reason.startswith("not valid JSON") for _, _, reason in malformed)
-    # A dead letter's partition is its plan's, and a plan that comes again overwrites it: not even a
-    # kill makes two of one.
+    # A dead letter's partition is its plan's, and a repeated plan overwrites it: not even a
+    # kill duplicates a letter.
     assert len(letters) == len(found)
 
     assert stream.checkpoints() == stream.tips()
@@ -161,9 +160,9 @@ def test_outcomes_survive_a_kill_at_every_step(
     records: int,
     steps: tuple[str, ...],
 ) -> None:
-    """Killed with -9 at each step of the report and dead-letter path, one after the other, the job
-    processes every good record, dead-letters every bad one under its id with its attempts and
-    reason, and repeats only batches killed behind their sink.
+    """At each step of the report and dead-letter path, one after the other, the job is killed with
+    SIGKILL. It processes every good record, dead-letters every bad one under its id with its
+    attempts and reason, and repeats only batches that were killed after their sink.
     """
     expected = put(stream, records)
     place = separate_executors(wheel) if separate else {}
@@ -189,8 +188,8 @@ def test_outcomes_survive_a_kill_at_every_step(
 def test_a_report_in_parts_survives_a_kill_between_them(
     stream: StreamUnderTest, tmp_path: Path
 ) -> None:
-    """Killed when a part of a report is written: nothing of it counts, and the batch comes again as
-    a whole.
+    """The job is killed while a part of a report is written: no part counts, and the whole batch
+    comes again.
     """
     expected = put(stream, 20_000, many_faults)
     job = job_of(stream, tmp_path)
@@ -210,8 +209,8 @@ def test_a_report_in_parts_survives_a_kill_between_them(
 def test_an_outage_dead_letters_nothing_and_ends_by_itself(
     stream: StreamUnderTest, tmp_path: Path
 ) -> None:
-    """While everything fails, attempts do not count, reading pauses, plans stay bounded; then all
-    is as if nothing had been.
+    """While everything fails, attempts do not count, reading pauses and plans stay bounded.
+    Afterwards everything is processed as if there had been no outage.
     """
     expected = put(stream, RECORDS)
     ends = tmp_path / "outage-ends"
@@ -242,7 +241,7 @@ def test_an_outage_dead_letters_nothing_and_ends_by_itself(
 def after_outages(
     process: JobProcess, stream: StreamUnderTest, count: int
 ) -> dict[str, ShardState]:
-    """Wait until so many plans in a row were outages; the shard states then."""
+    """Wait until this many plans in a row were outages; returns the shard states."""
     store = ZookeeperStateStore(
         stream.zookeeper, root="kinesis-spout", application=APPLICATION, stream=STREAM
     )

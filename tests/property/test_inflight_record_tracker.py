@@ -34,7 +34,7 @@ STEPS = st.integers(1, 3)
 
 
 class TrackerMachine(RuleBasedStateMachine):
-    """Whatever happens, the tracker says what walking over all records would say."""
+    """The tracker agrees with a walk over all records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class TrackerMachine(RuleBasedStateMachine):
         self.made.append((emission.sequence.sequence, emission.attempt))
 
     # emissions
-    # ------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def may_read(self) -> bool:
         return not self.ended and (not self.closed or self.oracle.read < len(self.oracle.shard))
 
@@ -113,7 +113,7 @@ class TrackerMachine(RuleBasedStateMachine):
         self.tracker.reach_end()
 
     # outcomes
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     @precondition(lambda self: self.oracle.in_status("pending"))
     @rule(data=st.data())
     def ack_some_that_are_pending(self, data: Any) -> None:
@@ -239,7 +239,7 @@ class TrackerMachine(RuleBasedStateMachine):
     def time_passes(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
 
-    # Not too often: most of what can happen takes some steps in one life.
+    # Not too often: most situations take several steps between two restarts.
     @rule(chance=st.integers(0, 3))
     def restart(self, chance: int) -> None:
         if chance == 0:
@@ -270,7 +270,7 @@ class TrackerMachine(RuleBasedStateMachine):
         self.oracle.restart(state)
         self.ended = state.read_position.is_end
 
-    # what always holds
+    # invariants
     # ----------------------------------------------------------------------------------------
     @invariant()
     def list_and_map_agree(self) -> None:
@@ -316,7 +316,7 @@ class TrackerMachine(RuleBasedStateMachine):
 
 
 def joined(numbers: list[int], fails: list[int]) -> list[list[int]]:
-    """Those that fail, in runs of such as follow each other among the numbers."""
+    """Runs of failing records whose numbers follow each other."""
     runs: list[list[int]] = []
     for index, number in enumerate(numbers):
         if number in fails:

@@ -1,5 +1,5 @@
-"""Whatever befalls a query, no record is lost, no checkpoint passes an unread one, and keys stay in
-order over resharding.
+"""Random histories of a query: no record is lost, no checkpoint passes an unread one, and keys stay
+in order over resharding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STEPS = 30
 
 
 def play(seed: int, zookeeper: str, *, tracked: bool = False) -> None:
-    """One history from its seed; a broken promise is raised with the seed and all that happened."""
+    """One history from its seed; a broken promise is raised with the seed and the log."""
     chance = random.Random(seed)  # noqa: S311  # a history to repeat, not a secret
     clock = ShiftedClock()
     service = FakeKinesisSettings(
@@ -71,7 +71,7 @@ def play(seed: int, zookeeper: str, *, tracked: bool = False) -> None:
 def test_no_history_loses_a_record_or_passes_an_unread_one(
     number: int, zookeeper_chroot: str
 ) -> None:
-    """Each run plays others: pytest-randomly seeds `random` anew, and prints its seed."""
+    """Each run plays others: pytest-randomly seeds `random` in each run and prints its seed."""
     play(random.getrandbits(32) + number, zookeeper_chroot)  # a history to repeat, not a secret
 
 
@@ -79,8 +79,8 @@ def test_no_history_loses_a_record_or_passes_an_unread_one(
 def test_no_history_in_which_records_fail_loses_one_or_acks_one_that_waits(
     number: int, zookeeper_chroot: str
 ) -> None:
-    """Some fail once, some always, some wait for others: each is processed or dead-lettered in the
-    end.
+    """Some fail once, some always, some wait for others. In the end each is processed or
+    dead-lettered.
     """
     play(
         random.getrandbits(32) + number, zookeeper_chroot, tracked=True

@@ -55,9 +55,7 @@ def test_the_order_is_that_of_the_integers(a: int, b: int, sub_a: int, sub_b: in
 
 @given(text=st.text(max_size=30))
 def test_any_other_text_is_refused_with_the_one_error(text: str) -> None:
-    """Nothing that a user types gives another exception; what is taken has a text of
-    the grammar.
-    """
+    """User input raises no other exception; an accepted text belongs to the grammar."""
     try:
         position = Position.parse(text)
     except InvalidPositionError:

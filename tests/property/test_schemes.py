@@ -1,6 +1,4 @@
-"""Whatever the bytes are, both halves of a scheme say the same, and what is written in JSON comes
-back.
-"""
+"""For any bytes both halves of a scheme agree, and values written as JSON come back."""
 
 from __future__ import annotations
 
@@ -60,7 +58,7 @@ ascii_or_not = st.booleans()
 texts = st.builds(
     lambda value, ascii_only: json.dumps(value, ensure_ascii=ascii_only), objects, ascii_or_not
 )
-# One edit turns valid JSON into what is nearly JSON.
+# One edit turns valid JSON into nearly valid JSON.
 edited = st.builds(
     lambda text, at, cut, new: (
         text[: at % (len(text) + 1)] + new + text[at % (len(text) + 1) + cut :]
@@ -101,7 +99,9 @@ payloads = st.one_of(
 @FEW_LARGE_RUNS
 @given(st.lists(payloads, min_size=100, max_size=200))
 def test_python_and_spark_agree_about_any_payloads(spark: SparkSession, found: list[bytes]) -> None:
-    """Value by value, class by class, reason by reason, for JSON, nearly JSON, text and noise."""
+    """Value by value, class by class, reason by reason: for JSON, nearly valid JSON, text and
+    noise.
+    """
     for scheme in (SCHEME, TextScheme()):
         assert disagreements(spark, scheme, found) == []
 
@@ -151,7 +151,7 @@ def test_text_behind_the_value_is_malformed(members: dict[str, Any], more: str) 
 
 @given(st.binary(min_size=1), st.integers(0))
 def test_an_aggregate_with_one_bit_turned_is_data(body: bytes, bit: int) -> None:
-    """The checksum is looked at, not the magic number alone."""
+    """The checksum decides, not the magic number alone."""
     aggregate = bytearray(KPL_MAGIC + body + hashlib.md5(body, usedforsecurity=False).digest())
     assert is_kpl_aggregate(bytes(aggregate))
     at = bit % (len(aggregate) * 8)

@@ -1,5 +1,5 @@
-"""Random plans of one shard, settled one after the other, against lists of numbers: who fails comes
-again, and nobody else.
+"""Random plans of one shard, settled one after the other, against lists of numbers: exactly the
+failed records come again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Naive:
         self.together.sort()
 
     def check(self, state: ShardState, before: ShardState) -> None:
-        """The state says just this, and its checkpoint is a true lower bound that has not moved
+        """The state agrees exactly, and its checkpoint is a true lower bound that has not moved
         back.
         """
         for number in self.numbers:
@@ -73,12 +73,12 @@ class Naive:
         assert checkpoint in {-1, *self.numbers}
         if (
             not self.waiting and self.numbers and not self.ended
-        ):  # at the end, the number of the last record is not kept
+        ):  # the number of the last record is not kept at the shard's end
             assert checkpoint == self.numbers[-1]
 
 
 def choose_runs(data: Any, unit: list[int], *, outage: bool) -> list[list[int]]:
-    """Who of a unit fails, in runs of records that follow each other; in an outage long ones."""
+    """Which records of a unit fail, in runs of successive records; long runs in an outage."""
     fails = [data.draw(st.booleans()) or (outage and data.draw(st.booleans())) for _ in unit]
     runs: list[list[int]] = []
     for index, number in enumerate(unit):
@@ -109,7 +109,7 @@ def planned(unit: list[int], attempts: int) -> PlannedRetry:
 
 
 def one_plan(data: Any, naive: Naive, state: ShardState, plan_id: str) -> ShardState:
-    """Plan, read, let some fail, settle: the state after, which the naive one agrees with."""
+    """Plan, read, fail some records, settle; returns the new state, checked against the naive."""
     chosen = [unit for unit in naive.together if data.draw(st.booleans())]
     done = data.draw(st.integers(0, len(chosen)))
     retries = tuple(planned(unit, naive.waiting[unit[0]]) for unit in chosen)
@@ -159,7 +159,7 @@ def refuse_what_was_not_read(
     plan: tuple[ShardState, ShardSlice, ShardReadResult, str],
     read: list[list[int]],
 ) -> None:
-    """A report of another plan is never settled, in part or whole."""
+    """A report of another plan is never settled, neither in part nor as a whole."""
     others = sorted(set(naive.numbers) - {number for unit in read for number in unit})
     if others:
         state, slice_, end, plan_id = plan
@@ -181,8 +181,8 @@ def firsts(state: ShardState) -> set[SequenceNumber]:
 @given(data=st.data(), plans=st.integers(1, 8))
 @settings(max_examples=300, deadline=None)
 def test_exactly_the_unresolved_records_come_again(data: Any, plans: int) -> None:
-    """Over any plans with retries, ranges, failures, outages and whole acks, and through the
-    store's bytes in between.
+    """Over any plans with retries, ranges, failures, outages and whole acks, with an encoding and a
+    decoding between them.
     """
     naive, state = Naive(), fresh_state()
     for number in range(1, plans + 1):

@@ -26,8 +26,8 @@ QUEUED = UnresolvedRecord(first=SequenceNumber(5), last=SequenceNumber(5), attem
 
 
 class History:
-    """A stream that is split, merged and scaled, and a reader that takes only what `ShardLineage`
-    lets it take.
+    """A stream that is split, merged and scaled, and a reader that reads only the shards that
+    `ShardLineage` allows.
     """
 
     def __init__(self, random: Random, shards: int) -> None:
@@ -39,7 +39,7 @@ class History:
             self._open((HASH_KEYS * index // shards, HASH_KEYS * (index + 1) // shards - 1))
 
     # the stream
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def open_shards(self) -> list[ShardInfo]:
         return sorted(
             (one for one in self.shards.values() if not one.is_closed),
@@ -62,7 +62,7 @@ class History:
             return
         at = self._random.randrange(len(shards) - 1)
         pair = shards[at : at + 2]
-        self._random.shuffle(pair)  # either may be the one that is named first
+        self._random.shuffle(pair)  # the service may name either one first
         for parent in pair:
             self._close(parent)
         self._open(
@@ -71,7 +71,7 @@ class History:
         )
 
     def update_shard_count(self) -> None:
-        """As the service does it: through shards that are closed as soon as they are made."""
+        """As the service does it: with intermediate shards that close at once."""
         for _ in range(self._random.randint(1, MAX_GENERATIONS)):
             for _ in self.open_shards():
                 self._random.choice((self.split, self.merge))()
@@ -79,20 +79,20 @@ class History:
                 return
 
     def expire(self) -> None:
-        """Retention forgets the oldest closed shards, whether they were read or not."""
+        """The oldest closed shards pass retention, read or not."""
         for shard_id in sorted(self.shards)[: self._random.randint(0, 3)]:
             if self.shards[shard_id].is_closed:
                 self.forgotten.add(shard_id)
 
     def listing(self) -> list[ShardInfo]:
-        """All that retention has left, in any order, some twice."""
+        """All shards within retention, in any order, some twice."""
         listed = [one for one in self.shards.values() if one.shard_id not in self.forgotten]
         listed += self._random.sample(listed, self._random.randint(0, len(listed)))
         self._random.shuffle(listed)
         return listed
 
     def late_listing(self) -> list[ShardInfo]:
-        """Without the newest shards, whose parents it may show as closed or as still open."""
+        """Without the newest shards; their parents may show as closed or as still open."""
         newest = sorted(self.shards)[-self._random.randint(1, 4) :]
         parents = {
             parent
@@ -107,7 +107,7 @@ class History:
         ]
 
     # the reader
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def lineage(self, listing: list[ShardInfo] | None = None) -> ShardLineage:
         return ShardLineage.of(self.listing() if listing is None else listing, self.states)
 
@@ -119,7 +119,7 @@ class History:
             )
 
     def read(self, listing: list[ShardInfo] | None = None) -> None:
-        """Read one of the readable shards, to its end if it is closed, with records that fail or
+        """Read one of the readable shards, to its end if it is closed, with failing records or
         without.
         """
         readable = self.lineage(listing).readable()
@@ -136,7 +136,7 @@ class History:
                 return
 
     def give_up(self) -> None:
-        """What two complete listings did not show is reported as lost."""
+        """A shard that two complete listings did not show is reported as lost."""
         for shard_id in self.lineage().vanished():
             self._end(shard_id, queued=False)
 
@@ -162,8 +162,8 @@ class History:
         self.read(listing)
 
     def drain(self) -> set[str]:
-        """Read all closed shards to their ends, in the order that the lineage allows; returns what
-        is readable then.
+        """Read all closed shards to their ends, in the order that the lineage allows; returns the
+        shards that are readable then.
         """
         self.refresh()
         self.give_up()
@@ -174,7 +174,7 @@ class History:
         return set(self.lineage().readable())
 
     def _check_parents(self, shard_id: str) -> None:
-        """No child is read before the end of each parent that its reader has known, or that the
+        """A child is read after the end of each parent that its reader has known or that the
         service still has.
         """
         for parent in self.shards[shard_id].parents:
@@ -184,8 +184,8 @@ class History:
                 assert parent in self.forgotten, (shard_id, parent)
 
     def _read_end(self, shard_id: str, *, queued: bool) -> None:
-        """Checks that it may be read. The end of a shard names its children, before a
-        listing does.
+        """Checks that the shard may be read. The end of a shard names its children before a listing
+        does.
         """
         self._check_parents(shard_id)
         if self.shards[shard_id].is_closed:
@@ -228,7 +228,7 @@ histories = st.builds(History, st.randoms(use_true_random=False), st.integers(1,
 def test_no_child_is_read_before_its_parents_and_nothing_is_stuck(
     history: History, steps: int
 ) -> None:
-    """After any history: all that is unread gets readable in time, or has vanished, which is
+    """After any history, every unread shard becomes readable in time, or has vanished and is
     reported.
     """
     for _ in range(steps):
@@ -242,8 +242,8 @@ def test_no_child_is_read_before_its_parents_and_nothing_is_stuck(
 
 
 def check_one_listing(history: History) -> None:
-    """What waits, waits for something that will come; a complete listing has no hole; its order
-    does not matter.
+    """Each waiting shard waits for an event that will come; a complete listing has no hole; its
+    order does not matter.
     """
     seen, again = history.lineage(), history.lineage()
     assert told_by(seen) == told_by(again)

@@ -1,5 +1,5 @@
-"""Random histories in simulated time: no loss, no stuck shard, no checkpoint back or past an
-unresolved record, no child first.
+"""Random histories in simulated time: no loss, no stuck shard, no checkpoint that moves back or
+passes an unresolved record, no child before its parents.
 
 `make simulate N=10000` plays many more; `make simulate N=1 SEED=<seed>` replays one.
 """
@@ -16,20 +16,20 @@ BUNDLES, HISTORIES = 4, 20
 
 @pytest.mark.parametrize("number", range(BUNDLES))
 def test_no_simulated_history_breaks_a_promise(number: int) -> None:
-    """The same in each run, so that a change is what breaks one; `make simulate` looks
-    for others.
+    """The seeds are the same in each run, so a failure comes from a change. `make simulate` plays
+    others.
     """
     for seed in range(number * HISTORIES, (number + 1) * HISTORIES):
         play(seed)
 
 
 def test_a_seed_tells_the_whole_history() -> None:
-    """The same one twice: what happened in it is the same."""
+    """The same seed played twice gives the same events."""
     assert play(4711) == play(4711)
 
 
 def test_no_mutant_has_rotted() -> None:
-    """The text that each one replaces stands in its file exactly once. `make mutants` shows that
+    """The text that each mutant replaces occurs exactly once in its file. `make mutants` shows that
     they are caught.
     """
     assert misfits() == []

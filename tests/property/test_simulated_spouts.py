@@ -1,9 +1,9 @@
-"""Random histories of standalone spouts in simulated time, crashes, closings and faults among them:
-no promise is broken.
+"""Random histories of standalone spouts in simulated time, with crashes, closings and faults: no
+promise is broken.
 
-What the spout says of its emissions is held against books that are kept of them: attempts, counts,
-who may still be told what. `python -m tests.simulation --spout --histories 1000` plays many more;
-`--seed <seed> --histories 1` replays one.
+The spout's answers are checked against books of its emissions: attempts, counts, and which
+emissions may still have an outcome. `python -m tests.simulation --spout --histories 1000` plays
+many more; `--seed <seed> --histories 1` replays one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ BUNDLES, HISTORIES = 4, 15
 
 @pytest.mark.parametrize("number", range(BUNDLES))
 def test_no_simulated_history_of_a_spout_breaks_a_promise(number: int) -> None:
-    """The same in each run, so that a change is what breaks one."""
+    """The seeds are the same in each run, so a failure comes from a change."""
     for seed in range(number * HISTORIES, (number + 1) * HISTORIES):
         play_spout(seed)
 
 
 def test_a_seed_tells_the_whole_history_of_a_spout() -> None:
-    """The same one twice: what happened in it is the same."""
+    """The same seed played twice gives the same events."""
     assert play_spout(4711) == play_spout(4711)

@@ -1,5 +1,5 @@
-"""Random trees of tuples, told of in random orders, against a model that keeps sets: the acker ends
-each root when it does.
+"""Random trees of tuples, reported in random orders, against a model that keeps sets: the acker
+ends each root when the model does.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ MANY = st.integers(0, 2**16)
 
 @dataclass
 class ModelRoot:
-    """One root as a list of everything would have it: edges are told of by name, and
-    kept in a set.
-    """
+    """A naive root: it keeps the set of names of its edges."""
 
     number: int
     deadline_ms: int | None
@@ -57,8 +55,8 @@ class ModelRoot:
 
 @dataclass
 class ModelTuple:
-    """A tuple between its making and its answer: by root, the names of its edges and their XOR;
-    then what was made of it.
+    """A tuple from its creation to its outcome: by root, the names of its edges and their XOR, and
+    later the tuples derived from it.
     """
 
     edges: dict[int, tuple[set[str], int]]
@@ -66,8 +64,8 @@ class ModelTuple:
 
 
 class AckerMachine(RuleBasedStateMachine):
-    """Tuples are made and answered; what is told of them lies in a bag until it is taken out, in
-    any order or never.
+    """Tuples are created and answered. The reports wait in a bag; they are delivered in any order,
+    or never.
     """
 
     def __init__(self) -> None:
@@ -102,8 +100,8 @@ class AckerMachine(RuleBasedStateMachine):
 
     @rule(tuples=st.integers(0, 3), init_by=PATIENCE_MS, patience_ms=PATIENCE_MS)
     def begin(self, tuples: int, init_by: int | None, patience_ms: int | None) -> None:
-        """A message becomes tuples, which may be answered before the acker hears of the message;
-        that may come too late.
+        """A message becomes tuples. They may be answered before the acker learns of the message,
+        and its report may come too late.
         """
         number = self.acker.issue(deadline_ms=self.at(init_by))
         assert number not in self.roots
@@ -132,8 +130,8 @@ class AckerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tuples)
     @rule(parents=st.lists(MANY, min_size=1, max_size=3), children=st.integers(1, 3))
     def derive(self, parents: list[int], children: int) -> None:
-        """Tuples are made of one or several others, of the same root or of different ones, or of
-        one twice.
+        """Tuples are derived from one or several others: of one root, of different roots, or of one
+        twice.
         """
         for _ in range(children):
             child = ModelTuple({}, {})
@@ -148,7 +146,7 @@ class AckerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tuples)
     @rule(which=MANY, failing=st.sampled_from([False, False, False, True]))
     def answer(self, which: int, failing: bool) -> None:  # noqa: FBT001  # Hypothesis passes by name
-        """A tuple is done, or cannot be: that is told at each of its roots by itself."""
+        """A tuple is acked or failed; each of its roots gets a report of its own."""
         done = self.tuples.pop(which % len(self.tuples))
         for number, (names, value) in done.edges.items():
             made_names, made = done.made.get(number, (set(), 0))
@@ -181,7 +179,7 @@ class AckerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.bag)
     @rule(order=st.lists(MANY, min_size=1, max_size=10))
     def deliver(self, order: list[int]) -> None:
-        """Some of what is in the bag arrives."""
+        """Some of the reports in the bag arrive."""
         for index in order:
             if self.bag:
                 self.bag.pop(index % len(self.bag))()
@@ -189,7 +187,7 @@ class AckerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.roots)
     @rule(which=MANY, patience_ms=PATIENCE_MS)
     def extend(self, which: int, patience_ms: int | None) -> None:
-        """Somebody asks for more time."""
+        """A tuple extends its deadline."""
         root = list(self.roots.values())[which % len(self.roots)]
         deadline_ms = self.at(patience_ms)
         assert self.acker.extend(root.number, deadline_ms) is not root.ended
@@ -199,7 +197,7 @@ class AckerMachine(RuleBasedStateMachine):
 
     @rule(passed_ms=st.integers(0, 40))
     def expire(self, passed_ms: int) -> None:
-        """Time passes; what is due ends in the order of the deadlines."""
+        """Time passes; due roots end in the order of their deadlines."""
         self.now_ms += passed_ms
         due = sorted(
             (ms, root.number)
@@ -217,7 +215,7 @@ class AckerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.roots)
     @rule(which=MANY)
     def withdraw(self, which: int) -> None:
-        """Somebody has answered the message in another way."""
+        """The message gets its outcome in another way."""
         root = list(self.roots.values())[which % len(self.roots)]
         assert self.acker.withdraw(root.number) is not root.ended
         root.ended = True
@@ -236,7 +234,7 @@ class AckerMachine(RuleBasedStateMachine):
         assert self.acker.late == self.late
 
     def teardown(self) -> None:
-        """When all is answered and told, nothing is left, and no root has ended twice."""
+        """After all answers and reports nothing is left, and no root has ended twice."""
         while self.tuples:
             self.answer(0, failing=False)
         while self.bag:

@@ -1,5 +1,5 @@
-"""Random histories of a spout's shards against the naive oracle: turns, outcomes, time-outs, room,
-dead letters, restarts.
+"""Random histories of a spout's shards against the naive oracle: turns, outcomes, time-outs, memory
+limits, dead letters, restarts.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ INDEX = st.integers(0, 200)
 
 
 class SpoutMachine(RuleBasedStateMachine):
-    """Whatever happens, the spout does what walking over all records would do. A record arrived at
-    the ms of its number.
+    """The spout does what a walk over all records would do. The arrival time of a record, in ms, is
+    its number.
     """
 
     def __init__(self) -> None:
@@ -66,11 +66,11 @@ class SpoutMachine(RuleBasedStateMachine):
         self.core = SpoutScheduler(self.limits)
         for shard_id in SHARDS[:shards]:
             self.oracles[shard_id] = ShardOracle()
-            self.take_up(ShardState(shard_id=shard_id, read_position=TRIM_HORIZON), [])
+            self.assign(ShardState(shard_id=shard_id, read_position=TRIM_HORIZON), [])
         for which in range(shards):
             self.page(which, 5, at_tip=False, ended=False)
 
-    def take_up(self, state: ShardState, unread: list[int]) -> None:
+    def assign(self, state: ShardState, unread: list[int]) -> None:
         pages = self.pages[state.shard_id] = FakePages(*([page_of(unread)] if unread else []))
         oracle = self.oracles[state.shard_id]
         if oracle.closed:
@@ -85,7 +85,7 @@ class SpoutMachine(RuleBasedStateMachine):
         return self.core.assigned[shard_id]
 
     # pages
-    # ------------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def open_shards(self) -> list[str]:
         return [shard_id for shard_id, oracle in self.oracles.items() if not oracle.closed]
 
@@ -98,9 +98,7 @@ class SpoutMachine(RuleBasedStateMachine):
     )
     def page(self, which: int, count: int, at_tip: bool, ended: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
         shard_id = self.open_shards()[which % len(self.open_shards())]
-        self.number = max(
-            self.number, self.now_ms
-        )  # nothing arrives earlier than the tip that was seen
+        self.number = max(self.number, self.now_ms)  # nothing arrives before the tip that was seen
         numbers = list(range(self.number, self.number + count))
         self.number += count
         self.now_ms = self.number
@@ -116,8 +114,8 @@ class SpoutMachine(RuleBasedStateMachine):
     def tick(self, ms: int) -> None:
         self.now_ms += ms
 
-    # handing over
-    # -----------------------------------------------------------------------------------------------------
+    # emissions
+    # ----------------------------------------------------------------------------------------------
     @rule(times=st.integers(1, 8))
     def emit(self, times: int) -> None:
         for _ in range(times):
@@ -180,23 +178,23 @@ class SpoutMachine(RuleBasedStateMachine):
         )
 
     def put_aside(self) -> None:
-        """What is due and not in memory, before the first that is: in the shards that had their
-        turn it is looked at later.
+        """Due retries that are not in memory, before the first one that is. Those of shards that
+        just had their turn are examined later.
         """
         for shard_id, oracle in self.oracles.items():
             tracker = self.assigned(shard_id).shard.tracker
             for entry in oracle.of("queued"):
                 due_ms = tracker._retries._due_ms.get(seq(entry.number))
                 if due_ms is None:
-                    continue  # it has just been handed over, or its record is known to be gone
+                    continue  # it was just emitted, or its record is known to be gone
                 assert due_ms == entry.due_ms or (
                     not entry.held and due_ms == self.now_ms + LOOK_AGAIN_MS
                 )
                 entry.due_ms = due_ms
 
     def check_turn(self, shard_id: str, ready: set[str], *, at_limit: bool) -> None:
-        """Between two turns of a shard that has something all the time, each other one has one at
-        the most.
+        """Between two turns of a shard that always has something to emit, each other shard has one
+        turn at most.
         """
         if at_limit != self.was_at_limit:
             self.waited.clear()
@@ -210,16 +208,14 @@ class SpoutMachine(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 8), failing=st.integers(0, 3), ms=st.sampled_from([0, 100, 300]))
     def turn(self, times: int, failing: int, ms: int) -> None:
-        """Some go out, the newest of them fail, and time passes: what most other rules have
-        something to do for.
-        """
+        """Some are emitted, the newest of them fail, time passes: most other rules need this."""
         self.emit(times)
         for which in range(len(self.made) - min(failing, len(self.made)), len(self.made)):
             self.fail(which, retry=True)
         self.now_ms += ms
 
     # outcomes
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     @precondition(lambda self: self.made)
     @rule(which=INDEX)
     def ack(self, which: int) -> None:
@@ -291,7 +287,7 @@ class SpoutMachine(RuleBasedStateMachine):
         self.timed_out += len(late)
 
     # payloads and letters
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     @precondition(lambda self: self.oracles)
     @rule(which=INDEX, gone=st.integers(0, 4).map(lambda n: n == 0))
     def read_again(self, which: int, gone: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
@@ -324,7 +320,7 @@ class SpoutMachine(RuleBasedStateMachine):
             self.dead += 1
 
     # the state
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     @rule()
     def commit(self) -> None:
         for shard_id in self.oracles:
@@ -368,7 +364,7 @@ class SpoutMachine(RuleBasedStateMachine):
         return state
 
     def unread_from(self, state: ShardState) -> int:
-        """The first number that is read (again) for the first time."""
+        """The first number that is read, or read again, in its first attempt."""
         position = state.read_position
         if position.is_end:
             return 1 << 60
@@ -382,9 +378,7 @@ class SpoutMachine(RuleBasedStateMachine):
             self.begin_again()
 
     def begin_again(self) -> None:
-        """Only what is stored is left: the rest is read again, and no emission of before is known
-        to anybody.
-        """
+        """Only the stored state is left: the rest is read again, earlier emissions are unknown."""
         states = [self.checked_state(shard_id) for shard_id in self.oracles]
         self.core = SpoutScheduler(self.limits)
         self.made.clear()
@@ -405,10 +399,10 @@ class SpoutMachine(RuleBasedStateMachine):
                 elif entry.number >= self.unread_from(state):
                     entry.status, entry.held = "unread", True
             oracle.in_a_row = oracle.unbroken = 0
-            self.take_up(state, [entry.number for entry in oracle.of("unread")])
+            self.assign(state, [entry.number for entry in oracle.of("unread")])
 
-    # always
-    # -----------------------------------------------------------------------------------------------------------
+    # invariants
+    # ----------------------------------------------------------------------------------------------
     @invariant()
     def counts_are_exact(self) -> None:
         if not self.oracles:

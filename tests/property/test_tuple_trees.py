@@ -1,5 +1,5 @@
 """Handles of random trees, answered in random orders and by many threads: each emission ends once,
-as its parts say.
+with the outcome of its parts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kinesis_spout.tuple_tree.tracked_tuple import (
     anchored_to,
     fail_timed_out,
 )
-from tests.support.spout.tuple_trees import TIMED_OUT, Told
+from tests.support.spout.tuple_trees import TIMED_OUT, RecordingSpout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,14 +33,14 @@ MANY = st.integers(0, 2**16)
 
 
 class TreeMachine(RuleBasedStateMachine):
-    """Handles of several trees: a tree is acked when the last handle of it is, and failed by the
-    first that fails.
+    """Handles of several trees. A tree is acked with its last handle, and failed by the first
+    handle that fails.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.acker: Acker[TupleTree] = Acker()
-        self.told = Told(self.acker)
+        self.told = RecordingSpout(self.acker)
         self.handles: list[tuple[TrackedTuple, frozenset[str]]] = []
         self.open: dict[str, int] = {}
         self.expected: Counter[tuple[str, str | None]] = Counter()
@@ -116,7 +116,7 @@ TestTrees.settings = settings(max_examples=100, stateful_step_count=40, deadline
 
 @pytest.fixture
 def busy_switching() -> Iterator[None]:
-    """Threads change places as often as they can, not every 5 ms."""
+    """Threads switch as often as they can, not every 5 ms."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -124,14 +124,14 @@ def busy_switching() -> Iterator[None]:
 
 
 class Workers:
-    """Threads that pass handles around: each takes one, makes others of it and answers it, while
-    time-outs run.
+    """Threads that pass handles around. Each takes one, derives others from it and answers it,
+    while time-outs run.
     """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.acker: Acker[TupleTree] = Acker()
-        self.told = Told(self.acker)
+        self.told = RecordingSpout(self.acker)
         self.work: SimpleQueue[tuple[TrackedTuple, frozenset[str], int]] = SimpleQueue()
         self.lock = Lock()
         self.left = 0
@@ -182,7 +182,7 @@ class Workers:
 def test_threads_that_pass_handles_around_end_each_tree_once(
     busy_switching: None, seed: int
 ) -> None:
-    """As its parts say, or by its deadline; nothing is left of any."""
+    """Its parts or its deadline decide the outcome; no tree is left."""
     workers = Workers(seed)
     for number in range(200):
         workers.put(workers.begin(f"m{number}", 5 + number % 10), frozenset({f"m{number}"}), 0)
@@ -199,9 +199,9 @@ def test_threads_that_pass_handles_around_end_each_tree_once(
 
 
 def test_children_made_in_many_threads_are_all_waited_for(busy_switching: None) -> None:
-    """A handle may be given children by several threads at a time; each is told of with its ack."""
+    """Several threads at a time derive children from one handle; its ack reports each of them."""
     acker: Acker[TupleTree] = Acker()
-    told = Told(acker)
+    told = RecordingSpout(acker)
     tree = TupleTree(acker, "m", told)
     with ThreadPoolExecutor(8) as pool:
         children = list(

@@ -1,8 +1,8 @@
 """Plays random histories: `python -m tests.simulation --histories 1000 --seed 1` (`make simulate
 N=1000 SEED=1`).
 
-History number n has the seed SEED + n - 1, so `--histories 1 --seed <its seed>` replays it. Ends
-with 1 if a promise is broken. With `--spout` they are histories of standalone spouts.
+History number n has the seed SEED + n - 1, so `--histories 1 --seed <its seed>` replays it. The
+exit code is 1 if a promise is broken. `--spout` plays histories of standalone spouts.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ PROGRESS_S = 10.0
 
 
 def play_some(
-    seeds: range, most_broken: int, *, spout: bool
+    seeds: range, max_broken: int, *, spout: bool
 ) -> tuple[int, Counter[str], list[tuple[int, str]]]:
-    """Play histories until so many are broken; how many, what happened in them, and what was
-    broken, by seed.
+    """Play histories until `max_broken` are broken.
+
+    Returns how many were played, the counts of their events, and the broken promises by seed.
     """
     counts: Counter[str] = Counter()
     broken: list[tuple[int, str]] = []
@@ -37,19 +38,19 @@ def play_some(
             counts.update(play_spout(seed) if spout else play(seed))
         except BrokenPromiseError as error:
             broken.append((seed, str(error)))
-            if len(broken) >= most_broken:
+            if len(broken) >= max_broken:
                 break
     return played, counts, broken
 
 
 def play_all(
-    first: int, histories: int, jobs: int, most_broken: int, *, spout: bool
+    first: int, histories: int, jobs: int, max_broken: int, *, spout: bool
 ) -> tuple[Counter[str], int, list[str], float]:
-    """Play them in so many processes, telling of the progress; stops early when `most_broken` are
+    """Play them in several processes and report the progress; stops early when `max_broken` are
     broken.
 
-    What happened in them all, how many were played, what was broken by seed, and how many seconds
-    it took.
+    Returns the counts of all events, how many were played, the broken promises by seed, and the
+    seconds that it took.
     """
     counts: Counter[str] = Counter()
     broken: list[tuple[int, str]] = []
@@ -61,7 +62,7 @@ def play_all(
     ]
     with ProcessPoolExecutor(min(jobs, len(chunks))) as pool:
         for done in as_completed(
-            [pool.submit(play_some, chunk, most_broken, spout=spout) for chunk in chunks]
+            [pool.submit(play_some, chunk, max_broken, spout=spout) for chunk in chunks]
         ):
             number, counted, wrong = done.result()
             played += number
@@ -76,7 +77,7 @@ def play_all(
                     f"{len(broken)} broken",
                     file=sys.stderr,
                 )
-            if len(broken) >= most_broken:
+            if len(broken) >= max_broken:
                 pool.shutdown(wait=True, cancel_futures=True)
                 break
     return counts, played, [told for _, told in sorted(broken)], time.monotonic() - begun_s
@@ -86,10 +87,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--histories", type=int, default=1000, help="how many")
     parser.add_argument(
-        "--seed", type=int, default=None, help="the first one's; drawn and told without it"
+        "--seed",
+        type=int,
+        default=None,
+        help="seed of the first history; by default drawn, and printed",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--most-broken", type=int, default=5, help="stop when so many are broken")
+    parser.add_argument("--most-broken", type=int, default=5, help="stop when this many are broken")
     parser.add_argument("--spout", action="store_true", help="histories of standalone spouts")
     given = parser.parse_args()
     first = SystemRandom().getrandbits(32) if given.seed is None else given.seed

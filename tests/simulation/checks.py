@@ -1,4 +1,4 @@
-"""What must hold after every step, and at the end."""
+"""Checks that hold after every step, and at the end."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 class Checks(Past):
     def check(self) -> None:
-        """No checkpoint moves back. None, and no read position, passes a record that is not
-        resolved and does not wait.
+        """No checkpoint moves back. No checkpoint and no read position passes a record that is
+        neither resolved nor queued.
         """
         resolved = self.resolved()
         for shard, stored in self.world.look().load_states().items():
@@ -47,9 +47,8 @@ class Checks(Past):
             and not any(first <= number <= last for first, last in ranges)
         ]
         if unread and self.days_passed:
-            kept = (
-                self.world.kept()
-            )  # what has expired may be told of later, when a shard was missed twice: see `missing`
+            # An expired record may be reported later, when a shard was missed twice: see `missing`.
+            kept = self.world.kept()
             unread = [number for number in unread if f"{shard}:{number}" in kept]
         assert not unread, (
             f"{shard} at {state.read_position} has passed {len(unread)} records that nobody has "
@@ -57,7 +56,7 @@ class Checks(Past):
         )
 
     def _read_to(self, state: ShardState) -> int:
-        """The number up to which the state says that the shard was read."""
+        """The sequence number up to which the state says that the shard was read."""
         if state.end_was_read:
             return 1 << 200
         position = state.read_position
@@ -65,21 +64,21 @@ class Checks(Past):
             return -1
         return position.sequence.sequence - (position.kind is PositionKind.AT)
 
-    def _was_told_of(self, shard: str) -> bool:
-        """Whether the product said that records of the shard may be lost, or of one that it
-        continues: then it never knew it.
+    def _loss_was_reported(self, shard: str) -> bool:
+        """Whether the product reported a possible loss in the shard, or in one that it continues.
+        In the latter case it never knew the shard.
         """
         return shard in self.lost_in or any(
-            self._was_told_of(parent) for parent in self.world.parents.get(shard, ())
+            self._loss_was_reported(parent) for parent in self.world.parents.get(shard, ())
         )
 
     # the end
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def check_end(self) -> None:
         missing = self.missing()
         assert not missing, f"{len(missing)} records were lost: {sorted(missing)[:5]}"
         lost = self.world.ids() - self.resolved()
-        self.count("records lost to retention, and told of", len(lost))
+        self.count("records lost to retention, and reported", len(lost))
         stuck = self.stuck()
         assert not stuck, f"these shards are stuck: {stuck}"
         self._check_order()
@@ -89,21 +88,23 @@ class Checks(Past):
             self._check_letters()
 
     def missing(self) -> list[str]:
-        """Records that are neither resolved nor told to be lost."""
+        """Records that are neither resolved nor reported as lost."""
         missing = sorted(self.world.ids() - self.resolved())
         if not self.days_passed:
             return missing
         kept = self.world.kept() if missing else set()
         return [
-            one for one in missing if one in kept or not self._was_told_of(one.partition(":")[0])
+            one
+            for one in missing
+            if one in kept or not self._loss_was_reported(one.partition(":")[0])
         ]
 
     def stuck(self) -> list[str]:
-        """Shards that are not where they should be once all is read: the closed ones finished, the
-        others at their tips.
+        """Shards that are not where they should be once everything is read: closed ones finished,
+        the others at their tips.
 
-        The number that a finished shard shows beside SHARD_END is a lower bound: what was acked
-        behind a failure is not kept.
+        The number that a finished shard shows beside SHARD_END is a lower bound: acks behind a
+        failure are not kept in it.
         """
         found = []
         states = {shard: stored.state for shard, stored in self.world.look().load_states().items()}
@@ -131,7 +132,9 @@ class Checks(Past):
         return found
 
     def _check_order(self) -> None:
-        """No child's first record was first delivered before the last of its parents'."""
+        """The first delivery of a child's records comes after the last first delivery of its
+        parents' records.
+        """
         first: dict[str, int] = {}
         last: dict[str, int] = {}
         rows = ((row["shardId"], row["sequenceNumber"]) for row in self.job.delivered)
@@ -167,8 +170,8 @@ class Checks(Past):
                 )
 
     def _check_letters(self) -> None:
-        """Dead are those that failed always or were rejected; nothing is tried more often than the
-        policy says, or again then.
+        """Dead letters are exactly the records that always failed or were rejected. Nothing is
+        tried more often than the policy allows, nor after its rejection.
         """
         assert self.outcomes is not None
         assert self.failing is not None

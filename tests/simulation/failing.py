@@ -1,6 +1,4 @@
-"""Which records fail: some once, some often, some always, and all of them while there
-is an outage.
-"""
+"""Decides which records fail: once, often, or always; during an outage, all of them."""
 
 from __future__ import annotations
 
@@ -18,17 +16,19 @@ if TYPE_CHECKING:
 
 ALWAYS = 99
 REJECTED = 0.25
-PATIENCE = 12  # what has failed so often in one attempt is in an outage without end, and is spared
+PATIENCE = (
+    12  # after so many failures in one attempt it is an outage without end, and the record passes
+)
 
 
 @dataclass
 class Failing:
-    """A function's failures, drawn when a record is first seen. `failed_in`: the attempts in which
-    it did, by record.
+    """The failures of a function, drawn when a record is first seen.
 
-    `failed_in_outage`: what a batch that died has dead-lettered then may be processed when the
-    batch comes again. Some of those that fail are not to be tried again from their first or their
-    second failure on: `rejects` says why, and `rejected_in` in which attempts they were rejected.
+    `failed_in`: by record, the attempts in which it failed. `failed_in_outage`: failures during an
+    outage. A batch that died may have dead-lettered such a record, and its replay may process it.
+    Some of the failing records are rejected from their first or second failure on: `rejects` gives
+    the reason, and `rejected_in` the attempts in which they were rejected.
     """
 
     world: World
@@ -43,8 +43,8 @@ class Failing:
     rejected_in: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _calls: Counter[str] = field(default_factory=Counter)
 
-    def begin_anew(self) -> None:
-        """Other records come."""
+    def start_over(self) -> None:
+        """Forget the records: others come."""
         for told in (
             self.times,
             self.failed_in,
@@ -83,8 +83,8 @@ class Failing:
             self.rejects[record] = self.random.randint(1, min(times, 2)), kind("rejected")
 
     def must_be_dead(self, limit: int) -> set[str]:
-        """Records that fail in every attempt that they get, or were rejected; in an outage another
-        attempt may have come.
+        """Records that fail in every attempt that they get, or were rejected. An outage may have
+        given them further attempts.
         """
         rejected = self.rejected_in.keys() - self.failed_in_outage
         return (
@@ -92,7 +92,7 @@ class Failing:
         ) - self.spared
 
     def may_be_dead(self, limit: int) -> set[str]:
-        """Records that have failed in the last attempt that they get, or were rejected."""
+        """Records that failed in the last attempt that they get, or were rejected."""
         return {
             record for record, attempts in self.failed_in.items() if limit + 1 in attempts
         } | self.rejected_in.keys()

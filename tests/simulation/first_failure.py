@@ -1,5 +1,5 @@
-"""A pytest plugin: a property test ends at its first failure. To look for a shorter one takes
-minutes, and a mutant needs none.
+"""A pytest plugin that ends a property test at its first failure. Shrinking an example takes
+minutes, and a mutant does not need it.
 
 `pytest -p tests.simulation.first_failure`. The examples are the same in each run.
 """

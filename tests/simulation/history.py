@@ -1,4 +1,4 @@
-"""A random history from its seed: drawn, played, and looked at as a whole."""
+"""A random history from its seed: drawn, played, and checked as a whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WIDE = {
     "probe_max_shards": 100,
     "idle_wait_ms": 0,
 }
-SETTLES_S = 15.0  # by then a reshard that is under way is done, and listed
+SETTLES_S = 15.0  # by then a reshard under way is done and listed
 WEIGHTS: dict[str, float] = {
     "put": 20,
     "batch": 20,
@@ -45,7 +45,7 @@ WEIGHTS: dict[str, float] = {
     "store_outage": 4,
     "damage": 1,
     "recreate": 0.5,
-    "untold_children": 1,
+    "children_named_late": 1,
     "keep_up": 3,
     "available_now": 2,
     "empty_pages": 2,
@@ -66,7 +66,7 @@ OUTAGES = {"outage": 3}
 
 
 class BrokenPromiseError(AssertionError):
-    """A history has ended as none may. The message has the seed, what was drawn, and the log."""
+    """A history broke a promise. The message has the seed, the drawn settings and the log."""
 
 
 class History(Stories, StateSteps, Checks):
@@ -82,9 +82,7 @@ class History(Stories, StateSteps, Checks):
         self.check_end()
 
     def drain(self) -> None:
-        """Let what is on its way happen, and nothing more go wrong, until there is nothing to read
-        and nothing waits.
-        """
+        """Stop the faults, then run until nothing is left to read and nothing waits."""
         self.world.fake.faults.clear()
         self.job.stop()
         self.world.change(**WIDE)
@@ -101,7 +99,7 @@ class History(Stories, StateSteps, Checks):
 
 
 def drawn(seed: int) -> tuple[History, dict[str, float]]:
-    """A history that has not begun, and how often which step happens in it."""
+    """A history that has not begun, and the weight of each of its steps."""
     random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
     world = World.drawn(random)
     job = SimulatedJob(world.settings, world=world)
@@ -126,17 +124,17 @@ def drawn(seed: int) -> tuple[History, dict[str, float]]:
     )
     if (
         kind == "days" or "LATEST" in world.settings.starting_position.text
-    ):  # what expires before the start is no loss
+    ):  # expiry before the start is not a loss
         history.log.append("pin")
         job.start()
         assert job.reader is not None
         job.reader.initialOffset()
-        world.clock.advance(10)  # what is put from here on has arrived after the pin, however late
+        world.clock.advance(10)  # records put from here on arrive after the pin, even a late one
     return history, weights
 
 
 def play(seed: int) -> Counter[str]:
-    """Play a history; what happened in it, counted. Raises `BrokenPromiseError`."""
+    """Play a history; returns the counts of its events. Raises `BrokenPromiseError`."""
     history, weights = drawn(seed)
     world = history.world
     propagates, LOGGER.propagate = LOGGER.propagate, False

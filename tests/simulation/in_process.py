@@ -1,9 +1,8 @@
-"""The product's own client on a FakeKinesis in this process: botocore's place is taken, nothing
-above it.
+"""The product's own client on a FakeKinesis in this process. Only botocore is replaced.
 
-Requests and answers go through the fake's JSON protocol with its plan of faults, and errors come as
-botocore's, so that the product's translation of them is in the history too. Calls on several shards
-are made one after the other.
+Requests and answers go through the fake's JSON protocol with its plan of faults. Errors come as
+botocore's, so the history covers the product's translation of them. Calls on several shards run one
+after the other.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Service:
-    """What a botocore client is to `KinesisConnection`: the operations that the source calls."""
+    """A botocore client for `KinesisConnection`: the operations that the source calls."""
 
     def __init__(self, fake: FakeKinesis) -> None:
         self._protocol = FakeKinesisProtocol(fake)
@@ -97,7 +96,7 @@ class _Connection(KinesisConnection):
         return self._service
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Nothing to close."""
 
 
 class InProcessClient(KinesisClient):
@@ -121,6 +120,6 @@ class InlinePool(Executor):
         future.set_running_or_notify_cancel()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as exc:  # noqa: BLE001  # as a pool's threads do: whoever asks for the result gets it
+        except Exception as exc:  # noqa: BLE001  # as a pool does: the caller of result() gets it
             future.set_exception(exc)
         return future

@@ -1,5 +1,5 @@
-"""Spark's loop over the product's reader, in a world: its driver may die at a write, its tasks may
-die and come again.
+"""Spark's loop over the product's reader in a world. Its driver may die at a write; its tasks may
+die and run again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COLUMNS = ["shardId", "sequenceNumber", "partitionKey", "data", "attempt", "mess
 
 
 class SimulatedReader(KinesisStreamReader):
-    """The product's reader, but for where its driver's and its executors' connections come from."""
+    """The product's reader with the simulated connections of a driver and its executors."""
 
     def __init__(self, world: World, services: ProcessServices) -> None:
         super().__init__(world.settings)
@@ -76,8 +76,8 @@ class SimulatedJob(MicroBatchEngine):
         if self.available_now:
             self.reader.prepareForTriggerAvailableNow()
 
-    def begin_anew(self) -> None:
-        """What was delivered, processed and dead-lettered belongs to a stream that is gone."""
+    def start_over(self) -> None:
+        """Forget the outcomes of a stream that was deleted."""
         self.delivered, self.sink, self.kept = [], {}, []
         if self.tracked is not None:
             for told in (
@@ -89,8 +89,8 @@ class SimulatedJob(MicroBatchEngine):
                 told.clear()
 
     def read(self, partitions: Sequence[Any]) -> list[Row]:
-        """What this batch's sink wants: the same whenever the batch is replayed. One that has sunk
-        it may skip its reads.
+        """The rows that this batch's sink reads: the same in each replay. A sink that already has
+        the batch may skip its reads.
         """
         random = self.there.random
         if self.tracked is None and self.committed + 1 in self.sink and random.random() < 0.3:
@@ -115,10 +115,10 @@ class SimulatedJob(MicroBatchEngine):
         )
 
     def _attempts(self, partition: Any) -> list[Row]:
-        """The rows of a task, some of whose attempts die: before or after they publish, or while
-        they hand over.
+        """The rows of a task. Some of its attempts die: before or after they publish, or while they
+        yield rows.
 
-        Others run beside another one, which publishes first.
+        Others run beside an attempt that publishes first.
         """
         random = self.there.random
         if random.random() < 0.07:
@@ -147,9 +147,7 @@ class SimulatedJob(MicroBatchEngine):
         services = self.there.services(self.there.overtaken_store(overtake))
         batches = self._reader().read(partition, services)
         rows = [row for batch in batches for row in batch.select(COLUMNS).to_pylist()]
-        assert first in ([], [rows]), (
-            "an attempt that was overtaken has read other rows than the one that was first"
-        )
+        assert first in ([], [rows]), "an overtaken attempt has read other rows than the first one"
         return rows
 
     def _attempt(self, partition: Any) -> list[Row]:

@@ -1,8 +1,8 @@
-"""Faults to put back into the product, each a replacement in one of its files, and the test that
-has to catch it.
+"""Faults to put back into the product: each is a replacement in one file, with the test that has to
+catch it.
 
-The first two groups are the known faults of the ancestor and of KafkaSpout's PartitionManager; the
-last are of our own making.
+The first two groups are known faults of the Storm spout that this project continues, and of
+KafkaSpout's PartitionManager. The last group is our own.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ ANCESTOR = (
         TRACKER,
     ),
     Mutant(
-        "a retry limit of 0 stops the checkpoint for ever",
+        "a retry limit of 0 blocks the checkpoint forever",
         "state/retry_policy.py",
         "        if attempts > self.retry_limit:\n",
         "        if self.retry_limit and attempts > self.retry_limit:\n",
     ),
     Mutant(
-        "a checkpoint that cannot be read is taken for none",
+        "an unreadable checkpoint is treated as missing",
         "state/codec/shard_states.py",
         "    stored = decode(data, _StoredShardState, path, newest_format=STATE_FORMAT)\n",
         "    try:\n"
@@ -66,7 +66,7 @@ ANCESTOR = (
         "        return ShardState(shard_id=shard_id, read_position=TRIM_HORIZON)\n",
     ),
     Mutant(
-        "a read that fails is taken for no checkpoint",
+        "a failed read is treated as a missing checkpoint",
         "state/znodes/shard_states.py",
         "        shard_ids = self.names()\n        paths =",
         "        try:\n"
@@ -89,7 +89,7 @@ ANCESTOR = (
         TRACKER,
     ),
     Mutant(
-        "attempts are forgotten in a restart",
+        "attempts are lost in a restart",
         "state/tracker/snapshot.py",
         "record.count, node_state, record, detached=True)\n",
         "record.count, node_state, replace(record, attempts=0), detached=True)\n",
@@ -125,13 +125,13 @@ PARTITION_MANAGER = (
         'kind = "LATEST" if past else',
     ),
     Mutant(
-        "what has expired unread is passed over in silence",
+        "records that expired unread are skipped in silence",
         "kinesis_spout/shards/data_loss.py",
         "        new = [shard for shard in lapsed if shard not in self._reported]\n",
         "        new: list[str] = []\n",
     ),
     Mutant(
-        "state of another stream is picked up",
+        "the state of another stream is used",
         "state/znodes/store.py",
         "        if (known.arn, known.created_ms) == (identity.arn, identity.created_ms):\n",
         "        if known:\n",
@@ -158,7 +158,7 @@ OURS = (
         "        return page.head(index)\n",
     ),
     Mutant(
-        "another attempt reads on where the first has ended",
+        "a second attempt reads beyond the end that the first one published",
         "spark_job/executor/task_reader.py",
         "        if published.token == end.token:\n",
         "        if published:\n",
@@ -166,12 +166,13 @@ OURS = (
     Mutant(
         "a zombie publishes into a closed plan",
         "state/znodes/plans.py",
-        "                [Check(self._paths.batch(plan_id), OPEN_VERSION), Create(path, encode(end, path))]\n",
+        "                [Check(self._paths.batch(plan_id), OPEN_VERSION), "
+        "Create(path, encode(end, path))]\n",
         "                [Create(path, encode(end, path))]\n",
         f"{CONTRACT}_plans.py -k memory",
     ),
     Mutant(
-        "what failed is acked with its batch",
+        "failed records are acked with their batch",
         "state/settle.py",
         "    tracker.ack_except(emission.sequence, emission.attempt, left)\n",
         "    tracker.ack(emission.sequence, emission.attempt)\n",
@@ -183,7 +184,7 @@ OURS = (
         "",
     ),
     Mutant(
-        "an empty page is taken for the end",
+        "an empty page is treated as the shard's end",
         "kinesis_spout/reading/shard_getter.py",
         "        ended = decoded.next_iterator is None or self._is_beyond_the_end()\n",
         "        ended = decoded.next_iterator is None or not decoded.count\n",
@@ -196,57 +197,58 @@ OURS = (
         "tests/unit/kinesis_spout/reading/test_shard_getter.py",
     ),
     Mutant(
-        "a cut page is told as if it were whole",
+        "a cut page reports the last record of the whole page",
         "kinesis_spout/reading/page.py",
         "            last=SequenceNumber.parse(columns.last_number()) if count else None,\n",
         "            last=self.last if count else None,\n",
     ),
     Mutant(
-        "what never had a state is not missed",
+        "shards that never had a state are not reported as lost",
         "kinesis_spout/shards/data_loss.py",
         "[*(_lost_of_pin(lineage, pin) if since_pin else ()), *_lost_between(lineage, pin)]",
         "list[str]()",
     ),
     Mutant(
-        "a new shard is taken to be complete up to now",
+        "a new shard counts as tracked up to now",
         "kinesis_spout/shards/catalog.py",
         "        return min(known_ms - LISTED_LATE_MS, self.service_now_ms())\n",
         "        return self.service_now_ms()\n",
         "tests/unit/spark_job/driver/test_lost_records.py",
     ),
     Mutant(
-        "what a replayed batch cannot read any more is passed over in silence",
+        "records that a replayed batch can no longer read are skipped in silence",
         "spark_job/driver/coordinator.py",
         "            self._check_replayed(tasks[task] for task in tasks if task not in ends)\n",
         "",
         "tests/unit/spark_job/driver/test_lost_records.py",
     ),
     Mutant(
-        "a retry that was not looked for is acked",
+        "a retry that was never read is acked",
         "state/settle.py",
         "planned.retries[: end.retries_done]\n",
         "planned.retries\n",
     ),
     Mutant(
-        "a stream that is made anew under a running job is read on",
+        "a stream that is recreated under a running job is read on",
         "kinesis_spout/shards/catalog.py",
         "        summary = self.bind()\n",
         "        summary = self.describe()\n",
     ),
     Mutant(
-        "what was rejected is tried again",
+        "a rejected record is tried again",
         "spark_job/driver/retry_planner.py",
-        "            record.rejected\n            or policy.retry.exhausted(record.attempts, record.first",
+        "            record.rejected\n            "
+        "or policy.retry.exhausted(record.attempts, record.first",
         "            policy.retry.exhausted(record.attempts, record.first",
     ),
     Mutant(
-        "a run ends before it has heard of the children",
+        "a run ends before it knows the children",
         "spark_job/driver/coordinator.py",
         "self._catalog.shard_states(), self._catalog.unfollowed())",
         "self._catalog.shard_states())",
     ),
     Mutant(
-        "children that were never observed are passed over in silence",
+        "children that were never observed are skipped in silence",
         "kinesis_spout/shards/data_loss.py",
         "        if alone:\n",
         "        if False:\n",

@@ -1,4 +1,4 @@
-"""What has happened in a history so far, and the batches that make it go on."""
+"""The past of a history, and the batches that make it go on."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SHARD = re.compile(r"shardId-\d{12}")
 
 @dataclass
 class Past:
-    """Steps are noted in `log`. `lost_in`: the shards of which the product has said that records
-    may be lost.
+    """Steps are noted in `log`.
 
-    `thrown_away`: the checkpoint location or ZooKeeper was replaced, so records come twice.
-    `days_passed`: retention has. `days_pass`: it may. `left_unread`: the product has said that an
-    AvailableNow run has ended with unread shards.
+    - `lost_in`: the shards for which the product reported that records may be lost.
+    - `thrown_away`: the checkpoint location or ZooKeeper was replaced, so records come twice.
+    - `days_passed`: the retention period has passed. `days_pass`: it may pass.
+    - `left_unread`: the product reported that an AvailableNow run ended with unread shards.
     """
 
     world: World
@@ -54,8 +54,8 @@ class Past:
     def outcomes(self) -> PlayedOutcomes | None:
         return self.job.tracked
 
-    def begin_anew(self) -> None:
-        """The application has forgotten everything, and so does whoever judges it."""
+    def start_over(self) -> None:
+        """The application has forgotten everything; the books start empty as well."""
         self.committed, self.done, self.lost_in = [], set(), set()
         self.checkpoints, self.walked, self.seen = {}, {}, {}
         self.location = self.backup = None
@@ -84,7 +84,7 @@ class Past:
         }
 
     def resolved(self) -> set[str]:
-        """Records that need not come again: a finished batch has them, or the dead letter."""
+        """Records that need not come again: a finished batch has them, or a dead letter."""
         return self.done | self.letters()
 
     def run_batch(self, crash_at: str | None = None) -> bool | str:
@@ -117,8 +117,8 @@ class Past:
         self.count("empty batches", not rows)
 
     def go_on_after(self, error: DataLossError) -> str:
-        """The query has ended; its user lets it go on without what is lost."""
-        assert self.days_passed, f"a loss was told of though nothing can have expired: {error}"
+        """The query ended with a data loss; its user restarts it without the lost records."""
+        assert self.days_passed, f"a loss was reported though nothing can have expired: {error}"
         self.count("losses that ended the query")
         self.lost_in.update(SHARD.findall(str(error)))
         self.job.stop()
@@ -133,7 +133,7 @@ class Past:
             )
             if "lost" in sentence or "past the stream's retention" in sentence:
                 assert self.days_passed, (
-                    f"a loss was told of though nothing can have expired: {sentence}"
+                    f"a loss was reported though nothing can have expired: {sentence}"
                 )
-                self.count("losses that were told of")
+                self.count("losses that were reported")
                 self.lost_in.update(SHARD.findall(sentence))

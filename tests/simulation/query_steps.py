@@ -1,4 +1,4 @@
-"""What happens to the query: batches, crashes, restarts, zombies, backups put back."""
+"""Steps of the query: batches, crashes, restarts, zombies, outages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class QuerySteps(Past):
         self.job.stop()
 
     def do_available_now(self) -> None:
-        """A run that ends, having read at least all that was there at its start."""
+        """An AvailableNow run that ends after reading at least all that was there at its start."""
         self.job.stop()
         there = self.world.ids()
         is_out = (
@@ -80,7 +80,7 @@ class QuerySteps(Past):
         )
 
     def do_zombie(self) -> None:
-        """A task that nobody waits for any more reads on."""
+        """A task that nobody waits for goes on reading."""
         if not self.job.kept:
             return
         partition = self.random.choice(self.job.kept)
@@ -98,8 +98,8 @@ class QuerySteps(Past):
         assert {f"{row['shardId']}:{row['sequenceNumber']}" for row in rows} <= self.world.ids()
 
     def do_stale_driver(self) -> None:
-        """A driver whose session has lapsed does not know yet that another one has taken over, and
-        goes on.
+        """A driver whose session has lapsed goes on before it notices that another one has taken
+        over.
         """
         stale = self._reader()
         start = (
@@ -135,7 +135,7 @@ class QuerySteps(Past):
         self.count("answers of the store that were lost")
 
     def do_outage(self) -> None:
-        """For a while, every record fails."""
+        """Every record fails for a while."""
         if self.failing is not None:
             self.failing.outage_until_s = self.world.clock.monotonic_s() + OUTAGE_S
             self.world.put(3 if self.world.is_narrow else OUTAGE_RECORDS)
@@ -153,7 +153,7 @@ class QuerySteps(Past):
         return found
 
     def _written(self) -> dict[str, Znode]:
-        """The application's nodes, but for those that only hold others."""
+        """The application's nodes, without those that only hold others."""
         return {path: node for path, node in self.world.znodes().items() if node.data}
 
     def _reader(self) -> SimulatedReader:

@@ -1,8 +1,8 @@
-"""Puts each mutant into a copy of the project and shows that it is caught: `python -m
+"""Puts each mutant into a copy of the project and shows that its test catches it: `python -m
 tests.simulation.run_mutants [name...]`.
 
-Ends with 1 when one survives, or when the text that it replaces does not stand in its file exactly
-once any more.
+The exit code is 1 when a mutant survives, or when its `old` text does not occur exactly once in its
+file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FAILED = re.compile(r"^[1-9]\d* failed", re.MULTILINE)
 
 
 def misfits(mutants: tuple[Mutant, ...] = MUTANTS) -> list[str]:
-    """Mutants whose text does not stand in its file exactly once."""
+    """Mutants whose `old` text does not occur exactly once in its file."""
     return [
         one.name
         for one in mutants
@@ -54,9 +54,7 @@ def command(mutant: Mutant) -> list[str]:
 
 
 def is_caught(mutant: Mutant) -> tuple[bool, str, float]:
-    """Whether its catcher fails as it should, the last line that it said, and how many seconds that
-    took.
-    """
+    """Whether its catcher fails as it should, its last line of output, and its seconds."""
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         copy = Path(name)
@@ -92,7 +90,7 @@ def is_caught(mutant: Mutant) -> tuple[bool, str, float]:
 def main(names: list[str]) -> int:
     if rotten := misfits():
         print(
-            "the text of these mutants does not stand in their files exactly once: "
+            "the text of these mutants does not occur exactly once in their files: "
             f"{', '.join(rotten)}"
         )
         return 1

@@ -1,4 +1,4 @@
-"""A random history of standalone spouts from its seed: drawn, played, and looked at as a whole."""
+"""A random history of standalone spouts from its seed: drawn, played, and checked as a whole."""
 
 from __future__ import annotations
 
@@ -63,9 +63,7 @@ class SpoutHistory(StreamSteps, SpoutSteps):
             process.check()
 
     def finish(self) -> None:
-        """Let what is on its way happen, and nothing more go wrong, until there is nothing to read
-        and nothing waits.
-        """
+        """Stop the faults, then run until nothing is left to read and nothing waits."""
         self.world.fake.faults.clear()
         self.world.outage.left = 0
         self.refusals = 0.0
@@ -96,7 +94,7 @@ class SpoutHistory(StreamSteps, SpoutSteps):
         missing = self.missing()
         assert not missing, f"{len(missing)} records were lost: {sorted(missing)[:5]}"
         self.count(
-            "records lost to retention, and told of", len(self.world.ids() - self.resolved())
+            "records lost to retention, and reported", len(self.world.ids() - self.resolved())
         )
         stuck = self.stuck()
         assert not stuck, f"these shards are stuck: {stuck}"
@@ -114,7 +112,7 @@ class SpoutHistory(StreamSteps, SpoutSteps):
 
 
 def drawn_options(random: Random) -> dict[str, Any]:
-    """A spout's, of all that makes its pages, limits and times small or large."""
+    """Options of a spout, drawn so that pages, limits and times are small or large."""
     return {
         "total_tasks": random.choice((1, 1, 2, 3)),
         "max_pending": random.choice((1, 5, 50, DEFAULT_MAX_PENDING)),
@@ -135,20 +133,20 @@ def drawn_options(random: Random) -> dict[str, Any]:
 
 
 def drawn(seed: int) -> tuple[SpoutHistory, dict[str, int]]:
-    """A history that has not begun, and how often which step happens in it."""
+    """A history that has not begun, and the weight of each of its steps."""
     random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
     world = World.drawn(random)
     job: Any = SpoutJob(drawn_options(random), orderly=random.random() < 0.5)
     history = SpoutHistory(world, random, job, refusals=random.choice((0.0, 0.2)))
     history.days_pass = random.random() < 0.25
     history.log.append(f"{'days pass, ' if history.days_pass else ''}{history.spouts.options}")
-    history.open_all()  # what is put from here on has arrived after the pin, however late
+    history.open_all()  # records put from here on arrive after the pin, even a late one
     world.clock.advance(10)
     return history, WEIGHTS | (DAYS if history.days_pass else {})
 
 
 def play_spout(seed: int) -> Counter[str]:
-    """Play a history; what happened in it, counted. Raises `BrokenPromiseError`."""
+    """Play a history; returns the counts of its events. Raises `BrokenPromiseError`."""
     history, weights = drawn(seed)
     world = history.world
     propagates, LOGGER.propagate = LOGGER.propagate, False

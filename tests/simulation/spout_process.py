@@ -1,8 +1,8 @@
-"""A process with a standalone spout in a simulated world: its threads are steps that the history
-takes, in whatever order.
+"""A process with a standalone spout in a simulated world. Its threads are steps that the history
+takes in any order.
 
-It keeps the books of one opening: what was handed over, what was answered, how often each record
-failed. What the spout says is held against them.
+It keeps the books of one opening: emissions, outcomes, and the failures of each record. The spout's
+own counts are checked against them.
 """
 
 from __future__ import annotations
@@ -34,17 +34,19 @@ def record_id(emission: SpoutEmission) -> str:
 
 
 def stored_attempts(state: ShardState) -> dict[str, int]:
-    """What an opening starts from; ranges do not come up in states as small as these."""
+    """The stored attempts by record, which an opening starts from. Ranges do not occur in states as
+    small as these.
+    """
     assert all(one.count == 1 for one in state.unresolved)
     return {f"{state.shard_id}:{one.first}": one.attempts for one in state.unresolved}
 
 
 @dataclass
 class Books(SpoutListener):
-    """Of one opening. `attempts`: failures so far, those that were stored before it included.
+    """The books of one opening.
 
-    `done` and `answered` are the history's: records that were acked, and those that have ever had
-    an outcome.
+    `attempts`: failures so far, with those that were stored before. `done` and `answered` belong to
+    the whole history: records that were acked, and records that ever had an outcome.
     """
 
     done: set[str]
@@ -59,8 +61,8 @@ class Books(SpoutListener):
 
     def on_emission(self, emission: SpoutEmission) -> None:
         name = record_id(emission)
-        assert name not in self.pending, f"{name} was handed over again while it was pending"
-        assert name not in self.resolved, f"{name} was handed over after it was resolved"
+        assert name not in self.pending, f"{name} was emitted again while it was pending"
+        assert name not in self.resolved, f"{name} was emitted after it was resolved"
         assert emission.attempt == self.attempts[name] + 1, (
             f"{name} came with attempt {emission.attempt} after {self.attempts[name]} failures"
         )
@@ -105,16 +107,14 @@ class Books(SpoutListener):
 
     def timed_out(self, emission: SpoutEmission) -> None:
         del emission
-        self.counts["timed_out"] += 1  # and `failed` is told too
+        self.counts["timed_out"] += 1  # `failed` is called as well
 
     def error(self, error: Exception) -> None:
         self.errors.append(error)
 
 
 class SpoutProcess:
-    """Opened at once. `crash` leaves everything as it is; what the store has of its
-    session lapses.
-    """
+    """It opens the spout at once. `crash` closes nothing; the session at the store lapses."""
 
     def __init__(self, world: World, books: Books, config: SpoutConfig) -> None:
         self.books = books
@@ -140,7 +140,7 @@ class SpoutProcess:
 
     @property
     def error(self) -> Exception | None:
-        """What has stopped it."""
+        """The error that stopped the spout, if any."""
         session = self.spout._session
         return None if session is None else session.error
 
@@ -161,7 +161,7 @@ class SpoutProcess:
         self.spout.close()
 
     def check(self) -> None:
-        """What it counts is what has happened."""
+        """The spout's counts equal what happened."""
         if self.error is not None:
             return
         metrics = self.spout.metrics()

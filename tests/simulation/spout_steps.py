@@ -1,4 +1,4 @@
-"""What happens to the processes of a standalone spout, and what those do who consume it."""
+"""Steps of the processes of a standalone spout, and of their consumers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission
 
 MOST_OPENINGS = 5
-OLD = 30  # emissions that are remembered for a late word on them
+OLD = 30  # emissions that are remembered for a late outcome
 
 
 @dataclass
 class SpoutJob:
-    """The processes that run, by task; `stop` ends them all, some in order."""
+    """The running processes, by task. `stop` ends them all; some of them are closed in order."""
 
     options: dict[str, Any]
     processes: dict[int, SpoutProcess] = field(default_factory=dict)
@@ -41,8 +41,8 @@ class SpoutJob:
 
 @dataclass
 class SpoutSteps(Checks):
-    """`delivered`: every record that was ever handed over. `stored_done`: those that no opening may
-    hand over any more.
+    """`delivered`: every record that was ever emitted. `stored_done`: records that no later opening
+    may emit.
     """
 
     answered: set[str] = field(default_factory=set)
@@ -63,7 +63,7 @@ class SpoutSteps(Checks):
         return {f"{letter.shard_id}:{letter.sequence_number}" for letter in self.dead}
 
     # processes
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def open_all(self) -> None:
         for task in range(self.spouts.options["total_tasks"]):
             if task not in self.spouts.processes:
@@ -115,7 +115,7 @@ class SpoutSteps(Checks):
         return self.random.choice(list(self.spouts.processes.values()))
 
     def look_after(self, process: SpoutProcess) -> None:
-        """What it says, and whether it has been stopped by something that may stop it."""
+        """Go on after a data loss; any other error that stopped the process is a failure."""
         self._hear_losses()
         error = process.error
         if isinstance(error, DataLossError):
@@ -130,17 +130,17 @@ class SpoutSteps(Checks):
         for sentence in said:
             if "records may be lost" in sentence and "DataLossError" not in sentence:
                 assert self.days_passed, (
-                    f"a loss was told of though nothing can have expired: {sentence}"
+                    f"a loss was reported though nothing can have expired: {sentence}"
                 )
                 self.lost_in.update(SHARD.findall(sentence))
-                self.count("losses that were told of")
+                self.count("losses that were reported")
 
     def step(self, process: SpoutProcess, name: str) -> None:
         process.loops.take(name)
         self.look_after(process)
 
     # steps of threads
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def do_step(self) -> None:
         process = self._any()
         name = self.random.choice(LOOPS)
@@ -149,7 +149,7 @@ class SpoutSteps(Checks):
             self.step(process, name)
 
     def do_turn(self) -> None:
-        """All threads of one process, in whatever order, and its consumer."""
+        """One turn of all threads of a process, in any order, and of its consumer."""
         process = self._any()
         for name in self.random.sample(LOOPS, len(LOOPS)):
             self.step(process, name)
@@ -192,9 +192,9 @@ class SpoutSteps(Checks):
             )
 
     # the consumer
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def do_answer(self) -> None:
-        """Words on what is pending, and late ones on what was."""
+        """Outcomes for pending emissions, and late ones for earlier emissions."""
         process = self._any()
         pending = list(process.books.pending.values())
         known = [*(pending * (OLD // max(1, len(pending)))), *pending, *process.books.handed[-OLD:]]
@@ -215,7 +215,7 @@ class SpoutSteps(Checks):
         kind = self.random.choices(
             ("ack", "ack by id", "fail", "reject", "extend"), weights=(50, 10, 25, 3, 5)
         )[0]
-        self.count(f"words of consumers: {kind}{'' if is_pending else ', late'}")
+        self.count(f"outcomes from consumers: {kind}{'' if is_pending else ', late'}")
         if kind == "extend":
             assert emission.extend(self.random.choice((None, 0.1, 100.0))) == is_pending
         elif kind in {"fail", "reject"}:
@@ -237,7 +237,7 @@ class SpoutSteps(Checks):
             process.spout.activate()
 
     # ends
-    # -------------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def do_crash(self) -> None:
         process = self._any()
         self.zombies = [process]
@@ -257,8 +257,8 @@ class SpoutSteps(Checks):
         self.count("closings")
 
     def do_zombie(self) -> None:
-        """A process whose session has lapsed does not know it yet, and commits, when another has
-        its place.
+        """A process whose session has lapsed commits before it notices, while another one has its
+        place.
         """
         self.open_all()
         self._hear_losses()

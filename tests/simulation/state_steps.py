@@ -1,6 +1,4 @@
-"""What happens to the state: outages of its store, damage, backups put back, and a stream that is
-another one.
-"""
+"""Steps on the state: outages of its store, damage, restored backups, and a recreated stream."""
 
 from __future__ import annotations
 
@@ -23,8 +21,8 @@ MOST_TRIES = 8
 
 class StateSteps(Past):
     def do_store_outage(self) -> None:
-        """The store does not answer any more, somewhere in the middle; what it did last is done or
-        not. The query ends.
+        """The store stops answering in the middle of a step; its last write is done or not. The
+        query ends.
         """
         outage = self.world.outage
         outage.skipped, outage.left = (
@@ -40,8 +38,8 @@ class StateSteps(Past):
             outage.left = 0
 
     def do_damage(self) -> None:
-        """A shard's state cannot be read for a while: nothing goes on without it, and nobody writes
-        over it.
+        """A shard's state cannot be read for a while: the query stops, and nobody overwrites the
+        state.
         """
         states = self.world.look().load_states()
         if not states:
@@ -67,8 +65,8 @@ class StateSteps(Past):
             self.job.stop()
 
     def do_recreate(self) -> None:
-        """The stream is deleted and made anew. The old state is refused, whether the job runs or
-        not, until it is reset.
+        """The stream is deleted and created again. The old state is refused until it is reset,
+        whether the job runs or not.
         """
         if self.world.look().read_stream() is None:
             return  # nothing was read yet
@@ -91,11 +89,11 @@ class StateSteps(Past):
         assert refused >= 2, (
             "the state of a stream that was deleted is taken for that of its successor"
         )
-        self.count("streams made anew, and the old state refused")
-        self._begin_anew()
+        self.count("recreated streams whose old state was refused")
+        self._start_over()
 
-    def _begin_anew(self) -> None:
-        """The user resets the application, and starts at the oldest record, with the old checkpoint
+    def _start_over(self) -> None:
+        """The user resets the application and starts at the oldest record, with the old checkpoint
         location or a new one.
         """
         store = self.world.store()
@@ -104,16 +102,16 @@ class StateSteps(Past):
         if self.random.random() < 0.5:
             self.job.forget_checkpoint_location()
         self.world.change(starting_position=base_settings().starting_position)
-        self.job.begin_anew()
-        self.begin_anew()
+        self.job.start_over()
+        self.start_over()
         if self.failing is not None:
-            self.failing.begin_anew()
+            self.failing.start_over()
         self.job.start()
         assert self.job.reader is not None
         self.job.reader.initialOffset()
 
     # backups
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def do_new_location(self) -> None:
         self.job.forget_checkpoint_location()
         self.job.sink = {}

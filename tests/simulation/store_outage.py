@@ -1,4 +1,4 @@
-"""A store that does not answer for a while: to no process, from one call in the middle of things to
+"""An outage of the store: it answers no process, from one call in the middle of a step until
 another.
 """
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class StoreOutage:
-    """From the call after so many others on, `left` calls fail. `lands`: the first of them is done
-    if it is a write.
+    """After `skipped` more calls, `left` calls fail. `lands`: if the first of them is a write, it
+    is done though it fails.
     """
 
     skipped: int = 0
@@ -42,7 +42,7 @@ class StoreOutage:
 
 
 class OutageTree(ForwardingTree):
-    """A process's view of the store."""
+    """A tree as one process sees it through the outage."""
 
     def __init__(self, tree: ZnodeTree, outage: StoreOutage) -> None:
         super().__init__(tree)

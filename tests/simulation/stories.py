@@ -1,4 +1,4 @@
-"""What takes several steps in their order, which chance would seldom bring together."""
+"""Sequences of steps in an order that chance would seldom draw."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MOST_OF_A_DAY = 0.6
 MOST_PASSED = 12
 MOST_POLLS = 30
 IDLE_POLLS = 3
-LISTED_BY_MS = 20_000  # what was opened so long ago is in every list
+LISTED_BY_MS = 20_000  # a shard that is this old is in every listing
 
 
 class Stories(StreamSteps, QuerySteps):
-    def do_untold_children(self) -> None:
-        """Shards end without naming their children, and the list may show these late. Then a run
-        ends, or generations pass.
+    def do_children_named_late(self) -> None:
+        """Shards end without naming their children, and the listing may show the children late.
+        Then a run ends, or generations pass.
         """
         self.do_put()
         self.world.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
@@ -36,9 +36,7 @@ class Stories(StreamSteps, QuerySteps):
         self.world.fake.faults.clear()
 
     def _pass_generations(self) -> None:
-        """None of the shards that the job has seen is listed when it is back, nor any child of
-        theirs.
-        """
+        """When the job is back, the shards that it has seen and their children are not listed."""
         self.job.stop()
         for _ in range(3):
             self._reshard_all()
@@ -53,8 +51,8 @@ class Stories(StreamSteps, QuerySteps):
         self.world.note_shards()
 
     def do_late_replay(self) -> None:
-        """A batch that was read is run again when the first of its records have expired, and others
-        have come.
+        """A batch that was read runs again after its first records have expired and others have
+        come.
         """
         self.job.stop()
         self.do_put()
@@ -67,8 +65,8 @@ class Stories(StreamSteps, QuerySteps):
         self.count("batches replayed after most of a day")
 
     def do_keep_up(self) -> None:
-        """What is put is read soon, though records of its shard wait for their retries. With small
-        limits soon would be long.
+        """New records are read soon, though records of their shard wait for retries. With small
+        limits it would take too long.
         """
         if self.world.is_narrow and (
             self.outcomes is None or self.outcomes.policy.on_failure is not OnFailure.CONTINUE
@@ -96,13 +94,11 @@ class Stories(StreamSteps, QuerySteps):
         shards = {shard for shard in known if self._may_be_read_on(shard)}
         held = {one for one in self.world.ids() - before - read if one.partition(":")[0] in shards}
         self.count("times that what was put had to be read soon")
-        assert not held, (
-            f"nothing is read any more, though there is something new: {sorted(held)[:3]}"
-        )
+        assert not held, f"nothing is read, though there are new records: {sorted(held)[:3]}"
 
     def _may_be_read_on(self, shard_id: str) -> bool:
-        """Whether nothing that the job may wait for holds the shard: parents, its order, its
-        allowance, an outage.
+        """Whether nothing that the job may wait for holds the shard: its parents, its order, its
+        limits, an outage.
         """
         states = {shard: stored.state for shard, stored in self.world.look().load_states().items()}
         state = states.get(shard_id)

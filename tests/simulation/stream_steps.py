@@ -1,4 +1,4 @@
-"""What happens on the stream's side: puts, resharding, faults of the service, time."""
+"""Steps on the stream's side: puts, resharding, faults of the service, time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class StreamSteps(Past):
             )
 
     def do_generations(self) -> None:
-        """Several reshards, with records in between, that the job does not see."""
+        """Several reshards with records in between, all while the job is down."""
         self.job.stop()
         for _ in range(self.random.choice((2, 3))):
             self.do_put()
@@ -84,8 +84,8 @@ class StreamSteps(Past):
         self.count("new settings of the clock")
 
     def do_fault(self) -> None:
-        """What passes by itself befalls some of the next requests; so little at a time that the
-        product's patience is enough.
+        """Transient faults for some of the next requests. They are few enough for the product's
+        retries.
         """
         self.world.fake.faults.clear()
         operation = self.random.choice(ANSWERED)
@@ -104,8 +104,8 @@ class StreamSteps(Past):
         self.world.fake.faults.add(fault, operation=operation, times=self.random.choice((1, 2)))
 
     def do_retention(self, days: float | None = None) -> None:
-        """The job is down for longer than the retention, or for most of it. Before that, it may
-        have seen the tip.
+        """The job is down for the retention period, or most of it. Before that, it may have seen
+        the tip.
         """
         self.world.clock.advance(10)
         self.world.note_shards()  # also those that live for a moment only

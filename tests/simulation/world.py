@@ -1,5 +1,5 @@
-"""What a simulated application lives in: a stream, time, ZooKeeper's place in memory, and the book
-of what was put.
+"""The surroundings of a simulated application: a stream, time, a memory store in ZooKeeper's place,
+and the book of the records that were put.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ LOGGER = logging.getLogger("kinesis_spout")
 
 
 class SkewedClock:
-    """The application's machines: their time of day is not the service's. Time passes for both
-    alike.
+    """The clock of the application's machines. Its time of day differs from the service's; time
+    passes for both alike.
     """
 
     def __init__(self, service: ManualClock) -> None:
@@ -54,15 +54,15 @@ class SkewedClock:
         return self._service.monotonic_s()
 
     def sleep(self, seconds: float) -> None:
-        """No sleep is so short that time stands still: what is left of a float's sum may be too
-        little to move the clock.
+        """Sleeps at least a millisecond: the remainder of a float sum may be too small to move the
+        clock, and time would stand still.
         """
         if seconds > 0:
             self._service.sleep(max(seconds, SHORTEST_SLEEP_S))
 
 
 class Warnings(logging.Handler):
-    """What the product has warned of."""
+    """The warnings that the product has logged."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -88,7 +88,7 @@ def base_settings() -> SourceSettings:
 
 @cache
 def latest() -> Any:
-    """The wish to start at the newest record."""
+    """The requested start LATEST."""
     return KinesisSource(
         stream=STREAM, application=APPLICATION, zookeeper="in-memory:2181", region="us-east-1"
     ).settings()
@@ -96,8 +96,8 @@ def latest() -> Any:
 
 @dataclass
 class World:
-    """`records` and `parents` are the book of what was put and of who continues whom: by shard, in
-    order.
+    """A stream and an application. `records` and `parents`, by shard and in order, are the book:
+    the records that were put, and which shards each shard continues.
     """
 
     random: Random
@@ -131,14 +131,14 @@ class World:
         return world
 
     # the stream
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def _create(self) -> None:
         self.fake.create(STREAM, shards=self.random.choice((1, 1, 2, 3)))
         self.clock.advance(10)  # the first shards are listed by now
         self.note_shards()
 
     def recreate(self) -> None:
-        """Delete the stream and make another one of its name. The book begins anew."""
+        """Delete the stream and create another one under its name. The book starts empty."""
         self.fake.faults.clear()
         self.fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
         self.records, self.parents = {}, {}
@@ -164,7 +164,7 @@ class World:
         }
 
     def kept(self) -> set[str]:
-        """What retention has left."""
+        """Records that are still within retention."""
         return {
             f"{shard.shard_id}:{one.sequence}"
             for shard in self.fake.shards(STREAM)
@@ -172,15 +172,15 @@ class World:
         }
 
     # processes
-    # ------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def look(self) -> MemoryStateStore:
-        """The store as those see it who judge."""
+        """The store as the checks see it."""
         return MemoryStateStore(
             self.backend, application=APPLICATION, stream=STREAM, root=DEFAULT_ROOT
         )
 
     def store(self) -> ZnodeStateStore:
-        """Another process's store."""
+        """The store of another process."""
         return ZnodeStateStore(
             OutageTree(MemoryTree(self.backend), self.outage),
             PATHS,
@@ -188,12 +188,12 @@ class World:
         )
 
     def dying_store(self, writes: int, *, after: bool) -> ZnodeStateStore:
-        """One whose process dies at the write after so many others."""
+        """A store whose process dies at the write after `writes` others."""
         tree = DyingTree(MemoryTree(self.backend), writes, after=after)
         return ZnodeStateStore(tree, PATHS, reset_command="kinesis-spout reset")
 
     def overtaken_store(self, act: Callable[[], object]) -> ZnodeStateStore:
-        """One whose process is about to publish an end when somebody else acts."""
+        """A store whose process is about to publish an end when another process acts."""
         store, tree = interposed(self.store())
         tree.before_write("/end", act)
         return store
@@ -209,7 +209,7 @@ class World:
         )
 
     def executor(self) -> ProcessServices:
-        """One of two worker processes, which live long."""
+        """One of two long-lived worker processes."""
         if len(self._executors) < 2:
             self._executors.append(self.services())
             return self._executors[-1]
@@ -231,14 +231,14 @@ class World:
         )
 
     def change(self, **settings: Any) -> None:
-        """Settings of drivers and executors that start from here on."""
+        """Settings for the drivers and executors that start from now on."""
         self.settings = dataclasses.replace(self.settings, **settings)
         self._executors.clear()
 
     # backups
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def znodes(self) -> dict[str, Znode]:
-        """A copy of the application's nodes but for its owner's."""
+        """A copy of the application's nodes, without its owner's."""
         return dict(self._own_znodes())
 
     def restore(self, nodes: dict[str, Znode]) -> None:
@@ -257,7 +257,7 @@ class World:
 
 
 def drawn_settings(random: Random) -> SourceSettings:
-    """A source's, of all that makes its plans, reads and writes small or large."""
+    """Settings of a source, drawn so that plans, reads and writes are small or large."""
     return dataclasses.replace(
         base_settings(),
         rate=dataclasses.replace(

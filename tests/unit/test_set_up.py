@@ -176,7 +176,7 @@ def test_the_packages_of_a_second_lock_are_added_and_stay(tmp_path: Path) -> Non
     assert not with_docs.is_ready()
 
 
-def test_a_tools_environment_is_not_made_anew_for_the_project(tmp_path: Path) -> None:
+def test_a_tools_environment_is_not_created_again_for_the_project(tmp_path: Path) -> None:
     """LocalStack's holds its lock's packages and nothing of the project, so pyproject.toml is none
     of its business.
     """

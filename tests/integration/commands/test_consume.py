@@ -400,7 +400,7 @@ def read_terminal(terminal: int) -> str:
     try:
         while some := os.read(terminal, 65_536):
             said += some
-    except OSError:  # as Linux ends it
+    except OSError:  # Linux ends it this way
         pass
     finally:
         os.close(terminal)

@@ -141,7 +141,7 @@ def test_streams_are_created_at_the_start(tmp_path: Path) -> None:
 
 
 def test_what_it_prints_works_as_printed(tmp_path: Path) -> None:
-    """The variables and the boto3 lines, in a process that knows nothing else."""
+    """The variables and the boto3 lines, in a process that has nothing else."""
     with running(tmp_path) as local:
         lines = local.said.splitlines()
         program = "\n".join(

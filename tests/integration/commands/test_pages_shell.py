@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def line_with(*parts: str) -> str:
-    """The first command line of the pages that holds all of these."""
+    """The first command line of the pages that holds all of these parts."""
     lines = [line for block in blocks(*SHELLS) for line in commands_of(block)]
     found = [line for line in lines if all(part in line for part in parts)]
     assert found, f"no page has a line with {' and '.join(parts)}"

@@ -1,5 +1,5 @@
-"""The Python blocks of the pages that bring their own Kinesis and read it with Spark: as they are
-written, in the tests' session.
+"""The Python blocks of the pages that bring their own Kinesis and read it with Spark, run as
+written in the tests' session.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMPLETE = [
 def test_a_block_with_spark_does_what_it_says(
     block: Block, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A test function in it is called, with a temporary directory if it asks for one."""
+    """A test function in a block is called, with a temporary directory if it takes one."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "page"}
     exec(compile(block.text, str(block), "exec"), names)  # noqa: S102  # a block of our own page

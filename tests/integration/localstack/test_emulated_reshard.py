@@ -1,5 +1,5 @@
-"""The source follows a reshard on the emulator inside LocalStack too, which ends every closed shard
-at 2**63 - 1.
+"""The source follows a reshard on the emulator inside LocalStack too, which gives every closed
+shard the end 2**63 - 1.
 """
 
 from __future__ import annotations

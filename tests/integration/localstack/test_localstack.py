@@ -1,5 +1,5 @@
-"""LocalStack's pip runtime as the tests use it: on loopback only, gone when its starter is, with
-streams that change shape.
+"""LocalStack's pip runtime as the tests use it: on loopback only, ended with its starter, with
+streams that are resharded.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ with runtime.running(Path(sys.argv[1])) as service:
 
 
 def test_nobody_else_on_the_network_reaches_it(localstack_endpoint: str) -> None:
-    """It accepts any credentials. On every interface it would also hold 127.0.0.2, and nobody else
-    could take the port there.
+    """It accepts any credentials. On every interface it would also hold 127.0.0.2, and the port
+    could not be bound there.
     """
     port = urlsplit(localstack_endpoint).port
     with socket.socket() as elsewhere:
@@ -44,7 +44,7 @@ def test_nobody_else_on_the_network_reaches_it(localstack_endpoint: str) -> None
 
 
 def test_a_port_in_use_is_an_error_that_names_it(tmp_path: Path) -> None:
-    """What answers there already would be taken for the new LocalStack."""
+    """A service that already answers there would be mistaken for the new LocalStack."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -58,8 +58,8 @@ def test_a_port_in_use_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("killed", ["starter", "localstack"])
 def test_nothing_is_left_when_one_of_its_processes_is_killed(killed: str, tmp_path: Path) -> None:
-    """LocalStack sees the end of its starter, the emulator the end of LocalStack; it reached for
-    nothing outside meanwhile.
+    """LocalStack sees the end of its starter, the emulator sees the end of LocalStack. Meanwhile
+    neither connects to the outside.
     """
     log = tmp_path / "localstack.log"
     starter = subprocess.Popen(
@@ -84,7 +84,7 @@ def test_nothing_is_left_when_one_of_its_processes_is_killed(killed: str, tmp_pa
 def test_a_split_gives_two_open_shards_and_closes_the_parent(
     localstack_stream: LocalStackStream,
 ) -> None:
-    """The helper waits for the children and names them, lower hash keys first."""
+    """The helper waits for the children and returns them, lower hash keys first."""
     (parent,) = localstack_stream.open_shard_ids()
     lower, upper = localstack_stream.split(parent)
     assert localstack_stream.open_shard_ids() == [lower, upper]
@@ -93,7 +93,7 @@ def test_a_split_gives_two_open_shards_and_closes_the_parent(
 
 
 def test_a_merge_gives_one_open_shard(localstack_endpoint: str) -> None:
-    """The helper waits for the child and names it."""
+    """The helper waits for the child and returns it."""
     with stream_on(localstack_endpoint, shards=2) as stream:
         child = stream.merge(*stream.open_shard_ids())
         assert stream.open_shard_ids() == [child]
@@ -102,7 +102,7 @@ def test_a_merge_gives_one_open_shard(localstack_endpoint: str) -> None:
 
 @pytest.mark.parametrize("count", [4, 1])
 def test_scaling_leaves_that_many_open_shards(localstack_endpoint: str, count: int) -> None:
-    """Up and down; what was open and still is does not count as new."""
+    """Up and down; a shard that was open before and still is does not count as new."""
     with stream_on(localstack_endpoint, shards=2) as stream:
         new = stream.update_shard_count(count)
         assert len(stream.open_shard_ids()) == count
@@ -110,7 +110,7 @@ def test_scaling_leaves_that_many_open_shards(localstack_endpoint: str, count: i
 
 
 def test_a_recreated_stream_is_empty(localstack_stream: LocalStackStream) -> None:
-    """Its shards bear the old names; its records are gone."""
+    """Its shards have the old names; its records are gone."""
     shard_id, _ = localstack_stream.put(b"old", "key")
     localstack_stream.recreate()
     assert localstack_stream.open_shard_ids() == [shard_id]
@@ -146,7 +146,7 @@ def test_the_seed_script_puts_records_before_and_after_a_split(
 
 
 def test_a_seed_without_a_service_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    """And no traceback."""
+    """Without a traceback."""
     assert seed.main(["--endpoint", "http://127.0.0.1:1", "--stream", "nowhere"]) == 1
     assert capsys.readouterr().err.startswith(
         "nowhere at http://127.0.0.1:1 was not seeded: Could not connect"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["moto", "fake", pytest.param("emulator", marks=pytest.mark.emulator)])
 def service(request: pytest.FixtureRequest) -> str:
-    """Every service that the client is to read from."""
+    """Every service that the client supports."""
     if request.param == "fake":
         fake_url: str = request.getfixturevalue("fake_kinesis").endpoint_url
         return fake_url
@@ -87,9 +87,7 @@ def test_positions_at_and_after_a_record_are_exact(reader: KinesisClient) -> Non
 
 
 def test_the_stream_is_described_with_the_services_time(reader: KinesisClient) -> None:
-    """The creation time identifies the stream; the service's clock is the one that positions are
-    made from.
-    """
+    """The creation time identifies the stream; positions are made from the service's clock."""
     summary = reader.describe()
     assert (summary.name, summary.status) == (reader.stream.name, "ACTIVE")
     assert summary.arn.endswith(f":stream/{reader.stream.name}")
@@ -121,9 +119,7 @@ def test_a_missing_stream_and_a_missing_shard_are_told_apart(reader: KinesisClie
 
 
 def test_many_threads_read_with_one_client_that_came_in_a_pickle(reader: KinesisClient) -> None:
-    """Executors get it pickled and read many shards at once; the first calls race for the making of
-    the connection.
-    """
+    """Executors unpickle it and read many shards at once; the first calls race to connect."""
     with closing(pickle.loads(pickle.dumps(reader))) as copy, ThreadPoolExecutor(32) as pool:  # noqa: S301  # our own bytes
         counts = list(pool.map(lambda _: len(copy.list_shards()), range(64)))
     assert counts == [2] * 64

@@ -1,4 +1,4 @@
-"""Where the client gets credentials and region from, and what it says when they are no good."""
+"""The sources of the client's credentials and region, and its errors when these are wrong."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_no_credentials_is_an_error_that_names_the_ways_to_give_them(
 def test_credentials_come_from_the_environment_as_everywhere(
     stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None]
 ) -> None:
-    """The chain of botocore is used whole."""
+    """It uses the whole chain of botocore."""
     no_aws_environment("AWS_ACCESS_KEY_ID", "FROMENV")
     no_aws_environment("AWS_SECRET_ACCESS_KEY", "x")
     stub_kinesis.answers("DescribeStreamSummary", ok(StreamDescriptionSummary=summary()))
@@ -81,7 +81,7 @@ def test_an_unknown_profile_is_an_error_that_names_it(
 def test_a_region_that_is_not_known_is_an_error(
     stub_kinesis: StubKinesis, no_aws_environment: object
 ) -> None:
-    """Nowhere given, nowhere found."""
+    """Neither given nor configured."""
     aws = AwsConfig(endpoint_url=stub_kinesis.url, access_key_id="a", secret_access_key="b")
     with (
         closing(KinesisClient(aws, StreamRef("flights"))) as client,
@@ -104,7 +104,7 @@ def test_a_region_that_does_not_exist_is_an_error_at_once(
     kind: type[KinesisError],
     says: str,
 ) -> None:
-    """It has no address, and never will; a known region without an address is a fault of the
+    """It has no address, and never will. A known region without an address is a fault of the
     network, which may pass.
     """
 
@@ -136,13 +136,13 @@ def test_the_region_comes_from_the_arn(
         KinesisClient(config_of(stub_kinesis.url), StreamRef.parse(arn=arn))
 
 
-def test_expired_credentials_are_looked_up_anew_once(
+def test_expired_credentials_are_looked_up_again_once(
     stub_kinesis: StubKinesis,
     no_aws_environment: Callable[[str, str], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """A file that has been refreshed since is read again; when that does not help, it is an error
-    at once.
+    """A file that has been refreshed since is read again. If that does not help, it is an error at
+    once.
     """
     file = tmp_path_factory.mktemp("aws") / "credentials"
     no_aws_environment("AWS_SHARED_CREDENTIALS_FILE", str(file))
@@ -180,10 +180,10 @@ def sts_answer(key: str) -> Answer:
 ROLE = "arn:aws:iam::123456789012:role/reader"
 
 
-def test_a_role_is_assumed_with_its_external_id_and_anew_when_it_expires(
+def test_a_role_is_assumed_with_its_external_id_and_again_when_it_expires(
     stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None]
 ) -> None:
-    """The endpoint that is given is for Kinesis only: STS is asked where STS is."""
+    """The given endpoint is for Kinesis only; STS has its own."""
     with serve(StubKinesis()) as sts:
         no_aws_environment("AWS_ENDPOINT_URL_STS", sts.url)
         sts.answers("AssumeRole", sts_answer("FIRST"), sts_answer("SECOND"))
@@ -211,7 +211,10 @@ def test_a_role_that_may_not_be_assumed_is_named(
     stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None]
 ) -> None:
     """At once; STS is not asked twice."""
-    denied = b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not allowed</Message></Error></ErrorResponse>"
+    denied = (
+        b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not allowed</Message></Error>"
+        b"</ErrorResponse>"
+    )
     with serve(StubKinesis()) as sts:
         no_aws_environment("AWS_ENDPOINT_URL_STS", sts.url)
         sts.answers("AssumeRole", Answer(403, denied))
@@ -227,8 +230,8 @@ def test_a_role_that_may_not_be_assumed_is_named(
 def test_no_secret_is_in_errors_or_reprs(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """The service may quote the signed request in its message: that is not passed on, and not
-    chained either.
+    """The service may quote the signed request in its message: the error neither shows nor chains
+    it.
     """
     quoted = f"The Canonical String should have been 'x-amz-security-token:{SECRET}'"
     stub_kinesis.answers("GetRecords", error("InvalidSignatureException", quoted))
@@ -248,7 +251,7 @@ def test_no_secret_is_in_errors_or_reprs(
 def test_nothing_is_asked_before_the_first_call(
     stub_kinesis: StubKinesis, no_aws_environment: object
 ) -> None:
-    """Planning processes construct it too: no files, no network, no threads."""
+    """Planning processes construct a client too: no files, no network, no threads."""
     threads = threading.active_count()
     client = KinesisClient(
         AwsConfig(region="eu-central-1", profile="not-there", role_arn=ROLE), StreamRef("flights")

@@ -1,4 +1,4 @@
-"""The client against a stub of the service that fails as told, and answers in many pages."""
+"""The client against a stub of the service that fails on request, and answers in many pages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.kinesis.stub_kinesis import (
 def test_records_do_not_pass_through_the_vendors_parser(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """The hook hands over the raw body; the service's time is the Date header's."""
+    """The hook returns the raw body; the service's time is that of the Date header."""
     stub_kinesis.answers("GetRecords", page(b"a", b"b"))
     fetched = stubbed_client.get_records("it", 17)
     assert (fetched.page.count, fetched.page.last, fetched.service_time_ms) == (
@@ -87,15 +87,15 @@ def test_a_transient_fault_is_tried_again(
         (TRANSIENT["malformed"], MalformedResponseError, 3),
     ],
 )
-def test_trying_again_is_bounded(
+def test_retries_are_bounded(
     stubbed_client: KinesisClient,
     stub_kinesis: StubKinesis,
     fault: Answer,
     kind: type[KinesisError],
     calls: int,
 ) -> None:
-    """A fault that stays becomes a clear error after so many calls, not multiplied by retries of
-    the vendor's.
+    """A persistent fault becomes a clear error after a limited number of calls, which the vendor's
+    retries do not multiply.
     """
     stub_kinesis.answers("GetRecords", fault)
     with pytest.raises(kind):
@@ -103,7 +103,7 @@ def test_trying_again_is_bounded(
     assert len(stub_kinesis.asked("GetRecords")) == calls
 
 
-def test_trying_again_is_bounded_by_time_too(
+def test_retries_are_bounded_by_time_too(
     stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
 ) -> None:
     """No wait begins that would end after the deadline."""
@@ -117,10 +117,10 @@ def test_trying_again_is_bounded_by_time_too(
     assert 10 < waitless_clock.seconds <= 30
 
 
-def test_a_caller_that_paces_itself_is_told_of_throttling_at_once(
+def test_a_caller_that_paces_itself_gets_a_throttling_error_at_once(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """Shard getters wait by their pacers, without holding a thread."""
+    """Shard getters wait by their pacers, without blocking a thread."""
     stub_kinesis.answers("GetRecords", error("ProvisionedThroughputExceededException"), page(b"a"))
     with pytest.raises(ThrottledError):
         stubbed_client.get_records("it", 1, retry_throttled=False)
@@ -155,17 +155,17 @@ def test_a_final_fault_is_raised_at_once_and_says_what_to_do(
 def test_an_unknown_code_is_named_and_not_tried_again(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """A code of the future must be found in the error."""
+    """A future code must be visible in the error."""
     stub_kinesis.answers("ListShards", error("SomethingNobodyHasHeardOf"))
     with pytest.raises(RequestRefusedError, match="SomethingNobodyHasHeardOf"):
         stubbed_client.list_shards()
     assert len(stub_kinesis.asked("ListShards")) == 1
 
 
-def test_a_vanished_shard_is_no_missing_stream(
+def test_a_vanished_shard_is_not_a_missing_stream(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """ResourceNotFound is the code of both; the stream is asked for to tell them apart."""
+    """Both have the code ResourceNotFound; the client asks for the stream to tell them apart."""
     stub_kinesis.answers("GetRecords", error("ResourceNotFoundException"))
     stub_kinesis.answers("DescribeStreamSummary", ok(StreamDescriptionSummary=summary()))
     with pytest.raises(ShardNotFoundError):
@@ -178,7 +178,9 @@ def test_a_vanished_shard_is_no_missing_stream(
 def test_a_listing_goes_on_past_its_first_page(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """ListShards gives 1,000 shards at a time; the following pages are asked for by token alone."""
+    """ListShards returns 1,000 shards at a time; the following pages are requested by
+    token alone.
+    """
     shards = [shard(number) for number in range(2500)]
     stub_kinesis.answers(
         "ListShards",
@@ -199,7 +201,7 @@ def test_a_listing_goes_on_past_its_first_page(
 def test_an_expired_page_token_starts_the_listing_again(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """A listing with a hole in it would look like shards that are gone."""
+    """A listing with a hole would look like shards that are gone."""
     stub_kinesis.answers(
         "ListShards",
         ok(Shards=[shard(0)], NextToken="a"),
@@ -220,10 +222,10 @@ def test_page_tokens_that_always_expire_end_in_an_error(
         stubbed_client.list_shards()
 
 
-def test_parents_ranges_and_ends_are_told(
+def test_parents_ranges_and_ends_are_returned(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """A merged shard has two parents; an emulator's odd ending number is taken as it is."""
+    """A merged shard has two parents; an emulator's odd ending number is accepted."""
     merged = shard(4, ParentShardId="p", AdjacentParentShardId="q")
     closed = shard(
         2,
@@ -257,7 +259,7 @@ def test_a_stream_that_is_being_created_is_waited_for(
 def test_a_start_time_keeps_its_milliseconds(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """A start that is cut to the second would bring records from before it."""
+    """A start that is cut to the second would include earlier records."""
     stub_kinesis.answers("GetShardIterator", ok(ShardIterator="it"))
     stubbed_client.shard_iterator("shardId-000000000000", Position.at_timestamp(1_700_000_000_123))
     assert stub_kinesis.asked("GetShardIterator")[0].arguments["Timestamp"] == 1_700_000_000.123
@@ -265,20 +267,20 @@ def test_a_start_time_keeps_its_milliseconds(
 
 @pytest.mark.parametrize("body", [b"[1]", b'"x"', b"17", b"null"])
 @pytest.mark.parametrize("status", [200, 400])
-def test_an_answer_that_is_no_object_is_malformed(
+def test_an_answer_that_is_not_an_object_is_malformed(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis, body: bytes, status: int
 ) -> None:
-    """Some proxy's, say: the vendor's parser falls over such bodies."""
+    """From a proxy, for instance: the vendor's parser raises on such bodies."""
     stub_kinesis.answers("ListShards", Answer(status, body))
     with pytest.raises(MalformedResponseError, match="stream flights"):
         stubbed_client.list_shards()
     assert len(stub_kinesis.asked("ListShards")) == 3
 
 
-def test_an_answer_without_shards_is_no_empty_listing(
+def test_an_answer_without_shards_is_not_an_empty_listing(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """All shards would look as if they were gone."""
+    """Otherwise all shards would look as if they were gone."""
     stub_kinesis.answers(
         "ListShards",
         ok(message="hello from a proxy"),

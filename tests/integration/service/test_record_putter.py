@@ -1,4 +1,4 @@
-"""Records are put on a service that refuses some of them, or all, or is not there."""
+"""Puts on a service that refuses some records, or all of them, or is absent."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def answer(*entries: dict[str, str]) -> Answer:
 
 
 def put(stub: StubKinesis) -> list[list[tuple[str, bytes]]]:
-    """What each request held."""
+    """The records of each request."""
     requests: list[list[dict[str, Any]]] = [
         request.arguments["Records"] for request in stub.asked("PutRecords")
     ]
@@ -66,7 +66,7 @@ def put(stub: StubKinesis) -> list[list[tuple[str, bytes]]]:
     ]
 
 
-def test_what_the_stream_refuses_is_put_again_and_nothing_else(
+def test_only_records_that_the_stream_refuses_are_put_again(
     putter: RecordPutter, stub_kinesis: StubKinesis, waitless_clock: WaitlessClock
 ) -> None:
     """After a wait each time."""
@@ -83,7 +83,7 @@ def test_what_the_stream_refuses_is_put_again_and_nothing_else(
 @pytest.mark.parametrize(
     "fault", [answer(THROTTLED, FAILED, THROTTLED), error("ProvisionedThroughputExceededException")]
 )
-def test_a_stream_that_takes_nothing_is_tried_so_often_and_then_named(
+def test_a_stream_that_takes_nothing_is_tried_a_few_times_and_then_named(
     putter: RecordPutter, stub_kinesis: StubKinesis, fault: Answer
 ) -> None:
     stub_kinesis.answers("PutRecords", fault)
@@ -95,7 +95,7 @@ def test_a_stream_that_takes_nothing_is_tried_so_often_and_then_named(
 def test_a_stream_that_takes_little_at_a_time_gets_all_in_the_end(
     putter: RecordPutter, stub_kinesis: StubKinesis
 ) -> None:
-    """The bounds are for a stream that takes nothing."""
+    """The limits apply to a stream that takes nothing."""
     answers = [answer(TAKEN, *[THROTTLED] * (19 - n)) for n in range(20)]
     stub_kinesis.answers("PutRecords", *answers)
     assert putter.put([RECORDS[0]] * 20) == 20
@@ -113,10 +113,10 @@ def test_a_stream_that_takes_little_at_a_time_gets_all_in_the_end(
         (ok(), MalformedResponseError, "incomplete"),
     ],
 )
-def test_what_is_final_says_what_to_do_about_putting(
+def test_a_final_fault_says_what_to_do_about_putting(
     putter: RecordPutter, stub_kinesis: StubKinesis, fault: Answer, kind: type[Exception], says: str
 ) -> None:
-    """Not about reading, which the same codes are known from."""
+    """The same codes mean something else for reading."""
     stub_kinesis.answers("PutRecords", fault)
     with pytest.raises(kind, match=says):
         putter.put(RECORDS)

@@ -69,7 +69,9 @@ def test_a_split_parent_is_read_to_its_end_and_names_its_children(
 
 
 def test_an_iterator_that_has_expired_goes_on_after_the_last_record() -> None:
-    """After more than five minutes without a fetch; before the first record, at the start."""
+    """More than five minutes pass without a fetch. Before the first record, it goes on at the
+    start.
+    """
     clock = ManualClock()
     with serve_fake(clock=clock) as fake, reading(fake.endpoint_url, "s", clock) as client:
         fake.model.create("s")
@@ -84,7 +86,7 @@ def test_an_iterator_that_has_expired_goes_on_after_the_last_record() -> None:
 
 
 def test_pacing_keeps_within_the_limits_so_that_nothing_is_throttled() -> None:
-    """Pages of 0 to 3 MB, as fast as the pace allows: the service never has to refuse a call."""
+    """Pages of 0 to 3 MB, as fast as the pace allows: the service never refuses a call."""
     clock = ManualClock()
     with (
         serve_fake(clock=clock, settings=FakeKinesisSettings(limits=True)) as fake,

@@ -50,7 +50,7 @@ def after_the_first_page(job: SimulatedJob, act: Callable[[], object]) -> None:
 
 
 def test_a_token_that_expires_between_two_pages_leaves_no_shard_out(many: SimulatedJob) -> None:
-    """The listing begins anew: two pages of which the second was refused, then three."""
+    """The listing begins again: two pages of which the second was refused, then three."""
     after_the_first_page(many, lambda: many.clock.advance(TOKEN_LIFE_S + 1))
     many.count_calls()
     with closing(client_of(many)) as client:
@@ -85,8 +85,8 @@ def test_a_shard_that_is_named_twice_is_listed_once(
 
 
 def test_all_that_retention_has_left_is_listed(job: SimulatedJob, client: KinesisClient) -> None:
-    """Closed shards too, which have to be drained: the service's default, a filter would leave them
-    out.
+    """Closed shards too, which have to be drained. That is the service's default; a filter would
+    leave them out.
     """
     job.fake.split(STREAM, shard(0))
     job.clock.advance(23 * 3_600)
@@ -103,7 +103,7 @@ def test_all_that_retention_has_left_is_listed(job: SimulatedJob, client: Kinesi
 
 
 def test_shards_that_are_shown_late_come_with_a_later_listing() -> None:
-    """Until then their hash keys are a hole, which passes."""
+    """Until then their hash keys are a hole, which is temporary."""
     with simulated(shards=1, listing_delay_ms=5_000) as job:
         job.clock.advance(6)
         job.fake.split(STREAM, shard(0))

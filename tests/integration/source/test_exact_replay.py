@@ -1,4 +1,4 @@
-"""A plan binds every attempt at its batch to the same rows in the same order."""
+"""A plan gives every attempt at its batch the same rows in the same order."""
 
 from __future__ import annotations
 
@@ -101,9 +101,7 @@ def _limited(plan: Any, most: int) -> Any:
 def test_a_task_of_a_closed_plan_publishes_nothing(
     stream: StreamUnderTest, engine: MicroBatchEngine
 ) -> None:
-    """The batch's sink read one task only; the other task comes to life after the plan
-    was settled.
-    """
+    """The batch's sink read one task only; the other task starts after the plan was settled."""
     stream.put(200)
     first, zombie = planned(engine)
     rows = engine.read([first])
@@ -129,7 +127,7 @@ def test_a_batch_that_was_read_in_part_settles_only_what_was_read(
 def test_records_of_a_published_end_that_are_gone_stop_the_query(
     stream: StreamUnderTest, engine: MicroBatchEngine
 ) -> None:
-    """With failOnDataLoss false the rest is read and the loss is said."""
+    """With failOnDataLoss false the rest is read and the loss is reported."""
     stream.put(100)
     partitions = planned(engine)
     engine.read(partitions)

@@ -1,5 +1,5 @@
-"""The source in Spark's micro-batch loop: starts, restarts, crashes, resharding, idleness,
-ownership. Without Spark itself.
+"""The source in Spark's micro-batch loop, without Spark itself: starts, restarts, crashes,
+resharding, idleness, ownership.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_a_driver_that_dies_anywhere_loses_nothing_and_repeats_nothing_in_an_ide
 def test_a_new_checkpoint_location_goes_on_from_zookeeper_and_skips_nothing(
     stream: StreamUnderTest, engine: MicroBatchEngine
 ) -> None:
-    """The last batch was committed by Spark and not settled: it comes again, the settled ones do
+    """Spark committed the last batch, but it was not settled: it comes again, the settled ones do
     not.
     """
     stream.put(300)
@@ -84,9 +84,7 @@ def test_a_new_checkpoint_location_goes_on_from_zookeeper_and_skips_nothing(
 def test_an_old_checkpoint_location_restored_never_skips(
     stream: StreamUnderTest, engine: MicroBatchEngine
 ) -> None:
-    """Spark's logs are those of two batches ago: what was settled since stays settled, the rest is
-    read.
-    """
+    """Spark's logs are two batches old: settled records stay settled, the rest is read."""
     stream.put(300)
     engine.run_batch()
     old = (list(engine.offsets), engine.committed)
@@ -136,7 +134,7 @@ def test_children_are_read_after_their_parents_ends(
 def test_a_reshard_while_the_job_is_down_is_followed(
     stream: StreamUnderTest, engine: MicroBatchEngine
 ) -> None:
-    """Several generations while down; a closed parent that lags is drained first."""
+    """Several generations while it is down; a closed parent that lags is drained first."""
     stream.put(200)
     engine.run_batch()
     engine.stop()
@@ -168,7 +166,7 @@ def test_latest_starts_at_the_pin_and_children_of_later_splits_at_their_beginnin
 def test_available_now_ends_though_producers_go_on(
     stream: StreamUnderTest, engines: list[MicroBatchEngine]
 ) -> None:
-    """It has read at least what was there at its start and settled its last batch."""
+    """It has read at least everything that was there at its start, and settled its last batch."""
     engine = MicroBatchEngine(stream.settings(max_records_per_shard=20), available_now=True)
     engines.append(engine)
     stream.put(200)
@@ -248,7 +246,7 @@ def test_a_second_query_of_the_same_application_is_refused(
     assert second.run_batch() is True
 
 
-def test_a_stream_made_anew_under_its_name_is_refused(
+def test_a_stream_recreated_under_its_name_is_refused(
     stream: StreamUnderTest, engine: MicroBatchEngine
 ) -> None:
     stream.put(10)
@@ -261,7 +259,7 @@ def test_a_stream_made_anew_under_its_name_is_refused(
         engine.run_batch()
 
 
-def test_records_past_retention_stop_the_query_or_are_said_by_option(
+def test_records_past_retention_stop_the_query_or_are_reported_by_option(
     stream: StreamUnderTest, engine: MicroBatchEngine, engines: list[MicroBatchEngine]
 ) -> None:
     stream.put(100)

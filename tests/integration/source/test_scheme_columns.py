@@ -1,5 +1,5 @@
-"""Both halves of each scheme say the same of the same bytes, and what Spark alone would let through
-is malformed.
+"""Both halves of each scheme agree on the same bytes, and bytes that Spark alone would accept
+wrongly are malformed.
 """
 
 from __future__ import annotations
@@ -402,21 +402,21 @@ def _json_payloads() -> list[bytes]:
 def test_raw_and_text_agree_about_every_kind_of_bytes(
     spark: SparkSession, scheme: RecordScheme
 ) -> None:
-    """Invalid UTF-8, overlong forms, coded surrogates, NUL, marks, empty payloads, aggregates and
-    what merely looks like them.
+    """Invalid UTF-8, overlong forms, encoded surrogates, NUL, marks, empty payloads, aggregates and
+    payloads that only resemble them.
     """
     assert disagreements(spark, scheme, BYTES) == []
 
 
 def test_json_agrees_about_every_value_in_every_type(spark: SparkSession) -> None:
-    """Each number, string and composite as each of the schema's types, and whole texts that are
-    JSON, nearly JSON or none.
+    """Each number, string and composite as each of the schema's types, and whole texts: valid JSON,
+    nearly valid, or not JSON.
     """
     assert disagreements(spark, JsonScheme(DDL), _json_payloads()) == []
 
 
 def test_exactly_one_of_value_and_reason_is_set(spark: SparkSession) -> None:
-    """No payload gives a silent null, and none a value beside a reason."""
+    """No payload gives a silent null, and no payload gives both a value and a reason."""
     for scheme in (RawScheme(), TextScheme(), JsonScheme(DDL)):
         assert all(
             (value is None) != (malformed is None)
@@ -425,8 +425,8 @@ def test_exactly_one_of_value_and_reason_is_set(spark: SparkSession) -> None:
 
 
 def test_ansi_mode_and_time_zone_change_nothing(spark: SparkSession) -> None:
-    """Neither of the session's settings decides what a payload means, and none makes a bad record
-    fail the query.
+    """Neither setting of the session changes the meaning of a payload, and neither makes a bad
+    record fail the query.
     """
     payloads = [
         payload for payload in _json_payloads() if b"0001-01-01T" not in payload
@@ -464,12 +464,12 @@ def test_the_column_has_the_declared_type_and_runs_no_python(
     ]
     plan = (
         frame._jdf.queryExecution().executedPlan().toString()
-    )  # there is no public way to the plan's text but printing it
+    )  # printing is the only public way to the plan's text
     assert "python" not in plan.lower()
 
 
 def test_a_record_without_data_is_malformed(spark: SparkSession) -> None:
-    """SQL NULL, which Kinesis never delivers, has a reason as well."""
+    """SQL NULL has a reason as well, though Kinesis never delivers it."""
     frame = spark.createDataFrame([(None,)], "data BINARY")
     for scheme in (RawScheme(), TextScheme(), JsonScheme("id INT")):
         row = parsed(frame, scheme).select("parsed.*").first()

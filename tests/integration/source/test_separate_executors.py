@@ -1,5 +1,5 @@
-"""The job on executors that are processes of their own, with the package shipped as a wheel, as
-users ship it.
+"""The job on executors that are processes of their own, with the package as a wheel, as users ship
+it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def test_the_job_runs_on_separate_executors_from_a_wheel(
     stream: StreamUnderTest, wheel: Path, tmp_path: Path
 ) -> None:
-    """Driver and executors import the package from the shipped wheel; each record is read once,
-    checkpoints are at the tips.
+    """Driver and executors import the package from the shipped wheel; each record is read once, and
+    the checkpoints are at the tips.
     """
     stream.put(300)
     job = {

@@ -1,4 +1,4 @@
-"""The source in a real Spark: what a user's query sees."""
+"""The source in a real Spark, as a user's query sees it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 
 def run(frame: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], None]) -> Any:
-    """Run a query over what is there, batch by batch; the ended query."""
+    """Run a query over the records that are there, batch by batch; returns the ended query."""
     query = (
         frame.writeStream.foreachBatch(each)
         .option("checkpointLocation", str(checkpoint))
@@ -91,8 +91,8 @@ def test_two_actions_on_a_batch_see_the_same_rows(
 def test_a_batch_of_which_the_sink_took_a_part_settles_what_was_read(
     spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
 ) -> None:
-    """`take` reads the first partition only: the others' records come with a later batch, and none
-    is lost.
+    """`take` reads the first partition only: the records of the others come with a later batch, and
+    none is lost.
     """
     stream.put(80)
     seen: list[str] = []

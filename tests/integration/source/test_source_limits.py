@@ -1,5 +1,5 @@
-"""The limits of a batch hold, odd records come through whole, and the service's own limits are
-kept, not run into.
+"""The limits of a batch hold, odd records come through whole, and reads stay within the service's
+own limits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sizes(engine: MicroBatchEngine) -> list[int]:
 def test_a_trigger_never_gives_more_records_than_asked_for_and_gives_them_all(
     limit: int, stream: StreamUnderTest
 ) -> None:
-    """Below the number of shards, and above what they have."""
+    """For limits below the number of shards and above the number of records."""
     stream.put(41)
     with engine_of(stream, max_records_per_trigger=limit) as engine:
         engine.run_until_idle()
@@ -133,7 +133,7 @@ def test_partition_keys_of_any_script_come_through(stream: StreamUnderTest) -> N
 def test_records_of_one_arrival_time_are_all_read_once_and_in_order(
     stream: StreamUnderTest,
 ) -> None:
-    """PutRecords gives up to 500 records the same time; batches are cut in the middle of them."""
+    """PutRecords gives up to 500 records the same time; batches end in the middle of them."""
     stream.put(400)
     with engine_of(stream, max_records_per_shard=7) as engine:
         engine.run_until_idle()
@@ -157,8 +157,8 @@ def test_a_start_at_a_time_that_many_records_share_gives_all_of_them(
 # the middle of a shard
 # ----------------------------------------------------------------------------------------
 def test_empty_pages_in_the_middle_of_a_shard_are_not_its_end(zookeeper_chroot: str) -> None:
-    """Also when they are more than a batch may search, and when the shard was closed
-    behind them.
+    """Also when there are more of them than a batch may search, and when the shard was closed after
+    them.
     """
     with served(zookeeper_chroot) as (stream, fake):
         stream.put(40)
@@ -182,9 +182,7 @@ def test_empty_pages_in_the_middle_of_a_shard_are_not_its_end(zookeeper_chroot: 
 # the service's limits
 # -----------------------------------------------------------------------------------------
 def test_a_task_that_keeps_the_services_pace_is_never_throttled(zookeeper_chroot: str) -> None:
-    """5 calls and 2 MB a second and shard, over all batches; the shards have more than that to
-    give.
-    """
+    """5 calls and 2 MB a second and shard, over all batches; the shards hold more than that."""
     with served(zookeeper_chroot, limits=True) as (stream, fake):
         for number in range(12):
             for shard in fake.shards(STREAM):
@@ -214,7 +212,7 @@ def _key_of(low: int, high: int) -> str:
 
 @contextmanager
 def served(zookeeper_chroot: str, **settings: Any) -> Iterator[tuple[StreamUnderTest, FakeKinesis]]:
-    """A stream under test whose service the test can tell what to do."""
+    """A stream under test whose service the test can configure."""
     clock = ShiftedClock()
     with (
         serve(clock=clock, settings=FakeKinesisSettings(**settings)) as fake,

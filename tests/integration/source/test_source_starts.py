@@ -1,5 +1,5 @@
-"""Every starting position gives the right first record of each shard, also where shards were
-resharded before and after.
+"""Every starting position gives the right first record of each shard, with reshards before and
+after the start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOUR_S = 3_600.0
 
 @pytest.fixture
 def start_at(stream: StreamUnderTest) -> Iterator[Callable[..., MicroBatchEngine]]:
-    """Engines of applications that start at a position; each has its own name."""
+    """Engines of applications that start at a position, each with its own name."""
     made: list[MicroBatchEngine] = []
 
     def start(position: str | dict[str, str], **options: Any) -> MicroBatchEngine:
@@ -106,7 +106,7 @@ def test_a_time_ago_counts_from_the_first_start(
 def test_a_sequence_number_gives_that_record_or_what_follows_it(
     stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
 ) -> None:
-    """It is of one shard, so the others have a start of their own."""
+    """The number belongs to one shard, so the other shards have starts of their own."""
     stream.put(80)
     shard, sequences = next(iter(sorted(stream.records.items())))
     others = stream.ids() - {f"{shard}:{sequence}" for sequence in sequences}
@@ -154,7 +154,7 @@ def test_a_bad_start_is_refused_before_anything_is_asked(
 
 
 # resharding
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 def test_a_stream_with_closed_parents_is_read_from_its_oldest_record_in_order(
     stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
 ) -> None:
@@ -193,8 +193,8 @@ def test_latest_on_a_stream_with_closed_parents_reads_none_of_their_records(
 def test_children_of_a_split_after_the_start_are_read_from_their_first_record(
     position: str, stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
 ) -> None:
-    """Also when the split and the records came while the job was down, and the clock has gone on
-    since.
+    """Also when the split and the records came while the job was down, and time has
+    passed since.
     """
     stream.put(40)
     old = stream.ids()

@@ -1,4 +1,4 @@
-"""A spout that has an end: at a time, after a number of records, or with its shards."""
+"""A spout that ends: at a time, after a number of records, or with its shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARENT, OTHER, CHILD = "shardId-000000000000", "shardId-000000000001", "shardId-
 
 
 def put(fake: ServedFake, prefix: str, count: int, *, in_s: float = 0.0) -> list[str]:
-    """Records on all shards, that arrive in so many seconds."""
+    """Put records on all shards; they arrive `in_s` seconds from now."""
     texts = [f"{prefix} {number}" for number in range(count)]
     for text in texts:
         fake.model.put(
@@ -29,7 +29,7 @@ def put(fake: ServedFake, prefix: str, count: int, *, in_s: float = 0.0) -> list
 
 
 def read(fake: ServedFake, **settings: Any) -> list[str]:
-    """What the spout hands over until it has ended; all of it is acked."""
+    """The emissions until the spout has ended; all of them are acked."""
     texts = []
     with spout_on(fake, **settings) as spout:
         for emission in spout.emissions():
@@ -46,8 +46,8 @@ def orders(fake_kinesis: ServedFake) -> ServedFake:
 
 
 def test_now_is_what_was_there_when_the_spout_was_opened(orders: ServedFake) -> None:
-    """Over a split, and not what arrives later: a shard without anything, or with later records
-    only, is done too.
+    """Over a split, and without later records. A shard that is empty, or has later records only, is
+    done too.
     """
     early = put(orders, "before", 40)
     orders.model.split("orders", PARENT)
@@ -62,7 +62,7 @@ def test_a_stream_of_nothing_ends_at_once(orders: ServedFake) -> None:
 
 
 def test_what_failed_is_waited_for(orders: ServedFake) -> None:
-    """The end is where everything has an outcome."""
+    """The spout ends when every record has an outcome."""
     put(orders, "early", 4)
     attempts: list[SpoutEmission] = []
     retry = RetryPolicy(retry_limit=3, first_delay_ms=20, max_delay_ms=20)
@@ -87,8 +87,8 @@ def test_after_so_many_records_only_their_retries_come(orders: ServedFake) -> No
 
 
 def test_only_the_shards_that_were_named_are_read(orders: ServedFake) -> None:
-    """A child among them does not wait for a parent that is not; a closed one is read to its end,
-    and that is all.
+    """A child among them does not wait for a parent that was not named; a closed shard is read to
+    its end, without its children.
     """
     put(orders, "before", 40)
     orders.model.split("orders", PARENT)
@@ -121,7 +121,7 @@ def test_the_counts_can_be_read_after_the_end(orders: ServedFake) -> None:
 
 
 def test_the_loop_over_emissions_can_be_stopped(orders: ServedFake) -> None:
-    """Where nothing comes as well as between two records."""
+    """During a pause without records, and between two records."""
     put(orders, "record", 3)
     left = [False] * 2
     with spout_on(orders) as spout:
@@ -148,5 +148,5 @@ def test_an_end_that_makes_no_sense_is_refused(given: dict[str, Any], named: str
     ("until", "ms"), [("now", 102_000), ("-1m", 40_000), ("1970-01-01T00:00:05Z", 5_000)]
 )
 def test_a_time_is_told_as_now_as_iso_or_as_ago(until: str, ms: int) -> None:
-    """Now is a little later than the service's clock says, which is cut to seconds."""
+    """Now is a little later than the service's clock, which is cut to seconds."""
     assert SpoutConfig(stream="orders", until=until).until_ms(100_000) == ms

@@ -1,5 +1,5 @@
-"""Consumers that are killed under load: what was unresolved comes again, with its attempts, what
-was acked does not.
+"""Consumers that are killed under load: unresolved records come again with their attempts, acked
+ones do not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RECORDS = 4_000
 SHARDS = 2
 
 
-class Told(NamedTuple):
+class LogLine(NamedTuple):
     """A line of the program's log."""
 
     number: int
@@ -37,7 +37,7 @@ class Told(NamedTuple):
 
 
 class Consumers:
-    """Runs the program, and reads what it told."""
+    """Runs the program, and reads its log."""
 
     def __init__(
         self, fake: FakeKinesis, endpoint_url: str, zookeeper: str, directory: Path
@@ -62,23 +62,23 @@ class Consumers:
         self._started.append(started)
         return started
 
-    def told(self, log: str) -> list[Told]:
+    def lines(self, log: str) -> list[LogLine]:
         path = self._directory / log
         lines = path.read_text().splitlines() if path.exists() else []
         parts = [line.split() for line in lines]
         return [
-            Told(int(p[0]), int(p[1]), p[2], SequenceNumber.parse(p[3]), p[4])
+            LogLine(int(p[0]), int(p[1]), p[2], SequenceNumber.parse(p[3]), p[4])
             for p in parts
             if len(p) == 5
-        ]  # the last may be cut
+        ]  # the last line may be cut
 
     def acked(self, *logs: str) -> set[int]:
-        return {told.number for log in logs for told in self.told(log) if told.verdict == "ack"}
+        return {line.number for log in logs for line in self.lines(log) if line.verdict == "ack"}
 
     @contextmanager
     def producing(self) -> Iterator[Callable[[], int]]:
-        """Puts numbers, one after the other, for as long as the context lasts; gives how many there
-        are by then.
+        """Puts numbers, one after the other, during the context; yields a function that returns how
+        many there are.
         """
         ending = threading.Event()
         put = 0
@@ -118,8 +118,8 @@ def consumers(zookeeper_chroot: str, tmp_path: Path) -> Iterator[Consumers]:
 def test_kill_9_under_load_repeats_nothing_that_was_committed_and_keeps_attempts(
     consumers: Consumers, zookeeper_chroot: str
 ) -> None:
-    """What ZooKeeper had just before the kill tells exactly what may come again, and in which
-    attempt.
+    """The state in ZooKeeper just before the kill determines exactly which records come again, and
+    in which attempt.
     """
     store = ZookeeperStateStore(
         zookeeper_chroot, application=spout_program.APPLICATION, stream=spout_program.STREAM
@@ -133,13 +133,13 @@ def test_kill_9_under_load_repeats_nothing_that_was_committed_and_keeps_attempts
         consumers.start("second")
     wait_until(lambda: consumers.acked("first", "second") >= set(range(produced())), timeout_s=120)
     first_attempts: dict[SequenceNumber, int] = {}
-    for told in consumers.told("second"):
-        first_attempts.setdefault(told.sequence, told.attempt)
-        state = states[told.shard_id]
+    for line in consumers.lines("second"):
+        first_attempts.setdefault(line.sequence, line.attempt)
+        state = states[line.shard_id]
         unresolved = {record.first for record in state.unresolved}
         read_up_to = state.read_position.sequence
         assert read_up_to is not None
-        assert told.sequence in unresolved or not told.sequence < read_up_to, (
+        assert line.sequence in unresolved or not line.sequence < read_up_to, (
             "it was acked, and that was committed"
         )
     stored = [record for state in states.values() for record in state.unresolved]
@@ -182,7 +182,7 @@ def test_two_tasks_share_a_stream_and_one_that_was_killed_takes_its_shards_up_ag
     expected = {*range(0, RECORDS, 2), *more}
     wait_until(lambda: consumers.acked("one", "other", "again") >= expected, timeout_s=120)
     shards = {
-        log: {told.shard_id[-1] for told in consumers.told(log)}
+        log: {line.shard_id[-1] for line in consumers.lines(log)}
         for log in ("one", "other", "again")
     }
     assert shards == {"one": {"0"}, "other": {"1"}, "again": {"1"}}

@@ -45,7 +45,7 @@ def orders(fake_kinesis: ServedFake) -> ServedFake:
 
 
 def test_a_scrape_shows_the_counts_of_the_spout(orders: ServedFake) -> None:
-    """Per shard, and for the stream. Nothing before the spout is open, and the last counts after it
+    """Per shard, and for the stream. No samples before the spout is open; the last counts after it
     is closed.
     """
     spout = spout_on(orders, until="now")

@@ -1,4 +1,6 @@
-"""The embedded ZooKeeper server: one per directory, whoever starts it and however processes end."""
+"""The embedded ZooKeeper server: one per directory, for any number of starters and any end of a
+process.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_several_processes_that_start_at_once_share_one_server(directory: Path) -> None:
-    """Four starters, one address, one server; it lives on when all of them are killed."""
+    """Four starters, one address, one server; it survives the kill of all of them."""
     starters = [
         subprocess.Popen(
             [sys.executable, "-c", STARTER, str(directory)],
@@ -61,7 +63,7 @@ def test_several_processes_that_start_at_once_share_one_server(directory: Path) 
 
 
 def test_it_listens_on_loopback_only(directory: Path) -> None:
-    """Whoever is not on this machine cannot see it."""
+    """Other machines cannot reach it."""
     port = int(ensure_running(directory).rpartition(":")[2])
     listeners = [
         line.split()[1]
@@ -76,7 +78,7 @@ def test_it_listens_on_loopback_only(directory: Path) -> None:
 
 
 def test_a_killed_server_is_started_again_on_its_port(directory: Path) -> None:
-    """The supervisor does it, so that clients only have to reconnect."""
+    """The supervisor restarts it, so clients only have to reconnect."""
     address = ensure_running(directory)
     before = running_in(directory)
     os.kill(before.server_pid, signal.SIGKILL)
@@ -86,7 +88,7 @@ def test_a_killed_server_is_started_again_on_its_port(directory: Path) -> None:
     assert ensure_running(directory) == address
 
 
-def test_a_killed_supervisor_takes_its_server_along(directory: Path) -> None:
+def test_a_killed_supervisor_ends_its_server(directory: Path) -> None:
     """Two servers on one directory would destroy it: the next one starts when the last one has
     ended.
     """
@@ -109,7 +111,7 @@ def test_a_stopped_server_ends_with_its_supervisor_and_keeps_its_port(directory:
 
 
 def test_an_unused_server_ends_by_itself(directory: Path) -> None:
-    """Nobody was connected for a second: it ends, and the next caller gets it again."""
+    """No client was connected for a second: it ends, and the next caller starts it again."""
     ensure_running(directory, idle_s=1.0)
     before = running_in(directory)
     assert connections(before.port) == 0
@@ -118,7 +120,7 @@ def test_an_unused_server_ends_by_itself(directory: Path) -> None:
 
 
 def test_a_server_whose_directory_was_removed_ends(directory: Path) -> None:
-    """Its data is gone, and whoever names the directory next gets a server with data of its own."""
+    """Its data is gone; the next caller with this directory gets a server with new data."""
     ensure_running(directory)
     before = running_in(directory)
     shutil.rmtree(directory)
@@ -129,7 +131,7 @@ def test_a_server_whose_directory_was_removed_ends(directory: Path) -> None:
 
 
 def test_a_taken_port_is_left_to_its_owner(directory: Path) -> None:
-    """Another program has the port of the last run: the server takes another one."""
+    """Another program has the port of the last run: the server uses another one."""
     import socket  # noqa: PLC0415  # this test alone plays another program
 
     port = int(ensure_running(directory).rpartition(":")[2])
@@ -146,8 +148,8 @@ def test_a_server_that_cannot_start_is_one_sentence(directory: Path) -> None:
         ensure_running(directory, timeout_s=60)
 
 
-def test_its_noise_goes_to_its_log(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Nothing of the server or of its logging is printed."""
+def test_its_output_goes_to_its_log(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The server and its logging print nothing."""
     ensure_running(directory)
     stop(directory)
     assert capfd.readouterr() == ("", "")

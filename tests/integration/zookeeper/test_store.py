@@ -1,5 +1,5 @@
-"""What only a real ZooKeeper shows: lost sessions and answers, dead processes, servers that crash
-or are not there.
+"""Facts that only a real ZooKeeper shows: lost sessions and answers, dead processes, servers that
+crash or are absent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ HOLDER = """
 import sys
 from state.ownership import this_process
 from state.zookeeper.store import ZookeeperStateStore
-store = ZookeeperStateStore(sys.argv[1], application="app", stream="flights", session_timeout_s=60.0)
+store = ZookeeperStateStore(
+    sys.argv[1], application="app", stream="flights", session_timeout_s=60.0
+)
 store.acquire(this_process(0), timeout_s=0)
 print("owned", flush=True)
 sys.stdin.read()
@@ -92,23 +94,23 @@ def holder(zookeeper_chroot: str) -> Iterator[subprocess.Popen[str]]:
 def test_the_ownership_of_a_killed_process_is_taken_at_once(
     holder: subprocess.Popen[str], store: ZookeeperStateStore
 ) -> None:
-    """Its session lapses in a minute, but the successor sees under the same kernel that
-    it is dead.
+    """Its session lapses in a minute, but the successor runs under the same kernel and sees that it
+    is dead.
     """
     with pytest.raises(OwnedByAnotherError, match=f"process {holder.pid} on"):
         store.acquire(this_process(1), timeout_s=0.2)
     holder.kill()
     os.waitid(
         os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT
-    )  # dead, but not waited for: as under a parent that does not care
+    )  # dead, but not reaped: as under a parent that never waits for it
     assert store.acquire(this_process(1), timeout_s=0) == 2
 
 
 def test_a_dead_process_elsewhere_is_waited_for(
     zookeeper: str, zookeeper_chroot: str, store: ZookeeperStateStore
 ) -> None:
-    """Nothing can be said about a process of another host: the successor waits for the session to
-    lapse.
+    """The state of a process on another host is unknown: the successor waits until the session
+    lapses.
     """
     first = open_store(zookeeper_chroot, session_timeout_s=4.0)
     first.acquire(
@@ -147,7 +149,7 @@ def test_an_expired_session_is_regained_while_writing(
 
 
 def test_a_server_killed_under_load_loses_nothing(tmp_path: Path) -> None:
-    """The writer goes on when the server is back, as the owner, with exactly the versions that it
+    """The writer continues when the server is back, as the owner, with exactly the versions that it
     counted.
     """
     directory = tmp_path / "zookeeper"
@@ -190,7 +192,7 @@ def test_an_end_published_while_the_server_dies_is_one_end(tmp_path: Path) -> No
 
 
 def test_the_embedded_server_is_started_again_for_its_store(tmp_path: Path) -> None:
-    """A store that names the directory finds the server also after it was stopped in between."""
+    """A store that names the directory finds the server even after a stop in between."""
     directory = tmp_path / "zookeeper"
     store = open_store(f"embedded:{directory}", operation_timeout_s=60.0)
     try:
@@ -206,7 +208,7 @@ def test_the_embedded_server_is_started_again_for_its_store(tmp_path: Path) -> N
 def test_a_store_is_pickled_without_its_connection(
     zookeeper_chroot: str, store: ZookeeperStateStore
 ) -> None:
-    """As it goes to Spark's executors, opened or not: the copy reads the same state and owns
+    """It is pickled for Spark's executors, opened or not: the copy reads the same state and owns
     nothing.
     """
     store.acquire(this_process(0), timeout_s=10)
@@ -224,8 +226,8 @@ def test_a_store_is_pickled_without_its_connection(
 def test_a_forked_process_connects_for_itself(
     zookeeper_chroot: str, store: ZookeeperStateStore
 ) -> None:
-    """Spark's Python daemon forks its workers: the child's calls and its close leave the parent's
-    session alone.
+    """Spark's Python daemon forks its workers: the calls and the close of the child leave the
+    parent's session alone.
     """
     store.acquire(this_process(0), timeout_s=10)
     store.create_plan(plan(1))
@@ -300,7 +302,7 @@ def test_a_bad_connect_string_is_refused_before_anything_is_opened(address: str)
 
 
 def test_a_connect_string_has_servers_and_a_chroot() -> None:
-    """Ports default to 2181; IPv6 hosts stand in brackets."""
+    """Ports default to 2181; IPv6 hosts are in brackets."""
     assert ConnectString.parse("a,b:99/x/y/") == ConnectString((("a", 2181), ("b", 99)), "/x/y")
     assert ConnectString.parse("[::1]:5").hosts() == "[::1]:5"
     assert ConnectString.parse("a/").chroot == ""
@@ -321,7 +323,7 @@ def test_bad_names_are_refused_with_the_name(zookeeper_chroot: str) -> None:
 
 
 def test_ten_thousand_states_load_and_save_in_a_moment(store: ZookeeperStateStore) -> None:
-    """Requests are put together: a bound that one request per shard would miss by far."""
+    """Requests are combined: one request per shard would miss this bound by far."""
     store.acquire(OWNER, timeout_s=10)
     changes = [StateChange(None, state_at(1, f"shardId-{number:012}")) for number in range(10_000)]
     for start in range(0, len(changes), 500):
@@ -342,7 +344,7 @@ def test_ten_thousand_states_load_and_save_in_a_moment(store: ZookeeperStateStor
 def test_denied_access_says_so(
     zookeeper: str, zookeeper_chroot: str, store: ZookeeperStateStore
 ) -> None:
-    """An access control list in the way is no reason to try again."""
+    """A store that an access control list refuses does not try again."""
     from kazoo.security import make_digest_acl  # noqa: PLC0415  # this test alone plays the administrator
 
     chroot = ConnectString.parse(zookeeper_chroot).chroot

@@ -1,5 +1,5 @@
-"""What only a real ZooKeeper shows of tasks: processes that are killed, and a server that is, under
-a watch.
+"""Facts about tasks that only a real ZooKeeper shows: killed processes, and a server that is killed
+under a watch.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def store(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
 def test_the_share_and_the_role_of_a_killed_process_are_taken_at_once(
     holder: subprocess.Popen[str], store: ZookeeperStateStore, zookeeper_chroot: str
 ) -> None:
-    """Its session lapses in a minute, but its neighbour and its successor see under the same kernel
-    that it is dead.
+    """Its session lapses in a minute, but its neighbour and its successor run under the same kernel
+    and see that it is dead.
     """
     store.acquire(this_process(1), timeout_s=0, task=TaskShare(1, 2))
     assert not store.try_lead()
@@ -96,7 +96,7 @@ def test_the_share_and_the_role_of_a_killed_process_are_taken_at_once(
 def test_all_is_taken_at_once_from_a_killed_task(
     holder: subprocess.Popen[str], store: ZookeeperStateStore
 ) -> None:
-    """A Spark driver after a spout."""
+    """A Spark driver takes the application over from a spout."""
     holder.kill()
     holder.wait()
     assert store.acquire(this_process(1), timeout_s=0) == 2
@@ -104,8 +104,8 @@ def test_all_is_taken_at_once_from_a_killed_task(
 
 
 def test_a_task_and_its_watch_outlive_the_server(tmp_path: Path) -> None:
-    """Killed twice while states are written: every write that returned is there, and each change of
-    the list is told of.
+    """The server is killed twice during writes of states: every write that returned is there, and
+    the watch fires for each change of the list.
     """
     directory = tmp_path / "zookeeper"
     address = ensure_running(directory)
@@ -123,7 +123,7 @@ def test_a_task_and_its_watch_outlive_the_server(tmp_path: Path) -> None:
                 kill_server(directory)
             known = store.save_states([StateChange(known, state_at(number))])[0]
             if number % 50 == 0:
-                assert changed.wait(60)  # of the lost connection
+                assert changed.wait(60)  # the lost connection fires it too
                 changed.clear()
                 neighbour.save_shard_list([f"shard-{number}"])
                 assert changed.wait(60)

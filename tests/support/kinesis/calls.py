@@ -1,5 +1,5 @@
-"""What the contract tests of a Kinesis service do to it, over boto3: put, read to the tip or the
-end, split, merge.
+"""Calls of the contract tests of a Kinesis service, over boto3: put, read to the tip or the end,
+split, merge.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LIMIT_S = 20.0
 
 
 class ShardRead(NamedTuple):
-    """All that a reader got from a shard: its records, and the last page."""
+    """The records that a reader got from a shard, and the last page."""
 
     records: list[dict[str, Any]]
     last_page: dict[str, Any]
@@ -75,8 +75,8 @@ def read_shard(service: Service, shard_id: str) -> ShardRead:
 
 
 def read_to_end(service: Service, shard_id: str) -> ShardRead:
-    """Read a closed shard until the service says that it has ended, with or after its
-    last records.
+    """Read a closed shard until the service reports its end, with its last records or
+    after them.
     """
     got = read_shard(service, shard_id)
     following = got.last_page.get("NextShardIterator")

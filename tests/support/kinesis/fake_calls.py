@@ -1,6 +1,4 @@
-"""Calls to a FakeKinesis in the process, with a clock that stands still: for the tests of the fake
-itself.
-"""
+"""Calls to a FakeKinesis in the process, with a stopped clock: for tests of the fake itself."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ SHARD = "shardId-000000000000"
 
 
 def new_fake(*, shards: int = 1, **settings: Any) -> tuple[FakeKinesis, ManualClock]:
-    """A fake with one stream, and the clock that it goes by."""
+    """A fake with one stream, and its clock."""
     clock = ManualClock()
     fake = FakeKinesis(settings=FakeKinesisSettings(**settings), clock=clock)
     fake.create(STREAM, shards=shards)

@@ -41,7 +41,7 @@ def subscribe(
 
 
 def event_of(subscription: Subscription) -> SubscribeToShardEvent:
-    """The event that is there now; that there is one is part of the test."""
+    """The event that is there now; the call fails if there is none."""
     event = subscription.next_event()
     assert event is not None
     return event

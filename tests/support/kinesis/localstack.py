@@ -23,7 +23,7 @@ _CHANGE_LIMIT_S = 60.0
 
 @pytest.fixture(scope="session")
 def localstack_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """LocalStack, serving Kinesis in processes of its own; one for the session. Where it isn't set
+    """LocalStack, serving Kinesis in processes of its own; one for the session. Where it is not set
     up, tests fail and say so.
     """
     try:
@@ -35,7 +35,7 @@ def localstack_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 @dataclass(frozen=True, slots=True)
 class LocalStackStream:
-    """A stream that no other test uses, where it is, and a client of it. Changes of its shards
+    """A stream that no other test uses, its endpoint, and a client of it. Changes of its shards
     block until it is ACTIVE.
     """
 
@@ -62,8 +62,8 @@ class LocalStackStream:
         return [shard["ShardId"] for shard in sorted(still_open, key=_first_hash_key)]
 
     def put(self, data: bytes, key: str, *, hash_key: int | None = None) -> tuple[str, str]:
-        """Put one record; the shard that took it and its sequence number. `hash_key` overrides the
-        MD5 of the key.
+        """Put one record; returns its shard and its sequence number. `hash_key` overrides the MD5
+        of the key.
         """
         explicit = {} if hash_key is None else {"ExplicitHashKey": str(hash_key)}
         answer = self.client.put_record(
@@ -91,8 +91,8 @@ class LocalStackStream:
         return child
 
     def update_shard_count(self, count: int) -> list[str]:
-        """Scale to so many open shards; those that are new. Shards that this opens and closes on
-        its way are not among them.
+        """Scale to `shards` open shards; returns the new ones. Shards that are opened and closed in
+        between are not among them.
         """
         with self._change() as new:
             self.client.update_shard_count(
@@ -101,7 +101,7 @@ class LocalStackStream:
         return new
 
     def recreate(self, *, shards: int = 1) -> None:
-        """Delete the stream and create it anew under its name."""
+        """Delete the stream and create it again under its name."""
         self.client.delete_stream(StreamName=self.name)
         deadline = time.monotonic() + _CHANGE_LIMIT_S
         while self._exists():
@@ -122,8 +122,8 @@ class LocalStackStream:
 
     @contextmanager
     def _change(self) -> Iterator[list[str]]:
-        """Ask for a change inside; behind it the stream is ACTIVE, and the list holds the open
-        shards that are new.
+        """A context for a change of the shards. At its end the stream is ACTIVE, and the list holds
+        the new open shards.
         """
         before = set(self.open_shard_ids())
         new: list[str] = []
@@ -134,8 +134,8 @@ class LocalStackStream:
 
 @contextmanager
 def stream_on(endpoint_url: str, *, shards: int = 1) -> Iterator[LocalStackStream]:
-    """A new stream with a client of its own, deleted at the end: the shards of all streams count
-    towards the service's limit.
+    """A new stream with a client of its own. It is deleted at the end: the shards of all streams
+    count towards the service's limit.
     """
     with kinesis_client(endpoint_url) as client:
         stream = LocalStackStream(f"localstack-{uuid.uuid4().hex}", endpoint_url, client)
@@ -148,7 +148,7 @@ def stream_on(endpoint_url: str, *, shards: int = 1) -> Iterator[LocalStackStrea
 
 @pytest.fixture
 def localstack_stream(localstack_endpoint: str) -> Iterator[LocalStackStream]:
-    """A stream of one shard; a test that wants more of them takes `stream_on(localstack_endpoint,
+    """A stream of one shard. A test that needs more uses `stream_on(localstack_endpoint,
     shards=...)`.
     """
     with stream_on(localstack_endpoint) as stream:

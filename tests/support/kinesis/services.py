@@ -33,9 +33,7 @@ SECRET_KEY = "not-a-secret"
 
 @cache
 def _session() -> boto3.session.Session:
-    """One for all tests: it parses the service's description once, which takes longer than most
-    tests.
-    """
+    """One for all tests: parsing the service's description takes longer than most tests."""
     return boto3.session.Session()
 
 
@@ -43,7 +41,7 @@ def _session() -> boto3.session.Session:
 def kinesis_client(
     endpoint_url: str, *, access_key: str = ACCESS_KEY, max_attempts: int = 1
 ) -> Iterator[Any]:
-    """A boto3 client with made-up credentials that does not retry unless told to; its connections
+    """A boto3 client with made-up credentials. It does not retry unless told to; its connections
     are closed at the end.
     """
     client = _session().client(
@@ -69,7 +67,7 @@ def create_stream(client: Any, name: str, *, shards: int = 1) -> None:
 
 
 def wait_until_active(client: Any, name: str, *, limit_s: float = 60.0) -> None:
-    """Wait until the stream has no change under way."""
+    """Wait until no change of the stream is in progress."""
     deadline = time.monotonic() + limit_s
     waiting = True
     while waiting:
@@ -85,8 +83,8 @@ def wait_until_active(client: Any, name: str, *, limit_s: float = 60.0) -> None:
 
 @pytest.fixture(scope="session")
 def moto_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A moto server in a process of its own; one for the session, so tests use stream names of
-    their own.
+    """A moto server in a process of its own, one for the session: tests use stream names of their
+    own.
     """
     (port,) = emulator.free_ports(1)
     log = tmp_path_factory.mktemp("moto") / "moto.log"
@@ -108,7 +106,7 @@ def moto_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def emulator_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The npm emulator in a process of its own; one for the session. Without Node it fails and says
+    """The npm emulator in a process of its own, one for the session. Without Node it fails and says
     what to install.
     """
     try:
@@ -120,7 +118,7 @@ def emulator_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @dataclass(frozen=True, slots=True)
 class ServedFake:
-    """A FakeKinesis, `model`, and where boto3 finds it."""
+    """A FakeKinesis, `model`, and its endpoint for boto3."""
 
     endpoint_url: str
     model: FakeKinesis
@@ -150,8 +148,8 @@ def serve(
     ]
 )
 def kinesis_service(request: pytest.FixtureRequest) -> str:
-    """The endpoint of a service that the contract suite holds for: our fake, and LocalStack with
-    the emulator inside it.
+    """The endpoint of a service under the contract suite: our fake, or LocalStack with the emulator
+    inside it.
     """
     if request.param == "fake":
         fake: ServedFake = request.getfixturevalue("fake_kinesis")
@@ -161,7 +159,7 @@ def kinesis_service(request: pytest.FixtureRequest) -> str:
 
 
 class Service(NamedTuple):
-    """A client of the service under test, and a stream name that nobody else uses."""
+    """A client of the service under test, and a stream name that no other test uses."""
 
     client: Any
     name: str

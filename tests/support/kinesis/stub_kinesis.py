@@ -1,8 +1,8 @@
-"""A stub of the Kinesis endpoint that answers what a test has put into its queue: errors, broken
-bodies, dropped connections.
+"""A stub of the Kinesis endpoint that answers from a test's queue: errors, broken bodies, dropped
+connections.
 
-Emulators accept all credentials and never fail; this one fails as told and remembers what it was
-asked.
+Emulators accept all credentials and never fail. This stub fails as a test asks, and remembers the
+requests.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Request:
 
 
 class StubKinesis:
-    """Answers each operation from its own queue, the last answer for ever; what has no answer is a
-    400 that fails the test.
+    """Answers each operation from its own queue and repeats the last answer. An operation without
+    answers gets a 400, which fails the test.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class StubKinesis:
         self.url = ""
 
     def answers(self, operation: str, *answers: Answer) -> None:
-        """From now on, `operation` (GetRecords, say) gets these."""
+        """Set the answers of an `operation` (GetRecords, say) from now on."""
         with self._lock:
             self._answers[operation] = deque(answers)
 
@@ -130,7 +130,7 @@ def _request(headers: dict[str, str], body: bytes) -> Request:
     target = headers.get("X-Amz-Target")
     if target is not None:
         return Request(target.rpartition(".")[2], json.loads(body or b"{}"), headers)
-    # STS speaks another protocol: a form whose field Action names the operation.
+    # STS has another protocol: a form whose field Action names the operation.
     form = dict(pair.partition("=")[::2] for pair in body.decode().split("&"))
     return Request(form.get("Action", "?"), form, headers)
 
@@ -155,7 +155,7 @@ def serve(stub: StubKinesis) -> Iterator[StubKinesis]:
 
 @pytest.fixture
 def stub_kinesis() -> Iterator[StubKinesis]:
-    """A stub that answers what the test puts into it."""
+    """A stub that gives the answers of the test."""
     with serve(StubKinesis()) as stub:
         yield stub
 
@@ -164,8 +164,8 @@ def stub_kinesis() -> Iterator[StubKinesis]:
 def no_aws_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str, str], None]:
-    """No credentials, profile or region from the machine the test runs on; returns a setter for
-    what a test wants there.
+    """Remove the machine's credentials, profile and region from the environment; returns a setter
+    for the test's own.
     """
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
@@ -177,7 +177,7 @@ def no_aws_environment(
 
 
 class WaitlessClock:
-    """A clock whose sleeps pass at once, and are remembered."""
+    """A clock whose sleeps return at once and are remembered."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -1,4 +1,6 @@
-"""A tracked batch of a few records for the acker: the real one, run without Kinesis and reports."""
+"""A tracked batch of a few records for the acker. It is the real class, without Kinesis and
+reports.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def source_frame(
 
 @dataclass
 class Sink:
-    """Takes all rows of the frame that it is to write; `times` is how often it was asked."""
+    """Takes all rows of its frame; `times` counts its calls."""
 
     rows: list[Row] = field(default_factory=list)
     times: int = 0
@@ -60,7 +62,7 @@ class Sink:
 
 
 class AckedBatch(TrackedBatch):
-    """A tracked batch that counts how often it is told of failures."""
+    """A tracked batch that counts the calls of `fail`."""
 
     def __init__(self, frame: BatchFrame) -> None:
         super().__init__(frame, batch_id=0)
@@ -92,8 +94,8 @@ def run_batch(
     *,
     on_failure: OnFailure = OnFailure.CONTINUE,
 ) -> AckedBatch:
-    """Run `process` on the records as `tracked` does: with the hooks at its end, and nothing kept
-    after it.
+    """Run `process` on the records as `tracked` does, with the hooks at its end. Nothing stays
+    persisted afterwards.
     """
     batch = AckedBatch(BatchFrame(frame, on_failure=on_failure))
     try:

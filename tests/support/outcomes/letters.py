@@ -1,4 +1,4 @@
-"""Dead letters to write and to put back, for the tests of both."""
+"""Dead letters, for tests that write them and put them back."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ FIRST_FAILURE = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What is the same for a test's letters."""
+    """The values that a test's letters share."""
 
     stream: str = "orders"
     shard: str = "shardId-000000000000"
     reason: str = "ValueError: no such order"
 
     def letter(self, number: int) -> Letter:
-        """Letter `number`: its record failed `number` minutes after the first one, for the last
-        time an hour later.
+        """Letter `number`. Its record failed `number` minutes after the first record, and for the
+        last time an hour later.
         """
         failed = FIRST_FAILURE + timedelta(minutes=number)
         return Letter(
@@ -48,7 +48,7 @@ class Story:
 
 
 def gone(letter: Letter) -> Letter:
-    """The letter of a record that was past the stream's retention before it could be read again."""
+    """The letter of a record that passed the stream's retention before its retry."""
     return replace(
         letter,
         data=None,

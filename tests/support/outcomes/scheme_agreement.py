@@ -1,4 +1,4 @@
-"""Runs payloads through both halves of a scheme, Python and Spark, and compares what they say value
+"""Runs payloads through both halves of a scheme, Python and Spark, and compares the results value
 by value.
 """
 
@@ -30,7 +30,7 @@ def record_of(data: bytes) -> Record:
 
 
 def decoded(scheme: RecordScheme, data: bytes) -> tuple[Any, str | None]:
-    """The outcome in Python as Spark's column has it: `(value, malformed)`."""
+    """The result in Python, in the form of Spark's column: `(value, malformed)`."""
     try:
         return scheme.decode(record_of(data)), None
     except MalformedRecordError as exc:
@@ -40,11 +40,11 @@ def decoded(scheme: RecordScheme, data: bytes) -> tuple[Any, str | None]:
 def columns(
     spark: SparkSession, scheme: RecordScheme, payloads: Sequence[bytes]
 ) -> list[tuple[Any, str | None]]:
-    """The outcomes on Spark, in the payloads' order, in the form of `decoded`."""
+    """The results of Spark, in the payloads' order, in the form of `decoded`."""
     rows = [(index, bytearray(payload)) for index, payload in enumerate(payloads)]
     frame = parsed(spark.createDataFrame(rows, "i INT, data BINARY"), scheme)
-    # Through Arrow: collect() makes local times of TIMESTAMPs, and fails at the first and the last
-    # day of what Python can hold.
+    # Through Arrow: collect() converts TIMESTAMPs to local times, and fails for the first and the
+    # last day of Python's range.
     found = sorted(frame.select("i", "parsed").toArrow().to_pylist(), key=lambda row: int(row["i"]))
     return [
         (
@@ -58,7 +58,7 @@ def columns(
 def disagreements(
     spark: SparkSession, scheme: RecordScheme, payloads: Sequence[bytes]
 ) -> list[str]:
-    """One line for each payload about which the two halves differ, also in a value's class or a
+    """One line for each payload on which the two halves differ, in a value, a value's class or a
     reason.
     """
     lines = []
@@ -78,8 +78,8 @@ def _plain_row(values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """What Arrow and Python write differently made alike: maps come as lists of pairs, zones by
-    name, DECIMALs with zeros.
+    """Normalizes what Arrow and Python write differently: maps as lists of pairs, zones by name,
+    DECIMALs with zeros.
     """
     if isinstance(value, dict):
         return [(name, _plain(inner)) for name, inner in value.items()]

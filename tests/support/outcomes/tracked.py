@@ -1,6 +1,4 @@
-"""Tracked queries over what is on a stream, and what is left of them: reports, states and dead
-letters.
-"""
+"""Tracked queries over a stream, and their results: reports, states and dead letters."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ FAST: dict[str, Any] = {"retry_first_delay": "10ms", "retry_max_delay": "20ms"}
 
 @dataclass
 class TrackedQuery:
-    """A tracked application over a stream; each `run` is a query that reads what is there, retries
+    """A tracked application over a stream. Each `run` is a query that reads what is there, retries
     included, and ends.
     """
 
@@ -48,7 +46,7 @@ class TrackedQuery:
         source: dict[str, Any] | None = None,
         **tracking: Any,
     ) -> None:
-        """Raises what the query raises."""
+        """Raises the query's error."""
         src = self.stream.source(**(source or {}))
         if tracking.get("on_exhausted", "dead_letter") == "dead_letter":
             tracking = {"dead_letter": DeadLetter.to(self.letters.extend)} | tracking
@@ -65,7 +63,7 @@ class TrackedQuery:
     def put_texts(
         self, texts: Sequence[str], *, keys: Callable[[int], str] = "key {}".format
     ) -> None:
-        """Put payloads of one's own on the stream, at most 500."""
+        """Put these payloads on the stream, at most 500."""
         entries = [{"Data": text.encode(), "PartitionKey": keys(n)} for n, text in enumerate(texts)]
         for answer in self.stream.client.put_records(StreamName=STREAM, Records=entries)["Records"]:
             self.stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
@@ -90,7 +88,7 @@ def tracked_query(spark: SparkSession, stream: StreamUnderTest, tmp_path: Path) 
 
 @pytest.fixture
 def store(stream: StreamUnderTest) -> Iterator[ZookeeperStateStore]:
-    """Another process's view of the application's state."""
+    """Another process's store of the application's state."""
     store = ZookeeperStateStore(
         stream.zookeeper, root="kinesis-spout", application=APPLICATION, stream=STREAM
     )

@@ -24,8 +24,8 @@ def command_line(*arguments: str) -> list[str]:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment in which the command runs from the checkout, with no AWS configuration of the
-    machine in it.
+    """The environment in which the command runs from the checkout, without the machine's AWS
+    configuration.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     path = [
@@ -59,7 +59,9 @@ def run_cli(
 
 @cache
 def _entry_points() -> tuple[Path, ...]:
-    """A folder that declares pyproject's entry points, where the project is not installed."""
+    """A folder that declares pyproject's entry points, for checkouts where the project is not
+    installed.
+    """
     if importlib.metadata.entry_points(group=COMMAND_GROUP):
         return ()
     project = tomllib.loads(

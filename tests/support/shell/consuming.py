@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from tests.support.kinesis.services import ServedFake
 
 LIMIT_S = 60.0
-COMMANDS = {  # what a command does with each record
+COMMANDS = {  # how a command treats each record
     "acks": "answer(record, ok=True)",
-    "acks in pairs": "held.append(record)\n    while len(held) > 1: answer(held.pop(), ok=True), answer(held.pop(), ok=True)",
+    "acks in pairs": "held.append(record)\n    "
+    "while len(held) > 1: answer(held.pop(), ok=True), answer(held.pop(), ok=True)",
     "fails the sevens": "answer(record, ok=record['data'][-1] != '7', reason='a seven')",
-    "refuses the sevens": "answer(record, ok=record['data'][-1] != '7', reason='a seven', retry=False)",
+    "refuses the sevens": "answer(record, ok=record['data'][-1] != '7', "
+    "reason='a seven', retry=False)",
     "never answers": "pass",
     "dies at the third": "count += 1\n    if count == 3: sys.exit(3)\n    answer(record, ok=True)",
     "acks the third time": "answer(record, ok=record['attempt'] >= 3)",
-    "talks": "print('secret', record['data'])\n    answer({'id': 'x:1:1'}, ok=True)\n    answer(record, ok=True)",
+    "talks": "print('secret', record['data'])\n    answer({'id': 'x:1:1'}, ok=True)\n    "
+    "answer(record, ok=True)",
 }
 _PROGRAM = """
 import json, sys
@@ -47,13 +50,13 @@ print("the input has ended", file=sys.stderr)
 
 
 def command_that(does: str, log: Path) -> str:
-    """A command for --exec. It writes each line that it gets to the log as well."""
+    """A command for --exec. It also writes each line that it gets to the log."""
     program = _PROGRAM.format(log=str(log), body=COMMANDS[does])
     return shlex.join([sys.executable, "-c", program])
 
 
 def connection(fake: ServedFake) -> dict[str, str]:
-    """What the environment of a command says of the service."""
+    """The environment variables that name the service to a command."""
     return {
         "AWS_ENDPOINT_URL_KINESIS": fake.endpoint_url,
         "AWS_DEFAULT_REGION": REGION,
@@ -63,7 +66,9 @@ def connection(fake: ServedFake) -> dict[str, str]:
 
 
 def run(fake: ServedFake, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
-    """The command to its end. One that does not end says where it hangs."""
+    """Run the command to its end. A command that does not end is killed, and the error has its
+    stderr.
+    """
     with subprocess.Popen(
         command_line(*arguments),
         env=environment(PYTHONFAULTHANDLER="1", **connection(fake)),
@@ -89,8 +94,8 @@ def run(fake: ServedFake, *arguments: str, stdin: bytes = b"") -> subprocess.Com
 def running(
     fake: ServedFake, *arguments: str, variables: dict[str, str] | None = None, **pipes: Any
 ) -> Iterator[subprocess.Popen[str]]:
-    """The command with pipes, killed at the end if it is still there. `variables`: of its
-    environment, besides the usual ones.
+    """The command with pipes. It is killed at the end if it still runs. `variables`: additional
+    environment variables.
     """
     with subprocess.Popen(
         command_line(*arguments),

@@ -1,5 +1,5 @@
-"""The pages that people read (README, CONTRIBUTING and docs), their code blocks, and the commands
-in them.
+"""The pages of the documentation (README, CONTRIBUTING and docs), their code blocks, and the
+commands in them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _QUOTED_COMMAND = re.compile(r"`((?:make|kinesis-spout) [a-z][^`]*)`")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A code block: where it begins, its language as it is written, and its text."""
+    """A code block: its line, its info string, and its text."""
 
     page: str
     line: int
@@ -48,7 +48,7 @@ class Page:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """All code blocks, also those inside of a directive such as a note."""
+        """All code blocks, also those inside a directive such as a note."""
         return tuple(self._blocks_in(self.text, 0))
 
     def _blocks_in(self, text: str, before: int) -> Iterator[Block]:
@@ -79,7 +79,7 @@ class Page:
 
 
 def pages(root: Path = ROOT) -> list[Page]:
-    """README, CONTRIBUTING, and every page of the site that is written by hand."""
+    """README, CONTRIBUTING, and every page of the site that is not generated."""
     found = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
     return [
         Page(path.relative_to(root).as_posix(), path.read_text("utf-8"))
@@ -94,7 +94,7 @@ def blocks(*languages: str) -> list[Block]:
 
 
 def brings_its_kinesis(block: Block) -> bool:
-    """Whether a Python block is complete: it makes the stream that it reads, so it can be run."""
+    """Whether a Python block can run by itself: it creates the stream that it reads."""
     return "FakeKinesisServer(" in block.text
 
 
@@ -114,7 +114,7 @@ def imported(block: Block) -> set[str]:
 
 
 def lines_of(block: Block) -> list[str]:
-    """The command lines of a shell block, those that go on in the next line put together."""
+    """The command lines of a shell block; continued lines are joined."""
     joined = block.text.replace("\\\n", " ")
     if block.language == "console":
         joined = "\n".join(line[2:] for line in joined.splitlines() if line.startswith("$ "))
@@ -122,7 +122,7 @@ def lines_of(block: Block) -> list[str]:
 
 
 def commands_in(line: str) -> list[list[str]]:
-    """The words of each command of a line, without redirections and assignments before it."""
+    """The words of each command of a line, without redirections and leading assignments."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     found: list[list[str]] = [[]]
@@ -140,7 +140,7 @@ def commands_in(line: str) -> list[list[str]]:
 
 
 def commands() -> list[tuple[str, list[str]]]:
-    """Where each command stands, and its words: those of shell blocks, and `make ...` and
+    """The place and the words of each command: those of shell blocks, and `make ...` and
     `kinesis-spout ...` in sentences.
     """
     found = [

@@ -1,4 +1,4 @@
-"""The package as users ship it: a wheel, built once a run."""
+"""The package as users ship it: a wheel, built once per test run."""
 
 from __future__ import annotations
 

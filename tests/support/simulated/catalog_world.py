@@ -1,4 +1,4 @@
-"""A shard catalog on a simulated job: what its tests share."""
+"""A shard catalog on a simulated job: the shared part of its tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PIN = StartPin(
 
 
 class World:
-    """A catalog with the watch that it looks at."""
+    """A catalog, and the watch that it checks."""
 
     def __init__(self, job: SimulatedJob, *, only: Collection[str] = (), **options: Any) -> None:
         self.job = job

@@ -1,8 +1,8 @@
 """Spark's micro-batch loop without Spark: its two logs, its calls to the source, its replay after a
 crash.
 
-As `MicroBatchExecution` does it: an offset is logged before its batch runs, a batch is logged as
-committed after its sink is done, and a restart runs the last logged batch again when it is not
+As `MicroBatchExecution` does it: an offset is logged before its batch runs, and a batch is logged
+as committed after its sink is done. A restart runs the last logged batch again when it is not
 committed. The source under test is the product's own reader with its real ZooKeeper and its HTTP
 client.
 """
@@ -36,16 +36,16 @@ Row = dict[str, Any]
 
 
 class Crash(Exception):  # noqa: N818  # it is the event that a test injects, no error
-    """The driver is gone."""
+    """The driver has died."""
 
 
 @dataclass
 class MicroBatchEngine:
-    """`offsets` and `committed` are the checkpoint location; `sink` is keyed by batch id, so a
-    replay replaces itself.
+    """`offsets` and `committed` are the checkpoint location. `sink` is keyed by batch id, so a
+    replay overwrites its batch.
 
-    `tracked`: what becomes of a batch's records, where the application tracks them; the sink gets
-    those that were processed.
+    `tracked`: the outcomes of a batch's records, where the application tracks them; the sink gets
+    the processed ones.
     """
 
     settings: SourceSettings
@@ -68,8 +68,8 @@ class MicroBatchEngine:
             self.reader = None
 
     def run_batch(self, crash_at: str | None = None) -> bool:
-        """Replay or run one batch; False when there was nothing new. Raises `Crash` where the test
-        asks for one.
+        """Replay or run one batch; returns False when there was nothing new. Raises `Crash` where
+        the test asks for one.
         """
         if self.reader is None:
             self.start()
@@ -96,14 +96,14 @@ class MicroBatchEngine:
         return True
 
     def run_until_idle(self, most: int = 500) -> int:
-        """Run batches until there is nothing new; how many ran."""
+        """Run batches until there is nothing new; returns how many ran."""
         for ran in range(most):
             if not self.run_batch():
                 return ran
         raise AssertionError(f"still not idle after {most} batches")
 
     def read(self, partitions: Sequence[Any]) -> list[Row]:
-        """What the executors would read. The reader travels to them pickled, as in Spark."""
+        """The rows that the executors would read. The reader is pickled for them, as in Spark."""
         assert self.reader is not None
         executor_side = pickle.loads(pickle.dumps(self.reader))  # noqa: S301  # our own bytes
         rows: list[Row] = []
@@ -115,8 +115,8 @@ class MicroBatchEngine:
         return rows
 
     def forget_checkpoint_location(self) -> None:
-        """A new checkpoint location: Spark knows of no batch any more. The sink is
-        another one too.
+        """A new checkpoint location: Spark has no record of any batch. The sink is a
+        new one too.
         """
         self.stop()
         self.offsets, self.committed = [], -1

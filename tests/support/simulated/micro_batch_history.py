@@ -1,8 +1,9 @@
-"""Random histories of one application: puts, resharding, batches, crashes, zombies, backups
-restored. And what must hold always.
+"""Random histories of one application, and their invariants: puts, resharding, batches, crashes,
+zombies, restored backups.
 
-The product's own reader, over FakeKinesis by HTTP and a real ZooKeeper. Plain seeded randomness:
-kazoo's threads draw from `random` too, which hypothesis takes for a test that is not deterministic.
+They use the product's own reader, over FakeKinesis by HTTP and a real ZooKeeper. Their randomness
+is plain and seeded: kazoo's threads draw from `random` too, which Hypothesis would report as a test
+that is not deterministic.
 """
 
 from __future__ import annotations
@@ -72,13 +73,11 @@ class RandomReads(MicroBatchEngine):
         services.store = dying_store(
             self.settings.zookeeper, APPLICATION, STREAM, writes, after=after
         )
-        self.reader._coordinator = Coordinator(
-            self.settings, services
-        )  # the place of the driver's services
+        self.reader._coordinator = Coordinator(self.settings, services)  # the driver's services
 
     def read(self, partitions: Sequence[Any]) -> list[Row]:
-        """What this batch's sink wants: the same whenever the batch is replayed. One that has sunk
-        it may skip its reads.
+        """The rows that this batch's sink reads: the same in each replay. A sink that already has
+        the batch may skip its reads.
         """
         assert self.random is not None
         if self.tracked is None and self.committed + 1 in self.sink and self.random.random() < 0.3:
@@ -102,7 +101,7 @@ class RandomReads(MicroBatchEngine):
 
 @dataclass
 class History:
-    """Steps are drawn by `step` and noted in `log`; each raises AssertionError where a promise is
+    """`step` draws steps and notes them in `log`; each raises AssertionError where a promise is
     broken.
     """
 
@@ -128,7 +127,7 @@ class History:
         self.log[-1] += f" {text}"
 
     # the stream
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def do_put(self) -> None:
         count = self.random.choice((1, 7, 40))
         self.note(count)
@@ -152,7 +151,7 @@ class History:
         self.stream.clock.advance(ITERATOR_LIFE_S)
 
     def do_fault(self) -> None:
-        """What passes by itself befalls some of the next requests."""
+        """Transient faults for some of the next requests."""
         operation = self.random.choice(
             ("GetRecords", "GetRecords", "GetShardIterator", "DescribeStreamSummary")
         )
@@ -164,7 +163,7 @@ class History:
         self.fake.faults.add(fault, operation=operation, times=self.random.choice((1, 2)))
 
     # the query
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def do_batch(self) -> None:
         self.note(self.run_batch())
 
@@ -188,7 +187,7 @@ class History:
         self.engine.stop()
 
     def do_available_now(self) -> None:
-        """A run that ends, having read at least all that was there at its start."""
+        """An AvailableNow run that ends after reading at least all that was there at its start."""
         self.engine.stop()
         there = self.stream.ids()
         self.engine.available_now = True
@@ -225,7 +224,7 @@ class History:
         assert set(ids_of(rows)) <= self.stream.ids()
 
     # backups
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
     def do_new_location(self) -> None:
         self.engine.forget_checkpoint_location()
         self.engine.sink = {}
@@ -255,7 +254,7 @@ class History:
             self.thrown_away = True
             self.checkpoints = {}
 
-    # what must hold
+    # invariants
     # ---------------------------------------------------------------------------------------------
     def resolved(self) -> set[str]:
         """Records that need not come again: a finished batch has them."""
@@ -292,13 +291,14 @@ class History:
             )
 
     def finish(self) -> None:
-        """Drain, and look at the whole."""
+        """Drain, and check the whole history."""
         self.log.append("drain")
         self.fake.faults.clear()
         self.engine.stop()
         for _ in range(500):
+            # Above `probeMaxShards` a poll may find nothing before the end of `idleInterval`.
             if not self.run_batch() and self.is_at_the_end():
-                break  # above `probeMaxShards` a poll may find nothing before `idleInterval` is over
+                break
         self.check()
         missing = self.stream.ids() - self.resolved()
         assert not missing, f"{len(missing)} records were lost: {sorted(missing)[:5]}"
@@ -313,7 +313,9 @@ class History:
         assert found == self.stream.ids()
 
     def check_order(self, delivered: Sequence[str]) -> None:
-        """No child's first record was first delivered before the last of its parents'."""
+        """The first delivery of a child's records comes after the last first delivery of its
+        parents' records.
+        """
         first: dict[str, int] = {}
         last: dict[str, int] = {}
         for place, one in enumerate(dict.fromkeys(delivered)):
@@ -337,8 +339,8 @@ class History:
         }
 
     def is_at_the_end(self) -> bool:
-        """Every checkpoint is at its shard's last record, and just the closed shards
-        are finished.
+        """Every checkpoint is at its shard's last record, and exactly the closed shards are
+        finished.
         """
         closed = {
             shard
@@ -352,8 +354,8 @@ class History:
         }
         return self.stream.checkpoints() == self.stream.tips() and finished == closed
 
-    # how
-    # --------------------------------------------------------------------------------------------------------
+    # private
+    # ----------------------------------------------------------------------------------------------
     def run_batch(self, crash_at: str | None = None) -> bool | str:
         before = self.engine.committed
         try:

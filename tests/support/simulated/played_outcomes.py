@@ -1,8 +1,8 @@
-"""Plays the part of a tracked batch without Spark: what `src.tracked(process)` does with the store,
-for given failures.
+"""A tracked batch without Spark: it changes the store as `src.tracked(process)` does, for given
+failures.
 
-Written from the rules of `state.report`, not from the product's code: a second opinion on what a
-report holds.
+It is written from the rules of `state.report`, not from the product's code: an independent source
+of the expected reports.
 """
 
 from __future__ import annotations
@@ -36,32 +36,36 @@ Row = dict[str, Any]
 Retry = TypeVar("Retry", PlannedRetry, UnresolvedRecord)
 AT_ONCE = OutcomePolicy(retry=RetryPolicy(retry_limit=3, first_delay_ms=0, jitter=0.0))
 OUTAGE_RECORDS = 100
-LATER_MS = 3_600_000  # what is rejected need not be due: nothing is tried, its letter is written
+LATER_MS = (
+    3_600_000  # a rejected record needs no due time: it is not tried again, its letter is written
+)
 
 
 class Rejection(str):
-    """Why a record fails for good: it is not tried again, its letter is written now."""
+    """Why a record fails for good: it is not tried again, and its letter is written in
+    this batch.
+    """
 
     __slots__ = ()
 
 
 class LateRejection(Rejection):
-    """The same, but its letter is left to the next batch: it is queued, and flagged as exhausted by
-    the plan.
+    """The same, but its letter is left to the next batch: it is queued, and the plan flags it as
+    exhausted.
     """
 
     __slots__ = ()
 
 
 def policy(on_failure: OnFailure = OnFailure.CONTINUE, **retry: Any) -> OutcomePolicy:
-    """Without jitter, and with retries that are due at once, unless told otherwise."""
+    """Without jitter and with immediate retries, unless set otherwise."""
     return OutcomePolicy(
         retry=RetryPolicy(**({"first_delay_ms": 0, "jitter": 0.0} | retry)), on_failure=on_failure
     )
 
 
 def numbered(*numbers: int) -> Callable[[Row], bool]:
-    """Whether a row is one of the stream's records of these numbers."""
+    """Whether a row is one of the stream's records with these numbers."""
     return lambda row: row["data"] in {f"record {number}".encode() for number in numbers}
 
 
@@ -71,11 +75,11 @@ def key_of(row: Row) -> str:
 
 @dataclass
 class PlayedOutcomes:
-    """`fails` says of a row why its record fails, or None. `calls` are the message ids the function
-    saw, `letters` the dead ones.
+    """`fails` returns why a row's record fails, or None. `calls` are the message ids that the
+    function got, `letters` the dead letters.
 
-    `gone` are retries of which nothing is left: shard, first and last number.
-    `reports` false: the batch runs as if it were not tracked any more.
+    `gone` are retries whose records have expired: shard, first and last number. `reports` false:
+    the batch runs untracked.
     """
 
     open_store: Callable[[], StateStore]
@@ -92,7 +96,7 @@ class PlayedOutcomes:
     def play(
         self, rows: Sequence[Row], on_step: Callable[[str], None] = lambda _: None
     ) -> list[Row]:
-        """The rows whose records were processed. `on_step` hears of "opened" and "reported"."""
+        """The rows whose records were processed. `on_step` gets "opened" and "reported"."""
         with closing(self.open_store()) as store:
             pointer = store.read_pointer()
             if not self.reports or pointer is None or pointer.status is not PlanStatus.OPEN:
@@ -120,8 +124,8 @@ class PlayedOutcomes:
 
 @dataclass(frozen=True)
 class _Failed:
-    """`place`: which of the shard's rows it is. `read`: the retry that it is a record of, None for
-    a new one.
+    """`place`: the index of the row among the shard's. `read`: the retry that the record belongs
+    to, None for a new one.
     """
 
     row: Row
@@ -148,7 +152,7 @@ class _Batch:
         self.letters: list[tuple[str, int, str]] = []
         self.waiting: dict[
             str, dict[str | None, int]
-        ] = {}  # by shard and key, from which number on
+        ] = {}  # by shard and key: the first number that waits
         self.rows: Counter[str] = Counter()
         for shard, end in ends.items():
             done = {retry.first for retry in self.retries[shard].all[: end.retries_done]}
@@ -163,7 +167,7 @@ class _Batch:
                 self.played.gone.append((shard, stored.first.sequence, stored.last.sequence))
 
     def accept(self, row: Row) -> bool:
-        """Whether the function has processed it."""
+        """Whether the function has processed the row."""
         shard = row["shardId"]
         self.rows[shard] += 1
         retry = self.retries[shard].of(row["sequenceNumber"])
@@ -179,15 +183,15 @@ class _Batch:
             return True
         if isinstance(reason, Rejection) and not isinstance(
             reason, LateRejection
-        ):  # it is done with, and holds no other
+        ):  # it is finished, and blocks no other record
             self.letters.append((row["messageId"], row["attempt"], reason))
             return False
         self.failed.setdefault(shard, []).append(_Failed(row, reason, self.rows[shard], retry))
-        self._let_wait(row)
+        self._block_later(row)
         return False
 
     def _must_wait(self, row: Row) -> bool:
-        """Whether an earlier record that it has to follow is not processed."""
+        """Whether an earlier record that blocks it is not processed."""
         waiting, number = self.waiting[row["shardId"]], int(row["sequenceNumber"])
         match self.played.policy.on_failure:
             case OnFailure.BLOCK_KEY:
@@ -196,7 +200,7 @@ class _Batch:
                 return min(waiting.values(), default=number) < number
         return False
 
-    def _let_wait(self, row: Row) -> None:
+    def _block_later(self, row: Row) -> None:
         waiting, number = self.waiting[row["shardId"]], int(row["sequenceNumber"])
         waiting[key_of(row)] = min(number, waiting.get(key_of(row), number))
 
@@ -233,7 +237,7 @@ class _Batch:
         )
 
     def _ranges(self, failed: Sequence[_Failed]) -> list[UnresolvedRecord]:
-        """A outage's: runs of failed records are one each, and have the attempts that they had."""
+        """Ranges of an outage: a run of failed records is one range, and keeps its attempts."""
         due_ms = self.now_ms + min(60_000, 1_000 * 2**self.plan.outages)
         runs: list[list[_Failed]] = []
         for one in failed:
@@ -315,7 +319,10 @@ def _last(one: PlannedRetry | UnresolvedRecord) -> int:
 def tracked(
     job: SimulatedJob, fails: Callable[[Row], bool], of: OutcomePolicy | None = None
 ) -> PlayedOutcomes:
-    """The part played for a simulated job, in its time."""
+    """Played outcomes for a simulated job, in its time."""
     return PlayedOutcomes(
-        job.store, job.clock.now_ms, lambda row: "as told" if fails(row) else None, of or policy()
+        job.store,
+        job.clock.now_ms,
+        lambda row: "as planned" if fails(row) else None,
+        of or policy(),
     )

@@ -1,4 +1,4 @@
-"""A driver and its executors in simulated time: what Spark would make of a coordinator's plans."""
+"""A driver and its executors in simulated time: they run a coordinator's plans as Spark would."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def run(
     job: SimulatedJob, coordinator: Coordinator, plan_id: str, *, only: int | None = None
 ) -> list[int]:
-    """What executors do with a plan; the sequence numbers of the rows."""
+    """Run a plan as executors do; the sequence numbers of its rows."""
     return [int(row["sequenceNumber"]) for row in rows_of(job, coordinator, plan_id, only=only)]
 
 
@@ -37,7 +37,7 @@ def rows_of(
 def run_tracked(
     job: SimulatedJob, coordinator: Coordinator, plan_id: str, outcomes: PlayedOutcomes
 ) -> list[Row]:
-    """What executors and a tracked batch do with a plan; the rows that came, processed or not."""
+    """Run a plan as executors and a tracked batch do; all its rows, processed or not."""
     rows = rows_of(job, coordinator, plan_id)
     outcomes.play(rows)
     return rows
@@ -46,7 +46,7 @@ def run_tracked(
 def track_all(
     job: SimulatedJob, coordinator: Coordinator, outcomes: PlayedOutcomes, start: str = ""
 ) -> tuple[str, list[Row]]:
-    """Tracked batches until there is nothing new, each followed by the next at once; the last plan
+    """Run tracked batches, one at once after the other, until there is nothing new; the last plan
     and all rows.
     """
     found: list[Row] = []
@@ -64,7 +64,7 @@ def next_plan(coordinator: Coordinator, start: str = "", *, max_records: int | N
 
 
 def read_all(job: SimulatedJob, coordinator: Coordinator, start: str = "") -> tuple[str, list[int]]:
-    """Batches until there is nothing new; the last plan and all sequence numbers."""
+    """Run batches until there is nothing new; the last plan and all sequence numbers."""
     found: list[int] = []
     for _ in range(50):
         plan = next_plan(coordinator, start)

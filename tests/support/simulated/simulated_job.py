@@ -1,8 +1,7 @@
 """A stream on FakeKinesis and state in memory, in simulated time: for tests of single modules of
 `spark_job`.
 
-The clock moves when somebody sleeps, so an idle hour takes no time and what is asked within it can
-be counted.
+A sleep advances the clock, so an idle hour takes no time and its requests can be counted.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ if TYPE_CHECKING:
 STREAM, APPLICATION = "orders", "etl"
 _MESSAGE = b"\x0a\x01k\x1a\x00"
 AGGREGATE = KPL_MAGIC + _MESSAGE + hashlib.md5(_MESSAGE, usedforsecurity=False).digest()
-"""What the Kinesis Producer Library makes of several records."""
+"""An aggregate of several records, as by the Kinesis Producer Library."""
 
 
 @dataclass
 class SimulatedJob:
-    """What a job talks to. `put` goes around the service's limits; shards are `shard(0)`,
+    """The services of a job. `put` bypasses the service's limits; shards are `shard(0)`,
     `shard(1)`, and so on.
     """
 
@@ -58,7 +57,7 @@ class SimulatedJob:
     _executor: ProcessServices | None = None
 
     def settings(self, **changes: Any) -> SourceSettings:
-        """As a user would give them; fast where the test does not ask for less."""
+        """As a user would give them; fast unless the test sets something else."""
         given: dict[str, Any] = {
             "stream": STREAM,
             "application": APPLICATION,
@@ -88,13 +87,15 @@ class SimulatedJob:
         )
 
     def executor(self) -> ProcessServices:
-        """What an executor's process keeps between its tasks, with the default settings."""
+        """The services that an executor's process keeps between its tasks, with the default
+        settings.
+        """
         if self._executor is None:
             self._executor = self.services()
         return self._executor
 
     def coordinator(self, **changes: Any) -> Coordinator:
-        """A driver's, with a store of its own."""
+        """A driver's coordinator, with a store of its own."""
         settings = self.settings(**changes)
         coordinator = Coordinator(settings, self.services(settings))
         self.opened.append(coordinator)
@@ -131,7 +132,7 @@ class SimulatedJob:
         )
 
     def count_calls(self) -> None:
-        """From here on, `calls` tells how often an operation was asked for."""
+        """From now on, `calls` returns how often an operation was requested."""
         self.fake.faults.add(slow(0.0), times=None)
 
     def calls(self, operation: str) -> int:
@@ -158,7 +159,7 @@ def job() -> Iterator[SimulatedJob]:
 
 @contextmanager
 def simulated(*, shards: int, **settings: Any) -> Iterator[SimulatedJob]:
-    """A job on a stream of so many shards; `settings` are FakeKinesis's."""
+    """A job on a stream of `shards` shards; `settings` are FakeKinesis's."""
     clock = ManualClock()
     fake = FakeKinesis(settings=FakeKinesisSettings(**settings), clock=clock)
     fake.create(STREAM, shards=shards)

@@ -1,5 +1,5 @@
-"""Random histories of an application that tracks its records, some of which fail once, some often,
-some always.
+"""Random histories of an application that tracks its records. Some fail once, some often, some
+always.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def random_failures(chance: Random) -> Callable[[Row], str | None]:
-    """A record fails so many times, drawn when it is first seen: the same in every replay."""
+    """The number of failures of each record, drawn when it is first seen: the same in
+    every replay.
+    """
     times: dict[str, int] = {}
     weights = chance.choice(((20, 1, 1, 1), (3, 1, 1, 1), (1, 2, 2, 1)))
 
@@ -49,7 +51,7 @@ class TrackedHistory(History):
         return set(self.committed) | self.letters()
 
     def check_order(self, delivered: Sequence[str]) -> None:
-        """First deliveries go by resharding; retries come when they come."""
+        """First deliveries follow the order of resharding; retries come at any time."""
         del delivered
         super().check_order(ids_of(self.engine.delivered))
 

@@ -1,4 +1,4 @@
-"""Running, watching and killing a job as a real process with everything that it started."""
+"""Runs, watches and kills a job as a real process, with all of its child processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = JOB.parents[3]
 
 @dataclass
 class JobProcess:
-    """One run of the job under test. `log` holds all that it and Spark print."""
+    """One run of the job under test. `log` holds the output of the job and of Spark."""
 
     job: dict[str, Any]
     directory: Path
@@ -61,8 +61,8 @@ class JobProcess:
             )
 
     def wait(self, timeout_s: float = 180) -> int:
-        """Wait for the end; the exit code. Killed, with all that it started, when it
-        takes longer.
+        """Wait for the end; returns the exit code. After the time limit the job is killed with all
+        of its children.
         """
         assert self.process is not None
         try:
@@ -82,8 +82,8 @@ class JobProcess:
         )
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
-        """Wait until the condition holds. Killed, with all that it started, when it ends before
-        that or takes longer.
+        """Wait until the condition holds. If the job ends before, or after the time limit, it is
+        killed with all of its children.
         """
         assert self.process is not None
         deadline = time.monotonic() + timeout_s
@@ -97,8 +97,8 @@ class JobProcess:
                 continue
 
     def kill(self) -> None:
-        """Send kill -9 to the job and everything below it (the JVM and its Python
-        workers), by id.
+        """Send SIGKILL to the job and all processes below it (the JVM and its Python workers), by
+        id.
         """
         assert self.process is not None
         kill_family(self.process)

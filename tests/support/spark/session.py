@@ -1,9 +1,9 @@
 """A local Spark session, one per test run: two threads, no UI, UTC, nothing written outside the
 temporary folder.
 
-It interprets expressions: to generate code for a plan and to compile that costs more than half of a
-test of a few rows. The commands, drills and demos, whose Spark is their own, generate code as Spark
-does by default, and so do tests with `generated_code`.
+It interprets expressions: generating and compiling code for a plan takes more than half of the time
+of a test with a few rows. Commands, drills and demos have a Spark of their own, which generates
+code as by default. So do tests with `generated_code`.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ COMMAND_OPTIONS = ("--master", "local[2]", *(word for conf in _CONF for word in 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Shared by all tests of a run: a test that needs another setting sets it and puts it back."""
+    """Shared by all tests of a run. A test that changes a setting restores it."""
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
-        )  # pyspark warns of the versions of pandas and Python that it finds, which is not ours
+        )  # pyspark warns about the installed versions of pandas and Python
         from pyspark.sql import SparkSession  # noqa: PLC0415  # seconds of import, which tests without Spark must not pay
 
     home = tmp_path_factory.mktemp("spark")
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = (
         sys.executable
-    )  # Spark's default is the python3 of the PATH, which knows nothing of ours
+    )  # Spark's default is the python3 in PATH, which lacks our packages
     session = (
         SparkSession.builder.master("local[2]")
         .appName("kinesis-spout tests")

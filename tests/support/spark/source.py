@@ -31,7 +31,7 @@ APPLICATION = "orders-etl"
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clock, which a test can put forward for the service."""
+    """The machine's clock with an offset. Tests advance it for the service."""
 
     __slots__ = ("ahead_s",)
 
@@ -50,8 +50,8 @@ class ShiftedClock(SystemClock):
 
 @dataclass
 class StreamUnderTest:
-    """A stream of four shards that tests put records on and reshard. `put` remembers what it put,
-    by shard, in order.
+    """A stream of four shards that tests put records on and reshard. `put` remembers the records by
+    shard, in order.
     """
 
     client: Any
@@ -83,7 +83,7 @@ class StreamUnderTest:
         ]
 
     def split(self, index: int = 0) -> str:
-        """Split an open shard in the middle; its id."""
+        """Split an open shard in the middle; returns its id."""
         shard = self.open_shards()[index]
         low, high = (
             int(shard["HashKeyRange"]["StartingHashKey"]),
@@ -97,7 +97,7 @@ class StreamUnderTest:
         return str(shard["ShardId"])
 
     def merge(self) -> tuple[str, str]:
-        """Merge the two open shards with the lowest hash keys; their ids."""
+        """Merge the two open shards with the lowest hash keys; returns their ids."""
         first, second = sorted(
             self.open_shards(), key=lambda shard: int(shard["HashKeyRange"]["StartingHashKey"])
         )[:2]
@@ -120,7 +120,7 @@ class StreamUnderTest:
         return KinesisSource(**self.fields(**changes))
 
     def fields(self, **changes: Any) -> dict[str, Any]:
-        """What a user gives `KinesisSource`, for a job in another process."""
+        """The fields that a user gives to `KinesisSource`, for a job in another process."""
         defaults: dict[str, Any] = {
             "stream": STREAM,
             "application": APPLICATION,
@@ -148,7 +148,7 @@ class StreamUnderTest:
             store.close()
 
     def checkpoints(self) -> dict[str, str]:
-        """Checkpoints of shards that have given a record."""
+        """Checkpoints of shards that have delivered a record."""
         return {
             shard: str(state.checkpoint)
             for shard, state in self.states().items()

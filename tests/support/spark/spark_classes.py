@@ -1,7 +1,9 @@
 """Spark's Java classes as a JVM has loaded them once, in a file that other JVMs map: they start in
 half the time.
 
-    python -m tests.support.spark.spark_classes        makes the file, which takes some 20 s, unless it is there and fits
+    python -m tests.support.spark.spark_classes
+
+makes the file in about 20 s, unless there is one that fits.
 
 Java calls it a dynamic archive of class data (JEP 350). A JVM of another version, or with other
 jars, does without it.
@@ -23,21 +25,27 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live for seconds: the second compiler and parallel collectors cost more than they
 gain.
 """
-_QUIET = "-Xlog:disable"  # a JVM that does without would say so on its stdout
+_QUIET = "-Xlog:disable"  # a JVM that does not use the archive would report that on its stdout
 _LOAD = """
 import sys
 from pyspark.sql import SparkSession, functions as F
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
-builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.sql.shuffle.partitions", "2")
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.log.level", "ERROR").config("spark.driver.host", "127.0.0.1")
+builder = builder.config("spark.sql.shuffle.partitions", "2")
 spark = builder.config("spark.driver.extraJavaOptions", sys.argv[1]).getOrCreate()
-rows = spark.range(1000).withColumn("twice", F.col("id") * 2).groupBy((F.col("id") % 7).alias("rest")).agg(F.sum("twice"))
+rows = spark.range(1000).withColumn("twice", F.col("id") * 2)
+rows = rows.groupBy((F.col("id") % 7).alias("rest")).agg(F.sum("twice"))
 rows.join(spark.range(7).withColumnRenamed("id", "rest"), "rest").orderBy("rest").collect()
 same = lambda batches: batches
-process = lambda batch, number: batch.mapInArrow(same, batch.schema).write.mode("append").json(sys.argv[2] + "/json")
+def process(batch, number):
+    batch.mapInArrow(same, batch.schema).write.mode("append").json(sys.argv[2] + "/json")
 stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-stream = stream.withColumn("data", F.to_json(F.struct("value"))).select("data", F.from_json("data", "value INT"))
-for number, writer in enumerate([stream.writeStream.foreachBatch(process), stream.writeStream.format("parquet")]):
-    writer = writer.option("path", sys.argv[2] + "/parquet").option("checkpointLocation", f"{sys.argv[2]}/checkpoint{number}")
+stream = stream.withColumn("data", F.to_json(F.struct("value")))
+stream = stream.select("data", F.from_json("data", "value INT"))
+writers = [stream.writeStream.foreachBatch(process), stream.writeStream.format("parquet")]
+for number, writer in enumerate(writers):
+    writer = writer.option("path", sys.argv[2] + "/parquet")
+    writer = writer.option("checkpointLocation", f"{sys.argv[2]}/checkpoint{number}")
     query = writer.trigger(processingTime="0 seconds").start()
     while not query.recentProgress:
         query.awaitTermination(0.1)
@@ -48,15 +56,15 @@ spark.stop()
 
 
 def quick_jvm() -> str:
-    """Options for a JVM that lives for seconds; with the archive, where it was made."""
+    """Options for a JVM that lives for seconds, with the archive if it was made."""
     return (
         f"{QUICK_JVM} -XX:SharedArchiveFile={ARCHIVE} {_QUIET}" if ARCHIVE.exists() else QUICK_JVM
     )
 
 
 def sources() -> str:
-    """The Java and the jars of which an archive is made, and without which it is not used: by name,
-    size and time.
+    """The Java and the jars that the archive depends on: names, sizes and times. It is used only if
+    they are unchanged.
     """
     spec = find_spec("pyspark")
     jars = sorted(Path(str(spec and spec.origin)).parent.glob("jars/*.jar"))
@@ -70,7 +78,7 @@ def sources() -> str:
 
 
 def make_archive() -> None:
-    """Run a small job, and keep what it has loaded. Nothing is left behind of one that fails."""
+    """Run a small job and store the classes that it loaded. A failed run leaves nothing behind."""
     ARCHIVE.parent.mkdir(exist_ok=True)
     made_of = sources()
     if ARCHIVE.exists() and MADE_OF.exists() and MADE_OF.read_text() == made_of:
@@ -93,7 +101,7 @@ def make_archive() -> None:
         )
         if ran.returncode or not made.exists():
             sys.stderr.write(
-                "Spark's classes could not be kept, so the tests take longer: "
+                "Spark's classes could not be stored, so the tests take longer: "
                 f"{ran.stderr[-500:]}\n"
             )
             return

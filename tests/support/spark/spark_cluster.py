@@ -1,5 +1,5 @@
-"""A Spark on separate executors that stays up for all tests that want one: starting it takes longer
-than most of them.
+"""A Spark on separate executors, shared by all tests that need one: its start takes longer than
+most of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class QueryFailedError(Exception):
 
 @dataclass
 class SparkCluster:
-    """The driver's process. For one query at a time."""
+    """The driver's process. It runs one query at a time."""
 
     process: subprocess.Popen[str]
     answers: SimpleQueue[str]
@@ -46,7 +46,7 @@ class SparkCluster:
         self.end(limit_s=limit_s)
 
     def begin(self, job: dict[str, Any]) -> None:
-        """Start a query; `end` waits for it."""
+        """Start a query; `end` waits for its end."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
@@ -97,7 +97,7 @@ def spark_cluster(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @contextmanager
 def _ended_with_family(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
-    """At the end, the process and all that it has started are gone."""
+    """A context. At its end, the process and all of its children have ended."""
     try:
         yield process
     finally:
@@ -106,7 +106,7 @@ def _ended_with_family(process: subprocess.Popen[str]) -> Iterator[subprocess.Po
 
 
 def _lines_of(stream: IO[str] | None) -> SimpleQueue[str]:
-    """The lines of JSON, as they come; the end of the stream is an error's line."""
+    """The lines of JSON as they arrive; the end of the stream becomes an error line."""
     assert stream is not None
     lines: SimpleQueue[str] = SimpleQueue()
 
@@ -121,8 +121,8 @@ def _lines_of(stream: IO[str] | None) -> SimpleQueue[str]:
 
 
 def rows_in(out: Path) -> list[dict[str, Any]]:
-    """All rows of the batches that a query has finished writing, in their order; `batch` is the
-    number of a row's.
+    """All rows of the batches that a query has finished writing, in order. `batch` is a row's batch
+    number.
     """
     files = [
         (int(done.parent.name.partition("=")[2]), file)

@@ -1,13 +1,12 @@
-"""A Spark with executors in processes of their own that runs one query after the other, as it is
-told: a line of JSON each.
+"""A Spark with executors in processes of their own that runs one query after the other: one line of
+JSON each.
 
     PYTHONPATH=<wheel> python tests/support/spark/spark_cluster_server.py <wheel>
 
 In: `{"source": {...}, "out": dir, "checkpoint": dir, "stop": file, "batches": n or null}` runs a
-query until it is caught up (AvailableNow), or stops it after n batches, or when the file `stop` is
-there; with `"trigger": "1 second"` it goes on until then. Out: `{"ok": true}`, or `{"error":
-text}`. Each batch is a directory of its own, so one that is repeated overwrites what it has
-written.
+query until it is caught up (AvailableNow). It stops earlier after n batches, or when the file
+`stop` exists. With `"trigger": "1 second"` it runs until then. Out: `{"ok": true}`, or `{"error":
+text}`. Each batch has a directory of its own, so a repeated batch overwrites its output.
 """
 
 from __future__ import annotations

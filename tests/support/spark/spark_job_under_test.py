@@ -2,11 +2,11 @@
 
     python tests/support/spark/spark_job_under_test.py '<json>'
 
-Reads a stream until it is caught up (AvailableNow). By default it writes each batch as parquet into
-a directory of its own. With `tracked` it tracks its records one by one: each says what is to become
-of it, `{"n": 7, "kind": "good"}`. `always` fails in every attempt, `twice` in the first two; during
-an outage (until the file `outageEnds` is there) everything fails; what does not decode is
-malformed. That output is appended, so that what is processed twice stands there twice.
+It reads a stream until it is caught up (AvailableNow). By default it writes each batch as parquet
+into a directory of its own. With `tracked` it tracks each record. A record states its own outcome,
+`{"n": 7, "kind": "good"}`: `always` fails in every attempt, `twice` in the first two. During an
+outage (until the file `outageEnds` exists) all records fail. Undecodable records are malformed.
+This output is appended, so a record that is processed twice appears twice.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def tracked(source: KinesisSource, job: dict[str, Any]) -> Callable[[DataFrame, 
 
 
 def places(spark: SparkSession) -> dict[str, Any]:
-    """Which executors there are, and where the package was imported from, there and here."""
+    """The hosts of the executors, and where they and the driver imported the package from."""
 
     def look(_: int) -> tuple[str, str]:
         import spark_job  # noqa: PLC0415  # on the executor

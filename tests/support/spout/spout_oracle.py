@@ -1,5 +1,5 @@
-"""A naive spout: every record of every shard stays in one list with its status, and every question
-is answered by walking it.
+"""A naive spout: it keeps every record of every shard in one list with its status, and walks the
+list for each answer.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Entry:
 
 @dataclass
 class ShardOracle:
-    """`closed`: its last page was put. `in_a_row`: retries since the last new record; `unbroken`:
-    without an idle turn.
+    """One shard. `closed`: its last page was put. `in_a_row`: retries since the last new record.
+    `unbroken`: the same, and since the last idle turn.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -68,7 +68,7 @@ class ShardOracle:
 
     @property
     def checkpoint(self) -> int | None:
-        """The last of those acked before the first that is not."""
+        """The last acked number before the first record that is not acked."""
         found = None
         for entry in self.entries:
             if entry.status != "acked":
@@ -77,6 +77,6 @@ class ShardOracle:
         return found
 
     def due(self, now_ms: int) -> list[Entry]:
-        """Retries that may come, in their order."""
+        """Due retries, in their order."""
         found = [entry for entry in self.of("queued") if entry.due_ms <= now_ms]
         return sorted(found, key=lambda entry: (entry.due_ms, entry.number))

@@ -1,6 +1,4 @@
-"""Pages of a shard and a source of them, made short: for tests of what a spout keeps of one shard,
-and of all.
-"""
+"""Short constructors of a shard's pages and of their source, for tests of the spout's shards."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def page_of(
     ended: bool = False,
     time_ms: int | None = None,
 ) -> Page:
-    """A page whose records have these numbers; each arrived as many ms after 1970 as its number
-    says.
-    """
+    """A page whose records have these numbers. The arrival time of each, in ms, is its number."""
     columns = RecordColumns(
         list(map(str, numbers)),
         [f"key {number}" for number in numbers],
@@ -67,8 +63,8 @@ def run_of(*numbers: int) -> RecordRun:
 
 
 class FakePages:
-    """A `page_runs.PageSource`: tests append to `pages`. As in the real one, a page without
-    records may vanish.
+    """A `page_runs.PageSource`. Tests append to `pages`. Like the real one, it may drop a page
+    without records.
     """
 
     def __init__(self, *pages: Page) -> None:
@@ -92,7 +88,7 @@ class FakePages:
 def tracked(
     *pages: Page, state: ShardState | None = None, policy: RetryPolicy = POLICY
 ) -> TrackedShard:
-    """A shard whose pages are there; nothing was handed over."""
+    """A tracked shard with these pages and no emission yet."""
     return tracked_from(FakePages(*pages), state=state, policy=policy)
 
 

@@ -1,5 +1,5 @@
-"""A consumer as a user would write it, for tests that kill it: acks what is even, fails what is odd
-at first, tells what it saw.
+"""A consumer as a user would write it, for tests that kill it. It acks even numbers, fails odd ones
+twice, and writes a log.
 
 python spout_program.py ENDPOINT ZOOKEEPER APPLICATION LOG TASK_INDEX TOTAL_TASKS
 """

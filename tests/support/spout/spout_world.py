@@ -1,5 +1,5 @@
-"""A standalone spout on a FakeKinesis in this process and a store in memory, whose threads are
-steps that a test takes.
+"""A standalone spout on a FakeKinesis in this process and a store in memory. Tests take the steps
+of its threads.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
 
 STREAM, APPLICATION = "orders", "billing"
-PLACE = "in-memory:2181"  # the store is given, so nobody connects to it
+PLACE = "in-memory:2181"  # the store is given, so nothing connects to this address
 LOOPS = ("fetch", "timeouts", "retries", "letters", "coordinate")
 
 
 class PassingClock(SystemClock):
-    """The machine's: time passes by itself."""
+    """The machine's clock: time passes by itself."""
 
     def advance(self, seconds: float) -> None:
-        """Nobody waits for what is to be later."""
+        """Does nothing: no test waits on this clock for a later time."""
 
 
 @dataclass
 class StepLoop:
-    """A `kinesis_spout.threads.Loop` whose steps are taken when a test says so. An error ends it, as it ends a
+    """A `kinesis_spout.threads.Loop` whose steps a test takes. An error ends it, as it ends a
     thread.
     """
 
@@ -80,7 +80,7 @@ class StepLoops:
 
 @dataclass
 class ServiceTerms:
-    """What a client in this process is made from."""
+    """The parts of a client in this process."""
 
     aws: AwsConfig = field(default_factory=lambda: AwsConfig(region="us-east-1"))
     stream: StreamRef = field(default_factory=lambda: StreamRef.parse(name=STREAM))
@@ -98,7 +98,7 @@ def spout_config(**options: Any) -> SpoutConfig:
 
 @dataclass
 class SpoutUnderTest:
-    """`fresh()` is a new process on the same stream and store."""
+    """A spout of a test. `fresh()` is a new process on the same stream and store."""
 
     clock: ManualClock | PassingClock = field(default_factory=ManualClock)
     fake: FakeKinesis = field(init=False)
@@ -133,7 +133,7 @@ class SpoutUnderTest:
         )
 
     def fresh(self, **options: Any) -> KinesisSpout:
-        """Not opened yet."""
+        """Another spout on the same stream and store, not opened yet."""
         services = {
             name: options.pop(name)
             for name in ("store", "new_pool", "start_loop", "clock")
@@ -146,7 +146,7 @@ class SpoutUnderTest:
 
 
 def drain(spout: KinesisSpout, loops: StepLoops, *, rounds: int = 20) -> list[SpoutEmission]:
-    """What it hands over until there is nothing, with its background work done in between."""
+    """Emissions until there are none, with the background steps in between."""
     came: list[SpoutEmission] = []
     for _ in range(rounds):
         loops.take("fetch", "retries")

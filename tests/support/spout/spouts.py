@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def spout_on(fake: ServedFake, **settings: Any) -> KinesisSpout:
-    """Not open yet. It reads stream `orders` from TRIM_HORIZON, as fast as it can, unless
-    `settings` say otherwise.
+    """A spout that is not open yet. It reads stream `orders` from TRIM_HORIZON, as fast as it can,
+    unless `settings` say otherwise.
     """
     given: dict[str, Any] = {
         "stream": "orders",

@@ -1,6 +1,4 @@
-"""A spout whose background steps are done when a test says so, on a stream of FakeKinesis in
-simulated time.
-"""
+"""A spout whose background steps a test takes, on a stream of FakeKinesis in simulated time."""
 
 from __future__ import annotations
 
@@ -26,18 +24,18 @@ EXACT = RetryPolicy(retry_limit=2, first_delay_ms=1_000, jitter=0)
 
 
 class _HeldLoop:
-    """A loop that nobody runs."""
+    """A loop that never runs."""
 
     def wake(self) -> None:
-        """The test knows."""
+        """Nothing to wake: the test takes the steps."""
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Nothing to stop."""
 
 
 class SteppedSpout:
-    """`spout` is open. `letters` are the dead letters that were taken; `refuse_letters` makes that
-    fail.
+    """An open spout. `letters`: the dead letters that its sink took; `refuse_letters` makes the
+    sink fail.
     """
 
     def __init__(
@@ -61,9 +59,7 @@ class SteppedSpout:
         self.spout.open()
 
     def step(self, name: str, times: int = 1) -> None:
-        """Do a background step; an error that it raises stops the spout, as it would in
-        its thread.
-        """
+        """Take a background step. An error that it raises stops the spout, as in its thread."""
         step, on_error = self._steps[name]
         for _ in range(times):
             try:
@@ -76,12 +72,12 @@ class SteppedSpout:
         """Read what there is."""
         self.step("fetch", times=4)
 
-    def keep(self) -> None:
-        """Commit, and take shards up."""
+    def coordinate(self) -> None:
+        """Commit, and assign shards."""
         self.step("coordinate")
 
     def drain(self, *, ack: bool = True) -> list[SpoutEmission]:
-        """What can be emitted now, and acked."""
+        """Everything that can be emitted now, acked unless `ack` is false."""
         found = []
         while (emission := self.spout.next_tuple()) is not None:
             found.append(emission)
@@ -90,21 +86,21 @@ class SteppedSpout:
         return found
 
     def pump(self, rounds: int = 6) -> list[SpoutEmission]:
-        """Read, emit, ack and commit, for a while: over ends of shards too."""
+        """Read, emit, ack and commit several times, beyond the ends of shards too."""
         found: list[SpoutEmission] = []
         for _ in range(rounds):
             self.fetch()
             found += self.drain()
-            self.keep()
+            self.coordinate()
         return found
 
     def after(self, seconds: float) -> SteppedSpout:
-        """So much later."""
+        """Advance the clock."""
         self.job.clock.advance(seconds)
         return self
 
     def crash(self) -> None:
-        """End without a word: the session lapses, nothing is committed."""
+        """Stop without closing: the session lapses, nothing is committed."""
         self.services.store.close()
 
     def _hold(self, name: str, step: Step, on_error: Callable[[Exception], None]) -> _HeldLoop:
@@ -118,7 +114,7 @@ class SteppedSpout:
 
 
 def spout_settings(job: SimulatedJob) -> dict[str, Any]:
-    """As a user would give them; fast where the test does not ask for less."""
+    """As a user would give them; fast unless the test sets something else."""
     return {
         "stream": STREAM,
         "application": APPLICATION,

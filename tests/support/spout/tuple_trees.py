@@ -1,4 +1,4 @@
-"""A spout, as far as tuple trees know it, and an acker that watches its lock."""
+"""A spout as tuple trees see it, and an acker that checks the use of its lock."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 TIMED_OUT = "its tuple tree was not complete by the deadline"
 
 
-class Told:
-    """Writes down what it is told, in order. Does not return while the acker's lock is held: who
-    tells with it gets stuck.
+class RecordingSpout:
+    """Records acks and fails in their order. A call does not return while the acker's lock is held,
+    so a caller that holds it deadlocks.
     """
 
     def __init__(self, acker: Acker[TupleTree]) -> None:
@@ -26,20 +26,20 @@ class Told:
         self.lock = Lock()
 
     def ack(self, message_id: str) -> None:
-        self.tell(message_id, "acked")
+        self.record(message_id, "acked")
 
     def fail(self, message_id: str, *, reason: str | None = None) -> None:
-        self.tell(message_id, reason)
+        self.record(message_id, reason)
 
-    def tell(self, message_id: str, outcome: str | None) -> None:
+    def record(self, message_id: str, outcome: str | None) -> None:
         len(self.acker)  # waits for the lock
         with self.lock:
             self.outcomes.append((message_id, outcome))
 
 
-class GuardedCore(XorLedger[Any]):
-    """Fails whoever touches it without the lock. For one thread: that somebody else holds it would
-    do.
+class GuardedLedger(XorLedger[Any]):
+    """Fails each use without the lock. For tests in one thread: it does not check which thread
+    holds the lock.
     """
 
     def __init__(self, lock: Lock) -> None:
@@ -54,7 +54,7 @@ class GuardedCore(XorLedger[Any]):
 
 
 def guarded_acker() -> Acker[Any]:
-    """An acker whose core fails whoever uses it without the lock; for tests in one thread."""
+    """An acker whose ledger fails each use without the lock; for tests in one thread."""
     acker: Acker[Any] = Acker()
-    acker.core = GuardedCore(acker.lock)
+    acker.core = GuardedLedger(acker.lock)
     return acker

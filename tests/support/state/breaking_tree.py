@@ -1,5 +1,5 @@
-"""A znode tree that dies at a chosen write, before or after the write is done: for tests of what is
-repeated after a crash.
+"""A znode tree that dies at a chosen write, before or after the write is done: for tests of
+repetition after a crash.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class BreakingTree(ForwardingTree):
     """A `ZnodeTree` over a backend. `written` lists the paths of each transaction that was done,
-    checks left out.
+    without checks.
     """
 
     def __init__(self, backend: MemoryBackend) -> None:
@@ -30,7 +30,7 @@ class BreakingTree(ForwardingTree):
 
     def break_at(self, write: int, *, after: bool) -> None:
         """Fail at the `write`-th transaction from now on (0: the next), before it is done or
-        `after`; and at all later ones.
+        `after`; all later ones fail too.
         """
         self._writes_left, self._after = write, after
 
@@ -45,7 +45,7 @@ class BreakingTree(ForwardingTree):
             [operation.path for operation in operations if not isinstance(operation, Check)]
         )
         if breaks:
-            raise StoreUnavailableError("the test's tree broke behind this write")
+            raise StoreUnavailableError("the test's tree broke after this write")
         return versions
 
 

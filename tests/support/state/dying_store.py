@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OWNER_NODES = (
     "owner",
     "epoch",
-)  # a backup holds no sessions, and an epoch that goes back is not what is tested here
+)  # a backup has no sessions, and an epoch that goes back is not under test here
 
 
 def zookeeper_tree(address: str) -> ZookeeperTree:
@@ -40,7 +40,7 @@ def paths_of(address: str, application: str, stream: str) -> ZookeeperPaths:
 
 
 class DyingTree(ForwardingTree):
-    """A `ZnodeTree` over another: the transaction after `writes` others raises `Crash`, before it
+    """A `ZnodeTree` over another. The transaction after `writes` others raises `Crash`, before it
     is done or after.
     """
 
@@ -70,8 +70,8 @@ def dying_store(
 
 
 class ZnodeBackup:
-    """A copy of an application's znodes. Of a version only this is kept: whether it is 0, as a
-    plan's is until it is closed.
+    """A copy of an application's znodes. Of a node's version it keeps only whether it is 0: a plan
+    has version 0 until it is closed.
     """
 
     def __init__(self, address: str, application: str, stream: str) -> None:
@@ -91,7 +91,7 @@ class ZnodeBackup:
             tree.close()
 
     def restore(self) -> None:
-        """Put it in place of what is there. Nobody may own the application meanwhile."""
+        """Replace the current znodes by the copy. Nobody may own the application meanwhile."""
         tree = zookeeper_tree(self._address)
         try:
             for path in reversed(self._below(tree)):

@@ -1,6 +1,4 @@
-"""A znode tree that does what another one does: the base of those that interfere with
-its writes.
-"""
+"""A znode tree that forwards to another one: the base of trees that interfere with its writes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A znode tree between a store and its own tree, for tests of what happens beside a write: lost
-answers, and others' writes.
+"""A znode tree between a store and its own tree, for tests of events beside a write: lost answers,
+and writes of others.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
 
 class InterposedTree(ForwardingTree):
-    """A `ZnodeTree` over another. It loses the answer of every write, or lets somebody else act
-    before one.
+    """A `ZnodeTree` over another. It loses the answer of every write, or runs another process's
+    action before one.
 
-    - `loses_answers`: each transaction is done, and then tried again by one who has not heard of
-      it.
+    - `loses_answers`: each transaction is done, and then tried again as after a lost answer.
     - `before_write`: called once, before the next transaction that writes `path`.
-    - `before_wait`: called once, before the next wait for a node to go.
+    - `before_wait`: called once, before the next wait until a node is gone.
     """
 
     def __init__(self, tree: ZnodeTree) -> None:

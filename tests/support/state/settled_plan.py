@@ -1,5 +1,5 @@
-"""A plan of two tasks over three shards, published in part, in a memory store: for tests of
-settling it.
+"""A plan of two tasks over three shards, partly published, in a memory store: for tests of settling
+it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ENDS = (
 
 
 def backend_with_plan(*published: int) -> MemoryBackend:
-    """Three shards, an open plan of two tasks over them, and the ends of some of the tasks."""
+    """Three shards, an open plan of two tasks over them, and the results of some of the tasks."""
     backend = MemoryBackend()
     store = opened(backend)
     store.save_states(
@@ -94,6 +94,6 @@ def states_in(store: StateStore) -> dict[str, ShardState]:
 
 
 def settled(backend: MemoryBackend) -> Settled:
-    """By a process that is gone afterwards."""
+    """Settle the plan by a process that ends afterwards."""
     with closing(opened(backend)) as store:
         return settle(store, PLAN, states_per_write=1)

@@ -1,4 +1,4 @@
-"""Shards as listed and shard states, made short: for tests of what is made of the two."""
+"""Short constructors of listed shards and shard states, for tests of shard lineage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an owner writes, and that a stale one can write none of it."""
+"""Writes of an owner, and the check that a stale owner can do none of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def dead_process() -> OwnerInfo:
-    """An owner on this host that ended long ago: no pid is as high."""
+    """An owner on this host that ended long ago: no process has so high a pid."""
     return msgspec.structs.replace(this_process(0), pid=2**22 + 1)
 
 
@@ -31,7 +31,7 @@ def write_one(store: ZnodeStateStore, shard_id: str) -> None:
 
 
 def assert_stale(store: ZnodeStateStore, task: TaskShare | None) -> None:
-    """None of an owner's writes is done, and none acquires by itself what has passed on."""
+    """Each write of a stale owner is refused, and it does not regain the ownership by itself."""
     writes: list[Callable[[], object]] = [
         lambda: write_one(store, "shard-of-the-stale"),
         lambda: store.save_shard_list(["shard-of-the-stale"]),

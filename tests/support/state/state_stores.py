@@ -1,5 +1,5 @@
-"""The state store's implementations behind one face, so that one suite holds both to
-the contract.
+"""The state store's implementations behind one interface, so that one contract suite
+checks both.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ IDENTITY = StreamIdentity(
 
 
 class StoreWorld(Protocol):
-    """One application's state, and several processes' stores of it."""
+    """One application's state, and the stores of several processes."""
 
     def open(self) -> ZnodeStateStore:
-        """Another process's store. Closed at the end of the test."""
+        """The store of another process. It is closed at the end of the test."""
         ...
 
     def put(self, path: str, data: bytes) -> None:
@@ -55,11 +55,11 @@ class StoreWorld(Protocol):
         ...
 
     def lose_session(self, store: ZnodeStateStore) -> None:
-        """Let the store's session end on the server's side, while its process lives."""
+        """End the store's session on the server's side, while its process lives."""
         ...
 
     def renew(self) -> None:
-        """Go to an application without state."""
+        """Switch to an application without state."""
         ...
 
     def close(self) -> None: ...
@@ -159,9 +159,9 @@ class ZookeeperWorld:
 
 
 def end_session(server: str, store: ZnodeStateStore) -> None:
-    """End the store's session for real: a second client joins the session, and closes it."""
-    store.read_owner()  # so that it is connected
-    session = store._tree._client.client_id  # type: ignore[attr-defined]  # the session is no business of the store's users
+    """End the store's session for real: a second client joins the session and closes it."""
+    store.read_owner()  # connects the store
+    session = store._tree._client.client_id  # type: ignore[attr-defined]  # the store hides its session
     thief = KazooClient(server, client_id=session)
     thief.start()
     thief.stop()
@@ -210,7 +210,7 @@ def owned(world: StoreWorld, owner: OwnerInfo = OWNER) -> ZnodeStateStore:
 
 
 def failures(count: int, shards: int = 1, reason: str = "no rates for order") -> PlanReport:
-    """A report of so many failed records in each shard, each with a reason of its own."""
+    """A report with this many failed records in each shard, each with a reason of its own."""
     outcomes = tuple(
         ShardOutcome(
             shard_id=f"shardId-{shard:012}",

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for everything that the state store keeps."""
+"""Hypothesis strategies for every value in the state store."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 
 def sample(strategy: st.SearchStrategy[T], count: int) -> list[T]:
-    """The same values every time. For tests with live connections, whose threads draw random
-    numbers: Hypothesis forbids that.
+    """The same values every time. For tests with live connections: their threads draw random
+    numbers, which Hypothesis forbids.
     """
     values: list[T] = []
 

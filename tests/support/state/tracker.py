@@ -1,5 +1,5 @@
-"""Short words for tests of the tracker: numbers instead of sequence numbers, and a look at its
-nodes.
+"""Short constructors for tests of the tracker: numbers instead of sequence numbers, and a view of
+its nodes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def fresh_state() -> ShardState:
 def make_tracker(
     *emitted: int, state: ShardState | None = None, policy: RetryPolicy = POLICY
 ) -> InflightRecordTracker:
-    """A tracker that has emitted these numbers, each for the first time."""
+    """A tracker that has emitted these numbers, each in its first attempt."""
     tracker = InflightRecordTracker(state or fresh_state(), retry_policy=policy, random=seeded())
     for number in emitted:
         tracker.emit(seq(number))
@@ -46,18 +46,18 @@ def make_tracker(
 
 
 def restart(tracker: InflightRecordTracker, policy: RetryPolicy = POLICY) -> InflightRecordTracker:
-    """What a new process has: the stored state and nothing else."""
+    """The tracker of a new process, from the stored state only."""
     return make_tracker(state=tracker.snapshot(), policy=policy)
 
 
 def nodes(tracker: InflightRecordTracker) -> list[tuple[int, NodeState]]:
-    """Number and state of each node in order: what memory is spent on can be seen nowhere else."""
+    """Number and state of each node in order. Memory use shows nowhere else."""
     return [(node.first.sequence, node.state) for node in tracker._nodes]
 
 
 def check_structure(tracker: InflightRecordTracker) -> None:
-    """List and map hold the same nodes in ascending order, no two neighbours are acked, and the
-    first is not.
+    """List and map hold the same nodes in ascending order; no two neighbours are acked, nor is the
+    first node.
     """
     listed = list(tracker._nodes)
     assert {node.first: node for node in listed} == tracker._nodes._by_first

@@ -1,5 +1,5 @@
-"""A naive tracker: every record that was ever read stays in one list, and every question is
-answered by walking over it.
+"""A naive tracker: it keeps every record that was ever read in one list, and walks the list for
+each answer.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ UNRESOLVED = ("pending", "queued", "exhausted")
 
 @dataclass
 class Entry:
-    """Records that share an outcome: one, or those of a span. `known`: which of their numbers the
-    tracker was told.
+    """Records that share an outcome: one, or those of a span. `known`: the numbers among them that
+    the tracker was given.
     """
 
     numbers: list[int]
@@ -67,7 +67,9 @@ class Entry:
 
 
 class Oracle:
-    """What the tracker should say. Times are in milliseconds, numbers are plain integers."""
+    """The expected answers of the tracker. Times are in milliseconds, numbers are plain
+    integers.
+    """
 
     def __init__(self) -> None:
         self.shard: list[int] = []
@@ -95,7 +97,7 @@ class Oracle:
         return checkpoint
 
     def unread_tail(self) -> list[Entry]:
-        """What is pending in its first attempt at the end, as it was read."""
+        """The pending first attempts at the end of the list, in the order read."""
         tail: list[Entry] = []
         for entry in reversed(self.entries):
             if not entry.as_if_unread:
@@ -104,7 +106,7 @@ class Oracle:
         return tail
 
     def to_deliver_again(self) -> set[int]:
-        """The numbers that a restart must bring: neither fewer nor more."""
+        """The numbers that a restart must deliver again, exactly."""
         return {
             number for entry in self.entries if entry.unresolved for number in entry.numbers
         } | set(self.shard[self.read :])
@@ -168,8 +170,8 @@ class Oracle:
         self.exhausted.append(entry.first)
 
     def split(self, first: int, out: list[int]) -> None:
-        """Put a span's records in its place: those that are split out, and one acked entry for each
-        that is not.
+        """Replace a span by the records that are split out, and one acked entry for each other
+        record.
         """
         span = self.find(first)
         assert span is not None
@@ -182,9 +184,7 @@ class Oracle:
         ]
 
     def queue_again(self, span: Entry, runs: list[list[int]], attempts: int, due_ms: int) -> None:
-        """Put in a span's place those that wait, as they are given, and one acked entry for each
-        that does not.
-        """
+        """Replace a span by the given queued entries, and one acked entry for each other record."""
         place = self.entries.index(span)
         entries = []
         for number in span.numbers:
@@ -216,7 +216,7 @@ class Oracle:
         return True
 
     def take_retry(self, now_ms: int) -> tuple[int, int] | None:
-        """First number and attempt of what comes next."""
+        """First number and attempt of the next retry."""
         for entry in sorted(
             self.in_status("queued"), key=lambda entry: (entry.due_ms, entry.first)
         ):
@@ -249,8 +249,8 @@ class Oracle:
         return expired
 
     def restart(self, state: ShardState) -> None:
-        """Forget what is not stored: the end of the list is unread again, and only stored numbers
-        are known.
+        """Forget everything that is not stored: the end of the list is unread again, and only
+        stored numbers are known.
         """
         for entry in self.unread_tail():
             self.entries.remove(entry)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-LONGEST_RUN_S = 7_200.0  # of all tests: a drill with a server of its own leaves this one unused for many minutes
+LONGEST_RUN_S = (
+    7_200.0  # of all tests: a drill with a server of its own leaves this one idle for minutes
+)
 
 
 @pytest.fixture(scope="session")
@@ -39,9 +41,7 @@ def zookeeper_chroot(zookeeper: str) -> str:
 
 @pytest.fixture(params=["memory", "zookeeper"])
 def store_world(request: pytest.FixtureRequest) -> Iterator[StoreWorld]:
-    """Each test that asks for it runs twice: against the store in memory, and against a real
-    ZooKeeper.
-    """
+    """Each test that uses it runs twice: with the store in memory, and with a real ZooKeeper."""
     in_memory = request.param == "memory"
     world: StoreWorld = (
         MemoryWorld() if in_memory else ZookeeperWorld(request.getfixturevalue("zookeeper_chroot"))
@@ -53,7 +53,7 @@ def store_world(request: pytest.FixtureRequest) -> Iterator[StoreWorld]:
 
 
 def wait_until(fact: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    """For what another process does, and tells nobody."""
+    """Wait for a change by another process that sends no notification."""
     tick = threading.Event()
     for _ in range(int(timeout_s / 0.05)):
         if fact():
@@ -63,16 +63,14 @@ def wait_until(fact: Callable[[], bool], timeout_s: float = 30.0) -> None:
 
 
 def running_in(directory: Path) -> Running:
-    """The directory's server and its supervisor."""
+    """The server of a directory, and its supervisor."""
     running = read_running(directory)
     assert running is not None
     return running
 
 
 def kill_server(directory: Path) -> None:
-    """SIGKILL; a server that has just been started again is waited for, until its supervisor knows
-    it.
-    """
+    """SIGKILL. For a server that has just started, it first waits until the supervisor knows it."""
 
     def is_known() -> bool:
         running = running_in(directory)

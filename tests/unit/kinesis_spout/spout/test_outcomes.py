@@ -169,11 +169,11 @@ def test_a_record_whose_letter_cannot_be_written_stays_unresolved(one: Simulated
     spout.fetch()
     spout.drain(ack=False)[0].fail("bad", retry=False)
     spout.step("letters")
-    spout.keep()
+    spout.coordinate()
     assert one.states()[shard(0)].unresolved
     spout.refuse_letters = False
     spout.step("letters")
-    spout.keep()
+    spout.coordinate()
     assert len(spout.letters) == 1
     assert not one.states()[shard(0)].unresolved
 

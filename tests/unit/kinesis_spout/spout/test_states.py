@@ -36,7 +36,7 @@ def test_a_restart_delivers_unresolved_records_with_their_attempts_and_no_others
     emissions[1].fail("once")
     for index in (0, 2, 4):
         emissions[index].ack()
-    spout.keep()
+    spout.coordinate()
     spout.crash()
     again = SteppedSpout(one)
     again.after(2.0).fetch()
@@ -57,8 +57,8 @@ def test_a_commit_writes_only_changed_states(job: SimulatedJob) -> None:
     spout.after(2.0).fetch()
     spout.drain()
     tree.written.clear()
-    spout.keep()
-    spout.keep()
+    spout.coordinate()
+    spout.coordinate()
     assert [[path.split("/")[-2] for path in paths] for paths in tree.written] == [[shard(0)]]
 
 
@@ -69,11 +69,11 @@ def test_a_failed_commit_is_repeated_later(one: SimulatedJob) -> None:
     spout.fetch()
     last = spout.drain()[-1]
     tree.break_at(0, after=False)
-    spout.keep()
+    spout.coordinate()
     assert one.states()[shard(0)].checkpoint is None
     assert spout.spout.next_tuple() is None, "the spout goes on"
     tree.break_at(1_000_000, after=False)
-    spout.keep()
+    spout.coordinate()
     assert one.states()[shard(0)].checkpoint_text == last.sequence_number
 
 
@@ -100,7 +100,7 @@ def test_a_spout_stops_when_another_owner_has_taken_over(one: SimulatedJob) -> N
     other.acquire(this_process(0), timeout_s=0)
     spout.fetch()
     spout.drain()
-    spout.keep()
+    spout.coordinate()
     with pytest.raises(StaleOwnerError):
         spout.spout.next_tuple()
     other.close()
@@ -118,12 +118,12 @@ def test_a_child_waits_until_every_record_of_its_parent_had_an_outcome(one: Simu
     for emission in others:
         emission.ack()
     for _ in range(3):
-        spout.keep()
+        spout.coordinate()
         spout.after(40).fetch()
     assert spout.drain() == [], "the last record of the parent has no outcome"
     last.fail("a retry does not hold the children")
-    spout.keep()
-    spout.keep()
+    spout.coordinate()
+    spout.coordinate()
     spout.fetch()
     found = [emission for emission in spout.drain() if emission.shard_id != shard(0)]
     assert len(found) == 4
@@ -176,7 +176,7 @@ def test_a_killed_task_goes_on_from_its_checkpoint() -> None:
             first = task.spout.next_tuple()
             assert first is not None
             first.ack()
-            task.keep()
+            task.coordinate()
         tasks[1].crash()
         assert payloads(tasks[0].pump()) == ["0", "0"], "the other task goes on"
         again = SteppedSpout(job, task_index=1, total_tasks=2)

@@ -14,16 +14,16 @@ from kinesis_spout.tuple_tree.tracked_tuple import (
     anchored_to,
     fail_timed_out,
 )
-from tests.support.spout.tuple_trees import TIMED_OUT, Told, guarded_acker
+from tests.support.spout.tuple_trees import TIMED_OUT, RecordingSpout, guarded_acker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Deaf(Told):
+class Deaf(RecordingSpout):
     """A spout that raises at every outcome."""
 
-    def tell(self, message_id: str, outcome: str | None) -> None:
+    def record(self, message_id: str, outcome: str | None) -> None:
         raise ConnectionError(message_id)
 
 
@@ -33,16 +33,18 @@ def acker() -> Acker[TupleTree]:
 
 
 @pytest.fixture
-def told(acker: Acker[TupleTree]) -> Told:
-    return Told(acker)
+def told(acker: Acker[TupleTree]) -> RecordingSpout:
+    return RecordingSpout(acker)
 
 
 @pytest.fixture
-def tree(acker: Acker[TupleTree], told: Told) -> TupleTree:
+def tree(acker: Acker[TupleTree], told: RecordingSpout) -> TupleTree:
     return TupleTree(acker, "m", told)
 
 
-def test_a_tree_without_parts_is_acked_at_the_end_of_its_block(tree: TupleTree, told: Told) -> None:
+def test_a_tree_without_parts_is_acked_at_the_end_of_its_block(
+    tree: TupleTree, told: RecordingSpout
+) -> None:
     """And not before."""
     with tree as entered:
         assert entered is tree
@@ -51,7 +53,7 @@ def test_a_tree_without_parts_is_acked_at_the_end_of_its_block(tree: TupleTree, 
 
 
 def test_the_emission_is_acked_with_its_last_part(
-    tree: TupleTree, told: Told, acker: Acker[TupleTree]
+    tree: TupleTree, told: RecordingSpout, acker: Acker[TupleTree]
 ) -> None:
     """Parts of parts too, in any order."""
     with tree:
@@ -67,7 +69,7 @@ def test_the_emission_is_acked_with_its_last_part(
 
 
 def test_a_failed_part_fails_the_emission_as_a_whole(
-    tree: TupleTree, told: Told, acker: Acker[TupleTree]
+    tree: TupleTree, told: RecordingSpout, acker: Acker[TupleTree]
 ) -> None:
     """At once and once. Later outcomes of other parts are not errors, and change nothing."""
     with tree:
@@ -82,7 +84,7 @@ def test_a_failed_part_fails_the_emission_as_a_whole(
 
 
 def test_an_exception_in_the_block_fails_the_emission_and_propagates(
-    tree: TupleTree, told: Told
+    tree: TupleTree, told: RecordingSpout
 ) -> None:
     """With the exception as the reason."""
     tree.child()
@@ -92,7 +94,7 @@ def test_an_exception_in_the_block_fails_the_emission_and_propagates(
 
 
 def test_an_exception_after_the_own_ack_still_fails_the_emission(
-    tree: TupleTree, told: Told
+    tree: TupleTree, told: RecordingSpout
 ) -> None:
     """The rest of the block belongs to the tree while a part is under way."""
     part = tree.child()
@@ -104,7 +106,7 @@ def test_an_exception_after_the_own_ack_still_fails_the_emission(
 
 
 def test_the_end_of_a_block_changes_nothing_after_an_outcome(
-    acker: Acker[TupleTree], told: Told
+    acker: Acker[TupleTree], told: RecordingSpout
 ) -> None:
     """Whether it was acked or failed."""
     with TupleTree(acker, "done", told) as done:
@@ -117,7 +119,7 @@ def test_the_end_of_a_block_changes_nothing_after_an_outcome(
     assert told.outcomes == [("done", "acked"), ("bad", "seen to be bad")]
 
 
-def test_a_part_is_a_context_manager(tree: TupleTree, told: Told) -> None:
+def test_a_part_is_a_context_manager(tree: TupleTree, told: RecordingSpout) -> None:
     """For the worker that processes it."""
     with tree:
         good, bad = tree.child(), tree.child()
@@ -141,7 +143,11 @@ def test_a_part_is_a_context_manager(tree: TupleTree, told: Told) -> None:
     ],
 )
 def test_events_after_the_outcome_of_a_tuple_are_refused(
-    tree: TupleTree, told: Told, answer: str, event: Callable[[TrackedTuple], object], name: str
+    tree: TupleTree,
+    told: RecordingSpout,
+    answer: str,
+    event: Callable[[TrackedTuple], object],
+    name: str,
 ) -> None:
     """And changes nothing: one part must not get an outcome for another."""
     part, other = tree.child(), tree.child()
@@ -159,7 +165,7 @@ def test_events_after_the_outcome_of_a_tuple_are_refused(
     assert told.outcomes == ([("m", "acked")] if answer == "ack" else [("m", None)])
 
 
-def test_misuse_of_a_tree_names_its_message(tree: TupleTree, told: Told) -> None:
+def test_misuse_of_a_tree_names_its_message(tree: TupleTree, told: RecordingSpout) -> None:
     """A root means nothing to the user. A tuple without trees has no name."""
     tree.ack()
     with pytest.raises(
@@ -177,7 +183,7 @@ def test_misuse_of_a_tree_names_its_message(tree: TupleTree, told: Told) -> None
 
 def test_a_part_of_several_trees_is_acked_in_all_of_them(acker: Acker[TupleTree]) -> None:
     """Each tree tells its own spout when it is complete."""
-    here, there = Told(acker), Told(acker)
+    here, there = RecordingSpout(acker), RecordingSpout(acker)
     one, two = TupleTree(acker, "one", here), TupleTree(acker, "two", there)
     of_two = two.child()
     joined = anchored_to(one, of_two)
@@ -189,7 +195,9 @@ def test_a_part_of_several_trees_is_acked_in_all_of_them(acker: Acker[TupleTree]
     assert there.outcomes == [("two", "acked")]
 
 
-def test_a_part_of_several_trees_fails_all_of_them(acker: Acker[TupleTree], told: Told) -> None:
+def test_a_part_of_several_trees_fails_all_of_them(
+    acker: Acker[TupleTree], told: RecordingSpout
+) -> None:
     """A tree that the part does not belong to goes on."""
     one, two, three = (TupleTree(acker, name, told) for name in ("one", "two", "three"))
     anchored_to(one, two).fail("no match")
@@ -197,7 +205,9 @@ def test_a_part_of_several_trees_fails_all_of_them(acker: Acker[TupleTree], told
     assert [tree.ended for tree in (one, two, three)] == [True, True, False]
 
 
-def test_a_part_made_of_several_parts_of_one_tree_counts_once(tree: TupleTree, told: Told) -> None:
+def test_a_part_made_of_several_parts_of_one_tree_counts_once(
+    tree: TupleTree, told: RecordingSpout
+) -> None:
     """Or of one part twice: the tree waits for it, and is complete with its ack."""
     left, right = tree.child(), tree.child()
     joined = anchored_to(left, right, right)
@@ -208,7 +218,7 @@ def test_a_part_made_of_several_parts_of_one_tree_counts_once(tree: TupleTree, t
     assert told.outcomes == [("m", "acked")]
 
 
-def test_no_tree_waits_for_an_unanchored_tuple(tree: TupleTree, told: Told) -> None:
+def test_no_tree_waits_for_an_unanchored_tuple(tree: TupleTree, told: RecordingSpout) -> None:
     """Nor for its children. It can be acked or failed as any other tuple."""
     free = tree.unanchored()
     of_free = anchored_to(free, free.child())
@@ -219,7 +229,7 @@ def test_no_tree_waits_for_an_unanchored_tuple(tree: TupleTree, told: Told) -> N
     assert (told.outcomes, free.ended, free.extend(10)) == ([("m", "acked")], True, False)
 
 
-def test_trees_of_different_ackers_cannot_be_joined(tree: TupleTree, told: Told) -> None:
+def test_trees_of_different_ackers_cannot_be_joined(tree: TupleTree, told: RecordingSpout) -> None:
     """One step cannot hold both locks. Nothing changes."""
     other = TupleTree(Acker(), "other", told)
     with pytest.raises(IllegalAckerEventError, match="let their spouts share one acker"):
@@ -231,7 +241,7 @@ def test_trees_of_different_ackers_cannot_be_joined(tree: TupleTree, told: Told)
 
 
 def test_a_tree_that_is_not_complete_by_its_deadline_fails(
-    acker: Acker[TupleTree], told: Told
+    acker: Acker[TupleTree], told: RecordingSpout
 ) -> None:
     """At the exact time. Later events leave no entry."""
     tree = TupleTree(acker, "m", told, deadline_ms=10)
@@ -244,7 +254,7 @@ def test_a_tree_that_is_not_complete_by_its_deadline_fails(
     assert (told.outcomes, len(acker), acker.next_deadline_ms()) == ([("m", TIMED_OUT)], 0, None)
 
 
-def test_a_part_can_extend_the_deadline(acker: Acker[TupleTree], told: Told) -> None:
+def test_a_part_can_extend_the_deadline(acker: Acker[TupleTree], told: RecordingSpout) -> None:
     """In all of its trees, except those that have ended."""
     one, two = (TupleTree(acker, name, told, deadline_ms=10) for name in ("one", "two"))
     joined = anchored_to(one, two)
@@ -255,7 +265,7 @@ def test_a_part_can_extend_the_deadline(acker: Acker[TupleTree], told: Told) -> 
 
 
 def test_a_withdrawn_tree_has_no_outcome(
-    tree: TupleTree, told: Told, acker: Acker[TupleTree]
+    tree: TupleTree, told: RecordingSpout, acker: Acker[TupleTree]
 ) -> None:
     """Its emission was acked or failed in another way, for example by the spout's timeout."""
     part = tree.child()
@@ -266,7 +276,7 @@ def test_a_withdrawn_tree_has_no_outcome(
 
 
 def test_an_exception_of_one_spout_costs_no_other_its_outcome(
-    acker: Acker[TupleTree], told: Told
+    acker: Acker[TupleTree], told: RecordingSpout
 ) -> None:
     """The call that ended the trees raises it, after all spouts were told, and does not tell them
     again.
@@ -287,7 +297,7 @@ def test_an_exception_of_one_spout_costs_no_other_its_outcome(
 def test_of_two_outcomes_at_the_same_time_one_is_refused() -> None:
     """The tree gets one of them; the other raises in its own thread."""
     acker: Acker[TupleTree] = Acker()
-    told = Told(acker)
+    told = RecordingSpout(acker)
     rounds, together = 200, Barrier(2)
     trees = [TupleTree(acker, str(number), told) for number in range(rounds)]
 

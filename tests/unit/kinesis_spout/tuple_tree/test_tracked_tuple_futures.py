@@ -7,12 +7,12 @@ import pytest
 
 from kinesis_spout.tuple_tree.acker import Acker
 from kinesis_spout.tuple_tree.tracked_tuple import TupleTree
-from tests.support.spout.tuple_trees import Told
+from tests.support.spout.tuple_trees import RecordingSpout
 
 
-def new_tree() -> tuple[TupleTree, Told]:
+def new_tree() -> tuple[TupleTree, RecordingSpout]:
     acker: Acker[TupleTree] = Acker()
-    told = Told(acker)
+    told = RecordingSpout(acker)
     return TupleTree(acker, "m", told), told
 
 
@@ -50,7 +50,7 @@ def test_a_future_with_an_exception_or_cancelled_fails_the_emission(
 def test_tasks_of_asyncio_are_followed() -> None:
     """As futures of threads are."""
     acker: Acker[TupleTree] = Acker()
-    told = Told(acker)
+    told = RecordingSpout(acker)
 
     async def work(ready: asyncio.Event, *, bad: bool) -> None:
         await ready.wait()
