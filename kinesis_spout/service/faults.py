@@ -109,8 +109,8 @@ _NO_ANSWER = (
 _NOT_READABLE = "the service's answer for {where} cannot be read ({kind}); check the endpoint"
 _BAD_FILE = "the AWS configuration file cannot be read ({kind}); correct it"
 
-# botocore's exceptions by name, as only `botocore_connection` imports botocore. The first name in the
-# exception's ancestry counts. A message quotes only text that cannot hold a secret.
+# botocore's exceptions by name, as only `botocore_connection` imports botocore. The first name in
+# the exception's ancestry counts. A message quotes only text that cannot hold a secret.
 _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "NoCredentialsError": (CredentialsError, _NO_KEYS),
     "NoAuthTokenError": (CredentialsError, _NO_KEYS),

@@ -68,7 +68,7 @@ class SpoutConfig:
     - `scheme`: decodes the payload into an emission's `values`; None for the payload alone. Records
       that it finds malformed are dead-lettered at once.
     - `max_pending`: how many emissions may be pending before new records wait; retries go on.
-      `max_unresolved_per_shard`: how many records of a shard may be pending or queued for a retry
+    - `max_unresolved_per_shard`: how many records of a shard may be pending or queued for a retry
       before its new records wait.
     - `message_timeout_s`: after this time without an outcome an emission fails; None for no
       timeout.

@@ -106,7 +106,7 @@ NODES = {
         "each new owner",
     ),
     "epoch/<i>-of-<n>": Node(None, "the same for share i of n", "each new task of that share"),
-    "epoch/lister": Node("Lister", "which task writes `shardList`", "the task that takes the role"),
+    "epoch/lister": Node("Leader", "which task writes `shardList`", "the task that takes the role"),
     "shardList": Node(
         "StoredShardList",
         "the shards of the stream at the last listing. The tasks of a spout watch it",
@@ -173,7 +173,7 @@ FIELDS = {
         "totalTasks": "into how many shares the application is divided",
         "format": "format of the value",
     },
-    "Lister": {
+    "Leader": {
         "task": "the task, as `<i>-of-<n>`",
         "epoch": "the number of that task's ownership",
         "format": "format of the value",
@@ -367,6 +367,10 @@ ERRORS = {
     "CheckpointRegressionError": Trouble(
         "A write is older than the state that is stored.",
         "This is a fault of the program: report it with the message. Nothing was written.",
+    ),
+    "RedriveError": Trouble(
+        "The path holds no dead letters, or files of more than one format. Nothing was put.",
+        "Give the path of the job's `DeadLetter`, and the format if the message asks for it.",
     ),
     "CliError": Trouble(
         "A command cannot do what it was asked for.",

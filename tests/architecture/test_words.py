@@ -33,6 +33,7 @@ INSTEAD = {
 }
 _WORDS = [(re.compile(rf"\b{words}\b"), instead) for words, instead in INSTEAD.items()]
 _STORED_KEYS = re.compile(r'"storms?"')  # what ZooKeeper holds keeps its names
+_ELSEWHERE = {"node_modules", "_generated"}  # not ours; made of the code
 _PROSE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "localstack")
 
 
@@ -56,7 +57,7 @@ def _texts(root: Path) -> Iterator[Path]:
             else sorted(place.rglob("*.py")) + sorted(place.rglob("*.md"))
         )
         for file in files:
-            if file.exists() and file.name != "test_words.py" and "node_modules" not in file.parts:
+            if file.exists() and file.name != "test_words.py" and not _ELSEWHERE & {*file.parts}:
                 yield file
 
 
