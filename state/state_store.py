@@ -199,8 +199,7 @@ class StateStore(OutcomeStore, Protocol):
     written.
     """
 
-    # ownership
-    # ---------
+    # ownership ------------------------------------------------------------------------------------
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
         """Acquire the ownership of the whole application, or of one task's share, and return its
         new epoch. Idempotent while it is held.
@@ -221,8 +220,7 @@ class StateStore(OutcomeStore, Protocol):
         """Give up the ownership; a no-op if this store does not hold it."""
         ...
 
-    # identity and start
-    # ------------------
+    # identity and start ---------------------------------------------------------------------------
     def bind_stream(self, identity: StreamIdentity) -> None:
         """Record the stream that this state belongs to, or compare it with the recorded one.
         Raises `StreamMismatchError`, which names both, if ARN or creation time differ.

@@ -1,9 +1,9 @@
 """The command line: `kinesis-spout`.
 
-Commands that need Spark live in `spark_job`, above this package, so they are not imported here.
-Each is an entry point of the group `kinesis_spout.commands`, and is loaded when it is called or
-listed in the help. A command that cannot be loaded because the package of an extra is missing stays
-in the list, and says what to install.
+A command's module is imported when the command is called or listed in the help: `local` must not
+pay for the import of boto3 and pyarrow. Commands that need Spark live in `spark_job`, above this
+package, and are entry points of the group `kinesis_spout.commands`. A command that cannot be loaded
+because the package of an extra is missing stays in the list, and says what to install.
 """
 
 import importlib.metadata
@@ -15,15 +15,12 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from kinesis_spout import __version__
-from kinesis_spout.cli.consume import consume
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
-from kinesis_spout.cli.local import local
-from kinesis_spout.cli.produce import produce
-from kinesis_spout.cli.reset import reset
-from kinesis_spout.cli.shards import shards
 from kinesis_spout.cli.shared_options import errors, root_options
 
 COMMAND_GROUP = "kinesis_spout.commands"
+# In the order of the help.
+OWN_COMMANDS = ("consume", "produce", "shards", "local", "reset")
 # Modules that only an extra installs -> the package's name, and the extras of the commands that
 # import it.
 EXTRAS_BY_MODULE = {"pyspark": ("PySpark", "spark"), "psutil": ("psutil", "spark,local")}
@@ -34,12 +31,20 @@ class CommandsByEntryPoint(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """All names. Registered commands come first, because most users come for them."""
-        return [*_demo_first(_entry_points()), *super().list_commands(ctx)]
+        del ctx
+        return [*_demo_first(_entry_points()), *OWN_COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command. A registered one is imported now."""
+        """The command, imported now; None for an unknown name."""
+        del ctx
+        if cmd_name in OWN_COMMANDS:
+            module = f"{__package__}.{cmd_name}"
+            return _load(
+                cmd_name,
+                importlib.metadata.EntryPoint(cmd_name, f"{module}:{cmd_name}", COMMAND_GROUP),
+            )
         point = _entry_points().get(cmd_name)
-        return super().get_command(ctx, cmd_name) if point is None else _load(cmd_name, point)
+        return None if point is None else _load(cmd_name, point)
 
 
 app = typer.Typer(
@@ -73,13 +78,6 @@ def kinesis_spout(
 ) -> None:
     """Read Kinesis streams, track every record in flight, checkpoint in ZooKeeper."""
     root_options(ctx).debug = debug
-
-
-app.command()(consume)
-app.command()(produce)
-app.command()(shards)
-app.command()(local)
-app.command()(reset)
 
 
 def main() -> None:

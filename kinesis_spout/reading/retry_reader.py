@@ -168,8 +168,7 @@ class RetryReader:
                 self._choose_next(page, hit=self.rows > rows, moved=self.done > done or not jumped)
         self._note_search()
 
-    # calls
-    # --------------------------------------------------------------------------------------------
+    # calls ----------------------------------------------------------------------------------------
     def _jump(self) -> KinesisShardGetter:
         retry = self._retries[self.done]
         services = self._services
@@ -257,8 +256,7 @@ class RetryReader:
         ahead = self._retries[self.done].first.sequence - page.last.sequence
         return ahead <= MAX_SPANS_AHEAD * (page.last.sequence - page.first.sequence)
 
-    # pages
-    # --------------------------------------------------------------------------------------------
+    # pages ----------------------------------------------------------------------------------------
     def _take(
         self, page: Page, budget: RetryByteBudget, *, at_least_one: bool
     ) -> Iterator[Delivery]:

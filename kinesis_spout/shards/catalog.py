@@ -101,8 +101,7 @@ class ShardCatalog:
         self._retention_ms: int | None = None
         self._service_ahead_ms = 0
 
-    # listing
-    # --------------------------------------------------------------------------------------------
+    # listing --------------------------------------------------------------------------------------
     def describe(self) -> StreamSummary:
         """The stream's summary. Notes the retention, and how far the service's clock is ahead of
         this machine's.
@@ -191,8 +190,7 @@ class ShardCatalog:
             self._store.save_shard_list(listed)
             self._saved_list = listed
 
-    # views
-    # --------------------------------------------------------------------------------------------
+    # views ----------------------------------------------------------------------------------------
     def shard_states(self) -> dict[str, ShardState]:
         """The cached states without their versions."""
         return {shard: stored.state for shard, stored in self.states.items()}
@@ -255,8 +253,7 @@ class ShardCatalog:
         at_tip = state.at_tip and not self._watch.is_behind(state.shard_id)
         return not state.end_was_read and not at_tip and not self._watch.is_idle(state.shard_id)
 
-    # retention
-    # --------------------------------------------------------------------------------------------
+    # retention ------------------------------------------------------------------------------------
     def check_retention(self, shards: Sequence[str]) -> None:
         """Report shards whose records may have expired unread, each once. A no-op before the first
         `describe`.
@@ -299,8 +296,7 @@ class ShardCatalog:
         ]
         return msgspec.structs.replace(state, verified_until_ms=max(known, default=None))
 
-    # private
-    # --------------------------------------------------------------------------------------------
+    # private --------------------------------------------------------------------------------------
     def _check_never_read(self, pin: StartPin, retention_ms: int) -> None:
         now_ms = self.service_now_ms()
         lineage = self.lineage()

@@ -172,8 +172,7 @@ class DataLossDetector:
                 )
                 self._reported_holes.add((first, last))
 
-    # private
-    # --------------------------------------------------------------------------------------------
+    # private --------------------------------------------------------------------------------------
     def _is_there(self, shard_id: str) -> bool:
         try:
             self._client.shard_iterator(shard_id, TRIM_HORIZON)

@@ -84,8 +84,7 @@ class ShardLineage:
             {shard_id: state for shard_id, state in self.states.items() if shard_id in shard_ids},
         )
 
-    # one shard
-    # --------------------------------------------------------------------------------------------
+    # one shard ------------------------------------------------------------------------------------
     def phase(self, shard_id: str) -> ShardPhase:
         """The phase of any shard; PAST for an unknown one."""
         state, shard = self.states.get(shard_id), self.listed.get(shard_id)
@@ -117,8 +116,7 @@ class ShardLineage:
             return ()
         return tuple(parent for parent in self.parents(shard_id) if self._holds(parent))
 
-    # all shards
-    # --------------------------------------------------------------------------------------------
+    # all shards -----------------------------------------------------------------------------------
     def readable(self) -> list[str]:
         """The shards to read now, READABLE and DRAINING, in the order of their ids, that is, of
         their creation.

@@ -171,8 +171,7 @@ class SpoutCoordinator:
                 self._changed.notify_all()
         return self._config.commit_interval_s
 
-    # committing
-    # --------------------------------------------------------------------------------------------
+    # committing -----------------------------------------------------------------------------------
     def commit(self) -> bool:
         """Store every state that has changed. False when it failed: they are stored later."""
         try:
@@ -279,8 +278,7 @@ class SpoutCoordinator:
             self.catalog.states = dict(self._store.load_states())
             self._must_reload = False
 
-    # shards
-    # --------------------------------------------------------------------------------------------
+    # shards ---------------------------------------------------------------------------------------
     def _assign(self, pin: StartPin) -> None:
         """List the shards if it is time, and assign the readable ones that are this task's."""
         self._reload()

@@ -61,8 +61,7 @@ class KinesisSpout:
         # Set by `activate` and `close`: ends the wait of an inactive spout.
         self._activated = threading.Event()
 
-    # lifecycle
-    # --------------------------------------------------------------------------------------------
+    # lifecycle ------------------------------------------------------------------------------------
     def open(self) -> None:
         """Connect, acquire the ownership, and start to read ahead. Waits up to `owner_wait_s` for
         the session of an earlier owner to lapse.
@@ -140,8 +139,7 @@ class KinesisSpout:
         if (session := self._session) is not None:
             session.commit_soon()
 
-    # emissions
-    # --------------------------------------------------------------------------------------------
+    # emissions ------------------------------------------------------------------------------------
     def next_tuple(self) -> SpoutEmission | None:
         """The next record. None when there is none now, the spout is inactive, or `max_pending` are
         pending.
@@ -190,8 +188,7 @@ class KinesisSpout:
             session.wait(strategy(streak), lambda: self._may_emit(session)), at_limit=at_limit
         )
 
-    # outcomes
-    # --------------------------------------------------------------------------------------------
+    # outcomes -------------------------------------------------------------------------------------
     def ack(self, message_id: str) -> bool:
         """As `SpoutEmission.ack`, by message id. False for an unknown one; raises ValueError for a
         malformed one.
@@ -212,8 +209,7 @@ class KinesisSpout:
         emission = self._emission(self._session, message_id)
         return emission is not None and emission.fail(reason, retry=retry)
 
-    # observations
-    # --------------------------------------------------------------------------------------------
+    # observations ---------------------------------------------------------------------------------
     def metrics(self) -> SpoutMetrics:
         """Counts per shard and in total since the spout was opened, consistent at one moment.
         O(shards).
@@ -224,8 +220,7 @@ class KinesisSpout:
         session = self._session or self._ended
         return (session or self._open_session()).metrics(self._waits)
 
-    # private
-    # --------------------------------------------------------------------------------------------
+    # private --------------------------------------------------------------------------------------
     def _connect(self) -> None:
         if self._active and self._session is None:
             self._activated.clear()

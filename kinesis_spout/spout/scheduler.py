@@ -163,8 +163,7 @@ class SpoutScheduler:
             total=total, shards=shards, waits=WaitTimes(waits.idle_s, waits.at_limit_s)
         )
 
-    # shards
-    # --------------------------------------------------------------------------------------------
+    # shards ---------------------------------------------------------------------------------------
     def add(self, shard: TrackedShard) -> AssignedShard:
         """Assign a shard. Raises ValueError for one that is assigned already."""
         if shard.shard_id in self.assigned:
@@ -192,8 +191,7 @@ class SpoutScheduler:
         assigned.shard.refill()
         self._enqueue(assigned)
 
-    # emitting
-    # --------------------------------------------------------------------------------------------
+    # emitting -------------------------------------------------------------------------------------
     def emit(self, now_ms: int) -> SpoutDelivery | None:
         """The next record; None when no shard has one that may go out now."""
         if self._due and self._due[0][0] <= now_ms:
@@ -250,8 +248,7 @@ class SpoutScheduler:
             if not self._new_left:
                 self._max_pending = 0  # `emit` then allows retries only, without another check
 
-    # outcomes
-    # --------------------------------------------------------------------------------------------
+    # outcomes -------------------------------------------------------------------------------------
     def ack(self, delivery: SpoutDelivery, now_ms: int) -> bool:
         """Whether the ack counted. It does not for a record that is acked already or dead-lettered,
         nor for a shard that was released.
@@ -334,8 +331,7 @@ class SpoutScheduler:
         )
         return min((ms for ms in times if ms is not None), default=None)
 
-    # dead letters
-    # --------------------------------------------------------------------------------------------
+    # dead letters ---------------------------------------------------------------------------------
     def letters(self) -> Iterator[tuple[AssignedShard, DueLetter]]:
         """The exhausted records that can be dead-lettered now."""
         for assigned in list(self.assigned.values()):
@@ -355,8 +351,7 @@ class SpoutScheduler:
     def _held_bytes_per_shard(self) -> int:
         return self._max_held_bytes // max(1, len(self.assigned))
 
-    # private
-    # --------------------------------------------------------------------------------------------
+    # private --------------------------------------------------------------------------------------
     def _enqueue(self, assigned: AssignedShard) -> None:
         """Append the shard to the rotation if it may emit a new record, and to the heap of due
         times if a retry waits.

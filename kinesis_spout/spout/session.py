@@ -129,8 +129,7 @@ class SpoutSession:
                 self._dead_letters.step()
                 self._coordinator.commit_last()
 
-    # emitting
-    # --------------------------------------------------------------------------------------------
+    # emitting -------------------------------------------------------------------------------------
     def now_ms(self) -> int:
         """Milliseconds since 1970: the clock at the opening, plus a monotonic clock since then."""
         return int(self._monotonic_s() * 1000.0 + self._offset_ms)
@@ -206,8 +205,7 @@ class SpoutSession:
         with self._changed:
             self._changed.notify_all()
 
-    # outcomes
-    # --------------------------------------------------------------------------------------------
+    # outcomes -------------------------------------------------------------------------------------
     def ack(self, emission: SpoutEmission) -> bool:
         """See `SpoutEmission.ack`."""
         now_ms = int(self._monotonic_s() * 1000.0 + self._offset_ms)
@@ -288,8 +286,7 @@ class SpoutSession:
         with self._changed:
             return self.scheduler.metrics(waits, self._coordinator.catalog.service_now_ms())
 
-    # threads
-    # --------------------------------------------------------------------------------------------
+    # threads --------------------------------------------------------------------------------------
     def _start_loops(self) -> None:
         steps = {
             "fetch": self._fetching.step,

@@ -59,8 +59,7 @@ class TrackedShard:
         self._recount()
         self._verified_ms = state.verified_until_ms
 
-    # observations
-    # --------------------------------------------------------------------------------------------
+    # observations ---------------------------------------------------------------------------------
     @property
     def ended(self) -> bool:
         """Whether the shard's end was read and every record before it had an outcome: its children
@@ -86,8 +85,7 @@ class TrackedShard:
             (ms for ms in [*times, self.tracker.next_deadline_ms] if ms is not None), default=None
         )
 
-    # emitting
-    # --------------------------------------------------------------------------------------------
+    # emitting -------------------------------------------------------------------------------------
     def emit(self, now_ms: int, deadline_ms: int | None, *, new: bool) -> Delivery | None:
         """The next record; None without one. A due retry goes first, but after four in a row a new
         record does, where `new` allows new ones.
@@ -143,8 +141,7 @@ class TrackedShard:
             while self._runs:
                 self._register_first()
 
-    # outcomes
-    # --------------------------------------------------------------------------------------------
+    # outcomes -------------------------------------------------------------------------------------
     def ack(self, delivery: Delivery) -> int | None:
         """Ack a delivery. Returns how many fewer records are pending, or None when the ack did not
         count.
@@ -260,8 +257,7 @@ class TrackedShard:
         self.held.restock(record, found, now_ms)
         self._recount()
 
-    # dead letters
-    # --------------------------------------------------------------------------------------------
+    # dead letters ---------------------------------------------------------------------------------
     def dead_lettered(self, sequence: SequenceNumber) -> Effect:
         """The letter was written: the record counts as acked. UNKNOWN if a late ack came first."""
         effect = self.tracker.dead_lettered(sequence)
@@ -269,8 +265,7 @@ class TrackedShard:
         self.held.drop(sequence)
         return effect
 
-    # the state
-    # --------------------------------------------------------------------------------------------
+    # the state ------------------------------------------------------------------------------------
     def tip_ms(self) -> int | None:
         """The service's time when the shard was at its tip or its end.
 
@@ -309,8 +304,7 @@ class TrackedShard:
             state = self.tracker.snapshot()
         return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
 
-    # private
-    # --------------------------------------------------------------------------------------------
+    # private --------------------------------------------------------------------------------------
     def _verify(self, until_ms: int | None) -> None:
         """Raise the time up to which no record can be missed: all that arrived by then was read and
         is covered by the state.

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from kinesis_spout.cli.main import app
+from kinesis_spout.cli.main import OWN_COMMANDS, app
 from scripts.reference.markdown import anchor, block, code, page, plain, table
 from scripts.reference.words import EXIT_CODES
 
@@ -24,8 +24,8 @@ def commands() -> dict[str, Any]:
     pyproject.toml registers.
     """
     project = tomllib.loads(PYPROJECT.read_text("utf-8"))["project"]
-    own: Any = typer.main.get_command(app)
-    found = dict(own.commands)
+    group: Any = typer.main.get_command(app)
+    found = {name: group.get_command(None, name) for name in OWN_COMMANDS}
     for name, point in project["entry-points"]["kinesis_spout.commands"].items():
         module, _, function = point.partition(":")
         alone = typer.Typer(

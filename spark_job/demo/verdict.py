@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from spark_job.demo.kinesis import ShardPuts
 
 
-# records
-# --------------------------------------------------------------------------------------------------
+# records ------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """The comparison of the flights that were put with the rows that were written.
@@ -111,8 +110,7 @@ def count_written(output: Path, counted: dict[Path, int]) -> int:
     return sum(counted.values())
 
 
-# dead letters
-# --------------------------------------------------------------------------------------------------
+# dead letters -------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterComparison:
     """The comparison of the dead letters with the cancelled flights.
@@ -203,8 +201,7 @@ def read_letters(folder: Path) -> Iterator[dict[str, object]]:
     )
 
 
-# shards
-# --------------------------------------------------------------------------------------------------
+# shards -------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardVerdict:
     """A shard's checkpoint in ZooKeeper, and the last sequence number that a put returned."""
@@ -231,8 +228,7 @@ def shard_verdicts(
     }
 
 
-# carriers
-# --------------------------------------------------------------------------------------------------
+# carriers -----------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarrierRow:
     """One carrier's figures: by Spark from the written files, and by plain Python from the CSV."""
@@ -274,8 +270,7 @@ def carrier_rows(
     return sorted(rows, key=lambda row: (-row.expected_departures, row.carrier))
 
 
-# verdict
-# --------------------------------------------------------------------------------------------------
+# verdict ------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """All comparisons of the demo. `ok` decides its exit code."""
@@ -336,8 +331,7 @@ class Verdict:
         ]
 
 
-# private
-# --------------------------------------------------------------------------------------------------
+# private ------------------------------------------------------------------------------------------
 def _read_rows(
     files: Iterable[Path], columns: Sequence[str], what: str
 ) -> Iterator[dict[str, object]]:

@@ -206,8 +206,7 @@ class Coordinator:
         self._prober.close()
         self._store.close()
 
-    # opening and settling
-    # ----------------------------------------------------------------------------------------------
+    # opening and settling -------------------------------------------------------------------------
     def _open(self) -> StartPin:
         if not self._opened:
             self._store.acquire(
@@ -248,8 +247,7 @@ class Coordinator:
                 self._store.remove_plan(old)
         self._outcomes.on_settled(plan_id, settled)
 
-    # due shards
-    # ----------------------------------------------------------------------------------------------
+    # due shards -----------------------------------------------------------------------------------
     def _due_shards(self) -> list[str]:
         """The shards of the next plan; empty while no shard is known to have something to read."""
         run = self._available_now
@@ -298,8 +296,7 @@ class Coordinator:
             if not answer.has_work and not answer.gone:
                 self._on_tip(answer.shard_id)
 
-    # waiting
-    # ----------------------------------------------------------------------------------------------
+    # waiting --------------------------------------------------------------------------------------
     def _has_due_retries(self) -> bool:
         """Whether a plan may be made for retries alone.
 
@@ -356,8 +353,7 @@ class Coordinator:
     def _unread(self, run: AvailableNowRun) -> list[str]:
         return run.unread(self._catalog.shard_states(), self._catalog.unfollowed())
 
-    # observations
-    # ----------------------------------------------------------------------------------------------
+    # observations ---------------------------------------------------------------------------------
     def _on_read(self, end: ShardReadResult, *, is_of_this_run: bool, redelivered: bool) -> None:
         """Note what a settled plan read of a shard.
 
@@ -380,8 +376,7 @@ class Coordinator:
         if self._available_now is not None:
             self._available_now.on_tip(shard_id, is_closed=self._catalog.is_closed(shard_id))
 
-    # making a plan
-    # ----------------------------------------------------------------------------------------------
+    # making a plan --------------------------------------------------------------------------------
     def _create_plan(
         self, start: str, shards: Sequence[str], max_records: int | None
     ) -> str | None:

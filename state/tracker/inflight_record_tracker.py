@@ -84,8 +84,7 @@ class InflightRecordTracker:
         self._bound_is_next = False
         self._restore(restored_nodes(state, retry_policy if restore_exhausted else None))
 
-    # observations
-    # ------------
+    # observations ---------------------------------------------------------------------------------
     @property
     def shard_id(self) -> str:
         return self._state.shard_id
@@ -156,8 +155,7 @@ class InflightRecordTracker:
         """
         return snapshot_of(self._state, self._nodes, self._checkpoint, self.read_position)
 
-    # emissions
-    # ---------
+    # emissions ------------------------------------------------------------------------------------
     def emit(self, sequence: SequenceNumber, *, deadline_ms: int | None = None) -> Emission:
         """Register a record's first emission. Records come in ascending order of their sequence
         numbers. With `deadline_ms`, `expire` fails the emission at that time.
@@ -221,8 +219,7 @@ class InflightRecordTracker:
         """Note that the shard ends after the last emitted record: no emission may follow."""
         self._end_reached = True
 
-    # outcomes
-    # --------
+    # outcomes -------------------------------------------------------------------------------------
     def ack(self, sequence: SequenceNumber, attempt: int) -> Effect:
         """Ack a record, or the span with this first number. An ack of an earlier attempt counts as
         well: the record was processed.
@@ -343,8 +340,7 @@ class InflightRecordTracker:
         self._resolve(node, Event.DEAD_LETTER)
         return Effect.ACKED
 
-    # private
-    # -------
+    # private --------------------------------------------------------------------------------------
     def _restore(self, nodes: Sequence[Node]) -> None:
         # `_bound` is the lower bound of the next emission: the number of the last record read.
         for node in nodes:

@@ -69,8 +69,7 @@ class PlanZnodes:
             ) from refused
         return end
 
-    # the owner
-    # ---------
+    # the owner ------------------------------------------------------------------------------------
     def pointer(self) -> PlanPointer | None:
         return self._pointer()[0]
 

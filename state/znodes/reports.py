@@ -40,8 +40,7 @@ class ReportZnodes:
         self._paths = paths
         self._fence = fence
 
-    # policy
-    # ------
+    # policy ---------------------------------------------------------------------------------------
     def read_policy(self) -> OutcomePolicy | None:
         path = self._paths.tracked
         node = self._tree.read([path])[0]
@@ -73,8 +72,7 @@ class ReportZnodes:
         except TransactionRefusedError:
             return  # another process has just removed it
 
-    # report
-    # ------
+    # report ---------------------------------------------------------------------------------------
     def open(self, plan_id: str, token: str) -> OpenReport:
         path = self._paths.report(plan_id)
         data = encode_open_report(valid_name("report token", token), path)

@@ -53,8 +53,7 @@ class ZnodeStateStore:
         self._plans = PlanZnodes(tree, paths, self._fence)
         self._reports = ReportZnodes(tree, paths, self._fence)
 
-    # ownership
-    # ---------
+    # ownership ------------------------------------------------------------------------------------
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
         return self._fence.acquire(owner, timeout_s=timeout_s, task=task)
 
@@ -100,8 +99,7 @@ class ZnodeStateStore:
             self._fence.release()
         return shards
 
-    # identity and start
-    # ------------------
+    # identity and start ---------------------------------------------------------------------------
     def bind_stream(self, identity: StreamIdentity) -> None:
         stored = self._create_once(
             self._paths.identity,
@@ -140,8 +138,7 @@ class ZnodeStateStore:
         stored = self._create_once(self._paths.start, encode(pin, self._paths.start), fenced=False)
         return decode(stored, StartPin, self._paths.start)
 
-    # shards
-    # ------
+    # shards ---------------------------------------------------------------------------------------
     def load_states(self) -> Mapping[str, StoredState]:
         return self._shards.load()
 
@@ -206,8 +203,7 @@ class ZnodeStateStore:
     def remove_plan(self, plan_id: str) -> None:
         self._plans.remove(plan_id)
 
-    # outcomes
-    # --------
+    # outcomes -------------------------------------------------------------------------------------
     def read_policy(self) -> OutcomePolicy | None:
         return self._reports.read_policy()
 

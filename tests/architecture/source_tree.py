@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,6 +91,7 @@ class Source:
         )
 
 
+@cache  # a tree does not change while a test looks at it, and each file is parsed once a run
 def sources(root: Path, *folders: str) -> list[Source]:
     """The Python files in the folders that exist, in a fixed order."""
     return [

@@ -62,8 +62,7 @@ def test_the_list_has_the_kinesis_storm_spouts_form_and_each_change_increments_i
     assert store_world.open().read_shard_list() == ShardList(("b", "a"), 1)
 
 
-# leader
-# ------
+# leader -------------------------------------------------------------------------------------------
 def test_the_first_task_that_tries_leads_and_writes_the_list(store_world: StoreWorld) -> None:
     """Other tasks are refused, also with the same list. Trying again changes nothing."""
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
@@ -164,8 +163,7 @@ def test_a_stale_leader_gets_the_error_of_a_stale_owner(store_world: StoreWorld)
         old.try_lead()
 
 
-# watches
-# -------
+# watches ------------------------------------------------------------------------------------------
 def test_a_watch_fires_for_each_change_of_the_list(store_world: StoreWorld) -> None:
     """When the list is created, changed, removed and created again, and for nothing else. It needs
     no ownership.

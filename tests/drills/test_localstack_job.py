@@ -122,8 +122,7 @@ def resharded(stream: StreamUnderTest, *changes: str) -> None:
         stream.put(40)
 
 
-# starts
-# --------------------------------------------------------------------------------------------------
+# starts -------------------------------------------------------------------------------------------
 def test_every_starting_position_gives_what_it_says(job: Job) -> None:
     """TRIM_HORIZON, a time, at and after a number; each in an application of its own."""
     job.stream.put(40)
@@ -165,8 +164,7 @@ def test_latest_before_and_after_a_split_gives_records_put_since(job: Job) -> No
     )
 
 
-# resharding
-# --------------------------------------------------------------------------------------------------
+# resharding ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "changes",
     [("split",), ("merge",), ("split", "merge", "split"), ("4", "2", "1")],
@@ -233,8 +231,7 @@ def test_a_stream_recreated_under_its_name_is_refused_with_what_to_do(job: Job) 
         job.read()
 
 
-# records and answers
-# ------------------------------------------------------------------------------------------
+# records and answers ------------------------------------------------------------------------------
 def test_odd_records_come_through_byte_for_byte(job: Job) -> None:
     """Empty, binary, of one mebibyte, with partition keys of any script."""
     records = {

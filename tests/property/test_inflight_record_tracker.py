@@ -49,8 +49,7 @@ class TrackerMachine(RuleBasedStateMachine):
     def remember(self, emission: Emission) -> None:
         self.made.append((emission.sequence.sequence, emission.attempt))
 
-    # emissions
-    # ----------------------------------------------------------------------------------------------
+    # emissions ------------------------------------------------------------------------------------
     def may_read(self) -> bool:
         return not self.ended and (not self.closed or self.oracle.read < len(self.oracle.shard))
 
@@ -112,8 +111,7 @@ class TrackerMachine(RuleBasedStateMachine):
         self.ended = self.closed = True
         self.tracker.reach_end()
 
-    # outcomes
-    # ----------------------------------------------------------------------------------------------
+    # outcomes -------------------------------------------------------------------------------------
     @precondition(lambda self: self.oracle.in_status("pending"))
     @rule(data=st.data())
     def ack_some_that_are_pending(self, data: Any) -> None:
@@ -233,8 +231,7 @@ class TrackerMachine(RuleBasedStateMachine):
         self.oracle.resolve(entry)
         self.tracker.dead_lettered(first)
 
-    # time and restarts
-    # ----------------------------------------------------------------------------------------
+    # time and restarts ----------------------------------------------------------------------------
     @rule(passed_ms=st.integers(1, 700))
     def time_passes(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
@@ -270,8 +267,7 @@ class TrackerMachine(RuleBasedStateMachine):
         self.oracle.restart(state)
         self.ended = state.read_position.is_end
 
-    # invariants
-    # ----------------------------------------------------------------------------------------
+    # invariants -----------------------------------------------------------------------------------
     @invariant()
     def list_and_map_agree(self) -> None:
         check_structure(self.tracker)

@@ -38,8 +38,7 @@ class History:
         for index in range(shards):
             self._open((HASH_KEYS * index // shards, HASH_KEYS * (index + 1) // shards - 1))
 
-    # the stream
-    # ----------------------------------------------------------------------------------------------
+    # the stream -----------------------------------------------------------------------------------
     def open_shards(self) -> list[ShardInfo]:
         return sorted(
             (one for one in self.shards.values() if not one.is_closed),
@@ -106,8 +105,7 @@ class History:
             if one.shard_id not in newest
         ]
 
-    # the reader
-    # ----------------------------------------------------------------------------------------------
+    # the reader -----------------------------------------------------------------------------------
     def lineage(self, listing: list[ShardInfo] | None = None) -> ShardLineage:
         return ShardLineage.of(self.listing() if listing is None else listing, self.states)
 

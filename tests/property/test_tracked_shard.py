@@ -84,8 +84,7 @@ class SpoutMachine(RuleBasedStateMachine):
     def assigned(self, shard_id: str) -> AssignedShard:
         return self.core.assigned[shard_id]
 
-    # pages
-    # ----------------------------------------------------------------------------------------------
+    # pages ----------------------------------------------------------------------------------------
     def open_shards(self) -> list[str]:
         return [shard_id for shard_id, oracle in self.oracles.items() if not oracle.closed]
 
@@ -114,8 +113,7 @@ class SpoutMachine(RuleBasedStateMachine):
     def tick(self, ms: int) -> None:
         self.now_ms += ms
 
-    # emissions
-    # ----------------------------------------------------------------------------------------------
+    # emissions ------------------------------------------------------------------------------------
     @rule(times=st.integers(1, 8))
     def emit(self, times: int) -> None:
         for _ in range(times):
@@ -214,8 +212,7 @@ class SpoutMachine(RuleBasedStateMachine):
             self.fail(which, retry=True)
         self.now_ms += ms
 
-    # outcomes
-    # ----------------------------------------------------------------------------------------------
+    # outcomes -------------------------------------------------------------------------------------
     @precondition(lambda self: self.made)
     @rule(which=INDEX)
     def ack(self, which: int) -> None:
@@ -286,8 +283,7 @@ class SpoutMachine(RuleBasedStateMachine):
         self.failed += len(late)
         self.timed_out += len(late)
 
-    # payloads and letters
-    # ----------------------------------------------------------------------------------------------
+    # payloads and letters -------------------------------------------------------------------------
     @precondition(lambda self: self.oracles)
     @rule(which=INDEX, gone=st.integers(0, 4).map(lambda n: n == 0))
     def read_again(self, which: int, gone: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
@@ -319,8 +315,7 @@ class SpoutMachine(RuleBasedStateMachine):
             entry.status = "acked"
             self.dead += 1
 
-    # the state
-    # ----------------------------------------------------------------------------------------------
+    # the state ------------------------------------------------------------------------------------
     @rule()
     def commit(self) -> None:
         for shard_id in self.oracles:
@@ -401,8 +396,7 @@ class SpoutMachine(RuleBasedStateMachine):
             oracle.in_a_row = oracle.unbroken = 0
             self.assign(state, [entry.number for entry in oracle.of("unread")])
 
-    # invariants
-    # ----------------------------------------------------------------------------------------------
+    # invariants -----------------------------------------------------------------------------------
     @invariant()
     def counts_are_exact(self) -> None:
         if not self.oracles:

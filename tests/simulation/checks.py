@@ -72,8 +72,7 @@ class Checks(Past):
             self._loss_was_reported(parent) for parent in self.world.parents.get(shard, ())
         )
 
-    # the end
-    # ----------------------------------------------------------------------------------------------
+    # the end --------------------------------------------------------------------------------------
     def check_end(self) -> None:
         missing = self.missing()
         assert not missing, f"{len(missing)} records were lost: {sorted(missing)[:5]}"

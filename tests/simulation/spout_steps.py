@@ -62,8 +62,7 @@ class SpoutSteps(Checks):
     def letters(self) -> set[str]:
         return {f"{letter.shard_id}:{letter.sequence_number}" for letter in self.dead}
 
-    # processes
-    # ----------------------------------------------------------------------------------------------
+    # processes ------------------------------------------------------------------------------------
     def open_all(self) -> None:
         for task in range(self.spouts.options["total_tasks"]):
             if task not in self.spouts.processes:
@@ -139,8 +138,7 @@ class SpoutSteps(Checks):
         process.loops.take(name)
         self.look_after(process)
 
-    # steps of threads
-    # ----------------------------------------------------------------------------------------------
+    # steps of threads -----------------------------------------------------------------------------
     def do_step(self) -> None:
         process = self._any()
         name = self.random.choice(LOOPS)
@@ -191,8 +189,7 @@ class SpoutSteps(Checks):
                 f"{early[:3]}"
             )
 
-    # the consumer
-    # ----------------------------------------------------------------------------------------------
+    # the consumer ---------------------------------------------------------------------------------
     def do_answer(self) -> None:
         """Outcomes for pending emissions, and late ones for earlier emissions."""
         process = self._any()
@@ -236,8 +233,7 @@ class SpoutSteps(Checks):
         if process.spout.is_open:
             process.spout.activate()
 
-    # ends
-    # ----------------------------------------------------------------------------------------------
+    # ends -----------------------------------------------------------------------------------------
     def do_crash(self) -> None:
         process = self._any()
         self.zombies = [process]

@@ -110,8 +110,7 @@ class StateSteps(Past):
         assert self.job.reader is not None
         self.job.reader.initialOffset()
 
-    # backups
-    # ----------------------------------------------------------------------------------------------
+    # backups --------------------------------------------------------------------------------------
     def do_new_location(self) -> None:
         self.job.forget_checkpoint_location()
         self.job.sink = {}

@@ -130,8 +130,7 @@ class World:
         world._create()
         return world
 
-    # the stream
-    # ----------------------------------------------------------------------------------------------
+    # the stream -----------------------------------------------------------------------------------
     def _create(self) -> None:
         self.fake.create(STREAM, shards=self.random.choice((1, 1, 2, 3)))
         self.clock.advance(10)  # the first shards are listed by now
@@ -171,8 +170,7 @@ class World:
             for one in shard.records
         }
 
-    # processes
-    # ----------------------------------------------------------------------------------------------
+    # processes ------------------------------------------------------------------------------------
     def look(self) -> MemoryStateStore:
         """The store as the checks see it."""
         return MemoryStateStore(
@@ -235,8 +233,7 @@ class World:
         self.settings = dataclasses.replace(self.settings, **settings)
         self._executors.clear()
 
-    # backups
-    # ----------------------------------------------------------------------------------------------
+    # backups --------------------------------------------------------------------------------------
     def znodes(self) -> dict[str, Znode]:
         """A copy of the application's nodes, without its owner's."""
         return dict(self._own_znodes())

@@ -42,8 +42,7 @@ def orders(fake_kinesis: ServedFake) -> ServedFake:
     return fake_kinesis
 
 
-# to stdout
-# --------------------------------------------------------------------------------------------------
+# to stdout ----------------------------------------------------------------------------------------
 def test_each_record_is_a_line_with_all_of_its_fields(orders: ServedFake) -> None:
     """UTF-8 as text, other payloads in base64, and nothing else on stdout."""
     orders.model.put("orders", "k", "grün".encode())
@@ -158,8 +157,7 @@ def test_a_signal_ends_it_also_where_the_reader_does_not_read(orders: ServedFake
         process.stdout.close()
 
 
-# with an application
-# ------------------------------------------------------------------------------------------
+# with an application ------------------------------------------------------------------------------
 def test_an_application_continues_where_it_was_stopped(
     orders: ServedFake, zookeeper_chroot: str
 ) -> None:
@@ -179,8 +177,7 @@ def test_an_application_continues_where_it_was_stopped(
     assert sorted(data_of(again.stdout)) == sorted(late)
 
 
-# through a command
-# --------------------------------------------------------------------------------------------
+# through a command --------------------------------------------------------------------------------
 def test_a_command_answers_in_any_order(orders: ServedFake, tmp_path: Path) -> None:
     """Nothing is written to stdout. The command's stderr is passed on, and its stdin is closed
     before it ends.
@@ -361,8 +358,7 @@ def test_at_a_signal_the_command_gives_its_last_answers(
     assert again.stdout == ""
 
 
-# monitoring
-# ------------------------------------------------------------------------------------------------
+# monitoring ---------------------------------------------------------------------------------------
 def test_counts_are_shown_as_a_table(orders: ServedFake) -> None:
     put(orders, 30)
     ended = run(orders, "consume", "orders", *ALL, "--stats")

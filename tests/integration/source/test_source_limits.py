@@ -39,8 +39,7 @@ def sizes(engine: MicroBatchEngine) -> list[int]:
     return [sum(len(row["data"]) for row in rows) for rows in engine.sink.values()]
 
 
-# limits of a batch
-# --------------------------------------------------------------------------------------------
+# limits of a batch --------------------------------------------------------------------------------
 @pytest.mark.parametrize("limit", [1, 3, 7, 40])
 def test_a_trigger_never_gives_more_records_than_asked_for_and_gives_them_all(
     limit: int, stream: StreamUnderTest
@@ -85,8 +84,7 @@ def test_a_task_gives_at_most_so_many_bytes_and_one_record_that_is_larger(
         assert len(engine.delivered) == 61
 
 
-# odd records
-# --------------------------------------------------------------------------------------------------
+# odd records --------------------------------------------------------------------------------------
 def put_and_read(stream: StreamUnderTest, *records: tuple[str, bytes]) -> list[tuple[str, bytes]]:
     for key, data in records:
         stream.client.put_record(StreamName=STREAM, PartitionKey=key, Data=data)
@@ -154,8 +152,7 @@ def test_a_start_at_a_time_that_many_records_share_gives_all_of_them(
         assert sorted(ids_of(engine.delivered)) == sorted(stream.ids())
 
 
-# the middle of a shard
-# ----------------------------------------------------------------------------------------
+# the middle of a shard ----------------------------------------------------------------------------
 def test_empty_pages_in_the_middle_of_a_shard_are_not_its_end(zookeeper_chroot: str) -> None:
     """Also when there are more of them than a batch may search, and when the shard was closed after
     them.
@@ -179,8 +176,7 @@ def test_empty_pages_in_the_middle_of_a_shard_are_not_its_end(zookeeper_chroot: 
             assert len(engine.sink) > 2
 
 
-# the service's limits
-# -----------------------------------------------------------------------------------------
+# the service's limits -----------------------------------------------------------------------------
 def test_a_task_that_keeps_the_services_pace_is_never_throttled(zookeeper_chroot: str) -> None:
     """5 calls and 2 MB a second and shard, over all batches; the shards hold more than that."""
     with served(zookeeper_chroot, limits=True) as (stream, fake):

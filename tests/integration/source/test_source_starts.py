@@ -153,8 +153,7 @@ def test_a_bad_start_is_refused_before_anything_is_asked(
         stream.source(starting_position=position)
 
 
-# resharding
-# --------------------------------------------------------------------------------------------------
+# resharding ---------------------------------------------------------------------------------------
 def test_a_stream_with_closed_parents_is_read_from_its_oldest_record_in_order(
     stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
 ) -> None:
@@ -220,8 +219,7 @@ def test_a_start_in_the_middle_of_a_closed_parent_goes_on_through_its_children(
     assert set(read(start_at("-90m"))) == second | (stream.ids() - before)
 
 
-# stored state
-# -------------------------------------------------------------------------------------------------
+# stored state -------------------------------------------------------------------------------------
 def test_stored_state_wins_over_the_starting_position_and_it_is_said(
     stream: StreamUnderTest, start_at: Callable[..., MicroBatchEngine]
 ) -> None:

@@ -126,8 +126,7 @@ class History:
     def note(self, text: object) -> None:
         self.log[-1] += f" {text}"
 
-    # the stream
-    # ----------------------------------------------------------------------------------------------
+    # the stream -----------------------------------------------------------------------------------
     def do_put(self) -> None:
         count = self.random.choice((1, 7, 40))
         self.note(count)
@@ -162,8 +161,7 @@ class History:
         self.note((operation, fault.kind.value, fault.code))
         self.fake.faults.add(fault, operation=operation, times=self.random.choice((1, 2)))
 
-    # the query
-    # ----------------------------------------------------------------------------------------------
+    # the query ------------------------------------------------------------------------------------
     def do_batch(self) -> None:
         self.note(self.run_batch())
 
@@ -223,8 +221,7 @@ class History:
         self.note(len(rows))
         assert set(ids_of(rows)) <= self.stream.ids()
 
-    # backups
-    # ----------------------------------------------------------------------------------------------
+    # backups --------------------------------------------------------------------------------------
     def do_new_location(self) -> None:
         self.engine.forget_checkpoint_location()
         self.engine.sink = {}
@@ -254,8 +251,7 @@ class History:
             self.thrown_away = True
             self.checkpoints = {}
 
-    # invariants
-    # ---------------------------------------------------------------------------------------------
+    # invariants -----------------------------------------------------------------------------------
     def resolved(self) -> set[str]:
         """Records that need not come again: a finished batch has them."""
         return set(self.committed)
@@ -354,8 +350,7 @@ class History:
         }
         return self.stream.checkpoints() == self.stream.tips() and finished == closed
 
-    # private
-    # ----------------------------------------------------------------------------------------------
+    # private --------------------------------------------------------------------------------------
     def run_batch(self, crash_at: str | None = None) -> bool | str:
         before = self.engine.committed
         try:

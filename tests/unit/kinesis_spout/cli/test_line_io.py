@@ -59,8 +59,7 @@ def drained(pipe: Pipe) -> Iterator[list[bytes]]:
     thread.join(10)
 
 
-# writing
-# --------------------------------------------------------------------------------------------------
+# writing ------------------------------------------------------------------------------------------
 def test_all_of_it_is_written_to_a_reader_that_reads(pipe: Pipe) -> None:
     data = os.urandom(MEGABYTE)
     with drained(pipe) as got:
@@ -92,8 +91,7 @@ def test_a_file_has_no_reader_that_could_leave(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == b"line\n"
 
 
-# reading
-# --------------------------------------------------------------------------------------------------
+# reading ------------------------------------------------------------------------------------------
 def test_lines_are_returned_before_more_arrive(pipe: Pipe) -> None:
     """Also complete lines in front of an incomplete one."""
     reader = LineReader(pipe.read_end, never, max_lines=500, max_bytes=MEGABYTE)

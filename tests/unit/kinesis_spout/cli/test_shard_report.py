@@ -100,8 +100,7 @@ def test_every_object_has_the_documented_names() -> None:
     assert (objects[2]["hashKeys"], objects[2]["hashPercent"]) == (None, None)
 
 
-# the tree
-# --------------------------------------------------------------------------------------------------
+# the tree -----------------------------------------------------------------------------------------
 def drawn(*lines: ShardLine, title: str = "orders") -> list[str]:
     text = io.StringIO()
     Console(file=text, width=200).print(shard_tree(title, lines), highlight=False)

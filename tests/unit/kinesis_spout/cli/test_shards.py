@@ -133,8 +133,7 @@ def test_the_tree_is_headed_by_the_stream_its_status_and_the_application(job: Si
     assert [line.split()[1:3] for line in lines[1:]] == [[shard(0), "new"], [shard(1), "new"]]
 
 
-# the command
-# --------------------------------------------------------------------------------------------------
+# the command --------------------------------------------------------------------------------------
 def test_an_embedded_zookeeper_that_never_ran_is_not_created(tmp_path: Path) -> None:
     arguments = (
         *("--stream", "s", "--region", "eu-west-1"),

@@ -213,8 +213,7 @@ def test_records_not_found_in_a_closed_or_expired_shard_are_gone(
     assert (found.numbers, found.gone, found.done) == ([], [put[0], put[1]], 2)
 
 
-# budget and time
-# ------------------------------------------------------------------------------------------------
+# budget and time ----------------------------------------------------------------------------------
 def test_retries_before_the_first_that_does_not_fit_are_done(
     one: SimulatedJob,
 ) -> None:
@@ -266,8 +265,7 @@ def test_a_first_range_is_read_to_its_end_whatever_the_time(
     assert Found(one, [span(put[0], put[4_500], 2)], time_s=0.0, reads_per_second=1).done == 1
 
 
-# the service
-# ------------------------------------------------------------------------------------------------
+# the service --------------------------------------------------------------------------------------
 def test_two_of_five_calls_a_second_are_for_retries_and_count_for_the_shard(
     one: SimulatedJob,
 ) -> None:

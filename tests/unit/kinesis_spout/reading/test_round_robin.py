@@ -112,8 +112,7 @@ def shards_of(getters: list[BufferedGetter]) -> list[str]:
     return [getter.shard_id for getter in getters]
 
 
-# the budget
-# ------------------------------------------------------------------------------------------------
+# the budget ---------------------------------------------------------------------------------------
 
 
 def test_a_budget_reserves_for_the_largest_page_and_settles_to_the_real_one() -> None:
@@ -148,8 +147,7 @@ def test_bounds_of_nothing_are_refused(make: Callable[[], object]) -> None:
         make()
 
 
-# one shard's buffer
-# ------------------------------------------------------------------------------------------------
+# one shard's buffer -------------------------------------------------------------------------------
 
 
 def test_a_buffer_fetches_no_more_records_than_it_has_room_for() -> None:
@@ -235,8 +233,7 @@ def test_a_fetch_without_a_reservation_is_a_mistake_of_the_caller() -> None:
         buffered(ScriptedGetter("a")).fetch()
 
 
-# the rotation
-# ------------------------------------------------------------------------------------------------
+# the rotation -------------------------------------------------------------------------------------
 
 
 def test_shards_are_fetched_in_strict_rotation() -> None:

@@ -42,8 +42,7 @@ def listed(world: World) -> list[str]:
     return [] if stored is None else list(stored.shard_ids)
 
 
-# listing
-# ------------------------------------------------------------------------------------------------
+# listing ------------------------------------------------------------------------------------------
 def test_listed_shards_get_a_state_at_once_at_their_start(world: World) -> None:
     world.refresh()
     assert [state.read_position for state in world.job.states().values()] == [
@@ -116,8 +115,7 @@ def test_the_services_time_is_this_machines_time_plus_the_offset(world: World) -
     assert world.catalog.service_now_ms() == world.job.clock.now_ms()
 
 
-# shards that are gone
-# ------------------------------------------------------------------------------------------------
+# shards that are gone -----------------------------------------------------------------------------
 def test_an_unread_shard_missing_from_two_listings_stops_the_query(world: World) -> None:
     world.store(GONE)
     world.refresh()
@@ -210,8 +208,7 @@ def test_a_shard_that_was_read_to_its_end_may_vanish(world: World) -> None:
         world.refresh(after_s=10)
 
 
-# retention and lag
-# ------------------------------------------------------------------------------------------------
+# retention and lag --------------------------------------------------------------------------------
 def test_a_shard_is_verified_until_the_later_of_the_stored_time_and_the_last_probe(
     world: World,
 ) -> None:

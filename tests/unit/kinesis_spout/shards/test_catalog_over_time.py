@@ -27,8 +27,7 @@ def world(job: SimulatedJob) -> Iterator[World]:
         yield made
 
 
-# finished shards that are not listed any more
-# ------------------------------------------------------------------------------------------------
+# finished shards that are not listed any more -----------------------------------------------------
 def test_the_state_of_a_finished_shard_goes_when_it_is_not_listed_any_more(
     world: World,
 ) -> None:
@@ -62,8 +61,7 @@ def test_a_drained_shard_stays_for_its_retries(world: World) -> None:
     assert GONE.shard_id in world.job.states()
 
 
-# holes
-# ------------------------------------------------------------------------------------------------
+# holes --------------------------------------------------------------------------------------------
 def without_the_first(world: World, *, times: int | None) -> None:
     world.job.fake.faults.add(
         alter(lambda page: msgspec.structs.replace(page, shards=page.shards[1:])),

@@ -15,8 +15,7 @@ from state.shard_state import Lifecycle
 from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, drained, lineage, shard, state
 
 
-# phases
-# ------------------------------------------------------------------------------------------------
+# phases -------------------------------------------------------------------------------------------
 def test_every_shard_has_its_phase() -> None:
     seen = lineage(
         [
@@ -51,8 +50,7 @@ def test_a_finished_shard_is_finished_also_while_it_is_listed() -> None:
     assert [seen.phase(one) for one in ("p", "q")] == [ShardPhase.FINISHED, ShardPhase.DRAINED]
 
 
-# parents
-# ------------------------------------------------------------------------------------------------
+# parents ------------------------------------------------------------------------------------------
 def test_a_child_waits_until_its_parent_was_read_to_its_end() -> None:
     listing = [shard("p"), shard("c", "p")]
     waiting = lineage(listing, state("p"), state("c", "p"))
@@ -133,8 +131,7 @@ def test_a_shard_that_is_no_longer_listed_is_not_read_but_reported() -> None:
     assert (seen.readable(), seen.vanished()) == ([], ["a"])
 
 
-# odd listings
-# ------------------------------------------------------------------------------------------------
+# odd listings -------------------------------------------------------------------------------------
 def test_a_shard_that_is_listed_twice_is_closed_if_one_entry_is() -> None:
     for listing in permutations([shard("p"), shard("p", closed=True), shard("c", "p")]):
         seen = lineage(list(listing), state("p"), state("c", "p"))
@@ -157,8 +154,7 @@ def test_a_circle_of_parents_hides_no_shard() -> None:
     assert seen.readable() == ["c"]
 
 
-# removable states
-# ------------------------------------------------------------------------------------------------
+# removable states ---------------------------------------------------------------------------------
 def test_a_finished_state_is_removable_after_its_retention_once_its_children_have_states() -> None:
     finished, child = state("p", ended=True, verified_until_ms=9), state("c", "p")
     assert lineage([shard("c", "p")], finished, child).removable(10) == ["p"]
@@ -203,8 +199,7 @@ def test_no_state_is_removable_before_its_parents() -> None:
     assert lineage([shard("g", "c")], finished, child, grandchild).removable(10) == ["p", "c"]
 
 
-# children that are not known
-# ------------------------------------------------------------------------------------------------
+# children that are not known ----------------------------------------------------------------------
 def test_an_ended_shard_is_unfollowed_until_children_cover_its_hash_keys() -> None:
     parent = shard("p", closed=True)
     ended = state("p", ended=True)
@@ -238,8 +233,7 @@ def test_an_expired_shard_without_known_children_is_out_of_sight() -> None:
     )
 
 
-# holes
-# ------------------------------------------------------------------------------------------------
+# holes --------------------------------------------------------------------------------------------
 def test_open_shards_that_cover_all_hash_keys_leave_no_hole() -> None:
     assert open_range_holes([shard("b", keys=RIGHT), shard("a", keys=LEFT)]) == []
     assert (
@@ -266,8 +260,7 @@ def test_hash_keys_that_no_open_shard_covers_are_holes(
     assert open_range_holes([*listing, shard("t", closed=True), shard("t")]) == holes
 
 
-# some shards
-# ------------------------------------------------------------------------------------------------
+# some shards --------------------------------------------------------------------------------------
 def test_among_some_shards_the_others_hold_no_child() -> None:
     """They are neither read nor missed. No ids means all shards."""
     seen = lineage(

@@ -16,8 +16,7 @@ from tests.support.simulated.simulated_job import AGGREGATE, SimulatedJob, shard
 from tests.support.spout.stepped_spout import SteppedSpout, spout_settings
 
 
-# emitting
-# ------------------------------------------------------------------------------------------------
+# emitting -----------------------------------------------------------------------------------------
 def test_shards_take_turns_record_by_record(job: SimulatedJob) -> None:
     """Strict round robin, independent of the sizes of pages."""
     for index in (0, 1):
@@ -95,8 +94,7 @@ def test_an_aggregate_stops_the_spout(one: SimulatedJob) -> None:
     assert [emission.data for emission in raw.drain()] == [AGGREGATE]
 
 
-# pending
-# ------------------------------------------------------------------------------------------------
+# pending ------------------------------------------------------------------------------------------
 def test_at_max_pending_retries_go_on_and_new_records_wait(one: SimulatedJob) -> None:
     one.put(10)
     spout = SteppedSpout(one, max_pending=3)
@@ -153,8 +151,7 @@ def test_without_tracking_each_emission_counts_as_acked(one: SimulatedJob) -> No
     assert one.states()[shard(0)].checkpoint_text == emissions[-1].sequence_number
 
 
-# errors
-# ------------------------------------------------------------------------------------------------
+# errors -------------------------------------------------------------------------------------------
 def test_open_raises_for_a_missing_stream_and_nothing_stays_open(
     one: SimulatedJob,
 ) -> None:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from scheme.record import Record
 
 
-# outcomes
-# ------------------------------------------------------------------------------------------------
+# outcomes -----------------------------------------------------------------------------------------
 def test_outcomes_count_while_the_spout_is_inactive(one: SimulatedJob) -> None:
     one.put(3)
     spout = SteppedSpout(one)

@@ -70,8 +70,7 @@ def fail(spout: SpoutScheduler, delivery: SpoutDelivery, *, now_ms: int = 0) -> 
     return spout.fail(delivery, now_ms, reason="no")
 
 
-# order
-# ------------------------------------------------------------------------------------------------
+# order --------------------------------------------------------------------------------------------
 def test_shards_take_turns_record_by_record() -> None:
     spout = new_spout()
     assign(spout, A, page_of([1, 2, 3]))
@@ -182,8 +181,7 @@ def test_an_ack_of_the_first_record_of_a_range_does_not_ack_the_others(policy: R
     assert assigned.shard.unresolved == 4
 
 
-# counts
-# ------------------------------------------------------------------------------------------------
+# counts -------------------------------------------------------------------------------------------
 def test_every_delivery_and_every_outcome_is_counted_once() -> None:
     spout = new_spout(timeout_ms=50)
     assign(spout, A, page_of([1, 2, 3]))
@@ -243,8 +241,7 @@ def test_failures_are_counted_for_the_breaker_until_the_first_ack() -> None:
     assert spout.failures_before_first_ack == 0
 
 
-# room for retries
-# ------------------------------------------------------------------------------------------------
+# room for retries ---------------------------------------------------------------------------------
 def test_failed_records_keep_their_payloads_while_there_is_room() -> None:
     spout = new_spout(max_held_bytes=len(payload(1)))
     assign(spout, A, page_of([1, 2, 3]))

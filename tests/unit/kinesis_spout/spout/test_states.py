@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission
 
 
-# states
-# ------------------------------------------------------------------------------------------------
+# states -------------------------------------------------------------------------------------------
 def test_a_restart_delivers_unresolved_records_with_their_attempts_and_no_others(
     one: SimulatedJob,
 ) -> None:
@@ -106,8 +105,7 @@ def test_a_spout_stops_when_another_owner_has_taken_over(one: SimulatedJob) -> N
     other.close()
 
 
-# resharding
-# ------------------------------------------------------------------------------------------------
+# resharding ---------------------------------------------------------------------------------------
 def test_a_child_waits_until_every_record_of_its_parent_had_an_outcome(one: SimulatedJob) -> None:
     one.put(3)
     one.fake.split(STREAM, shard(0))
@@ -142,8 +140,7 @@ def test_merges_and_splits_are_followed_to_the_end(job: SimulatedJob) -> None:
     assert {states[shard(index)].lifecycle for index in (0, 1, 2)} == {Lifecycle.FINISHED}
 
 
-# tasks
-# ------------------------------------------------------------------------------------------------
+# tasks --------------------------------------------------------------------------------------------
 def test_tasks_share_the_shards_over_a_reshard() -> None:
     with simulated(shards=4) as job:
         expected = job.put(40)

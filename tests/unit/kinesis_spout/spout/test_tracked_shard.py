@@ -72,8 +72,7 @@ def stored(*records: UnresolvedRecord, read_to: int = 9) -> ShardState:
     )
 
 
-# the checkpoint
-# ------------------------------------------------------------------------------------------------
+# the checkpoint -----------------------------------------------------------------------------------
 def test_the_checkpoint_stays_at_its_start_until_the_first_record_is_acked() -> None:
     shard = tracked(page_of([1, 2]))
     emit(shard, 2)
@@ -118,8 +117,7 @@ def test_no_memory_is_held_when_all_records_are_acked() -> None:
     assert checkpoint(shard) == "1200"
 
 
-# outcomes
-# ------------------------------------------------------------------------------------------------
+# outcomes -----------------------------------------------------------------------------------------
 def test_a_failed_record_is_delivered_again_when_due_and_its_ack_moves_the_checkpoint() -> None:
     shard = tracked(page_of([1, 2]))
     emit(shard, 2)
@@ -201,8 +199,7 @@ def test_a_delivery_times_out_at_its_exact_deadline_and_its_late_ack_counts() ->
     assert shard.unresolved == 1
 
 
-# order
-# ------------------------------------------------------------------------------------------------
+# order --------------------------------------------------------------------------------------------
 def test_due_retries_go_before_new_records_but_do_not_starve_them() -> None:
     shard = tracked(page_of(range(1, 20)))
     emit(shard, 10)
@@ -236,8 +233,7 @@ def test_a_record_that_is_not_in_memory_is_wanted_and_blocks_no_other_retry() ->
     assert emit(shard, now_ms=DUE_MS) == [1]
 
 
-# the end, and restarts
-# ------------------------------------------------------------------------------------------------
+# the end, and restarts ----------------------------------------------------------------------------
 def test_a_shard_is_finished_when_its_end_was_read_and_all_records_are_acked() -> None:
     shard = tracked(page_of([1], ended=True))
     emit(shard)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from state.state_store import OwnerInfo
 
 
-# idle
-# --------------------------------------------------------------------------------------------------
+# idle ---------------------------------------------------------------------------------------------
 def test_nothing_new_gives_no_plan_and_returns_after_the_idle_wait(job: SimulatedJob) -> None:
     coordinator = job.coordinator(idle_wait="3s")
     assert next_plan(coordinator) == ""
@@ -109,8 +108,7 @@ def test_many_shards_of_which_one_is_behind_are_planned_at_once() -> None:
         assert job.clock.monotonic_s() < 1
 
 
-# plans and settling
-# --------------------------------------------------------------------------------------------------
+# plans and settling -------------------------------------------------------------------------------
 def test_latest_offset_settles_the_plan_that_it_names(job: SimulatedJob) -> None:
     put = job.put(3, key=job.key_of(0))
     coordinator = job.coordinator()
@@ -217,8 +215,7 @@ def test_a_plan_starts_shards_at_their_read_positions_with_their_iterators_and_e
     assert slices[shard(0)].ending_sequence is None
 
 
-# starting
-# --------------------------------------------------------------------------------------------------
+# starting -----------------------------------------------------------------------------------------
 def test_pinning_the_start_needs_no_ownership_and_changes_nothing_else(job: SimulatedJob) -> None:
     """Spark calls initialOffset in several processes, and again when it replays batch 0."""
     owner = job.coordinator()

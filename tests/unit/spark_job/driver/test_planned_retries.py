@@ -31,8 +31,7 @@ def unresolved(job: SimulatedJob) -> int:
     return sum(state.unresolved_count for state in job.states().values())
 
 
-# due times
-# --------------------------------------------------------------------------------------------------
+# due times ----------------------------------------------------------------------------------------
 def test_a_poll_returns_at_once_when_a_retry_becomes_due_and_asks_for_no_plan_before(
     one: SimulatedJob,
 ) -> None:
@@ -132,8 +131,7 @@ def test_after_a_plan_of_retries_alone_an_idle_shard_is_still_idle(
     assert len(outcomes.done) == 2
 
 
-# how many new records
-# --------------------------------------------------------------------------------------------------
+# how many new records -----------------------------------------------------------------------------
 def test_no_more_records_are_read_than_the_allowance_of_unresolved_records_leaves(
     one: SimulatedJob,
 ) -> None:
@@ -190,8 +188,7 @@ def test_with_block_shard_nothing_new_of_a_shard_is_read_while_one_record_waits(
     assert unresolved(job) == 0
 
 
-# outages
-# --------------------------------------------------------------------------------------------------
+# outages ------------------------------------------------------------------------------------------
 def test_an_outage_pauses_reading_ever_longer_counts_no_attempt_and_ends_by_itself(
     one: SimulatedJob,
 ) -> None:
@@ -255,8 +252,7 @@ def test_few_failures_are_not_an_outage(one: SimulatedJob) -> None:
     assert not any(report.outage for report in outcomes.done)
 
 
-# shards that end, and that are gone
-# --------------------------------------------------------------------------------------------------
+# shards that end, and that are gone ---------------------------------------------------------------
 def test_retries_of_a_shard_that_the_service_has_forgotten_are_planned_and_reported_as_gone(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -116,8 +116,7 @@ def test_a_trigger_limit_below_the_number_of_shards_starves_none(total: int) -> 
     )
 
 
-# retries
-# --------------------------------------------------------------------------------------------------
+# retries ------------------------------------------------------------------------------------------
 def queued(shard_id: str, *numbers: int, ended: bool = False) -> ShardState:
     records = tuple(
         UnresolvedRecord(first=SequenceNumber(n), last=SequenceNumber(n), attempts=1, due_ms=0)

@@ -142,8 +142,7 @@ def test_no_record_is_chosen_without_those_that_it_waits_for_whatever_fits(
                 assert earlier in numbers
 
 
-# room in a plan
-# --------------------------------------------------------------------------------------------------
+# room in a plan -----------------------------------------------------------------------------------
 def due(*ranks: int, count: int = 1) -> list[DueRetry]:
     def retry(number: int) -> PlannedRetry:
         last = None if count == 1 else SequenceNumber(number + 5)

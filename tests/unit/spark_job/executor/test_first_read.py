@@ -237,8 +237,7 @@ def test_the_listed_ending_sequence_is_the_end_once_it_was_read(
     assert held.end.count == 0
 
 
-# retries
-# ------------------------------------------------------------------------------------------------
+# retries ------------------------------------------------------------------------------------------
 def retry(sequence: int, attempts: int = 1) -> PlannedRetry:
     return PlannedRetry(first=SequenceNumber(sequence), attempts=attempts)
 

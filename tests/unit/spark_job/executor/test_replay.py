@@ -174,8 +174,7 @@ def test_a_replay_keeps_to_the_pace(one: SimulatedJob) -> None:
     assert one.clock.monotonic_s() >= 8
 
 
-# retries
-# ------------------------------------------------------------------------------------------------
+# retries ------------------------------------------------------------------------------------------
 def planned(sequence: int, last: int | None = None) -> PlannedRetry:
     return PlannedRetry(
         first=SequenceNumber(sequence),
