@@ -32,7 +32,8 @@ Number = int | float | str | None
 class KinesisSource:
     """The stream that a Spark job reads, its checkpoints in ZooKeeper, and how it reads.
 
-    - Every field is a reader option in snake_case (the reference page of options lists them). None means the default.
+    - Every field is a reader option in snake_case; the reference page of options lists them. None
+      means the default.
     - Durations are texts like "500ms", "5s", "2m", or numbers of seconds.
     - Sizes are texts like "64MiB", or numbers of bytes.
     - `starting_position` is LATEST, TRIM_HORIZON, an ISO time, "-2h", AT:<sequence>,

@@ -21,16 +21,18 @@ pytest_plugins = (
     "tests.support.outcomes.tracked",
 )
 
+TAKE_MINUTES = ("test_outcomes_at_scale.py", "test_kill_at_failpoints.py")
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The drills run first; the order is random otherwise. A test of minutes that starts last would
+    """The drills of minutes run first; the order is random otherwise. One that starts last would
     keep one core busy while the others idle.
 
     Tests of single cases measure the coverage. For a property's thousands of examples, counting
     lines takes half as long as running them, and adds nothing.
     """
-    items.sort(key=lambda item: "drills" not in item.path.parts)
+    items.sort(key=lambda item: item.path.name not in TAKE_MINUTES)
     for item in items:
         if "property" in item.path.parts:
             item.add_marker(pytest.mark.no_cover)
