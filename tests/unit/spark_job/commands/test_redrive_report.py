@@ -51,6 +51,7 @@ def test_people_see_a_line_per_reason_and_the_letters_left_out() -> None:
 
 def test_nothing_to_put_is_one_line() -> None:
     assert shown(Found()) == ["no dead letters to put"]
+    assert shown(Found(to_put=1))[-1] == "1 dead letter to put"
     assert shown(Found(put_before=7)) == ["no dead letters to put", "7 were put before"]
 
 
