@@ -163,7 +163,9 @@ class RoundRobinReader:
         """Wait until no fetch is in flight. A fetch that was cancelled before it began gives its
         reservation back.
         """
-        wait(self._in_flight)
+        # Not for the cancelled ones: a pool that was shut down never notifies of these, and the
+        # wait would not end.
+        wait([future for future in self._in_flight if not future.cancelled()])
         for future, getter in self._in_flight.items():
             if future.cancelled():
                 getter.unreserve()

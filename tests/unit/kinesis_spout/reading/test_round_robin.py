@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -343,14 +344,71 @@ def test_throttling_that_does_not_end_is_an_error() -> None:
         reader.step(LIMIT_S)
 
 
+class AnnouncingGetter(ScriptedGetter):
+    """Says when its fetch has begun."""
+
+    def __init__(self, shard_id: str, *script: threading.Event) -> None:
+        super().__init__(shard_id, *script)
+        self.begun = threading.Event()
+
+    def fetch(self, limit: int) -> Page:
+        self.begun.set()
+        return super().fetch(limit)
+
+
 def test_leaving_the_reader_waits_for_fetches_in_flight() -> None:
     """Positions and buffers agree afterwards."""
     release = threading.Event()
-    getter = buffered(ScriptedGetter("a", release), max_records=1)
+    announcing = AnnouncingGetter("a", release)
+    getter = buffered(announcing, max_records=1)
     with RoundRobinReader([getter], max_concurrent=1, clock=SimulatedClock()) as reader:
         assert reader.step(0.0) == []
+        assert announcing.begun.wait(LIMIT_S)
         release.set()
     assert getter.buffered_records == 1
+
+
+class PoolWithoutThreads(Executor):
+    """A pool whose threads have not begun any call yet. Its shutdown cancels, as a thread pool's
+    does: nobody notifies those who wait for such a future.
+    """
+
+    def __init__(self) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, *_call: Any, **_arguments: Any) -> Future[Any]:
+        self.futures.append(Future())
+        return self.futures[-1]
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  # the executor's own signature
+        del wait
+        if cancel_futures:
+            for future in self.futures:
+                future.cancel()
+
+
+def test_leaving_the_reader_does_not_wait_for_fetches_that_never_began() -> None:
+    """They give their reservations back. Waiting for them would never end: closing a spout, or a
+    task, would hang.
+    """
+    budget = ByteBudget(1)
+    getter = buffered(ScriptedGetter("a"), budget=budget)
+
+    def leave_at_once() -> None:
+        with RoundRobinReader(
+            [getter],
+            max_concurrent=1,
+            clock=SimulatedClock(),
+            new_pool=lambda *_: PoolWithoutThreads(),
+        ) as reader:
+            assert reader.step(0.0) == []
+            assert not budget.try_reserve()
+
+    leaving = threading.Thread(target=leave_at_once, daemon=True)
+    leaving.start()
+    leaving.join(LIMIT_S)
+    assert not leaving.is_alive()
+    assert budget.try_reserve()
 
 
 def test_nothing_to_read_is_idle_at_once() -> None:
