@@ -20,7 +20,10 @@ from kinesis_spout.cli.shared_options import errors, root_options
 
 COMMAND_GROUP = "kinesis_spout.commands"
 # In the order of the help.
-OWN_COMMANDS = ("consume", "produce", "shards", "local", "reset")
+OWN_COMMANDS = {
+    name: importlib.metadata.EntryPoint(name, f"kinesis_spout.cli.{name}:{name}", COMMAND_GROUP)
+    for name in ("consume", "produce", "shards", "local", "reset")
+}
 # Modules that only an extra installs -> the package's name, and the extras of the commands that
 # import it.
 EXTRAS_BY_MODULE = {"pyspark": ("PySpark", "spark"), "psutil": ("psutil", "spark,local")}
@@ -37,13 +40,7 @@ class CommandsByEntryPoint(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command, imported now; None for an unknown name."""
         del ctx
-        if cmd_name in OWN_COMMANDS:
-            module = f"{__package__}.{cmd_name}"
-            return _load(
-                cmd_name,
-                importlib.metadata.EntryPoint(cmd_name, f"{module}:{cmd_name}", COMMAND_GROUP),
-            )
-        point = _entry_points().get(cmd_name)
+        point = OWN_COMMANDS.get(cmd_name) or _entry_points().get(cmd_name)
         return None if point is None else _load(cmd_name, point)
 
 

@@ -61,7 +61,8 @@ def show_found(console: Console, found: Found) -> None:
 def notes(found: Found) -> list[str]:
     """A line for each number that the table does not show."""
     letters = "dead letter" if found.to_put == 1 else "dead letters"
-    lines = [f"{found.to_put:,} {letters} to put" if found.to_put else f"no {letters} to put"]
+    count = f"{found.to_put:,}" if found.to_put else "no"
+    lines = [f"{count} {letters} to put"]
     if found.more_reasons:
         lines.insert(0, f"and {found.more_reasons:,} more reasons")
     if found.put_before:
