@@ -40,7 +40,8 @@ class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     `count` records.
 
     `attempts`: the attempts that it had before. `exhausted`: it may not be tried again, so it is
-    read only to be dead-lettered.
+    read only to be dead-lettered. `max_records`: at most so many records of the range are read with
+    this plan; the rest stays queued. None: all of them.
     """
 
     first: SequenceNumber
@@ -48,6 +49,7 @@ class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     count: int = 1
     attempts: int
     exhausted: bool = False
+    max_records: int | None = None
 
 
 class ShardSlice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -58,6 +60,10 @@ class ShardSlice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     - `iterator`: a shard iterator for `position`, as a hint. It may have expired.
     - `ending_sequence`: the last sequence number of a closed shard, as the shard list says. It is
       evidence of the end besides the service's own answer, never the only evidence.
+    - `verified_until_ms`: the service time before which no record of the shard can have been missed
+      when the plan was made (`state.shard_state.ShardState`); None if it is not known.
+    - `gone`: the service no longer has the shard, so its retries are gone, and nobody asks for
+      them. Proven by two listings and a direct question before the plan was made.
     """
 
     shard_id: str
@@ -66,6 +72,8 @@ class ShardSlice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     iterator: str | None = None
     ending_sequence: SequenceNumber | None = None
     retries: tuple[PlannedRetry, ...] = ()
+    verified_until_ms: int | None = None
+    gone: bool = False
 
 
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -74,12 +82,14 @@ class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     - `max_bytes`: how much the task holds in memory before it publishes its result.
     - `fetch_time_ms`: after this time, a shard that has returned records is read no further.
     - `fetch_cap_ms`: after this time, so is a shard that is behind its tip and has returned none.
+    - `retention_ms`: the stream's retention when the plan was made; None if it is not known.
     """
 
     shards: tuple[ShardSlice, ...]
     max_bytes: int
     fetch_time_ms: int
     fetch_cap_ms: int
+    retention_ms: int | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -87,6 +97,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
     - `until_ms`: the service time that an AvailableNow run has pinned; None for other runs.
     - `outages`: how many plans in a row, up to this one, were outages (`state.report.PlanReport`).
+    - `delivery_limit`: at most so many of its records are given to the user's function, because an
+      earlier batch never answered (`state.report.PlanReport`). None: all of them.
     """
 
     plan_id: str
@@ -94,6 +106,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     tasks: tuple[TaskPlan, ...]
     until_ms: int | None = None
     outages: int = msgspec.field(default=0, name="storms")  # the name in ZooKeeper stays
+    delivery_limit: int | None = None
     format: int = PLAN_FORMAT
 
 
@@ -104,6 +117,25 @@ class ChildShard(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     shard_id: str
     parents: tuple[str, ...]
+
+
+class ShortRange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A planned range of which some records are past the stream's retention: `missing` records from
+    `first`, the first number of the range, on.
+    """
+
+    first: SequenceNumber
+    missing: int
+
+
+class RangePart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The part of a planned range that was read: `count` records up to `last`, inclusive. The
+    others, from `rest` on, stay queued.
+    """
+
+    last: SequenceNumber
+    rest: SequenceNumber
+    count: int
 
 
 class ShardReadResult(
@@ -122,6 +154,13 @@ class ShardReadResult(
     - `retries_done`: the number of the slice's retries that were looked for, from the first on.
       `retry_rows`: the number of their records that were found, not included in `count`.
       `retries_gone`: the first numbers of those of which no record is left in the stream.
+      `retries_short`: those ranges of which only the later records are left.
+    - `retry_part`: the part that was read of the range after these; None if nothing of it was. Its
+      records count in `retry_rows`.
+    - `position`: the position that was read from, for the plan's settling to compare; None in a
+      result of an earlier version.
+    - `lapsed_ms`: the service time of a page that came more than the retention after the shard was
+      last verified, so that records may have expired unread before it; None if there was none.
     """
 
     shard_id: str
@@ -141,6 +180,10 @@ class ShardReadResult(
     retries_done: int = 0
     retry_rows: int = 0
     retries_gone: tuple[SequenceNumber, ...] = ()
+    retries_short: tuple[ShortRange, ...] = ()
+    retry_part: RangePart | None = None
+    position: Position | None = None
+    lapsed_ms: int | None = None
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

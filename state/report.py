@@ -69,6 +69,11 @@ class ShardOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The outcomes of a plan. A shard without an outcome is acked for all that was read of it.
 
+    - `tasks`: the tasks whose results the batch has seen. The records of all other tasks are
+      delivered again. None in a report of an earlier version, which has seen all.
+    - `delivery_limit`: an earlier delivery of the batch never answered, so that only a part of its
+      records was given to the function, and the next plan may give it at most so many. None: no
+      limit.
     - `outage`: so many records failed that an outage is the cause and not the records. Their
       attempts did not count, and reading pauses.
     - `failed`, `retried`, `exhausted`, `dead_lettered`, `dropped`: numbers of records, for people
@@ -77,6 +82,8 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     """
 
     shards: tuple[ShardOutcome, ...] = ()
+    tasks: tuple[int, ...] | None = None
+    delivery_limit: int | None = None
     outage: bool = msgspec.field(default=False, name="storm")  # the name in ZooKeeper stays
     failed: int = 0
     retried: int = 0

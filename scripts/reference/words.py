@@ -227,6 +227,8 @@ FIELDS = {
         "tasks": "number of tasks",
         "untilMs": "the service time that an AvailableNow run reads up to",
         "storms": "how many plans in a row, up to this one, were outages",
+        "deliveryLimit": "the most records that the function is given, after a batch that never "
+        "answered",
         "format": "format of the value",
     },
     "TaskPlan": {
@@ -234,6 +236,7 @@ FIELDS = {
         "maxBytes": "payload bytes that the task holds before it publishes",
         "fetchTimeMs": "time after which a shard that has found records is left",
         "fetchCapMs": "time after which a shard that is behind and has found nothing is left",
+        "retentionMs": "the stream's retention when the plan was made",
     },
     "ShardSlice": {
         "shardId": "the shard",
@@ -242,6 +245,8 @@ FIELDS = {
         "iterator": "a hint that saves a GetShardIterator; it may have expired",
         "endingSequence": "where a closed shard ends, as ListShards says",
         "retries": "records to read again, before the new ones",
+        "verifiedUntilMs": "service time before which no record can have been missed",
+        "gone": "the service no longer has the shard, so its retries are gone",
     },
     "PlannedRetry": {
         "first": "sequence number, or the first of a range",
@@ -249,6 +254,7 @@ FIELDS = {
         "count": "records of the range",
         "attempts": "deliveries before this one",
         "exhausted": "it is read for its dead letter only",
+        "maxRecords": "the most records of the range that this plan reads",
     },
     "TaskResult": {
         "token": "the attempt that published",
@@ -271,6 +277,19 @@ FIELDS = {
         "retriesDone": "how many of the planned retries were looked for",
         "retryRows": "how many records of retries were found; they are not in `count`",
         "retriesGone": "first numbers of retries of which no record is left",
+        "retriesShort": "ranges of which only the later records are left",
+        "retryPart": "what was read of the next range, where that was only a part",
+        "position": "where the read began",
+        "lapsedMs": "service time of a page before which records may have expired unread",
+    },
+    "ShortRange": {
+        "first": "the first sequence number of the range",
+        "missing": "how many of its records are past the retention",
+    },
+    "RangePart": {
+        "last": "the last sequence number that was read, inclusive",
+        "rest": "the first one that was not read; it stays queued with those behind it",
+        "count": "how many records were read",
     },
     "ChildShard": {"shardId": "the child", "parents": "its parents"},
     "StoredPolicy": {
@@ -295,6 +314,9 @@ FIELDS = {
     },
     "PlanReport": {
         "shards": "empty as stored: outcomes are in `outcomes`, or in the parts",
+        "tasks": "the tasks whose results the batch has seen; the others are delivered again",
+        "deliveryLimit": "the most records that the next plan may give the function, after a batch "
+        "that never answered",
         "storm": "most records failed, so it is an outage: attempts did not count",
         "failed": "deliveries that failed",
         "retried": "those of them that are queued for a retry",

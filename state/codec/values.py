@@ -43,6 +43,7 @@ class PlanHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     tasks: int
     until_ms: int | None = None
     outages: int = msgspec.field(default=0, name="storms")  # the name in ZooKeeper stays
+    delivery_limit: int | None = None
     format: int = PLAN_FORMAT
 
 

@@ -118,6 +118,7 @@ class PlanZnodes:
             until_ms=header.until_ms,
             tasks=tasks,
             outages=header.outages,
+            delivery_limit=header.delivery_limit,
             format=header.format,
         )
 
@@ -267,6 +268,7 @@ class PlanZnodes:
             until_ms=plan.until_ms,
             tasks=len(plan.tasks),
             outages=plan.outages,
+            delivery_limit=plan.delivery_limit,
             format=plan.format,
         )
         chunk: list[Operation] = [Create(batch, encode(header, batch))]
