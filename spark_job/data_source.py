@@ -70,12 +70,11 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._coordinator
 
     def initialOffset(self) -> dict[str, Any]:
-        """Pin the start, and return the offset before every plan.
+        """The offset before every plan. Does no I/O.
 
         Spark calls this twice in batch 0, and again when batch 0 is replayed. So it is the same
-        every time and changes nothing else.
+        every time; the first `latestOffset` pins the start.
         """
-        self.coordinator.pin_start()
         return dict(START_OFFSET)
 
     def getDefaultReadLimit(self) -> ReadLimit:

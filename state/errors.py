@@ -15,6 +15,7 @@ StateError
 |-- NotListerError                           another task is the shard list leader
 |-- ConflictError                            a value was changed since it was read
 |-- CheckpointRegressionError                a write would move a checkpoint back
+|-- PlanMismatchError                        a plan does not fit the state that it is settled into
 `-- PlanClosedError                          the plan is closed or unknown; nothing can be published
 """
 
@@ -91,6 +92,12 @@ class ConflictError(StateError):
 
 class CheckpointRegressionError(StateError):
     """A write would move a checkpoint back. Nothing was written."""
+
+
+class PlanMismatchError(StateError):
+    """What a plan says was read, or its report, does not fit the shard's state. Nothing of it is
+    settled into that state, so its records are delivered again.
+    """
 
 
 class PlanClosedError(StateError):

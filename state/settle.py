@@ -10,9 +10,13 @@ is not tracked has no outcome: everything that it read is acked.
 Every outcome was decided before, by the job or by the planner. Settling only applies the decisions,
 so it needs no time and no randomness, and gives the same result each time.
 
-Settling is idempotent: a state names the last plan that was settled into it, and that plan or an
-earlier one changes nothing. It never moves a checkpoint or a read position back: the tracker
-refuses a range that does not lie after what the state says was read.
+Settling is idempotent: a state names the last plan that was settled into it, and that plan changes
+nothing.
+
+Settling verifies. A range that was read from a position counts only while the state stands at that
+position: otherwise another process has read on meanwhile, or the state was restored from a backup,
+and acking the range would skip records or ack them unseen. What does not fit raises
+`PlanMismatchError` and changes nothing; the state brings its records again.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from state.errors import IllegalTrackerEventError, StoredDataError
+from state.errors import IllegalTrackerEventError, PlanMismatchError
 from state.plan import plan_number
 from state.position import TRIM_HORIZON
 from state.retry_policy import RetryPolicy
@@ -57,10 +61,9 @@ def settle_shard(
     """The state after everything that `end` says was read is acked. For a batch that is not
     tracked.
 
-    `planned` is needed if retries were read. Idempotent: a state that has settled this plan, or a
-    later one, is returned unchanged. Raises ValueError for a read result that contradicts itself or
-    is of another shard, and `IllegalTrackerEventError` for one that does not lie after what the
-    state says was read.
+    `planned` is needed if retries were read. Idempotent: a state that has settled this plan is
+    returned unchanged. Raises `PlanMismatchError` for a read result that contradicts itself or does
+    not fit the state, and ValueError for one of another shard.
     """
     return _settled(state, planned, end, (), plan_id)
 
@@ -76,8 +79,7 @@ def settle_tracked(
     `outcome.unresolved`, which is queued exactly as given. For a tracked batch.
 
     An `outcome` of None leaves nothing unresolved. Idempotent, and raises, as `settle_shard` does.
-    Raises `StoredDataError` as well, for an outcome that names records which were not read, or not
-    as one read.
+    An outcome that names records which were not read, or not as one read, does not fit either.
     """
     if outcome is not None and outcome.shard_id != state.shard_id:
         raise ValueError(
@@ -138,9 +140,10 @@ def _settled(
     unresolved: Sequence[UnresolvedRecord],
     plan_id: str,
 ) -> ShardState:
-    if _has_settled(state, plan_id):
+    if state.settled_plan == plan_id:
         return state
     _check(state, planned, end)
+    _check_position(state, planned, end, plan_id)
     # The outcomes were decided before, so neither the policy nor the randomness is ever asked. The
     # tracker queues exhausted records like others: the outcome says what is dead-lettered.
     never_drawn_from = Random(0)  # noqa: S311  # as its name says
@@ -152,10 +155,7 @@ def _settled(
         try:
             _apply(tracker, read, end, left)
         except IllegalTrackerEventError as exc:
-            if not left:
-                raise
-            # `left` comes from the batch's report, and removing the report is the way out.
-            raise _contradiction(state.shard_id, plan_id, str(exc)) from exc
+            raise _mismatch(state.shard_id, plan_id, str(exc)) from exc
     if end.at_shard_end:
         tracker.reach_end()
     known_times = (state.verified_until_ms, end.last_arrival_ms, end.tip_ms)
@@ -178,16 +178,16 @@ def _apply(
 ) -> None:
     if read.retry is None:
         emission = tracker.emit_span(read.first, read.last, end.count)
-    elif tracker.queued(read.first) is None and not left:
-        return  # an operator resolved it after it was planned
+    elif (queued := tracker.queued(read.first)) is None:
+        return  # it was resolved after it was planned, by another process: a late ack or failure
     else:
-        emission = tracker.retry(read.first)
-        if emission.last != read.last:
+        if queued.last != read.last or queued.attempts != read.retry.attempts:
             raise IllegalTrackerEventError(
-                f"shard {tracker.shard_id}: the retry {read.first} to {read.last} is stored as "
-                f"{read.first} to {emission.last}; nothing was settled, the plan does not match "
-                "the stored state"
+                f"shard {tracker.shard_id}: the retry {read.first} to {read.last}, attempt "
+                f"{read.retry.attempts + 1}, is stored as {queued.first} to {queued.last} with "
+                f"{queued.attempts} attempts"
             )
+        emission = tracker.retry(read.first)
     tracker.ack_except(emission.sequence, emission.attempt, left)
 
 
@@ -206,12 +206,12 @@ def _reads(planned: ShardSlice | None, end: ShardReadResult) -> list[_Read]:
 def _by_read(
     shard_id: str, plan_id: str, reads: Sequence[_Read], unresolved: Sequence[UnresolvedRecord]
 ) -> list[list[UnresolvedRecord]]:
-    """The unresolved records of each read, one list per read. Raises `StoredDataError` if a record
-    lies in none of the reads, or the records are not ascending.
+    """The unresolved records of each read, one list per read. Raises `PlanMismatchError` if a
+    record lies in none of the reads, or the records are not ascending.
     """
     found: list[list[UnresolvedRecord]] = [[] for _ in reads]
     if any(not a.last < b.first for a, b in pairwise(unresolved)):
-        raise _contradiction(shard_id, plan_id, "its records are not in ascending order")
+        raise _mismatch(shard_id, plan_id, "its records are not in ascending order")
     # Both lists ascend, so one pass over both is enough.
     number = 0
     for record in unresolved:
@@ -222,22 +222,13 @@ def _by_read(
             or record.first < reads[number].first
             or reads[number].last < record.last
         ):
-            raise _contradiction(
+            raise _mismatch(
                 shard_id,
                 plan_id,
                 f"{record.first} to {record.last} was not read, or not as one range",
             )
         found[number].append(record)
     return found
-
-
-def _has_settled(state: ShardState, plan_id: str) -> bool:
-    # Plans are settled in the order of their numbers. A greater number in the state means that this
-    # plan was settled before, or was given up for good.
-    number = plan_number(plan_id)
-    return state.settled_plan is not None and (
-        state.settled_plan == plan_id or plan_number(state.settled_plan) > number
-    )
 
 
 def _check(state: ShardState, planned: ShardSlice | None, end: ShardReadResult) -> None:
@@ -255,20 +246,36 @@ def _check(state: ShardState, planned: ShardSlice | None, end: ShardReadResult) 
         or (end.first is not None) != (end.count > 0)
         or (end.last is not None) != (end.count > 0)
     ):
-        raise ValueError(
+        raise PlanMismatchError(
             f"the read result of shard {end.shard_id} contradicts itself: {end.count} records from "
             f"{end.first} to {end.last}"
         )
     planned_retries = 0 if planned is None else len(planned.retries)
     if not 0 <= end.retries_done <= planned_retries:
-        raise ValueError(
+        raise PlanMismatchError(
             f"the read result of shard {end.shard_id} says that {end.retries_done} of "
             f"{planned_retries} planned retries were read"
         )
 
 
-def _contradiction(shard_id: str, plan_id: str, what: str) -> StoredDataError:
-    return StoredDataError(
-        f"the report of plan {plan_id} does not match what was read of shard {shard_id} ({what}); "
-        "nothing was settled; remove the report to have the plan's records delivered again"
-    )
+def _check_position(
+    state: ShardState, planned: ShardSlice | None, end: ShardReadResult, plan_id: str
+) -> None:
+    """Refuse a plan that a later one was settled after, and a range from another position."""
+    plan_number(plan_id)
+    if state.settled_plan is not None and plan_number(state.settled_plan) > plan_number(plan_id):
+        raise _mismatch(
+            state.shard_id, plan_id, f"plan {state.settled_plan} is settled into it already"
+        )
+    reads_new = planned is None or planned.max_records > 0 or end.count > 0
+    position = end.position or (None if planned is None else planned.position)
+    if reads_new and position is not None and position != state.read_position:
+        raise _mismatch(
+            state.shard_id,
+            plan_id,
+            f"it was read from {position}, and its state is at {state.read_position}",
+        )
+
+
+def _mismatch(shard_id: str, plan_id: str, what: str) -> PlanMismatchError:
+    return PlanMismatchError(f"plan {plan_id} does not fit the state of shard {shard_id}: {what}")

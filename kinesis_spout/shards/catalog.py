@@ -14,7 +14,7 @@ from state.shard_state import Lifecycle, ShardState
 from state.state_store import StartPin, StateChange, StateStore, StoredState, StreamIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.config import StreamRef
@@ -86,7 +86,7 @@ class ShardCatalog:
         self._clock = clock
         self._watch = watch
         self._only = only
-        self._loss = DataLossDetector(
+        self.loss = DataLossDetector(
             client,
             stream_name=settings.stream.name,
             fail_on_data_loss=settings.fail_on_data_loss,
@@ -94,11 +94,14 @@ class ShardCatalog:
             only=only,
         )
         self._listing: tuple[ShardInfo, ...] = ()
+        self._closed: dict[str, bool] = {}
+        self._is_unjudged = False  # nobody has looked for vanished shards in the last listing
+        self._was_active = False
         self._saved_list: tuple[str, ...] = ()
         self._listed_s = NEVER_S
         self.listed_ms = 0  # service time of the last listing
         self._relist_s = settings.shard_refresh_interval_ms / 1000
-        self._retention_ms: int | None = None
+        self.retention_ms: int | None = None  # as of the last `describe`
         self._service_ahead_ms = 0
 
     # listing --------------------------------------------------------------------------------------
@@ -107,7 +110,7 @@ class ShardCatalog:
         this machine's.
         """
         summary = self._client.describe()
-        self._retention_ms = summary.retention_ms
+        self.retention_ms = summary.retention_ms
         self._service_ahead_ms = (
             0 if summary.service_time_ms is None else summary.service_time_ms - self._clock.now_ms()
         )
@@ -134,18 +137,18 @@ class ShardCatalog:
 
     def refresh(self, pin: StartPin) -> None:
         """List the shards again if the last listing is older than `shardRefreshInterval`. New
-        shards get a state at once.
+        shards get a state at once. Call `give_up_vanished` after it.
 
-        Raises `DataLossError` when a shard is gone with unread records and `failOnDataLoss` is
+        Raises `DataLossError` when a shard is gone that never had a state and `failOnDataLoss` is
         true, `StreamMismatchError` when the stream was deleted and created again meanwhile.
         """
         now_s = self._clock.monotonic_s()
         if now_s - self._listed_s < self._relist_s:
             return
         summary = self.bind()
-        self._listing = self._client.list_shards()
+        self._take(self._client.list_shards())
         self._listed_s = now_s
-        is_active = summary.status == "ACTIVE"
+        self._was_active = is_active = summary.status == "ACTIVE"
         # Before the new shards get a state: afterwards they would look as if they had been tracked.
         self._check_never_read(pin, summary.retention_ms)
         fresh = new_shards(
@@ -156,10 +159,10 @@ class ShardCatalog:
         self._save([StateChange(before=None, after=state) for state in fresh])
         self._save_list()
         self._watch.keep_only(self.states)
-        self._loss.check_holes(self._listing, is_active=is_active, listed_s=now_s)
+        self.loss.check_holes(self._listing, is_active=is_active, listed_s=now_s)
         if is_active:
             self._remove_tombstones(summary.retention_ms)
-        self._give_up_vanished(is_active=is_active)
+        self._is_unjudged = True
         interval_s = self._settings.shard_refresh_interval_ms / 1000
         self._relist_s = min(interval_s, RELIST_S) if self.unfollowed() else interval_s
 
@@ -170,7 +173,7 @@ class ShardCatalog:
         now_s = self._clock.monotonic_s()
         if now_s - self._listed_s >= self._settings.shard_refresh_interval_ms / 1000:
             self.describe()
-            self._listing = self._client.list_shards()
+            self._take(self._client.list_shards())
             self._listed_s = now_s
 
     def tracked_since_ms(self, pin: StartPin) -> int:
@@ -194,6 +197,14 @@ class ShardCatalog:
     def shard_states(self) -> dict[str, ShardState]:
         """The cached states without their versions."""
         return {shard: stored.state for shard, stored in self.states.items()}
+
+    def verified_states(self) -> dict[str, ShardState]:
+        """The same, verified up to the last tips that were observed, for a plan that is made now.
+
+        What has expired by now was reported by `check_retention`, so it counts as verified: a task
+        is to find what expires between now and its read.
+        """
+        return {shard: self._verified_now(stored.state) for shard, stored in self.states.items()}
 
     def lineage(self) -> ShardLineage:
         """The lineage of all shards."""
@@ -235,7 +246,11 @@ class ShardCatalog:
 
     def is_closed(self, shard_id: str) -> bool:
         """Whether the last listing shows the shard as closed."""
-        return any(shard.is_closed for shard in self._listing if shard.shard_id == shard_id)
+        return self._closed.get(shard_id, False)
+
+    def closed(self) -> Mapping[str, bool]:
+        """Whether each shard of the last listing is closed."""
+        return self._closed
 
     def lag_ms(self) -> int:
         """Lag of the shard that is furthest behind, in milliseconds of arrival time; 0 at the
@@ -260,13 +275,19 @@ class ShardCatalog:
 
         Raises `DataLossError` where `failOnDataLoss` is true.
         """
-        if self._retention_ms is not None:
-            self._loss.check_retention(
+        if self.retention_ms is not None:
+            self.loss.check_retention(
                 shards,
                 {shard: self._verified(self.states[shard].state) for shard in shards},
                 now_ms=self.service_now_ms(),
-                retention_ms=self._retention_ms,
+                retention_ms=self.retention_ms,
             )
+
+    def report_lapsed(self, shards: Sequence[str]) -> None:
+        """Report shards of which a task has found that records may have expired before it read
+        them. Raises `DataLossError` where `failOnDataLoss` is true.
+        """
+        self.loss.report_lapsed(shards, self.shard_states())
 
     def save_verified(self) -> None:
         """Store the times at which idle shards were last seen at their tips, some 24 times per
@@ -274,9 +295,9 @@ class ShardCatalog:
         """
         # Only probes see the tip of an idle shard, and settling stores nothing of it. Without this,
         # a restart would report an idle shard as unread for longer than the retention.
-        if self._retention_ms is None:
+        if self.retention_ms is None:
             return
-        step_ms = self._retention_ms // VERIFIED_SAVES_PER_RETENTION
+        step_ms = self.retention_ms // VERIFIED_SAVES_PER_RETENTION
         gained = [
             stored for stored in self.states.values() if self._gain_ms(stored.state) >= step_ms
         ]
@@ -296,12 +317,30 @@ class ShardCatalog:
         ]
         return msgspec.structs.replace(state, verified_until_ms=max(known, default=None))
 
+    def _verified_now(self, state: ShardState) -> ShardState:
+        verified = self._verified(state)
+        if verified.verified_until_ms is None or self.retention_ms is None:
+            return verified
+        horizon_ms = self.service_now_ms() - self.retention_ms
+        return msgspec.structs.replace(
+            verified, verified_until_ms=max(verified.verified_until_ms, horizon_ms)
+        )
+
     # private --------------------------------------------------------------------------------------
+    def _take(self, listing: tuple[ShardInfo, ...]) -> None:
+        self._listing = listing
+        # A shard that is listed twice, open and closed, has been closed in between.
+        self._closed = {}
+        for shard in listing:
+            self._closed[shard.shard_id] = shard.is_closed or self._closed.get(
+                shard.shard_id, False
+            )
+
     def _check_never_read(self, pin: StartPin, retention_ms: int) -> None:
         now_ms = self.service_now_ms()
         lineage = self.lineage()
-        self._loss.check_never_read(lineage, pin, now_ms=now_ms, retention_ms=retention_ms)
-        self._forget(self._loss.children_unobserved(lineage, horizon_ms=now_ms - retention_ms))
+        self.loss.check_never_read(lineage, pin, now_ms=now_ms, retention_ms=retention_ms)
+        self._forget(self.loss.children_unobserved(lineage, horizon_ms=now_ms - retention_ms))
 
     def _remove_tombstones(self, retention_ms: int) -> None:
         """Remove the states of finished shards that the service no longer lists: they would pile up
@@ -309,8 +348,18 @@ class ShardCatalog:
         """
         self._forget(self.lineage().removable(self.service_now_ms() - retention_ms))
 
-    def _give_up_vanished(self, *, is_active: bool) -> None:
-        gone = self._loss.vanished(self.wanted(), is_active=is_active, listed_s=self._listed_s)
+    def give_up_vanished(self) -> None:
+        """Give up the shards that the last listing proves to be gone before their ends were read.
+        A no-op between two listings. No plan that has read of them may be unsettled.
+
+        Raises `DataLossError` where `failOnDataLoss` is true.
+        """
+        if not self._is_unjudged:
+            return
+        gone = self.loss.vanished(
+            self.wanted(), is_active=self._was_active, listed_s=self._listed_s
+        )
+        self._is_unjudged = False
         self._save(
             [
                 StateChange(before=self.states[shard], after=_given_up(self.states[shard].state))

@@ -4,6 +4,8 @@
     lapsed                last verified longer ago than the retention  not read for longer than that
     vanished              not listed, and its end was not read         not listed any more
     never read            not listed, and it never had a state         not listed any more
+    read late             a task read it later than that (`lapsed_ms`) expired before it was read
+    no start              a plan is known, but no start in ZooKeeper   progress is lost
     children unobserved   its end was read, expired, no child known    children never observed
     hole                  no open shard covers a range of hash keys    a warning, not a loss
 
@@ -98,6 +100,13 @@ class DataLossDetector:
             )
             self._reported.update(new)
 
+    def report_lapsed(self, shards: Sequence[str], states: Mapping[str, ShardState]) -> None:
+        """Report shards of which records may have expired before their task read them."""
+        self._report_data_loss(
+            "were planned in time, but read later than their records are kept",
+            _with_positions((shard for shard in shards if shard in states), states),
+        )
+
     def check_never_read(
         self, lineage: ShardLineage, pin: StartPin, *, now_ms: int, retention_ms: int
     ) -> None:
@@ -180,15 +189,17 @@ class DataLossDetector:
             return False
         return True
 
-    def _report_data_loss(self, what: str, named: str) -> None:
-        sentence = (
-            f"records may be lost: stream {self._stream_name} has shards that {what}: {named}"
-        )
+    def report(self, what: str, *, going_on: str = "going on with what is left") -> None:
+        """Report a loss: raises `DataLossError` where `failOnDataLoss` is true, else warns."""
+        sentence = f"records may be lost: {what}"
         if self._fail_on_data_loss:
             raise DataLossError(
                 f"{sentence}; set option failOnDataLoss to false to go on with what is left"
             )
-        log.warning("%s; going on with what is left, as failOnDataLoss is false", sentence)
+        log.warning("%s; %s, as failOnDataLoss is false", sentence, going_on)
+
+    def _report_data_loss(self, what: str, named: str) -> None:
+        self.report(f"stream {self._stream_name} has shards that {what}: {named}")
 
 
 def _lost_of_pin(lineage: ShardLineage, pin: StartPin) -> list[str]:

@@ -43,6 +43,9 @@ class RequestedStart:
         )
 
 
+OLDEST = RequestedStart(default=StartingPosition.parse("TRIM_HORIZON"))
+
+
 def pin_start(
     store: StateStore, requested: RequestedStart, now_ms: int, shard_ids: Sequence[str]
 ) -> StartPin:

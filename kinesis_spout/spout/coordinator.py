@@ -286,6 +286,7 @@ class SpoutCoordinator:
             self._follow_tasks()
         if self._is_list_leader:
             self.catalog.refresh(pin)
+            self.catalog.give_up_vanished()
         else:
             self.catalog.follow()
         self.catalog.save_verified()

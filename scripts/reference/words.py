@@ -585,6 +585,7 @@ NOT_ERRORS = {
     "LineError": "`produce` names the line and goes on",
     "MismatchError": "becomes a `MalformedRecordError`",
     "NotJsonError": "becomes a `MalformedRecordError`",
+    "PlanMismatchError": "the driver warns, and the records are delivered again",
     "Reject": "an outcome, see the [Spark API](api/spark.md)",
     "Retry": "an outcome, see the [Spark API](api/spark.md)",
     "TransactionRefusedError": "the store translates it",

@@ -33,6 +33,7 @@ class AvailableNowRun:
     until_ms: int
     waited_s: float = 0.0
     _done: set[str] = field(default_factory=set)
+    _closed: dict[str, bool] = field(default_factory=dict)
 
     def on_read(self, end: ShardReadResult) -> None:
         """Note what was read of a shard. The shard is done when its last record arrived after the
@@ -43,13 +44,20 @@ class AvailableNowRun:
         if end.last_arrival_ms is not None and end.last_arrival_ms > self.until_ms:
             self._done.add(end.shard_id)
 
-    def on_tip(self, shard_id: str, *, is_closed: bool) -> None:
+    def note_closed(self, listed: Mapping[str, bool]) -> None:
+        """Note which shards are closed, as a listing of this run shows. The first that shows a
+        shard counts: what a later reshard closes, the run need not follow.
+        """
+        for shard_id, is_closed in listed.items():
+            self._closed.setdefault(shard_id, is_closed)
+
+    def on_tip(self, shard_id: str) -> None:
         """Note that a shard was read to its tip.
 
         An open shard is done at its tip. A closed shard is not: its end must be read, and then its
         children.
         """
-        if not is_closed:
+        if not self._closed.get(shard_id, False):
             self._done.add(shard_id)
 
     def is_done(self, shard_id: str) -> bool:

@@ -6,8 +6,9 @@ This is Spark's protocol as observed on PySpark 4.3.0, and this module's answer 
 - `latestOffset(start)` gets plan k as `start` only after batch k is in Spark's commit log. This
   holds after a restart too, and at the end of an AvailableNow run, where `commit(k)` never comes.
   So `next_plan` settles plan k, and `commit` does nothing.
-- `initialOffset` is called twice in batch 0, and again when batch 0 is replayed. So `pin_start`
-  writes the start once and changes nothing else.
+- `initialOffset` is called twice in batch 0, and again when batch 0 is replayed, which nobody can
+  distinguish. So it does nothing, and `next_plan` or `tasks` pins the start: they are told the plan
+  that Spark knows, and a plan without a pin is data loss.
 - A restart may begin with `partitions` of a batch to replay, without `latestOffset` before it. So
   `next_plan` and `tasks` both acquire the ownership, unless it is held already.
 - Planning processes construct a reader too. So the constructor does no I/O.
@@ -30,7 +31,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.shards.catalog import ShardCatalog
-from kinesis_spout.shards.start_position import pin_start
+from kinesis_spout.shards.start_position import OLDEST, pin_start
 from spark_job.driver.available_now import AvailableNowRun
 from spark_job.driver.outcome_summary import OutcomeSummary
 from spark_job.driver.planner import PlanLimits, make_plan
@@ -79,19 +80,24 @@ class Coordinator:
 
     # Spark's calls
     # ----------------------------------------------------------------------------------------------
-    def pin_start(self) -> StartPin:
-        """Pin the position where the application starts, unless it is pinned already.
+    def pin_start(self, known_plan: str = "") -> StartPin:
+        """Pin the position where the application starts, unless it is pinned already. Needs no
+        ownership and changes nothing else.
 
-        Needs no ownership and changes nothing else: Spark calls `initialOffset` twice in batch 0,
-        and again when batch 0 is replayed.
+        `known_plan`: a plan that Spark's checkpoint names; empty for none. With one, a missing pin
+        means that ZooKeeper has lost the application. Raises `DataLossError` then; or, where
+        `failOnDataLoss` is false, starts at the oldest record, whatever start was requested.
         """
         if self._pin is None:
             self._pin = self._store.read_start()
         if self._pin is None:
             summary = self._catalog.describe()
+            known_plan = known_plan or max(self._settled_plans(), key=plan_number, default="")
+            if known_plan:
+                self._report_lost_progress(known_plan)
             self._pin = pin_start(
                 self._store,
-                self._settings.starting_position,
+                OLDEST if known_plan else self._settings.starting_position,
                 self._catalog.service_now_ms(),
                 [s.shard_id for s in self._client.list_shards()],
             )
@@ -102,6 +108,21 @@ class Coordinator:
                 self._pin.position,
             )
         return self._pin
+
+    def _report_lost_progress(self, plan_id: str) -> None:
+        application = self._settings.application
+        self._catalog.loss.report(
+            f"plan {plan_id} of application {application} is known, but ZooKeeper has no start of "
+            f"{application} on stream {self._settings.stream.name} any more; restore ZooKeeper, or "
+            "name the right one in option zookeeper, or, after a reset, give the query a new "
+            "checkpointLocation",
+            going_on="starting at the oldest record",
+        )
+
+    def _settled_plans(self) -> list[str]:
+        """The last settled plan of each shard whose state names one."""
+        plans = (stored.state.settled_plan for stored in self._catalog.states.values())
+        return [plan for plan in plans if plan is not None]
 
     def prepare_available_now(self) -> None:
         """Begin an AvailableNow run: plan until every shard is read up to the service's time now
@@ -120,17 +141,16 @@ class Coordinator:
         the query. Such a run waits up to `maxSearchTime` for shards that are not read up to its
         start, and up to `availableNowRetryWait` for retries.
         """
-        pin = self._open()
+        pin = self._open(start)
         # Settling raises the time up to which every shard counts as tracked. A shard that was
-        # created before that time must have a state by then, so the shards are listed first. An
-        # AvailableNow run skips this for its own plans: a shard that was open when the run began is
-        # done at its tip, also if it was split since, and a new listing would call it closed.
-        if self._available_now is None or start != self._plan_of_this_run:
-            self._catalog.refresh(pin)
+        # created before that time must have a state by then, so the shards are listed first.
+        self._refresh(pin)
         self._settle_if_current(start, pin)
         begun_s = self._clock.monotonic_s()
         while True:
-            self._catalog.refresh(pin)
+            self._refresh(pin)
+            # After settling: a shard that is given up would not fit the plan that has read of it.
+            self._catalog.give_up_vanished()
             shards = self._due_shards()
             pause_s = min(POLL_S, self._wait_left_s(begun_s))
             if shards or self._has_due_retries() or pause_s <= 0:
@@ -148,7 +168,7 @@ class Coordinator:
         and later batches read their records. A plan that ZooKeeper no longer has gives no
         tasks, with a warning.
         """
-        self._open()
+        self._open(plan_id)
         pointer = self._store.read_pointer()
         if pointer is not None and pointer.id != plan_id and pointer.status is PlanStatus.OPEN:
             # Spark replays an older batch. A tracked batch takes the open plan for its own, so no
@@ -207,7 +227,7 @@ class Coordinator:
         self._store.close()
 
     # opening and settling -------------------------------------------------------------------------
-    def _open(self) -> StartPin:
+    def _open(self, known_plan: str) -> StartPin:
         if not self._opened:
             self._store.acquire(
                 this_process(self._clock.now_ms()), timeout_s=self._settings.owner_wait_ms / 1000
@@ -216,7 +236,13 @@ class Coordinator:
             self._catalog.states = dict(self._store.load_states())
             self._outcomes.open(self._catalog.states)
             self._opened = True
-        return self.pin_start()
+        return self.pin_start(known_plan)
+
+    def _refresh(self, pin: StartPin) -> None:
+        """List the shards if it is time."""
+        self._catalog.refresh(pin)
+        if self._available_now is not None:
+            self._available_now.note_closed(self._catalog.closed())
 
     def _settle_if_current(self, plan_id: str, pin: StartPin) -> None:
         """Settle the plan if it is the newest one and is not settled yet.
@@ -233,13 +259,14 @@ class Coordinator:
             plan_id,
             states_per_write=self._settings.states_per_write,
             tracked_since_ms=self._catalog.tracked_since_ms(pin),
+            on_lapsed=self._catalog.report_lapsed,
         )
         self._catalog.states = settled.states
         for end in settled.ends:
             self._on_read(
                 end,
                 is_of_this_run=plan_id == self._plan_of_this_run,
-                redelivered=settled.redelivered,
+                redelivered=end.shard_id in settled.redelivered,
             )
         # Older plans are removed only now: a replayed batch that skips its reads finds its ends.
         for old in self._store.known_plans():
@@ -374,7 +401,7 @@ class Coordinator:
 
     def _on_tip(self, shard_id: str) -> None:
         if self._available_now is not None:
-            self._available_now.on_tip(shard_id, is_closed=self._catalog.is_closed(shard_id))
+            self._available_now.on_tip(shard_id)
 
     # making a plan --------------------------------------------------------------------------------
     def _create_plan(
@@ -390,7 +417,7 @@ class Coordinator:
         plan = make_plan(
             make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
             shards,
-            self._catalog.shard_states(),
+            self._catalog.verified_states(),
             self._limits(max_records),
             endings=self._catalog.endings(),
             iterators=self._tips.iterators(shards, now_s),
@@ -409,10 +436,15 @@ class Coordinator:
 
     def _next_number(self, start: str) -> int:
         """A plan number above all in Spark's log and in ZooKeeper, since either may have been
-        restored from a backup.
+        restored from a backup, and the states may have been moved to another ZooKeeper.
         """
         pointer = self._store.read_pointer()
-        seen = [start, pointer.id if pointer else "", *self._store.known_plans()]
+        seen = [
+            start,
+            pointer.id if pointer else "",
+            *self._store.known_plans(),
+            *self._settled_plans(),
+        ]
         return 1 + max((plan_number(plan_id) for plan_id in seen if plan_id), default=0)
 
     def _limits(self, max_records: int | None) -> PlanLimits:
@@ -425,4 +457,5 @@ class Coordinator:
             max_search_time_ms=settings.max_search_time_ms,
             max_tasks=settings.max_tasks,
             max_unresolved_per_shard=settings.max_unresolved_per_shard,
+            retention_ms=self._catalog.retention_ms,
         )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from state.state_store import StateStore, StoredState
 
 log = logging.getLogger("kinesis_spout")
-MAX_REDELIVERED = 2  # plans in a row: a single one may be an accident
+MAX_UNREPORTED = 2  # plans in a row: a single one may be an accident
 
 
 class OutcomeSummary:
@@ -33,7 +33,7 @@ class OutcomeSummary:
         self.outages = 0
         self._settings = settings
         self._store = store
-        self._redelivered = 0
+        self._unreported = 0
         self._exhausted = 0
         self._dead_lettered = 0
 
@@ -59,8 +59,8 @@ class OutcomeSummary:
             self.outages = outages_after(plan, report, is_tracked=policy is not None)
 
     def on_settled(self, plan_id: str, settled: Settled) -> None:
-        """Take in a settled plan. Raises `ConfigError` when several plans in a row were redelivered
-        because they had no report of their outcomes.
+        """Take in a settled plan. Raises `ConfigError` when several plans in a row ended without a
+        report of their outcomes.
         """
         self.queue.update(
             {shard: stored.state for shard, stored in settled.states.items()}, settled.policy
@@ -79,16 +79,16 @@ class OutcomeSummary:
         if settled.report is not None:
             self._exhausted += settled.report.exhausted
             self._dead_lettered += settled.report.dead_lettered
-        self._redelivered = self._redelivered + 1 if settled.redelivered else 0
-        if settled.redelivered:
+        self._unreported = self._unreported + 1 if settled.unreported else 0
+        if settled.unreported:
             log.warning(
                 "plan %s ended without a report of its outcomes: its records are delivered again",
                 plan_id,
             )
-        if self._redelivered >= MAX_REDELIVERED:
+        if self._unreported >= MAX_UNREPORTED:
             raise ConfigError(
                 f"application {self._settings.application} tracks its records, but "
-                f"{self._redelivered} batches in a row ended without a report of their outcomes, "
+                f"{self._unreported} batches in a row ended without a report of their outcomes, "
                 "so their records would be delivered again for ever; give foreachBatch "
                 "src.tracked(...) again, or set option wholeBatchAck to true to ack batches as a "
                 "whole from now on"

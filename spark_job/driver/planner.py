@@ -28,7 +28,8 @@ class PlanLimits:
     """The limits of a plan: records per trigger and shard, bytes per task, time per fetch loop.
 
     `max_unresolved_per_shard` bounds the unresolved records of a shard, including the plan's new
-    ones.
+    ones. `retention_ms`: the stream's retention, which a task compares its reads with; None if it
+    is not known.
     """
 
     max_records_per_trigger: int | None
@@ -38,6 +39,7 @@ class PlanLimits:
     max_search_time_ms: int
     max_tasks: int
     max_unresolved_per_shard: int = 100_000
+    retention_ms: int | None = None
 
 
 def make_plan(
@@ -82,6 +84,7 @@ def make_plan(
                 iterator=iterators.get(shard) if shard in new else None,
                 ending_sequence=endings.get(shard) if shard in new else None,
                 retries=tuple(one.retry for one in planned.get(shard, ())),
+                verified_until_ms=states[shard].verified_until_ms if shard in new else None,
             )
             for shard in _rotated(group, turn)
             if shard in new or shard in planned
@@ -98,6 +101,7 @@ def _task(slices: tuple[ShardSlice, ...], limits: PlanLimits) -> TaskPlan:
         max_bytes=limits.max_bytes_per_task,
         fetch_time_ms=limits.max_fetch_time_ms,
         fetch_cap_ms=max(limits.max_search_time_ms, limits.max_fetch_time_ms),
+        retention_ms=limits.retention_ms,
     )
 
 

@@ -1,5 +1,8 @@
 """Settles a plan: applies what its tasks read to the shard states. Each step can be repeated after
 a crash.
+
+What does not fit is not settled, and its records are delivered again: a shard whose state does not
+stand where the plan read it from (`state.settle`), and a task that the batch's report has not seen.
 """
 
 from __future__ import annotations
@@ -8,14 +11,15 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from state.errors import PlanMismatchError
 from state.failpoint import failpoint
 from state.settle import children_first, settle_shard, settle_tracked
 from state.state_store import StateChange, StateStore, StoredState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from state.plan import Plan, ShardReadResult, ShardSlice
+    from state.plan import Plan, ShardReadResult, ShardSlice, TaskResult
     from state.report import OutcomePolicy, PlanReport
 
 log = logging.getLogger("kinesis_spout")
@@ -27,54 +31,62 @@ class Settled:
 
     - `states`: the states of all shards now.
     - `ends`: the ends of the shards that the plan was to read new records of.
+    - `redelivered`: the shards whose records, or a part of them, are delivered again: what was read
+      of them is not in the states.
     - `report`: the outcomes of a tracked batch, or None.
     - `policy`: the mark of an application that tracks its records, or None.
-    - `redelivered`: there is a mark but no done report, so no state was written, and all records of
+    - `unreported`: there is a mark but no done report, so no state was written, and all records of
       the plan are delivered again.
     - `outages`: how many plans in a row, up to this one, were outages.
     """
 
     states: dict[str, StoredState]
     ends: tuple[ShardReadResult, ...]
+    redelivered: frozenset[str] = frozenset()
     report: PlanReport | None = None
     policy: OutcomePolicy | None = None
-    redelivered: bool = False
+    unreported: bool = False
     outages: int = 0
 
 
 def settle(
-    store: StateStore, plan_id: str, *, states_per_write: int, tracked_since_ms: int | None = None
+    store: StateStore,
+    plan_id: str,
+    *,
+    states_per_write: int,
+    tracked_since_ms: int | None = None,
+    on_lapsed: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> Settled:
     """Close the plan, read its ends and its report, write the shard states and mark the plan
     settled, in this order.
 
     A shard or a retry without a published end was not read and stays as it was. All records of an
-    untracked batch are acked; of a tracked batch, all that its report does not name. New children
-    get their first states with `tracked_since_ms` (see `state.settle.child_states`).
+    untracked batch are acked; of a tracked batch, all that its report has seen and does not name.
+    New children get their first states with `tracked_since_ms` (see `state.settle.child_states`).
+    `on_lapsed` gets the shards of which a task found that records may have expired unread; it may
+    raise, and then nothing is written.
 
     Blocks on the store and raises what it raises. Idempotent: stopped anywhere and called again, it
     gives the same states.
     """
     store.close_plan(plan_id)
     failpoint("plan-closed")
-    ends = tuple(end for _, task in sorted(store.read_ends(plan_id).items()) for end in task.shards)
+    results = store.read_ends(plan_id)
     plan, policy, report = store.read_plan(plan_id), store.read_policy(), store.read_report(plan_id)
-    planned = (
-        {}
-        if plan is None
-        else {shard.shard_id: shard for task in plan.tasks for shard in task.shards}
-    )
     states = dict(store.load_states())
-    redelivered = policy is not None and report is None and any(_has_records(end) for end in ends)
-    if not redelivered:
-        _say_gone(ends, report)
-        changes = children_first(
-            _changes(states, planned, ends, report, plan_id),
-            (end for end in ends if end.shard_id in states),
-            states.keys(),
-            tracked_since_ms=tracked_since_ms,
-        )
-        store.save_states(changes, cache=states, max_per_write=states_per_write)
+    ends = tuple(end for _, task in sorted(results.items()) for end in task.shards)
+    unreported = policy is not None and report is None and any(_has_records(end) for end in ends)
+    seen = [] if unreported else _seen(results, report, plan_id)
+    planned = _slices(plan)
+    if lapsed := [end.shard_id for end in seen if end.lapsed_ms is not None]:
+        on_lapsed(lapsed)
+    _say_gone(seen, report)
+    changes, settled = _changes(states, planned, seen, report, plan_id)
+    store.save_states(
+        children_first(changes, settled, states.keys(), tracked_since_ms=tracked_since_ms),
+        cache=states,
+        max_per_write=states_per_write,
+    )
     store.mark_settled(plan_id)
     failpoint("plan-settled")
     return Settled(
@@ -82,9 +94,11 @@ def settle(
         ends=tuple(
             end for end in ends if end.shard_id not in planned or planned[end.shard_id].max_records
         ),
+        redelivered=frozenset(end.shard_id for end in ends)
+        - frozenset(end.shard_id for end in settled),
         report=report,
         policy=policy,
-        redelivered=redelivered,
+        unreported=unreported,
         outages=outages_after(plan, report, is_tracked=policy is not None),
     )
 
@@ -103,6 +117,32 @@ def outages_after(plan: Plan | None, report: PlanReport | None, *, is_tracked: b
 
 def _has_records(end: ShardReadResult) -> bool:
     return bool(end.count or end.retry_rows or end.retries_gone)
+
+
+def _slices(plan: Plan | None) -> dict[str, ShardSlice]:
+    """What the plan was to read, by shard; empty for a plan of which a part is gone."""
+    if plan is None:
+        return {}
+    return {shard.shard_id: shard for task in plan.tasks for shard in task.shards}
+
+
+def _seen(
+    results: Mapping[int, TaskResult], report: PlanReport | None, plan_id: str
+) -> list[ShardReadResult]:
+    """What the tasks read whose results the report has seen; of an untracked batch, of all tasks.
+
+    A task that published after the report was done has given its rows to no sink of the batch.
+    """
+    named = None if report is None else report.tasks
+    late = [] if named is None else sorted(results.keys() - set(named))
+    if late:
+        log.warning(
+            "plan %s: tasks %s published what they read after the batch had reported its outcomes, "
+            "so their records are delivered again",
+            plan_id,
+            ", ".join(map(str, late)),
+        )
+    return [end for task in sorted(results.keys() - set(late)) for end in results[task].shards]
 
 
 def _say_gone(ends: Sequence[ShardReadResult], report: PlanReport | None) -> None:
@@ -125,18 +165,30 @@ def _changes(
     ends: Sequence[ShardReadResult],
     report: PlanReport | None,
     plan_id: str,
-) -> list[StateChange]:
+) -> tuple[list[StateChange], list[ShardReadResult]]:
+    """The changes of the states, and the read results that are in the states then."""
     outcomes = {} if report is None else {outcome.shard_id: outcome for outcome in report.shards}
     changes: list[StateChange] = []
+    settled: list[ShardReadResult] = []
     for end in ends:
         before = states.get(end.shard_id)
         if before is None:
-            continue  # a reset removed the state while the plan was open
+            continue  # it was removed while the plan was open; the shard list brings it again
         shard = planned.get(end.shard_id)
-        if report is None or shard is None:
-            after = settle_shard(before.state, end, plan_id, shard)
-        else:
-            after = settle_tracked(before.state, shard, end, outcomes.get(end.shard_id), plan_id)
+        try:
+            if report is None or shard is None:
+                after = settle_shard(before.state, end, plan_id, shard)
+            else:
+                outcome = outcomes.get(end.shard_id)
+                after = settle_tracked(before.state, shard, end, outcome, plan_id)
+        except PlanMismatchError as exc:
+            log.warning(
+                "%s; nothing of it is settled, and its records are delivered again from where the "
+                "state is, which `kinesis-spout shards` shows",
+                exc,
+            )
+            continue
+        settled.append(end)
         if after != before.state:
             changes.append(StateChange(before=before, after=after))
-    return changes
+    return changes, settled

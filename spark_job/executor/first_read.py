@@ -175,19 +175,56 @@ def _hold(
         getter = getters.get(shard.shard_id)
         end = ShardReadResult(shard_id=shard.shard_id)
         pages: deque[Page] = deque()
+        lapse = LapseDetector(shard.verified_until_ms, plan.retention_ms)
         if getter is not None:
-            end, pages = _take(getter, room, settings, at_least=0 if anything else 1)
+            end, pages = _take(getter, room, settings, lapse, at_least=0 if anything else 1)
             room -= sum(page.payload_bytes for page in pages)
             anything = anything or bool(pages)
         end = msgspec.structs.replace(
-            end, retries_done=found.done, retry_rows=found.rows, retries_gone=found.gone
+            end,
+            position=None if getter is None else shard.position,
+            lapsed_ms=lapse.lapsed_ms,
+            retries_done=found.done,
+            retry_rows=found.rows,
+            retries_gone=found.gone,
         )
         held.append(Held(end, pages, deque(found.deliveries)))
     return held
 
 
+@dataclass(slots=True)
+class LapseDetector:
+    """Finds whether records of a shard may have expired unread before its pages came: a page that
+    comes more than the retention after the shard was last verified does not show what was before
+    it. Pure; times are the service's, in ms.
+
+    - `verified_ms`: no record before this time can have been missed; None if nothing is known.
+    - `lapsed_ms`: when the first such page came, or None.
+    """
+
+    verified_ms: int | None
+    retention_ms: int | None
+    lapsed_ms: int | None = None
+
+    def note(self, page: Page) -> None:
+        """Take the next page of the shard, in order."""
+        if self.verified_ms is None or self.retention_ms is None:
+            return
+        now_ms = page.service_time_ms
+        if now_ms is not None and now_ms - self.retention_ms > self.verified_ms:
+            self.lapsed_ms = self.lapsed_ms or now_ms
+        tip_ms = now_ms if page.at_tip else None
+        known = (self.verified_ms, page.last_arrival_ms, tip_ms)
+        self.verified_ms = max(ms for ms in known if ms is not None)
+
+
 def _take(
-    getter: BufferedGetter, room: int, settings: SourceSettings, *, at_least: int
+    getter: BufferedGetter,
+    room: int,
+    settings: SourceSettings,
+    lapse: LapseDetector,
+    *,
+    at_least: int,
 ) -> tuple[ShardReadResult, deque[Page]]:
     """One shard's new records that fit into `room` bytes, and where they end."""
     pages: deque[Page] = deque()
@@ -195,6 +232,7 @@ def _take(
     was_cut = False
     while not was_cut and (page := getter.take()) is not None:
         last = page
+        lapse.note(page)
         if not page.count:
             continue
         if settings.aggregated_records == "fail":

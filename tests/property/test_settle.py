@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.codec.shard_states import decode_shard_state, encode_shard_state
-from state.errors import StoredDataError
+from state.errors import PlanMismatchError
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice
 from state.position import SHARD_END, Position
 from state.report import ShardOutcome
@@ -164,7 +164,7 @@ def refuse_what_was_not_read(
     if others:
         state, slice_, end, plan_id = plan
         number = data.draw(st.sampled_from(others))
-        with pytest.raises(StoredDataError):
+        with pytest.raises(PlanMismatchError):
             settle_tracked(
                 state,
                 slice_,

@@ -128,7 +128,7 @@ def drawn(seed: int) -> tuple[History, dict[str, float]]:
         history.log.append("pin")
         job.start()
         assert job.reader is not None
-        job.reader.initialOffset()
+        job.reader.coordinator.pin_start()
         world.clock.advance(10)  # records put from here on arrive after the pin, even a late one
     return history, weights
 

@@ -180,8 +180,9 @@ OURS = (
     Mutant(
         "a plan is settled twice",
         "state/settle.py",
-        "    if _has_settled(state, plan_id):\n        return state\n",
+        "    if state.settled_plan == plan_id:\n        return state\n",
         "",
+        "tests/unit/state/test_settle.py",
     ),
     Mutant(
         "an empty page is treated as the shard's end",

@@ -80,7 +80,7 @@ def test_latest_loses_nothing_that_is_put_between_the_pin_and_the_first_batch(
     engine = start_at("LATEST")
     engine.start()
     assert engine.reader is not None
-    engine.reader.initialOffset()
+    engine.reader.coordinator.pin_start()
     stream.put(40)
     engine.stop()
     stream.clock.advance(60)

@@ -49,6 +49,7 @@ class World:
     def refresh(self, after_s: float = 0) -> None:
         self.job.clock.advance(after_s)
         self.catalog.refresh(PIN)
+        self.catalog.give_up_vanished()
 
     def store(self, *states: ShardState) -> None:
         for stored in self.services.store.save_states(

@@ -106,15 +106,12 @@ class PlayedOutcomes:
             on_step("opened")
             plan = store.read_plan(pointer.id)
             assert plan is not None
-            ends = {
-                end.shard_id: end
-                for task in store.read_ends(pointer.id).values()
-                for end in task.shards
-            }
+            results = store.read_ends(pointer.id)
+            ends = {end.shard_id: end for task in results.values() for end in task.shards}
             states = {shard: stored.state for shard, stored in store.load_states().items()}
             batch = _Batch(self, plan, ends, states)
             good = [row for row in rows if batch.accept(row)]
-            report = batch.report(len(rows))
+            report = msgspec.structs.replace(batch.report(len(rows)), tasks=tuple(sorted(results)))
             self.letters += batch.letters
             store.finish_report(opened, report)
             self.done.append(report)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from state.errors import IllegalTrackerEventError, StoredDataError
+from state.errors import PlanMismatchError
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice
 from state.position import SHARD_END, Position
 from state.report import ShardOutcome
@@ -146,10 +146,27 @@ def test_a_retry_that_is_gone_from_the_stream_is_resolved_with_the_others() -> N
 
 
 def test_settling_again_changes_nothing() -> None:
-    """Nor does settling an earlier plan late."""
     after = settled(waiting(20, attempts=4))
     assert settle_tracked(after, SLICE, END, None, PLAN) is after
-    assert settle_tracked(after, SLICE, END, None, "3-b") is after
+
+
+def test_a_tracked_plan_before_the_last_settled_one_is_refused() -> None:
+    """The states were moved, or `/plan` was removed: its records are not those that were acked."""
+    with pytest.raises(PlanMismatchError, match=r"plan 3-b .*: plan 4-a is settled into it"):
+        settle_tracked(settled(), SLICE, END, None, "3-b")
+
+
+@pytest.mark.parametrize("of_end", [None, Position.at(seq(50))])
+def test_a_range_that_was_read_from_another_position_than_the_states_is_refused(
+    of_end: Position | None,
+) -> None:
+    """Another process has read on, or the state was restored: acking it would skip records."""
+    elsewhere = replace(STATE, read_position=Position.after(seq(45)))
+    with pytest.raises(PlanMismatchError, match=r"read from .*, and its state is at AFTER:45"):
+        settled(state=elsewhere, end=replace(END, position=of_end))
+    retries_only = replace(SLICE, max_records=0)
+    end = ShardReadResult(shard_id=SHARD, retries_done=3, retry_rows=6)
+    assert settle_tracked(elsewhere, retries_only, end, None, PLAN).unresolved == ()
 
 
 def test_a_drained_shard_is_finished_by_the_ack_of_its_last_retry() -> None:
@@ -175,15 +192,18 @@ def test_a_drained_shard_is_finished_by_the_ack_of_its_last_retry() -> None:
     assert (with_end.lifecycle, with_end.read_position) == (Lifecycle.DRAINED, SHARD_END)
 
 
-def test_a_retry_that_an_operator_has_resolved_is_skipped() -> None:
-    """But an outcome that says it failed again is refused, not dropped."""
-    by_hand = replace(STATE, unresolved=(OTHER, RANGE))
-    assert settled(state=by_hand).unresolved == ()
-    with pytest.raises(
-        StoredDataError,
-        match=r"the report of plan 4-a does not match .*: retry of 10 is not allowed because it",
-    ):
-        settled(waiting(10, attempts=2), state=by_hand)
+def test_a_retry_that_another_process_has_resolved_stays_resolved() -> None:
+    """Also if this batch failed it: it was processed, and a late failure is ignored."""
+    resolved = replace(STATE, unresolved=(OTHER, RANGE))
+    assert settled(state=resolved).unresolved == ()
+    assert settled(waiting(10, attempts=2), state=resolved).unresolved == ()
+
+
+def test_a_retry_that_another_process_has_tried_since_is_refused() -> None:
+    """Its attempts would be counted back."""
+    tried = replace(STATE, unresolved=(replace(ALONE, attempts=ALONE.attempts + 1), OTHER, RANGE))
+    with pytest.raises(PlanMismatchError, match=r"the retry 10 to 10, attempt .* is stored as"):
+        settled(state=tried)
 
 
 def test_a_rejected_record_is_settled_like_any_other() -> None:
@@ -216,10 +236,9 @@ def test_a_rejected_record_is_settled_like_any_other() -> None:
 def test_an_outcome_that_does_not_fit_what_was_read_is_refused(
     left: list[UnresolvedRecord], what: str
 ) -> None:
-    """The error is one sentence that names plan and shard, and says what to do."""
+    """The error is one sentence that names plan and shard."""
     with pytest.raises(
-        StoredDataError,
-        match=rf"report of plan 4-a .* shard {SHARD} \(.*{what}.*\); nothing was settled",
+        PlanMismatchError, match=rf"plan 4-a does not fit the state of shard {SHARD}: .*{what}"
     ) as refused:
         settled(*left)
     assert "\n" not in str(refused.value)
@@ -227,23 +246,23 @@ def test_an_outcome_that_does_not_fit_what_was_read_is_refused(
 
 def test_an_outcome_of_a_retry_that_was_not_read_is_refused() -> None:
     """The batch cannot have processed it."""
-    with pytest.raises(StoredDataError, match="20 to 20 was not read, or not as one range"):
+    with pytest.raises(PlanMismatchError, match="20 to 20 was not read, or not as one range"):
         settled(waiting(20), end=replace(END, retries_done=1))
 
 
 def test_a_retry_that_is_stored_in_another_form_is_refused() -> None:
     """Acking the stored range would ack records that were not read."""
     wider = replace(STATE, unresolved=(waiting(10, 12, count=3), OTHER, RANGE))
-    with pytest.raises(IllegalTrackerEventError, match="the retry 10 to 10 is stored as 10 to 12"):
+    with pytest.raises(PlanMismatchError, match=r"the retry 10 to 10, .* is stored as 10 to 12"):
         settled(state=wider)
 
 
 @pytest.mark.parametrize("done", [4, -1])
 def test_more_retries_than_were_planned_are_refused(done: int) -> None:
     """Also if no slice is given."""
-    with pytest.raises(ValueError, match=f"says that {done} of 3 planned retries were read"):
+    with pytest.raises(PlanMismatchError, match=f"says that {done} of 3 planned retries were read"):
         settled(end=replace(END, retries_done=done))
-    with pytest.raises(ValueError, match=f"says that {done} of 0 planned retries were read"):
+    with pytest.raises(PlanMismatchError, match=f"says that {done} of 0 planned retries were read"):
         settle_shard(STATE, replace(END, retries_done=done), PLAN)
 
 

@@ -144,6 +144,7 @@ def test_a_plans_number_is_above_all_numbers_in_sparks_log_and_in_zookeeper(
     task = TaskPlan(shards=(), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
     store.create_plan(Plan(plan_id="12-aa", created_ms=1, tasks=(task,)))
     store.close()
+    job.coordinator().pin_start()
     job.put(1)
     assert plan_number(next_plan(job.coordinator(), asked)) > max(12, plan_number(asked or "0-a"))
 
@@ -186,6 +187,7 @@ def test_a_closed_plan_has_only_the_tasks_that_published_an_end(
 def test_a_plan_that_zookeeper_does_not_have_gives_no_tasks_and_a_warning(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
+    job.coordinator().pin_start()
     with caplog.at_level(logging.WARNING, "kinesis_spout"):
         assert job.coordinator().tasks("7-gone") == {}
     assert "7-gone" in caplog.text

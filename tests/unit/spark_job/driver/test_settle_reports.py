@@ -59,7 +59,7 @@ def test_all_records_of_a_tracked_batch_are_acked_except_for_those_in_its_report
     assert states[OTHER].read_position == Position.after(SequenceNumber(29))
     assert states[UNREAD].unresolved == ()
     assert set(CHILDREN) <= set(states)
-    assert (result.report, result.policy, result.redelivered) == (REPORT, OutcomePolicy(), False)
+    assert (result.report, result.policy, result.unreported) == (REPORT, OutcomePolicy(), False)
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["no-report", "open-report"])
@@ -72,7 +72,7 @@ def test_a_tracked_batch_without_a_done_report_changes_no_state(*, opened: bool)
         MemoryStateStore(backend).mark_tracked(OutcomePolicy())
     before = MemoryStateStore(backend).load_states()
     result = settled(backend)
-    assert result.redelivered
+    assert result.unreported
     assert result.states == before == MemoryStateStore(backend).load_states()
     pointer = MemoryStateStore(backend).read_pointer()
     assert pointer is not None
@@ -92,7 +92,7 @@ def test_a_batch_without_records_needs_no_report() -> None:
         )
         store.publish_end(PLAN, 0, TaskResult(token="t", shards=ends))
     result = settled(backend)
-    assert not result.redelivered
+    assert not result.unreported
     assert result.states[PARENT].state.finished
     assert set(CHILDREN) <= set(result.states)
 

@@ -1,0 +1,305 @@
+"""Sequences of events across processes that would lose a record, or repeat for ever, if the driver
+took for granted that a plan, its ends, its report and the states describe the same range.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from kinesis_spout.errors import DataLossError
+from kinesis_spout.testing import end_without_children
+from spark_job.executor.task_reader import read_task
+from state.memory_store import MemoryBackend
+from state.ownership import this_process
+from state.plan import PlanStatus, plan_number
+from state.position import Position
+from state.sequence_number import SequenceNumber
+from state.state_store import StateChange
+from tests.support.simulated.played_outcomes import tracked
+from tests.support.simulated.simulated_driver import (
+    next_plan,
+    pointer,
+    read_all,
+    rows_of,
+    run,
+    run_tracked,
+)
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_job.driver.coordinator import Coordinator
+    from state.shard_state import ShardState
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+
+
+def lose_zookeeper(job: SimulatedJob) -> None:
+    job.backend = MemoryBackend()
+
+
+def change_state(job: SimulatedJob, change: Callable[[ShardState], ShardState]) -> None:
+    """Another process with the ownership changes the state of the first shard."""
+    with closing(job.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        stored = store.load_states()[shard(0)]
+        store.save_states([StateChange(before=stored, after=change(stored.state))])
+
+
+# a lost ZooKeeper and a surviving checkpoint of Spark
+# --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("start", ["LATEST", "TRIM_HORIZON"])
+def test_a_plan_that_spark_knows_without_a_start_in_zookeeper_is_data_loss(
+    start: str, one: SimulatedJob
+) -> None:
+    """Also when the query begins with the replay of its first batch. It stops at each restart."""
+    driver = one.coordinator(starting_position=start)
+    plan = next_plan(driver)
+    driver.close()
+    lose_zookeeper(one)
+    one.put(5)
+    for begin in (lambda driver: next_plan(driver, "5-ab"), lambda driver: driver.tasks("5-ab")):
+        again = one.coordinator(starting_position=start)
+        with pytest.raises(DataLossError, match=r"plan 5-ab of application etl .*failOnDataLoss"):
+            begin(again)
+        again.close()
+        assert one.store().read_start() is None
+    assert plan == ""
+
+
+@pytest.mark.parametrize("begin", ["next_plan", "tasks"])
+def test_with_fail_on_data_loss_off_a_lost_application_starts_at_the_oldest_record(
+    begin: str, one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start at LATEST would skip all that came while the job was down."""
+    put = one.put(5)
+    driver = one.coordinator(starting_position="LATEST", fail_on_data_loss=False)
+    with caplog.at_level("WARNING", "kinesis_spout"):
+        if begin == "tasks":
+            assert driver.tasks("5-ab") == {}
+        assert read_all(one, driver, "5-ab")[1] == put
+    assert "records may be lost" in caplog.text
+    assert "starting at the oldest record" in caplog.text
+
+
+def test_states_that_name_a_settled_plan_are_evidence_of_a_lost_start(one: SimulatedJob) -> None:
+    """Spark's checkpoint location is new, so only they tell."""
+    one.put(2)
+    driver = one.coordinator()
+    read_all(one, driver)
+    driver.close()
+    del one.backend._nodes[f"{one.store().paths.base}/start"]
+    with pytest.raises(DataLossError, match="has no start"):
+        next_plan(one.coordinator(starting_position="LATEST"))
+
+
+# another process in between -----------------------------------------------------------------------
+def test_a_plan_of_a_shard_that_another_process_has_read_on_is_not_settled(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark, then the standalone spout, then Spark, under one application name."""
+    put = one.put(5)
+    driver = one.coordinator()
+    plan = next_plan(driver)
+    assert run(one, driver, plan) == put
+    driver.close()
+    ahead = SequenceNumber(put[2])
+    change_state(one, lambda s: replace(s, checkpoint=ahead, read_position=Position.after(ahead)))
+    again = one.coordinator()
+    with caplog.at_level("WARNING", "kinesis_spout"):
+        _, found = read_all(one, again, plan)
+    assert found == put[3:]
+    assert f"plan {plan} does not fit the state of shard {shard(0)}" in caplog.text
+    assert one.states()[shard(0)].checkpoint == SequenceNumber(put[-1])
+
+
+def test_a_plan_of_a_state_that_was_removed_by_hand_is_not_settled_into_its_successor(
+    one: SimulatedJob,
+) -> None:
+    """The successor starts at the pin: settling would skip what lies between."""
+    put = one.put(5)
+    driver = one.coordinator()
+    start, _ = read_all(one, driver)
+    put += one.put(5)
+    plan = next_plan(driver, start)
+    run(one, driver, plan)
+    driver.close()
+    for name in ("/state", ""):
+        del one.backend._nodes[f"{one.store().paths.base}/{shard(0)}{name}"]
+    assert read_all(one, one.coordinator(), plan)[1] == put
+
+
+def test_the_number_of_a_plan_is_above_those_that_the_states_name(one: SimulatedJob) -> None:
+    """The states were moved to another ZooKeeper, or `/plan` was removed by hand. A lower number
+    would be settled already, as far as the states know.
+    """
+    one.put(5)
+    driver = one.coordinator()
+    driver.pin_start()
+    read_all(one, driver)
+    driver.close()
+    change_state(one, lambda state: replace(state, settled_plan="70-ab"))
+    put = one.put(5)
+    outcomes = tracked(one, lambda row: int(row["sequenceNumber"]) == put[2])
+    again = one.coordinator()
+    plan = next_plan(again)
+    assert plan_number(plan) > 70
+    run_tracked(one, again, plan, outcomes)
+    next_plan(again, plan)
+    assert [record.first.sequence for record in one.states()[shard(0)].unresolved] == [put[2]]
+
+
+# reports and ends ---------------------------------------------------------------------------------
+def test_an_end_that_is_published_after_the_report_is_delivered_again(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A second action of the function, or a late attempt: no sink of the batch has its rows."""
+    put = {index: job.put(3, key=job.key_of(index)) for index in (0, 1)}
+    outcomes = tracked(job, lambda _: False)
+    driver = job.coordinator(max_tasks=2)
+    plan = next_plan(driver)
+    outcomes.play(rows_of(job, driver, plan, only=0))
+    assert outcomes.done[-1].tasks == (0,)
+    late = rows_of(job, driver, plan, only=1)
+    assert [int(row["sequenceNumber"]) for row in late] == put[1]
+    with caplog.at_level("WARNING", "kinesis_spout"):
+        after = next_plan(driver, plan)
+    assert "tasks 1 published" in caplog.text
+    assert [int(row["sequenceNumber"]) for row in rows_of(job, driver, after)] == put[1]
+
+
+def test_a_report_of_an_earlier_version_has_seen_all_tasks(job: SimulatedJob) -> None:
+    """It names none."""
+    for index in (0, 1):
+        job.put(3, key=job.key_of(index))
+    driver = job.coordinator(max_tasks=2)
+    plan = next_plan(driver)
+    rows_of(job, driver, plan)
+    with closing(job.store()) as store:
+        outcomes = tracked(job, lambda _: False)
+        store.mark_tracked(outcomes.policy)
+        opened = store.open_report(plan, "t")
+        outcomes.play([])
+        del opened
+    report = replace(outcomes.done[-1], tasks=None)
+    with closing(job.store()) as store:
+        store.finish_report(store.open_report(plan, "u"), report)
+    assert next_plan(driver, plan) == plan
+    assert all(state.checkpoint is not None for state in job.states().values())
+
+
+# the retention ------------------------------------------------------------------------------------
+def read_late(job: SimulatedJob, driver: Coordinator) -> tuple[str, list[int]]:
+    """A plan whose first records expire before its task reads: the plan, and what was read."""
+    read_all(job, driver)
+    job.put(5)
+    job.clock.advance(DAY_S - 2 * HOUR_S)
+    job.put(5)
+    plan = next_plan(driver, pointer(job).id if job.store().read_pointer() else "")
+    job.clock.advance(3 * HOUR_S)
+    return plan, run(job, driver, plan)
+
+
+def test_records_that_expire_between_the_planning_and_the_read_are_data_loss(
+    one: SimulatedJob,
+) -> None:
+    """It stops at each restart, and nothing of the plan is settled."""
+    plan, found = read_late(one, driver := one.coordinator())
+    assert len(found) == 5
+    before = one.states()
+    for _ in range(2):
+        with pytest.raises(DataLossError, match=f"read later than .*{shard(0)}.*failOnDataLoss"):
+            next_plan(driver, plan)
+        driver.close()
+        driver = one.coordinator()
+    assert one.states() == before
+
+
+def test_with_fail_on_data_loss_off_a_late_read_is_reported_once_and_settled(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING", "kinesis_spout"):
+        plan, found = read_late(one, driver := one.coordinator(fail_on_data_loss=False))
+        assert next_plan(driver, plan) == plan
+    assert caplog.text.count("records may be lost") == 1
+    assert one.states()[shard(0)].checkpoint == SequenceNumber(found[-1])
+
+
+def test_records_that_expire_between_two_pages_of_a_read_are_data_loss(one: SimulatedJob) -> None:
+    """Each page is compared with the one before it."""
+    read_all(one, driver := one.coordinator())
+    one.put(10_001)
+    one.clock.advance(DAY_S - HOUR_S)
+    one.put(1)
+    plan = next_plan(driver)
+    services = one.services()
+    fetch = services.client.get_records
+    pages = 0
+
+    def slow_after_the_first(*args: object, **named: object) -> object:
+        nonlocal pages
+        pages += 1
+        if pages == 2:
+            one.clock.advance(2 * HOUR_S)
+        return fetch(*args, **named)  # type: ignore[arg-type]  # as they came
+
+    services.client.get_records = slow_after_the_first  # type: ignore[method-assign,assignment]  # one slow answer
+    for task, of_task in driver.tasks(plan).items():
+        for _ in read_task(plan, task, of_task, services=services, settings=services.settings):
+            pass
+    with pytest.raises(DataLossError, match="read later than"):
+        next_plan(driver, plan)
+
+
+def test_a_backlog_that_was_old_when_the_application_started_is_no_data_loss(
+    one: SimulatedJob,
+) -> None:
+    """The user asked for the oldest record that is there, and got it."""
+    one.put(30)
+    one.clock.advance(DAY_S - 60)
+    put = one.put(30)
+    driver = one.coordinator(max_records_per_shard=10)
+    plan, found = "", list[int]()
+    for _ in range(4):
+        plan = next_plan(driver, plan)
+        found += run(one, driver, plan)
+        one.clock.advance(30)
+    assert found[-1] == put[9] or found[-1] in put
+
+
+# AvailableNow -------------------------------------------------------------------------------------
+def test_an_available_now_run_that_dies_after_settling_has_listed_the_children() -> None:
+    """Their records may expire before the next run: only a state tells that they were there."""
+    with simulated(shards=1) as job:
+        job.put(3)
+        driver = job.coordinator()
+        driver.prepare_available_now()
+        plan = next_plan(driver)
+        run(job, driver, plan)
+        job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
+        job.fake.split(STREAM, shard(0))
+        job.clock.advance(300)
+        job.put(4)
+        with pytest.raises(RuntimeError, match="died"):
+            die_after_settling(driver, plan)
+        driver.close()
+        assert pointer(job).status is PlanStatus.SETTLED
+        assert set(job.states()) == {shard(0), shard(1), shard(2)}
+
+
+def die_after_settling(driver: Coordinator, plan: str) -> None:
+    """As a process that is killed between settling and the next listing."""
+    settle = driver._settle_if_current
+
+    def settle_and_die(*given: object) -> None:
+        settle(*given)  # type: ignore[arg-type]  # as they came
+        raise RuntimeError("died")
+
+    driver._settle_if_current = settle_and_die  # type: ignore[method-assign]  # the process dies here
+    next_plan(driver, plan)
