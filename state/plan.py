@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 
@@ -205,6 +206,7 @@ def make_plan_id(number: int, nonce: str) -> str:
     return plan_id
 
 
+@lru_cache(maxsize=1024)  # the few plans that there are, at each step
 def plan_number(plan_id: str) -> int:
     """The number of a plan id; raises ValueError for a text that is not a plan id."""
     match = _PLAN_ID.fullmatch(plan_id)

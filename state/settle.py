@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
+_NEVER_DRAWN_FROM = Random(0)  # noqa: S311  # as its name says
+
 
 class _Read(NamedTuple):
     """A range that was read as one, both numbers inclusive: the new range (`retry` is None), or one
@@ -146,9 +148,8 @@ def _settled(
     _check_position(state, planned, end, plan_id)
     # The outcomes were decided before, so neither the policy nor the randomness is ever asked. The
     # tracker queues exhausted records like others: the outcome says what is dead-lettered.
-    never_drawn_from = Random(0)  # noqa: S311  # as its name says
     tracker = InflightRecordTracker(
-        state, retry_policy=RetryPolicy(), random=never_drawn_from, restore_exhausted=False
+        state, retry_policy=RetryPolicy(), random=_NEVER_DRAWN_FROM, restore_exhausted=False
     )
     reads = _reads(planned, end)
     for read, left in zip(reads, _by_read(state.shard_id, plan_id, reads, unresolved), strict=True):

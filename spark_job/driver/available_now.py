@@ -6,6 +6,7 @@ Pure but for its own memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,7 @@ class AvailableNowRun:
         return longest_ms / 1000 - self.waited_s
 
 
+@lru_cache(maxsize=4)  # it is asked for at each poll
 def retry_wait_ms(policy: RetryPolicy) -> int:
     """The longest time in which all retries of a record become due, plus a margin; at most a day.
 

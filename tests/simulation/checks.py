@@ -20,11 +20,10 @@ class Checks(Past):
         neither resolved nor queued.
         """
         resolved = self.resolved()
-        for shard, stored in self.world.look().load_states().items():
-            mark = (stored.version, repr(stored.state.settled_plan).encode())
-            if self.seen.get(shard) != mark:
-                self.seen[shard] = mark
-                self._check_shard(stored.state, resolved)
+        for shard, state in self.world.states().items():
+            if self.seen.get(shard) is not state:
+                self.seen[shard] = state
+                self._check_shard(state, resolved)
 
     def _check_shard(self, state: ShardState, resolved: set[str]) -> None:
         shard = state.shard_id
@@ -106,7 +105,7 @@ class Checks(Past):
         failure are not kept in it.
         """
         found = []
-        states = {shard: stored.state for shard, stored in self.world.look().load_states().items()}
+        states = self.world.states()
         for shard in self.world.fake.shards(STREAM):
             state = states.get(shard.shard_id)
             if state is None:

@@ -13,6 +13,7 @@ from tests.support.simulated.micro_batch_engine import Crash
 if TYPE_CHECKING:
     from random import Random
 
+    from state.shard_state import ShardState
     from state.znodes.tree import Znode
     from tests.simulation.failing import Failing
     from tests.simulation.job import SimulatedJob
@@ -41,7 +42,7 @@ class Past:
     done: set[str] = field(default_factory=set)
     checkpoints: dict[str, int] = field(default_factory=dict)
     walked: dict[str, int] = field(default_factory=dict)
-    seen: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    seen: dict[str, ShardState] = field(default_factory=dict)
     location: tuple[list[dict[str, object]], int, dict[int, list[Row]]] | None = None
     backup: dict[str, Znode] | None = None
     lost_in: set[str] = field(default_factory=set)

@@ -144,8 +144,8 @@ class QuerySteps(Past):
     def queued(self) -> set[str]:
         """Records that wait for their retry."""
         found = set()
-        for shard, stored in self.world.look().load_states().items():
-            for one in stored.state.unresolved:
+        for shard, state in self.world.states().items():
+            for one in state.unresolved:
                 numbers = self.world.records.get(shard, [])
                 found |= {
                     f"{shard}:{n}" for n in numbers if one.first.sequence <= n <= one.last.sequence

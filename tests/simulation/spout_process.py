@@ -122,8 +122,8 @@ class SpoutProcess:
         self.loops = StepLoops()
         self.tree = MemoryTree(world.backend)
         self._world = world
-        for stored in world.look().load_states().values():
-            self.books.attempts.update(stored_attempts(stored.state))
+        for state in world.states().values():
+            self.books.attempts.update(stored_attempts(state))
         services = SpoutServices(
             client=InProcessClient(world.service, world.settings, world.skewed, world.random),
             store=ZnodeStateStore(

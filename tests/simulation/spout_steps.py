@@ -70,9 +70,9 @@ class SpoutSteps(Checks):
 
     def _open_task(self, task: int) -> None:
         self.world.outage.left = 0
-        for shard, stored in self.world.look().load_states().items():
-            waits = {one.first.sequence for one in stored.state.unresolved}
-            read_to = self._read_to(stored.state)
+        for shard, state in self.world.states().items():
+            waits = {one.first.sequence for one in state.unresolved}
+            read_to = self._read_to(state)
             self.stored_done |= {
                 f"{shard}:{n}"
                 for n in self.world.records.get(shard, [])

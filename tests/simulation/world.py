@@ -15,8 +15,9 @@ from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from kinesis_spout.testing.service import requests
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
+from state.codec.shard_states import decode_shard_state
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
-from state.znodes.paths import ZookeeperPaths
+from state.znodes.paths import ZookeeperPaths, is_shard
 from state.znodes.store import ZnodeStateStore
 from state.zookeeper.store import DEFAULT_ROOT
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
@@ -25,10 +26,11 @@ from tests.support.state.dying_store import OWNER_NODES, DyingTree
 from tests.support.state.interposed_tree import interposed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from random import Random
 
     from spark_job.settings import SourceSettings
+    from state.shard_state import ShardState
     from state.state_store import StateStore
     from state.znodes.tree import Znode
 
@@ -114,6 +116,8 @@ class World:
     count: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     _executors: list[ProcessServices] = field(default_factory=list)
+    _ids: set[str] = field(default_factory=set)
+    _decoded: dict[str, tuple[Znode, ShardState]] = field(default_factory=dict)
 
     @classmethod
     def drawn(cls, random: Random) -> World:
@@ -141,6 +145,7 @@ class World:
         self.fake.faults.clear()
         self.fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
         self.records, self.parents = {}, {}
+        self._ids.clear()
         self._create()
 
     def put(self, count: int) -> None:
@@ -152,15 +157,14 @@ class World:
                 STREAM, key, b"record %d" % self.count, arrival_ms=arrival_ms
             ).partition(":")
             self.records.setdefault(shard, []).append(int(number))
+            self._ids.add(f"{shard}:{number}")
             self.count += 1
 
     def note_shards(self) -> None:
         self.parents |= {shard.shard_id: shard.parents for shard in self.fake.shards(STREAM)}
 
     def ids(self) -> set[str]:
-        return {
-            f"{shard}:{number}" for shard, numbers in self.records.items() for number in numbers
-        }
+        return set(self._ids)
 
     def kept(self) -> set[str]:
         """Records that are still within retention."""
@@ -169,6 +173,20 @@ class World:
             for shard in self.fake.shards(STREAM)
             for one in shard.records
         }
+
+    def states(self) -> dict[str, ShardState]:
+        """The shard states as the store has them now, by shard id in order."""
+        found: dict[str, ShardState] = {}
+        for name in sorted(filter(is_shard, (self.backend.children([PATHS.base])[0] or ()))):
+            path = PATHS.shard_state(name)
+            (node,) = self.backend.read([path])
+            if node is None:
+                continue
+            known = self._decoded.get(path)
+            if known is None or known[0] is not node:
+                known = self._decoded[path] = node, decode_shard_state(node.data, name, path)
+            found[name] = known[1]
+        return found
 
     # processes ------------------------------------------------------------------------------------
     def look(self) -> MemoryStateStore:
@@ -236,21 +254,13 @@ class World:
     # backups --------------------------------------------------------------------------------------
     def znodes(self) -> dict[str, Znode]:
         """A copy of the application's nodes, without its owner's."""
-        return dict(self._own_znodes())
+        owned = {f"{PATHS.base}/{name}" for name in OWNER_NODES}
+        nodes = self.backend.nodes(PATHS.base)
+        return {path: node for path, node in nodes.items() if path not in owned}
 
     def restore(self, nodes: dict[str, Znode]) -> None:
-        for path in [path for path, _ in self._own_znodes()]:
-            del self.backend._nodes[path]
-        self.backend._nodes |= nodes
-
-    def _own_znodes(self) -> Iterator[tuple[str, Znode]]:
-        base = f"{PATHS.base}/"
-        owned = {f"{base}{name}" for name in OWNER_NODES}
-        return (
-            (path, node)
-            for path, node in self.backend._nodes.items()
-            if path.startswith(base) and path not in owned
-        )
+        self.backend.remove(self.znodes().keys() - nodes.keys())
+        self.backend.restore(nodes)
 
 
 def drawn_settings(random: Random) -> SourceSettings:

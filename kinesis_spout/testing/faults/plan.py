@@ -176,13 +176,15 @@ class FaultPlan:
         with self._lock:
             self._rules.clear()
 
+    def is_empty(self) -> bool:
+        """Whether no request can be struck."""
+        return not self._rules
+
     def take(self, operation: str, shard_id: str | None) -> Fault | None:
         """The fault for this request, if any. The rule that gives it counts it.
 
         `shard_id`: the shard of a request that is for one shard, else None.
         """
-        if not self._rules:
-            return None
         with self._lock:
             self._rules = [rule for rule in self._rules if rule.times is None or rule.times > 0]
             rule = next((rule for rule in self._rules if rule.matches(operation, shard_id)), None)
