@@ -20,6 +20,7 @@ from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.shards.start_position import pin_start
 from kinesis_spout.spout.completion import SpoutCompletion
 from kinesis_spout.spout.config import STATES_PER_WRITE
+from kinesis_spout.spout.superseded_plan import close_open_plan
 from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.errors import ConflictError, NotListerError, StoreUnavailableError
 from state.ownership import this_process
@@ -125,6 +126,7 @@ class SpoutCoordinator:
         the first shards.
         """
         self._acquire(self._config.owner_wait_s)
+        close_open_plan(self._store)
         summary = self.catalog.describe()
         # After `describe`, which tells the service's time, and before the first shard is assigned.
         self._until_ms = self._config.until_ms(self.catalog.service_now_ms())

@@ -460,6 +460,7 @@ class InflightRecordTracker:
             first_failure_ms=first_failure_ms,
             last_failure_ms=now_ms,
             reason=reason,
+            blocked=record.blocked and not counts,  # now it has failed itself
         )
 
     def _put_back(self, node: Node, record: UnresolvedRecord, *, again: bool) -> None:

@@ -82,6 +82,18 @@ def test_a_failure_that_does_not_count_keeps_what_counted_before() -> None:
     assert (record.attempts, record.first_failure_ms, record.last_failure_ms) == (1, 50, 900)
 
 
+def test_a_blocked_record_that_fails_itself_is_blocked_no_more() -> None:
+    """Before that it waited for an earlier record of its key. An outage does not change that."""
+    blocked = replace(waiting(1, attempts=0, due_ms=0), blocked=True, key="k")
+    state = replace(fresh_state(), read_position=Position.after(seq(1)), unresolved=(blocked,))
+    for counts in (False, True):
+        tracker = make_tracker(state=state)
+        tracker.retry(seq(1))
+        tracker.fail(seq(1), 1, 0, counts=counts)
+        record = tracker.snapshot().unresolved[0]
+        assert (record.blocked, record.key) == (not counts, "k")
+
+
 def test_a_late_ack_of_a_delivery_whose_failure_did_not_count_resolves_the_record() -> None:
     """It was processed, so it leaves the queue. A second failure of that delivery is ignored."""
     tracker = make_tracker(1, 2)
