@@ -150,6 +150,9 @@ class SpoutSession:
         with self._lock:
             delivery = self.scheduler.emit(now_ms)
             if delivery is None:
+                careful = self.scheduler.careful
+                if careful is not None and careful.asks_for_commit():
+                    self._wake("coordinate")
                 return None
             if not self._tracking:
                 self.scheduler.ack(delivery, now_ms)

@@ -11,6 +11,7 @@ from state.errors import IllegalTrackerEventError
 from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import UnresolvedRecord
+from state.tracker.inflight_record_tracker import UNANSWERED
 from state.tracker.transitions import Effect, NodeState
 from tests.support.state.tracker import (
     POLICY,
@@ -291,3 +292,47 @@ def replace_policy(*, retry_limit: int, max_age_ms: int | None = None) -> RetryP
         jitter=0,
         max_age_ms=max_age_ms,
     )
+
+
+# announcements ------------------------------------------------------------------------------------
+def test_an_announced_delivery_counts_when_its_process_ends_without_an_answer() -> None:
+    """It is stored as failed and due at once, and in the end it is exhausted. The records before
+    and after it have no attempt.
+    """
+    tracker = make_tracker(1, 2, 3, policy=replace_policy(retry_limit=1))
+    tracker.announce(seq(2), 50)
+    tracker = restart(tracker, replace_policy(retry_limit=1))
+    assert [(one.first, one.attempts) for one in tracker.snapshot().unresolved] == [
+        (seq(1), 0),
+        (seq(2), 1),
+    ]
+    record = tracker.snapshot().unresolved[1]
+    assert (record.due_ms, record.first_failure_ms, record.reason) == (50, 50, UNANSWERED)
+    tracker.retry(seq(2))
+    tracker.announce(seq(2), 90)
+    tracker = restart(tracker, replace_policy(retry_limit=1))
+    assert [(one.first, one.attempts) for one in tracker.exhausted] == [(seq(2), 2)]
+    assert tracker.exhausted[0].first_failure_ms == 50
+
+
+def test_the_outcome_of_an_announced_delivery_is_the_only_one() -> None:
+    """A failure counts once. An ack resolves the record. An orderly end counts nothing."""
+    tracker = make_tracker(1, 2, 3)
+    for number in (1, 2, 3):
+        tracker.announce(seq(number), 50)
+    tracker.fail(seq(1), 1, 60, reason="no")
+    tracker.ack(seq(2), 1)
+    tracker.withdraw(seq(3))
+    state = tracker.snapshot()
+    assert [(one.first, one.attempts, one.reason) for one in state.unresolved] == [
+        (seq(1), 1, "no")
+    ]
+    assert state.read_position == Position.after(seq(2))
+
+
+def test_only_a_pending_delivery_is_announced() -> None:
+    tracker = make_tracker(1)
+    tracker.fail(seq(1), 1, 0)
+    for number in (1, 2):
+        with pytest.raises(IllegalTrackerEventError):
+            tracker.announce(seq(number), 0)
