@@ -20,8 +20,7 @@ from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.shards.start_position import pin_start
 from kinesis_spout.spout.completion import SpoutCompletion
 from kinesis_spout.spout.config import STATES_PER_WRITE
-from kinesis_spout.spout.openings import SpoutOpenings
-from kinesis_spout.spout.superseded_plan import close_open_plan
+from kinesis_spout.spout.openings import SpoutOpenings, close_open_plan
 from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.errors import ConflictError, NotListerError, StoreUnavailableError
 from state.ownership import this_process
@@ -224,16 +223,18 @@ class SpoutCoordinator:
         self._release_finished(dirty)
         return True
 
-    def commit_last(self) -> None:
-        """Commit at the end, and note that it is an orderly one. Conflicts are retried at once, as
-        there is no later commit; an outage of the store is not waited for.
+    def commit_last(self, *, in_order: bool) -> None:
+        """Commit at the end, and note it as an orderly one. Conflicts are retried at once, as there
+        is no later commit; an outage of the store is not waited for.
         """
-        with self._changed:
-            self._scheduler.withdraw()
+        if in_order:
+            with self._changed:
+                self._scheduler.withdraw()
         for _ in range(MAX_CONFLICTS):
             before = self._conflicts
             if self.commit():
-                self._end_openings()
+                if in_order:
+                    self._end_openings()
                 return
             if self._conflicts == before:
                 return

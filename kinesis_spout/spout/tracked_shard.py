@@ -9,7 +9,7 @@ each stretch of acked records as one node, so the tracker has all records in the
 A record that failed is kept in memory for its retry while there is room (`RetryBuffer`).
 
 A careful delivery is announced before it is handed out: the shard's state then has it as a failed
-attempt, until its outcome. See `kinesis_spout.spout.careful`.
+attempt, until its outcome. See `kinesis_spout.spout.scheduler`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.spout.page_runs import PageRuns
-from kinesis_spout.spout.record_run import ACKED, Delivery, RecordRun
+from kinesis_spout.spout.record_run import ACKED, Delivery, PageRuns, RecordRun
 from kinesis_spout.spout.retry_buffer import RetryBuffer
 from state.tracker.inflight_record_tracker import UNANSWERED, InflightRecordTracker
 from state.tracker.transitions import Effect, NodeState
@@ -28,7 +27,7 @@ from state.tracker.transitions import Effect, NodeState
 if TYPE_CHECKING:
     from random import Random
 
-    from kinesis_spout.spout.page_runs import PageSource
+    from kinesis_spout.spout.record_run import PageSource
     from state.retry_policy import RetryPolicy
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord

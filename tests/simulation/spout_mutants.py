@@ -143,7 +143,7 @@ _STORING = (
     ),
     Mutant(
         "a shard's end is not noticed",
-        "kinesis_spout/spout/page_runs.py",
+        "kinesis_spout/spout/record_run.py",
         "        return self.last_page is not None and self.last_page.ended\n",
         "        return self.last_page is not None and self.last_page.count and "
         "self.last_page.ended\n",
@@ -209,7 +209,7 @@ _STORING = (
     ),
     Mutant(
         "a spout gives up when another task closes the plan",
-        "kinesis_spout/spout/superseded_plan.py",
+        "kinesis_spout/spout/openings.py",
         "        except ConflictError:\n            continue  #",
         "        except ConflictError:\n            raise  #",
         PLAN,

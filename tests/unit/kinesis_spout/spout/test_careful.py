@@ -341,6 +341,33 @@ def test_a_record_left_by_an_earlier_spout_is_answered_before_it_is_outlived(
     assert unclosed(one) == b"1"
 
 
+def test_a_record_that_ends_its_worker_process_is_dead_lettered_in_the_end(
+    one: SimulatedJob,
+) -> None:
+    """The spout's own process goes on, and closes the spout as crashed. What was answered is
+    stored.
+    """
+    deadly, other = one.put(2)
+    came: list[tuple[int, int]] = []
+    for _ in range(LIMIT + 3):
+        spout = SteppedSpout(one)
+        for _ in range(6):
+            turn(spout)
+            emission = spout.spout.next_tuple()
+            if emission is None:
+                continue
+            came.append((int(emission.sequence_number), emission.attempt))
+            if came[-1][0] == deadly:
+                break
+            emission.ack()
+        spout.spout.close(crashed=True)
+    spout = SteppedSpout(one)
+    assert [each for each in came if each[0] == other] == []
+    assert [int(each.sequence_number) for each in live(spout, rounds=10)] == [other]
+    assert [int(letter.sequence_number) for letter in spout.letters] == [deadly]
+    assert [attempt for _, attempt in came] == [1, 1, 1, 2, 3]
+
+
 def test_a_store_that_is_down_does_not_open_a_spout_uncounted(one: SimulatedJob) -> None:
     SteppedSpout(one).spout.close()
     store, tree = breaking_store(one.backend, application=APPLICATION, stream=STREAM)
