@@ -220,6 +220,20 @@ class StateStore(OutcomeStore, Protocol):
         """Give up the ownership; a no-op if this store does not hold it."""
         ...
 
+    def read_unclosed(self) -> int:
+        """How many openings of this store's task in a row have not ended in order, as
+        `save_unclosed` stored it; 0 before that, and after the number of tasks has changed.
+
+        Raises `StaleOwnerError`, and ValueError for the owner of the whole application.
+        """
+        ...
+
+    def save_unclosed(self, openings: int) -> None:
+        """Store that number. Raises as `read_unclosed`, and `ConflictError` when another program
+        has changed it meanwhile.
+        """
+        ...
+
     # identity and start ---------------------------------------------------------------------------
     def bind_stream(self, identity: StreamIdentity) -> None:
         """Record the stream that this state belongs to, or compare it with the recorded one.

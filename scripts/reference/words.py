@@ -106,6 +106,11 @@ NODES = {
         "each new owner",
     ),
     "epoch/<i>-of-<n>": Node(None, "the same for share i of n", "each new task of that share"),
+    "epoch/unclosed-<i>-of-<n>": Node(
+        None,
+        "how many spouts of share i of n in a row have ended without being closed",
+        "that task of the spout",
+    ),
     "epoch/lister": Node("Leader", "which task writes `shardList`", "the task that takes the role"),
     "shardList": Node(
         "StoredShardList",
