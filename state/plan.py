@@ -51,6 +51,16 @@ class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     exhausted: bool = False
     max_records: int | None = None
 
+    @property
+    def end(self) -> SequenceNumber:
+        """The last number that it covers; of a single record, its own."""
+        return self.first if self.last is None else self.last
+
+    @property
+    def max_rows(self) -> int:
+        """How many records this plan reads of it, as far as its count says."""
+        return self.count if self.max_records is None else min(self.count, self.max_records)
+
 
 class ShardSlice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One shard's part of a task: read at most `max_records` from `position`, after the retries.

@@ -1,11 +1,12 @@
 """Settling: applies a finished plan's read results and outcomes to the shards' states. Pure.
 
 Theory of operation. A plan's task read two kinds of records of a shard: the new range from
-`ShardReadResult.first` to `last`, and the first `retries_done` of the plan's retries. A retry
-counts as read whether its records were found or are gone. Settling emits each read in an
-`InflightRecordTracker` restored from the stored state, acks it except for the records that the
-batch's outcome leaves unresolved, and takes the tracker's snapshot as the new state. A batch that
-is not tracked has no outcome: everything that it read is acked.
+`ShardReadResult.first` to `last`, and the plan's retries that `state.retry_reads` derives from the
+result. A retry counts as read whether its records were found or are gone. Settling emits each read
+in an `InflightRecordTracker` restored from the stored state, acks it except for the records that
+the batch's outcome leaves unresolved, and takes the tracker's snapshot as the new state. A batch
+that is not tracked has no outcome: everything that it read is acked. Of a range that was read in
+part, the rest stays queued as it was stored.
 
 Every outcome was decided before, by the job or by the planner. Settling only applies the decisions,
 so it needs no time and no randomness, and gives the same result each time.
@@ -27,6 +28,7 @@ from state.errors import IllegalTrackerEventError, StoredDataError
 from state.plan import plan_number
 from state.position import TRIM_HORIZON
 from state.retry_policy import RetryPolicy
+from state.retry_reads import RetryRead, retries_read
 from state.shard_state import ShardState
 from state.state_store import StateChange
 from state.tracker.inflight_record_tracker import InflightRecordTracker
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
-    from state.plan import PlannedRetry, ShardReadResult, ShardSlice
+    from state.plan import ShardReadResult, ShardSlice
     from state.report import ShardOutcome
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
@@ -43,12 +45,12 @@ if TYPE_CHECKING:
 
 class _Read(NamedTuple):
     """A range that was read as one, both numbers inclusive: the new range (`retry` is None), or one
-    of the plan's retries.
+    of the plan's retries, or a part of one.
     """
 
     first: SequenceNumber
     last: SequenceNumber
-    retry: PlannedRetry | None
+    retry: RetryRead | None
 
 
 def settle_shard(
@@ -178,26 +180,27 @@ def _apply(
 ) -> None:
     if read.retry is None:
         emission = tracker.emit_span(read.first, read.last, end.count)
-    elif tracker.queued(read.first) is None and not left:
-        return  # an operator resolved it after it was planned
     else:
+        stored = tracker.queued(read.first)
+        if stored is None and not left:
+            return  # an operator resolved it after it was planned
         emission = tracker.retry(read.first)
-        if emission.last != read.last:
+        planned = read.retry.retry
+        if emission.last != planned.end:
             raise IllegalTrackerEventError(
-                f"shard {tracker.shard_id}: the retry {read.first} to {read.last} is stored as "
+                f"shard {tracker.shard_id}: the retry {read.first} to {planned.end} is stored as "
                 f"{read.first} to {emission.last}; nothing was settled, the plan does not match "
                 "the stored state"
             )
+        rest = None if stored is None else read.retry.rest_of(stored)
+        left = left if rest is None else [*left, rest]
     tracker.ack_except(emission.sequence, emission.attempt, left)
 
 
 def _reads(planned: ShardSlice | None, end: ShardReadResult) -> list[_Read]:
     """The reads, ascending. The retries lie before the new range."""
-    retries = () if planned is None else planned.retries[: end.retries_done]
-    reads = [
-        _Read(retry.first, retry.first if retry.last is None else retry.last, retry)
-        for retry in retries
-    ]
+    retries = [] if planned is None else retries_read(planned.retries, end)
+    reads = [_Read(one.retry.first, one.last, one) for one in retries]
     if end.first is not None and end.last is not None:
         reads.append(_Read(end.first, end.last, None))
     return sorted(reads, key=lambda read: read.first)
@@ -260,11 +263,21 @@ def _check(state: ShardState, planned: ShardSlice | None, end: ShardReadResult) 
             f"{end.first} to {end.last}"
         )
     planned_retries = 0 if planned is None else len(planned.retries)
-    if not 0 <= end.retries_done <= planned_retries:
+    has_part = end.retry_part is not None and planned is not None
+    if not 0 <= end.retries_done <= planned_retries - has_part:
         raise ValueError(
             f"the read result of shard {end.shard_id} says that {end.retries_done} of "
             f"{planned_retries} planned retries were read"
         )
+    part = end.retry_part
+    if planned is not None and part is not None:
+        retry = planned.retries[end.retries_done]
+        if not retry.first <= part.last < part.rest <= retry.end or part.count < 1:
+            raise ValueError(
+                f"the read result of shard {end.shard_id} says that {part.count} records up to "
+                f"{part.last} of the retry {retry.first} to {retry.end} were read, and those from "
+                f"{part.rest} on were not"
+            )
 
 
 def _contradiction(shard_id: str, plan_id: str, what: str) -> StoredDataError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from state.failpoint import failpoint
+from state.retry_reads import retries_read
 from state.settle import children_first, settle_shard, settle_tracked
 from state.state_store import StateChange, StateStore, StoredState
 
@@ -67,7 +68,7 @@ def settle(
     states = dict(store.load_states())
     redelivered = policy is not None and report is None and any(_has_records(end) for end in ends)
     if not redelivered:
-        _say_gone(ends, report)
+        _say_gone(ends, planned, report)
         changes = children_first(
             _changes(states, planned, ends, report, plan_id),
             (end for end in ends if end.shard_id in states),
@@ -105,17 +106,26 @@ def _has_records(end: ShardReadResult) -> bool:
     return bool(end.count or end.retry_rows or end.retries_gone)
 
 
-def _say_gone(ends: Sequence[ShardReadResult], report: PlanReport | None) -> None:
+def _say_gone(
+    ends: Sequence[ShardReadResult], planned: Mapping[str, ShardSlice], report: PlanReport | None
+) -> None:
     """Warn of retries past the stream's retention. A tracked batch has dead-lettered them."""
-    gone = {end.shard_id: end.retries_gone for end in ends if end.retries_gone}
-    if report is None and gone:
-        named = "; ".join(
-            f"shard {shard}: {', '.join(map(str, numbers))}" for shard, numbers in gone.items()
-        )
+    if report is not None:
+        return
+    gone = {
+        end.shard_id: [
+            f"{one.retry.first}" if one.missing == 1 else f"{one.missing} from {one.retry.first} on"
+            for one in retries_read(planned[end.shard_id].retries, end)
+            if one.missing
+        ]
+        for end in ends
+        if end.shard_id in planned
+    }
+    if any(gone.values()):
         log.warning(
             "records that waited for their retry are past the stream's retention, and are acked: "
             "%s",
-            named,
+            "; ".join(f"shard {shard}: {', '.join(said)}" for shard, said in gone.items() if said),
         )
 
 

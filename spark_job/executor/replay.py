@@ -16,6 +16,7 @@ from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from spark_job.rows import to_rows
 from state.position import Position
+from state.retry_reads import retries_read
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -50,12 +51,8 @@ def _replay_retries(
     services: ProcessServices,
     settings: SourceSettings,
 ) -> Iterator[pa.RecordBatch]:
-    gone = set(end.retries_gone)
-    reader = RetryReader(
-        end.shard_id,
-        [one for one in planned[: end.retries_done] if one.first not in gone],
-        services,
-    )
+    reads = [one.as_retry for one in retries_read(planned, end) if not one.is_gone]
+    reader = RetryReader(end.shard_id, reads, services)
     for delivery in reader.read(RetryByteBudget()):
         if settings.aggregated_records == "fail":
             refuse_aggregates(delivery.records, end.shard_id)
