@@ -1,7 +1,7 @@
 """Settling: applies a finished plan's read results and outcomes to the shards' states. Pure.
 
 Theory of operation. A plan's task read two kinds of records of a shard: the new range from
-`ShardReadResult.first` to `last`, and the plan's retries that `state.retry_reads` derives from the
+`ShardReadResult.first` to `last`, and the plan's retries that `retries_read` derives from the
 result. A retry counts as read whether its records were found or are gone. Settling emits each read
 in an `InflightRecordTracker` restored from the stored state, acks it except for the records that
 the batch's outcome leaves unresolved, and takes the tracker's snapshot as the new state. A batch
@@ -25,10 +25,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from state.errors import IllegalTrackerEventError, StoredDataError
-from state.plan import plan_number
+from state.plan import RetryRead, plan_number, retries_read
 from state.position import TRIM_HORIZON
 from state.retry_policy import RetryPolicy
-from state.retry_reads import RetryRead, retries_read
 from state.shard_state import ShardState
 from state.state_store import StateChange
 from state.tracker.inflight_record_tracker import InflightRecordTracker

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from state.failpoint import failpoint
-from state.retry_reads import retries_read
+from state.plan import retries_read
 from state.settle import children_first, settle_shard, settle_tracked
 from state.state_store import StateChange, StateStore, StoredState
 

@@ -15,8 +15,8 @@ from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from spark_job.rows import to_rows
+from state.plan import retries_read
 from state.position import Position
-from state.retry_reads import retries_read
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:

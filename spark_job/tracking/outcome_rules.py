@@ -36,8 +36,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_job.tracking.outcomes import FailedRecord, Outcome
+from state.plan import RetryRead, retries_read
 from state.report import OnFailure, PlanReport, ShardOutcome
-from state.retry_reads import RetryRead, retries_read
 from state.shard_state import UnresolvedRecord
 
 if TYPE_CHECKING:
