@@ -33,6 +33,7 @@ class Settled:
     - `redelivered`: there is a mark but no done report, so no state was written, and all records of
       the plan are delivered again.
     - `outages`: how many plans in a row, up to this one, were outages.
+    - `unknown_shards`: the shards that the service answered not to know.
     """
 
     states: dict[str, StoredState]
@@ -41,6 +42,7 @@ class Settled:
     policy: OutcomePolicy | None = None
     redelivered: bool = False
     outages: int = 0
+    unknown_shards: frozenset[str] = frozenset()
 
 
 def settle(
@@ -87,6 +89,7 @@ def settle(
         policy=policy,
         redelivered=redelivered,
         outages=outages_after(plan, report, is_tracked=policy is not None),
+        unknown_shards=frozenset(end.shard_id for end in ends if end.gone),
     )
 
 
