@@ -212,9 +212,16 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     format: int = PLAN_FORMAT
 
 
+def missing_records(count: int, found: int, *, has_first: bool) -> int:
+    """How many records of a range of `count` are gone, where `found` are left, with the first one
+    or without it.
+    """
+    return 0 if has_first and found >= count else max(count - found, 1)
+
+
 class RetryRead(NamedTuple):
-    """What a task read of one planned retry. This and `retries_read` are the only places that say
-    what a range counts.
+    """What a task read of one planned retry. This, `missing_records` and `retries_read` are the
+    only places that say what a range counts.
 
     - The count of a range is the number of its unresolved records. A range that was collapsed for
       lack of room also covers acked records, so more may be found in it.

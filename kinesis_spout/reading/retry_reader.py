@@ -33,7 +33,7 @@ from kinesis_spout.errors import ThrottledError
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.record_columns import fitting_records, payload_bytes
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
-from state.plan import RangePart, ShortRange
+from state.plan import RangePart, ShortRange, missing_records
 from state.position import Position
 from state.sequence_number import SequenceNumber
 
@@ -384,10 +384,7 @@ class RetryReader:
         found = _rows(self._range)
         if not found:
             self.gone.append(retry.first)
-        elif found < retry.count or self._lacks_first(retry):
-            # A range that was collapsed also covers acked records: then more than `count` are
-            # found, though some are gone.
-            missing = max(retry.count - found, 1)
+        elif missing := missing_records(retry.count, found, has_first=not self._lacks_first(retry)):
             self.short.append(ShortRange(first=retry.first, missing=missing))
         yield from self._return_range()
         self.done += 1
