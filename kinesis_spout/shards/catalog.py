@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 VERIFIED_SAVES_PER_RETENTION = 24
 NEVER_S = float("-inf")
 LISTED_LATE_MS = 60_000  # ListShards is eventually consistent: a new shard may be missing so long
-RELIST_S = 10.0  # at most so long between two listings while one lacks a shard that must exist
+# At most so long between two listings while one lacks a shard that must exist, or one that has
+# retries.
+RELIST_S = 10.0
 
 
 class CatalogSettings(Protocol):
@@ -98,6 +100,7 @@ class ShardCatalog:
         self._is_unjudged = False  # nobody has looked for vanished shards in the last listing
         self._was_active = False
         self._saved_list: tuple[str, ...] = ()
+        self._gone: frozenset[str] = frozenset()
         self._listed_s = NEVER_S
         self.listed_ms = 0  # service time of the last listing
         self._relist_s = settings.shard_refresh_interval_ms / 1000
@@ -163,18 +166,22 @@ class ShardCatalog:
         if is_active:
             self._remove_tombstones(summary.retention_ms)
         self._is_unjudged = True
+        is_late = self._check_gone(is_active=is_active) or bool(self.unfollowed())
         interval_s = self._settings.shard_refresh_interval_ms / 1000
-        self._relist_s = min(interval_s, RELIST_S) if self.unfollowed() else interval_s
+        self._relist_s = min(interval_s, RELIST_S) if is_late else interval_s
 
     def follow(self) -> None:
         """List the shards at the same interval, for a process that is not the shard list leader: it
         writes neither states nor the list.
         """
         now_s = self._clock.monotonic_s()
-        if now_s - self._listed_s >= self._settings.shard_refresh_interval_ms / 1000:
-            self.describe()
+        if now_s - self._listed_s >= self._relist_s:
+            summary = self.describe()
             self._take(self._client.list_shards())
             self._listed_s = now_s
+            interval_s = self._settings.shard_refresh_interval_ms / 1000
+            is_late = self._check_gone(is_active=summary.status == "ACTIVE")
+            self._relist_s = min(interval_s, RELIST_S) if is_late else interval_s
 
     def tracked_since_ms(self, pin: StartPin) -> int:
         """The latest service time by which every shard was known to be tracked, that is, to have a
@@ -230,6 +237,12 @@ class ShardCatalog:
             for shard in self.lineage().unfollowed()
             if (self.states[shard].state.verified_until_ms or 0) > late_ms
         ]
+
+    def gone(self) -> frozenset[str]:
+        """Shards with unresolved records of which nothing can be read any more: two listings of the
+        ACTIVE stream, and all between them, left the shard out, and it did not answer.
+        """
+        return self._gone
 
     def endings(self) -> dict[str, SequenceNumber]:
         """The ending sequence numbers of closed shards."""
@@ -366,6 +379,14 @@ class ShardCatalog:
                 for shard in gone
             ]
         )
+
+    def _check_gone(self, *, is_active: bool) -> bool:
+        """Whether a shard with unresolved records is not listed and not proven gone."""
+        wanted = self.wanted()
+        self._gone = self.loss.gone_with_retries(
+            wanted, is_active=is_active, listed_s=self._listed_s
+        )
+        return not self._gone.issuperset(wanted.unlisted_with_retries())
 
     def _forget(self, shards: Sequence[str]) -> None:
         if shards:

@@ -135,6 +135,14 @@ class ShardLineage:
             if not state.end_was_read and shard not in self.listed
         )
 
+    def unlisted_with_retries(self) -> list[str]:
+        """Shards that are not listed and have unresolved records, in the order of their ids."""
+        return sorted(
+            shard
+            for shard, state in self.states.items()
+            if state.unresolved and shard not in self.listed
+        )
+
     def unfollowed(self) -> list[str]:
         """Listed shards whose ends were read, and whose known children do not cover all of their
         hash keys.

@@ -177,6 +177,11 @@ class SpoutCoordinator:
                 self._changed.notify_all()
         return self._config.commit_interval_s
 
+    def list_soon(self) -> None:
+        """List the shards at the next step, which comes at once. Any thread may call it."""
+        self.catalog.expire()
+        self._wake()
+
     # committing -----------------------------------------------------------------------------------
     def commit(self) -> bool:
         """Store every state that has changed. False when it failed: they are stored later."""

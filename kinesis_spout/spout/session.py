@@ -98,7 +98,12 @@ class SpoutSession:
             context, self._fetching, lambda: self._wake("coordinate")
         )
         self._dead_letters = SpoutDeadLetterQueue(context)
-        self._retry_fetcher = SpoutRetryFetcher(context, self.now_ms)
+        self._retry_fetcher = SpoutRetryFetcher(
+            context,
+            self.now_ms,
+            gone=self._coordinator.catalog.gone,
+            on_unknown=self._coordinator.list_soon,
+        )
 
     @classmethod
     def begin(cls, config: SpoutConfig, given: SpoutServices | None) -> Self:

@@ -9,10 +9,12 @@ limits of a batch, so it is computed once for each state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 from operator import itemgetter
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from state.plan import PlannedRetry
 from state.report import OnFailure
@@ -49,6 +51,12 @@ class DueRetry:
     def entries(self) -> int:
         """The sequence numbers that it takes of a task's room."""
         return 1 if self.retry.last is None else 2
+
+    def limited_to(self, records: int | None) -> DueRetry:
+        """The same, of which at most so many records are read. A single record stays as it is."""
+        if records is None or self.retry.last is None:
+            return self
+        return replace(self, retry=msgspec.structs.replace(self.retry, max_records=records))
 
 
 def queued_retries(
@@ -89,25 +97,30 @@ def most_urgent(
     """The retries of lowest rank, of all shards together, that fit into `entries` and `records`; at
     least one.
 
-    Keeps the order of each shard's retries. Leaves out shards without a chosen retry.
+    Of a range no more records are read than are left of `records` when it is chosen, so the last
+    one may be read in part. Keeps the order of each shard's retries. Leaves out shards without a
+    chosen retry.
     """
     candidates = (
         (one.rank, one.retry.first.sequence, shard, one)
         for shard, retries in due.items()
         for one in retries
     )
-    chosen: set[tuple[str, int]] = set()
-    spent_entries = spent_records = 0
+    chosen: dict[tuple[str, int], DueRetry] = {}
+    entries_left, records_left = entries, records
     for _, sequence, shard, one in nsmallest(entries, candidates, key=itemgetter(0, 1, 2)):
-        spent_entries += one.entries
-        spent_records += one.retry.count
-        if chosen and (
-            spent_entries > entries or (records is not None and spent_records > records)
-        ):
+        if chosen and (entries_left < one.entries or records_left == 0):
             break
-        chosen.add((shard, sequence))
+        limited = chosen[shard, sequence] = one.limited_to(records_left)
+        entries_left -= one.entries
+        if records_left is not None:
+            records_left -= limited.retry.max_rows
     kept = {
-        shard: [one for one in retries if (shard, one.retry.first.sequence) in chosen]
+        shard: [
+            chosen[shard, one.retry.first.sequence]
+            for one in retries
+            if (shard, one.retry.first.sequence) in chosen
+        ]
         for shard, retries in due.items()
     }
     return {shard: retries for shard, retries in kept.items() if retries}

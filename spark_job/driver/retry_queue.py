@@ -12,7 +12,7 @@ from spark_job.driver.retry_planner import DueRetry, QueuedRetry, due_retries, q
 from state.report import OnFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from state.report import OutcomePolicy
     from state.shard_state import ShardState, UnresolvedRecord
@@ -34,6 +34,7 @@ class RetryQueue:
     """
 
     policy: OutcomePolicy | None = None
+    _held_until_ms: dict[str, int] = field(default_factory=dict)
     _shards: dict[str, _ShardQueue] = field(default_factory=dict)
 
     def update(self, states: Mapping[str, ShardState], policy: OutcomePolicy | None) -> None:
@@ -50,18 +51,37 @@ class RetryQueue:
         """Whether later records wait for earlier ones that failed."""
         return self.policy is not None and self.policy.on_failure is not OnFailure.CONTINUE
 
+    def hold(self, shards: Iterable[str], until_ms: int) -> None:
+        """Let no retry of these shards be due before `until_ms`: the service did not know them."""
+        self._held_until_ms |= dict.fromkeys(shards, until_ms)
+
+    def release(self, shards: Collection[str]) -> None:
+        """End the hold of these shards."""
+        self._held_until_ms = {
+            shard: until_ms
+            for shard, until_ms in self._held_until_ms.items()
+            if shard not in shards
+        }
+
     def is_due(self, now_ms: int) -> bool:
         """Whether at least one retry is due."""
-        return any(shard.next_ms <= now_ms for shard in self._shards.values())
+        next_ms = self.next_ms()
+        return next_ms is not None and next_ms <= now_ms
 
     def next_ms(self) -> int | None:
         """When the next retry is due; None when nothing is queued."""
-        return min((shard.next_ms for shard in self._shards.values()), default=None)
+        return min(map(self._next_ms, self._shards), default=None)
 
     def due(self, now_ms: int) -> dict[str, list[DueRetry]]:
         """The retries that are due, by shard, in ascending sequence order."""
-        ready = {shard: one.queue for shard, one in self._shards.items() if one.next_ms <= now_ms}
-        return {shard: due_retries(queue, self.policy, now_ms) for shard, queue in ready.items()}
+        return {
+            shard: due_retries(one.queue, self.policy, now_ms)
+            for shard, one in self._shards.items()
+            if self._next_ms(shard) <= now_ms
+        }
+
+    def _next_ms(self, shard_id: str) -> int:
+        return max(self._shards[shard_id].next_ms, self._held_until_ms.get(shard_id, 0))
 
     def holds(self, shard_id: str, max_unresolved: int) -> bool:
         """Whether no new records of the shard may be read: its allowance of unresolved records is

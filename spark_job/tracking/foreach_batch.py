@@ -250,7 +250,7 @@ class Tracked:
             log.warning(
                 "plan %s: %d records may not be tried again and are dropped; the first is %s",
                 opened.plan_id,
-                len(letters),
+                sum(letter.records for letter in letters),
                 letters[0].message_id,
             )
         dead_letter = self._options.dead_letter
@@ -266,7 +266,7 @@ class Tracked:
             dead_letter.write(frame, plan_id=opened.plan_id)
 
     def _counted(self, outcomes: BatchOutcomes) -> PlanReport:
-        count = len(outcomes.letters)
+        count = sum(letter.records for letter in outcomes.letters)
         if self._options.on_exhausted is OnExhausted.DROP:
             return replace(outcomes.report, dropped=count)
         return replace(outcomes.report, dead_lettered=count)

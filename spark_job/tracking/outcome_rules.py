@@ -15,7 +15,8 @@
     BLOCKED: it was not tried               queued: attempts unchanged, due at once, behind the
                                             record that it waits for
     EXHAUSTED: flagged so by the plan       dead letter with its last failure; not tried again
-    (planned, but gone from the stream)     dead letter without payload
+    (planned, but gone from the stream)     dead letter without payload; one for the records of a
+                                            range that are gone
 
 Outages. A sink that is down fails every record, and must not use up their retries. A batch counts
 as an outage if at least 100 of its first tries, and more than half of them, failed and may be tried
@@ -35,6 +36,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_job.tracking.outcomes import FailedRecord, Outcome
+from state.plan import RetryRead, retries_read
 from state.report import OnFailure, PlanReport, ShardOutcome
 from state.shard_state import UnresolvedRecord
 
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from random import Random
 
-    from state.plan import PlannedRetry, ShardReadResult, ShardSlice
+    from state.plan import ShardReadResult, ShardSlice
     from state.report import OutcomePolicy
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
@@ -58,7 +60,8 @@ class LetterNote:
     """The part of a dead letter that is not in the record: its failures and the reason.
 
     `gone`: shard and sequence number of a record that is past the stream's retention. Nothing else
-    of it is known.
+    of it is known. `records`: how many records the letter stands for: of a range that is gone, in
+    part or as a whole, only the first number is known.
     """
 
     message_id: str
@@ -67,6 +70,7 @@ class LetterNote:
     last_failure_ms: int | None
     reason: str | None
     gone: tuple[str, str] | None = None
+    records: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +118,8 @@ def first_tries(
     planned = {one.shard_id: one.retries for one in slices}
     read = 0
     for end in ends:
-        done = planned.get(end.shard_id, ())[: end.retries_done]
-        read += end.count + sum(
-            retry.count
-            for retry in done
-            if not retry.attempts and retry.first not in end.retries_gone
-        )
+        retries = retries_read(planned.get(end.shard_id, ()), end)
+        read += end.count + sum(one.found for one in retries if not one.retry.attempts)
     return read - sum(
         record.attempt == 1 and record.outcome in (Outcome.BLOCKED, Outcome.EXHAUSTED)
         for record in failed
@@ -142,7 +142,7 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
     decider = _Decider(context, outage=is_outage(records, context.first_tries))
     letters: list[LetterNote] = list(_gone_letters(context))
     queued: dict[str, list[_Queued]] = {}
-    exhausted = len(letters)
+    exhausted = sum(letter.records for letter in letters)
     for record in records:
         decision = decider.decide(record)
         if isinstance(decision, LetterNote):
@@ -198,8 +198,7 @@ class _Decider:
         self._context = context
         self._known = {shard: _Known(state.unresolved) for shard, state in context.states.items()}
         self._last_of_retries = {
-            shard: [retry.last or retry.first for retry in one.retries]
-            for shard, one in context.slices.items()
+            shard: [retry.end for retry in one.retries] for shard, one in context.slices.items()
         }
         self.outage = outage
 
@@ -331,23 +330,18 @@ def _first_ms(known: UnresolvedRecord | None, now_ms: int) -> int:
 
 def _gone_letters(context: BatchContext) -> Iterator[LetterNote]:
     for shard_id, end in sorted(context.ends.items()):
-        planned = (
-            {retry.first: retry for retry in context.slices[shard_id].retries}
-            if shard_id in context.slices
-            else {}
-        )
-        known = (
-            _Known(context.states[shard_id].unresolved)
-            if shard_id in context.states
-            else _Known(())
-        )
-        for first in end.retries_gone:
-            if first in planned:
-                yield _gone_letter(shard_id, planned[first], known.of(first))
+        state, planned = context.states.get(shard_id), context.slices.get(shard_id)
+        known = _Known(() if state is None else state.unresolved)
+        for read in retries_read(() if planned is None else planned.retries, end):
+            if read.missing:
+                yield _gone_letter(shard_id, read, known.of(read.retry.first))
 
 
-def _gone_letter(shard_id: str, retry: PlannedRetry, known: UnresolvedRecord | None) -> LetterNote:
-    several = f"{retry.count} records up to {retry.last} are " if retry.count > 1 else ""
+def _gone_letter(shard_id: str, read: RetryRead, known: UnresolvedRecord | None) -> LetterNote:
+    retry, missing = read.retry, read.missing
+    several = f"{missing} of {retry.count} records up to {retry.end} are "
+    if missing == retry.count:
+        several = f"{missing} records up to {retry.end} are " if missing > 1 else ""
     last_reason = known.reason if known and known.reason else "not known"
     return LetterNote(
         message_id=f"{shard_id}:{retry.first}:{retry.attempts + 1}",
@@ -356,6 +350,7 @@ def _gone_letter(shard_id: str, retry: PlannedRetry, known: UnresolvedRecord | N
         last_failure_ms=known.last_failure_ms if known else None,
         reason=f"{several}past the stream's retention; last failure: {last_reason}",
         gone=(shard_id, str(retry.first)),
+        records=missing,
     )
 
 

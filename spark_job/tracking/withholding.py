@@ -86,11 +86,9 @@ def plan_rules(
         waiting = [] if on_failure is OnFailure.CONTINUE else _outside(one, unresolved)
         if one.retries or waiting:
             rules[one.shard_id] = ShardRules(
-                last_retry=number_of(one.retries[-1].last or one.retries[-1].first)
-                if one.retries
-                else None,
+                last_retry=number_of(one.retries[-1].end) if one.retries else None,
                 exhausted=tuple(
-                    (number_of(retry.first), number_of(retry.last or retry.first))
+                    (number_of(retry.first), number_of(retry.end))
                     for retry in one.retries
                     if retry.exhausted
                 ),
@@ -164,9 +162,7 @@ class WithheldRowFinder:
 
 
 def _outside(one: ShardSlice, unresolved: Iterable[UnresolvedRecord]) -> list[UnresolvedRecord]:
-    chosen = [
-        (number_of(retry.first), number_of(retry.last or retry.first)) for retry in one.retries
-    ]
+    chosen = [(number_of(retry.first), number_of(retry.end)) for retry in one.retries]
     return [
         record
         for record in unresolved

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 class Checks(Past):
     def check(self) -> None:
         """No checkpoint moves back. No checkpoint and no read position passes a record that is
-        neither resolved nor queued.
+        neither resolved nor queued. No retry is given up before its record can have expired.
         """
+        assert self.days_passed or self.outcomes is None or not self.outcomes.gone, (
+            f"retries were given up, though nothing can have expired: {self.outcomes.gone[:3]}"
+        )
         resolved = self.resolved()
         for shard, state in self.world.states().items():
             if self.seen.get(shard) is not state:

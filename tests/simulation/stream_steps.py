@@ -7,6 +7,7 @@ from kinesis_spout.testing import (
     drop,
     duplicate_listing,
     end_without_children,
+    error,
     expired_iterator,
     internal_failure,
     slow,
@@ -97,11 +98,15 @@ class StreamSteps(Past):
                 end_without_children(),
                 end_without_children(),
             ]
+        if operation in ("GetRecords", "GetShardIterator"):
+            kinds += [error("ResourceNotFoundException", "Shard does not exist")] * 3
         if operation == "ListShards":
             kinds += [duplicate_listing(), duplicate_listing()]
         fault = self.random.choice(kinds)
         self.note((operation, fault.kind.value, fault.code))
-        self.world.fake.faults.add(fault, operation=operation, times=self.random.choice((1, 2)))
+        is_denial = fault.code == "ResourceNotFoundException"  # only a single one is false
+        times = 1 if is_denial else self.random.choice((1, 2))
+        self.world.fake.faults.add(fault, operation=operation, times=times)
 
     def do_retention(self, days: float | None = None) -> None:
         """The job is down for the retention period, or most of it. Before that, it may have seen

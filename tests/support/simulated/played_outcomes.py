@@ -78,7 +78,8 @@ class PlayedOutcomes:
     """`fails` returns why a row's record fails, or None. `calls` are the message ids that the
     function got, `letters` the dead letters.
 
-    `gone` are retries whose records have expired: shard, first and last number. `reports` false:
+    `gone` are records that have expired before their retry: shard, first and last number. `reports`
+    false:
     the batch runs untracked.
     """
 
@@ -151,23 +152,44 @@ class _Batch:
             str, dict[str | None, int]
         ] = {}  # by shard and key: the first number that waits
         self.rows: Counter[str] = Counter()
+        self.missing = self.expired_letters = 0  # records that are gone, and their letters
+        self.short: dict[tuple[str, SequenceNumber], int] = {}  # ranges of which some are gone
         for shard, end in ends.items():
-            done = {retry.first for retry in self.retries[shard].all[: end.retries_done]}
+            planned = self.retries[shard].all
+            done = {retry.first for retry in planned[: end.retries_done]}
             left = [one for one in self.stored[shard].all if one.first not in done]
+            if end.retry_part is not None:  # only what comes after the part still waits
+                cut, rest = planned[end.retries_done].first, end.retry_part.rest
+                left = [
+                    msgspec.structs.replace(one, first=rest) if one.first == cut else one
+                    for one in left
+                ]
             self.waiting[shard] = {one.key: one.first.sequence for one in reversed(left)}
             for first in end.retries_gone:
-                stored = self.stored[shard].of(str(first))
-                assert stored is not None
-                self.letters.append(
-                    (f"{shard}:{first}", stored.attempts, "past the stream's retention")
-                )
+                stored = self._expired(shard, first)
+                self.missing += stored.count
                 self.played.gone.append((shard, stored.first.sequence, stored.last.sequence))
+            for short in end.retries_short:
+                self.missing += short.missing
+                self.short[shard, self._expired(shard, short.first).first] = short.missing
+
+    def _expired(self, shard: str, first: SequenceNumber) -> UnresolvedRecord:
+        """The record, or range, that is gone as a whole or in part. It gets one letter."""
+        stored = self.stored[shard].of(str(first))
+        assert stored is not None
+        self.expired_letters += 1
+        self.letters.append((f"{shard}:{first}", stored.attempts, "past the stream's retention"))
+        return stored
 
     def accept(self, row: Row) -> bool:
         """Whether the function has processed the row."""
         shard = row["shardId"]
         self.rows[shard] += 1
         retry = self.retries[shard].of(row["sequenceNumber"])
+        if retry is not None and self.short.pop((shard, retry.first), 0):
+            # The first record that comes of a range: those before it are gone.
+            number = int(row["sequenceNumber"])
+            self.played.gone.append((shard, retry.first.sequence, number - 1))
         if retry is not None and retry.exhausted:
             self.letters.append((row["messageId"], retry.attempts, "may not be tried again"))
             return False
@@ -229,7 +251,7 @@ class _Batch:
             shards=tuple(outcomes),
             outage=outage,
             failed=failed,
-            dead_lettered=len(self.letters),
+            dead_lettered=len(self.letters) - self.expired_letters + self.missing,
             done_ms=self.now_ms,
         )
 

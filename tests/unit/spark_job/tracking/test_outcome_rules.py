@@ -18,7 +18,7 @@ from spark_job.tracking.outcome_rules import (
     first_tries,
 )
 from spark_job.tracking.outcomes import FailedRecord, Outcome
-from state.plan import PlannedRetry, ShardReadResult, ShardSlice
+from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, ShortRange
 from state.position import Position
 from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
@@ -179,6 +179,56 @@ def test_a_planned_retry_that_is_gone_is_a_letter_with_its_last_failure() -> Non
     assert outcomes.report.exhausted == 1
 
 
+def range_outcomes(**result: Any) -> BatchOutcomes:
+    """The outcomes of a batch whose plan had one range of four records."""
+    known = unresolved(7, 30, count=4, attempts=2, reason="as before")
+    retry = PlannedRetry(
+        first=SequenceNumber(7), last=SequenceNumber(30), count=4, attempts=2, max_records=3
+    )
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(30)), max_records=1, retries=(retry,)
+    )
+    end = ShardReadResult(shard_id="s", **result)
+    return decide([], context(known, slices={"s": one}, ends={"s": end}))
+
+
+def test_a_range_that_is_gone_is_one_letter_that_counts_its_records() -> None:
+    outcomes = range_outcomes(retries_done=1, retries_gone=(SequenceNumber(7),))
+    (letter,) = outcomes.letters
+    assert (letter.message_id, letter.gone, letter.records) == ("s:7:3", ("s", "7"), 4)
+    assert letter.reason == (
+        "4 records up to 30 are past the stream's retention; last failure: as before"
+    )
+    assert outcomes.report.exhausted == 4
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"retries_done": 1},
+        {"retry_part": RangePart(last=SequenceNumber(9), rest=SequenceNumber(10), count=1)},
+    ],
+    ids=["whole", "in-part"],
+)
+def test_a_range_that_is_partly_past_the_retention_is_one_letter_that_counts_what_is_missing(
+    part: dict[str, Any],
+) -> None:
+    """Numbers inside a range are not stored, so the letter names the first one."""
+    short = ShortRange(first=SequenceNumber(7), missing=3)
+    outcomes = range_outcomes(**part, retry_rows=1, retries_short=(short,))
+    (letter,) = outcomes.letters
+    assert letter == LetterNote(
+        message_id="s:7:3",
+        attempts=2,
+        first_failure_ms=None,
+        last_failure_ms=None,
+        reason="3 of 4 records up to 30 are past the stream's retention; last failure: as before",
+        gone=("s", "7"),
+        records=3,
+    )
+    assert outcomes.report.exhausted == 3
+
+
 def test_a_blocked_record_keeps_its_attempts_and_is_due_at_once() -> None:
     known = unresolved(7, attempts=1, first_failure_ms=1, last_failure_ms=2, reason="as before")
     (row,) = queued(
@@ -326,6 +376,26 @@ def test_first_tries_are_new_records_and_records_that_an_outage_has_queued() -> 
     end = ShardReadResult(shard_id="s", count=7, retries_done=4, retries_gone=(SequenceNumber(61),))
     withheld = [failed(62, Outcome.BLOCKED), failed(60, Outcome.EXHAUSTED, attempt=2), failed(100)]
     assert first_tries([one], [end], withheld) == 7 + 50 + 1 - 1
+
+
+def test_of_a_range_that_is_short_or_read_in_part_the_records_that_were_read_are_first_tries() -> (
+    None
+):
+    retries = tuple(
+        PlannedRetry(first=SequenceNumber(n), last=SequenceNumber(n + 9), count=10, attempts=0)
+        for n in (10, 20, 30)
+    )
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=0, retries=retries
+    )
+    end = ShardReadResult(
+        shard_id="s",
+        retries_done=1,
+        retry_rows=11,
+        retries_short=(ShortRange(first=SequenceNumber(10), missing=3),),
+        retry_part=RangePart(last=SequenceNumber(23), rest=SequenceNumber(24), count=4),
+    )
+    assert first_tries([one], [end], []) == 7 + 4
 
 
 def test_a_range_does_not_span_two_planned_retries_or_new_records() -> None:
