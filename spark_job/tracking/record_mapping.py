@@ -31,7 +31,7 @@ from spark_job.tracking.record_note import (
     summary_notes,
 )
 from spark_job.tracking.row_output import WrongOutputError
-from spark_job.tracking.withholding import Ordinals, ShardRules
+from spark_job.tracking.withholding import BEFORE_ALL, Ordinals, ShardRules
 from state.report import OnFailure
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 RUN_BYTES = 8
 _NO_RULES = ShardRules()
-_BEFORE_ALL = (-1, 0)
 _LAST = sys.maxsize
 NOT_IN_ORDER = (
     "the rows of a shard are not together and in the order of their sequence numbers, which "
@@ -221,7 +220,7 @@ class _Partition:
 
     def _check_order(self, shard_id: str, number: Number) -> None:
         if self.mapper.on_failure is not OnFailure.CONTINUE and number <= self.latest.get(
-            shard_id, _BEFORE_ALL
+            shard_id, BEFORE_ALL
         ):
             raise BatchContentError(NOT_IN_ORDER)
         self.latest[shard_id] = number

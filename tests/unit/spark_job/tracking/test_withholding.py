@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from spark_job.tracking.outcomes import FailedRecord, Outcome
 from spark_job.tracking.withholding import ShardRules, failure_rules, plan_rules
 from state.plan import Plan, PlannedRetry, ShardSlice, TaskPlan
-from state.position import Position
+from state.position import SHARD_END, Position
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
@@ -85,6 +87,54 @@ def test_a_queued_range_without_a_key_blocks_all_later_rows() -> None:
 
 def test_nothing_is_blocked_with_on_failure_continue() -> None:
     assert plan_rules(plan(), states((5, None)), OnFailure.CONTINUE) == {}
+
+
+def over_a_split(*rows: tuple[int, str | None]) -> dict[str, ShardState]:
+    """The states of shard s, of its parent, and of its grandparent that these records wait in."""
+    of_grandparent = ShardState(
+        shard_id="g", read_position=SHARD_END, unresolved=states(*rows)["s"].unresolved
+    )
+    of_parent = ShardState(shard_id="p", read_position=SHARD_END, parents=("g",))
+    of_shard = ShardState(
+        shard_id="s", read_position=Position.at(SequenceNumber(99)), parents=("p",)
+    )
+    return {"s": of_shard, "p": of_parent, "g": of_grandparent}
+
+
+def test_block_key_a_queued_record_of_an_ancestor_blocks_all_rows_of_its_key() -> None:
+    """Whatever their numbers are: an ancestor's records are all before them."""
+    rules = plan_rules(plan(planned(3)), over_a_split((500, "a")), OnFailure.BLOCK_KEY)["s"]
+    assert rules.withholds
+    assert [rules.outcome((number, 0), "a") for number in (0, 3, 600)] == [Outcome.BLOCKED] * 3
+    assert rules.outcome((3, 0), "b") is None
+
+
+def test_block_key_a_queued_record_of_an_ancestor_blocks_also_while_its_retry_is_in_the_plan() -> (
+    None
+):
+    """The tasks of a plan run at a time, and the retry may fail again."""
+    made = plan()
+    retried = ShardSlice(shard_id="g", position=SHARD_END, max_records=0, retries=(planned(500),))
+    task = TaskPlan(shards=(retried,), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
+    rules = plan_rules(
+        replace(made, tasks=(task, *made.tasks)), over_a_split((500, "a")), OnFailure.BLOCK_KEY
+    )
+    assert rules["s"].outcome((600, 0), "a") is Outcome.BLOCKED
+    assert rules["g"].outcome((500, 0), "a") is None
+
+
+def test_block_key_a_queued_range_of_an_ancestor_blocks_all_rows() -> None:
+    rules = plan_rules(plan(), over_a_split((500, None)), OnFailure.BLOCK_KEY)["s"]
+    assert rules.outcome((1, 0), "b") is Outcome.BLOCKED
+
+
+def test_block_shard_a_queued_record_of_an_ancestor_blocks_all_rows() -> None:
+    rules = plan_rules(plan(), over_a_split((500, "a")), OnFailure.BLOCK_SHARD)["s"]
+    assert rules.outcome((1, 0), None) is Outcome.BLOCKED
+
+
+def test_continue_a_queued_record_of_an_ancestor_blocks_nothing() -> None:
+    assert plan_rules(plan(), over_a_split((500, None)), OnFailure.CONTINUE) == {}
 
 
 def failed(number: int, outcome: Outcome = Outcome.RETRY, key: str | None = "k") -> FailedRecord:
