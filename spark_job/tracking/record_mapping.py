@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
 from spark_job.tracking.content_check import BatchContentError
-from spark_job.tracking.outcomes import Outcome, Reject, Retry, key_hash, reason_of
+from spark_job.tracking.outcomes import Outcome, Reject, Retry, order_key, reason_of
 from spark_job.tracking.record_note import (
     NOTE,
     NOTE_TYPE,
@@ -196,8 +196,12 @@ class _Partition:
         on_failure, columns = self.mapper.on_failure, self.mapper.columns
         for index in range(start, stop):
             record = records[index]
-            key = key_hash(record.partition_key) if on_failure is OnFailure.BLOCK_KEY else None
             number = int(record.sequence_number), record.sub_sequence_number
+            key = (
+                order_key(record.partition_key, record.shard_id, number)
+                if on_failure is OnFailure.BLOCK_KEY
+                else None
+            )
             outcome = rules.outcome(number, key)
             self._check_order(record.shard_id, number)
             waiting = self.waiting.setdefault(record.shard_id, set())

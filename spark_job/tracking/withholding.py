@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kinesis_spout.shards.ancestors import unresolved_ancestors
-from spark_job.tracking.outcomes import Outcome, key_hash
+from spark_job.tracking.outcomes import Outcome, order_key
 from state.report import OnFailure
 
 if TYPE_CHECKING:
@@ -166,8 +166,9 @@ class WithheldRowFinder:
             rules = self.rules.get(shard)
             if rules is None or not rules.withholds:
                 continue
-            hashed = key_hash(key) if self.with_keys else None
-            outcome = rules.outcome((int(sequence), sub), hashed)
+            number = int(sequence), sub
+            hashed = order_key(key, shard, number) if self.with_keys else None
+            outcome = rules.outcome(number, hashed)
             if outcome is not None:
                 yield {
                     "messageId": message_id,

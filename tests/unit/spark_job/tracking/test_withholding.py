@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 from msgspec.structs import replace
 
-from spark_job.tracking.outcomes import FailedRecord, Outcome
-from spark_job.tracking.withholding import ShardRules, failure_rules, plan_rules
+from spark_job.tracking.outcomes import FailedRecord, Outcome, order_key
+from spark_job.tracking.withholding import ShardRules, WithheldRowFinder, failure_rules, plan_rules
 from state.plan import Plan, PlannedRetry, ShardSlice, TaskPlan
 from state.position import SHARD_END, Position
 from state.report import OnFailure
@@ -87,6 +88,31 @@ def test_a_queued_range_without_a_key_blocks_all_later_rows() -> None:
 
 def test_nothing_is_blocked_with_on_failure_continue() -> None:
     assert plan_rules(plan(), states((5, None)), OnFailure.CONTINUE) == {}
+
+
+def withheld(rules: dict[str, ShardRules], *rows: tuple[int, str | None]) -> list[int]:
+    """The numbers of the rows of shard s, given with their partition keys, that are withheld."""
+    columns = ["shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "messageId"]
+    batch = pa.RecordBatch.from_pylist(
+        [
+            dict(zip(columns, ("s", str(number), 0, key, f"s:{number}:1"), strict=True))
+            for number, key in rows
+        ]
+    )
+    found = pa.Table.from_batches(WithheldRowFinder(rules, with_keys=True)(iter([batch])))
+    return [int(message_id.split(":")[1]) for message_id in found["messageId"].to_pylist()]
+
+
+def test_block_key_a_queued_record_without_a_partition_key_blocks_only_itself() -> None:
+    """As in a stream with record distribution AUTO. A range, whose keys are unknown, blocks all."""
+    own = order_key(None, "s", (5, 0))
+    rows = ((4, None), (5, None), (6, None), (7, "a"))
+    rules = plan_rules(plan(), states((5, own)), OnFailure.BLOCK_KEY)
+    assert withheld(rules, *rows) == []
+    rules = plan_rules(plan(), states((5, None)), OnFailure.BLOCK_KEY)
+    assert withheld(rules, *rows) == [6, 7]
+    rules = plan_rules(plan(), states((5, order_key("a", "s", (5, 0)))), OnFailure.BLOCK_KEY)
+    assert withheld(rules, *rows) == [7]
 
 
 def over_a_split(*rows: tuple[int, str | None]) -> dict[str, ShardState]:
