@@ -132,10 +132,11 @@ def _ready_ms(record: UnresolvedRecord, policy: OutcomePolicy | None) -> int:
         return record.due_ms
     if record.rejected or policy.retry.exhausted(record.attempts, None, 0):
         return 0
-    if policy.retry.max_age_ms is None or record.first_failure_ms is None:
+    first_ms = record.first_counted_failure_ms
+    if policy.retry.max_age_ms is None or first_ms is None:
         return record.due_ms
     # Past the maximum age it is exhausted, so it need not wait for its backoff.
-    return min(record.due_ms, record.first_failure_ms + policy.retry.max_age_ms + 1)
+    return min(record.due_ms, first_ms + policy.retry.max_age_ms + 1)
 
 
 def _waiting_for(
@@ -184,6 +185,6 @@ def _planned(record: UnresolvedRecord, policy: OutcomePolicy | None, now_ms: int
         exhausted=policy is not None
         and (
             record.rejected
-            or policy.retry.exhausted(record.attempts, record.first_failure_ms, now_ms)
+            or policy.retry.exhausted(record.attempts, record.first_counted_failure_ms, now_ms)
         ),
     )
