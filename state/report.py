@@ -74,8 +74,8 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     - `delivery_limit`: an earlier delivery of the batch never answered, so that only a part of its
       records was given to the function, and the next plan may give it at most so many. None: no
       limit.
-    - `outage`: so many records failed that an outage is the cause and not the records. Their
-      attempts did not count, and reading pauses.
+    - `outage`: so many records failed, or so few succeeded, that an outage is the cause and not the
+      records. Their attempts did not count, and reading pauses.
     - `failed`, `retried`, `exhausted`, `dead_lettered`, `dropped`: numbers of records, for people
       to read. `failed` are all deliveries that failed; of those, `retried` are queued again and
       `exhausted` may not be.

@@ -54,7 +54,7 @@ class RecordRun:
     )
 
     def __init__(
-        self, texts: list[str], keys: list[str], data: list[bytes], arrivals: list[int]
+        self, texts: list[str], keys: list[str | None], data: list[bytes], arrivals: list[int]
     ) -> None:
         self.texts = texts
         self.data = data
@@ -171,7 +171,7 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
         return self.run.texts[self.index]
 
     @property
-    def partition_key(self) -> str:
+    def partition_key(self) -> str | None:
         return self.run.keys[self.index]
 
     @property

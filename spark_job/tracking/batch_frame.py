@@ -15,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 from kinesis_spout.errors import ConfigError
 from spark_job.rows import ARROW_SCHEMA
 from spark_job.tracking.content_check import PartitionContent, ShardContent, merge_content
-from spark_job.tracking.outcomes import FailedRecord, Outcome, key_hash
+from spark_job.tracking.outcomes import FailedRecord, Outcome, order_key
 from spark_job.tracking.spark_sql import map_in_arrow, only, without
-from spark_job.tracking.withholding import WITHHELD_DDL, WithheldRowFinder
+from spark_job.tracking.withholding import WITHHELD_DDL, WithheldRowFinder, number_of
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from state.tracker.emission import parse_message_id
@@ -210,10 +210,12 @@ class BatchFrame:
             for row in found
         ]
 
-    def partition_keys(self, ids: Collection[str]) -> dict[str, str]:
-        """Hashed partition keys by message id, of those ids that the function got. Runs a job."""
+    def order_keys(self, ids: Collection[str]) -> dict[str, str]:
+        """`order_key` by message id, of those ids that the function got. Runs a job."""
         found = only(self.given(), ids).select("messageId", "partitionKey").toArrow().to_pylist()
-        return {row["messageId"]: key_hash(row["partitionKey"]) for row in found}
+        return {
+            row["messageId"]: _order_key(row["messageId"], row["partitionKey"]) for row in found
+        }
 
     def ordinals(self) -> dict[str, int]:
         """The ordinal of each message id among the batch's records of its shard.
@@ -271,6 +273,11 @@ class BatchFrame:
         if self._persisted is not None and not self._is_part:
             self._persisted.unpersist()
         self._persisted = self._given = None
+
+
+def _order_key(message_id: str, partition_key: str | None) -> str:
+    shard_id, sequence, _ = parse_message_id(message_id)
+    return order_key(partition_key, shard_id, number_of(sequence))
 
 
 def _number(sequence: str, sub: str) -> Column:

@@ -24,6 +24,7 @@ nobody has opened the report since step 3. Otherwise the batch fails, and nothin
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import secrets
 from random import Random
@@ -45,6 +46,7 @@ from spark_job.tracking.outcome_rules import (
     decide,
     first_tries,
     is_outage,
+    nothing_succeeded,
 )
 from spark_job.tracking.withholding import plan_rules
 from state.failpoint import failpoint
@@ -153,7 +155,7 @@ class Tracked:
         has_retries = any(shard.retries for task in plan.tasks for shard in task.shards)
         if not has_retries and self._options.policy.on_failure is OnFailure.CONTINUE:
             return {}
-        return {shard_id: stored.state for shard_id, stored in store.load_states().items()}
+        return _all_states(store)
 
     def _batch_frame(
         self, frame: DataFrame, plan: Plan, states: Mapping[str, ShardState]
@@ -202,7 +204,11 @@ class Tracked:
         # No ends: the function has read nothing, so nothing can have failed.
         failed: Sequence[FailedRecord] = run.all_failures() if ends else []
         context = self._context(plan, ends, states, failed)
-        if is_outage(failed, context.first_tries):
+        if not states and nothing_succeeded(failed, context.records):
+            # Records that failed before may tell an outage. The states are read only here, because
+            # a batch without any success is rare.
+            context = dataclasses.replace(context, states=_all_states(store))
+        if is_outage(failed, context):
             failed = run.with_ordinals(failed)
         outcomes = decide(failed, context)
         self._write_letters(outcomes, opened, run)
@@ -225,6 +231,7 @@ class Tracked:
             slices=slices,
             ends=ends,
             states=states,
+            records=sum(end.count + end.retry_rows for end in ends.values()),
             outages=plan.outages,
             first_tries=first_tries(slices.values(), ends.values(), failed),
             succeeded_ms=self._succeeded_ms,
@@ -270,3 +277,7 @@ class Tracked:
         if self._options.on_exhausted is OnExhausted.DROP:
             return replace(outcomes.report, dropped=count)
         return replace(outcomes.report, dead_lettered=count)
+
+
+def _all_states(store: OutcomeStore) -> dict[str, ShardState]:
+    return {shard_id: stored.state for shard_id, stored in store.load_states().items()}

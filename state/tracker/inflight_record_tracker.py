@@ -223,7 +223,8 @@ class InflightRecordTracker:
             node = self._known(Event.RETRY, sequence)
             record = stored_record(node)
             # A record ages while it waits, so the policy is asked again at the time of the retry.
-            if not self._policy.exhausted(record.attempts, record.first_failure_ms, now_ms):
+            first_ms = record.first_counted_failure_ms
+            if not self._policy.exhausted(record.attempts, first_ms, now_ms):
                 return sequence
             self._move(node, Event.EXHAUST)
             self._retries.discard(sequence)
@@ -500,7 +501,9 @@ class InflightRecordTracker:
         record = stored_record(node)
         attempts = record.attempts + counts
         first_failure_ms = (
-            now_ms if counts and record.first_failure_ms is None else record.first_failure_ms
+            now_ms
+            if counts and record.first_counted_failure_ms is None
+            else record.first_failure_ms
         )
         return replace(
             record,

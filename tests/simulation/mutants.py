@@ -115,7 +115,7 @@ PARTITION_MANAGER = (
     Mutant(
         "nothing new is read while failures wait",
         "spark_job/driver/retry_queue.py",
-        "        return in_order or shard.records >= max_unresolved\n",
+        "        return self._blocks_shards or shard.records >= max_unresolved\n",
         "        return True\n",
     ),
     Mutant(

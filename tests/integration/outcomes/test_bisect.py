@@ -70,7 +70,7 @@ def test_failures_of_a_part_that_raises_are_discarded(
 
 
 def test_a_sink_that_is_down_is_not_poison(tracked_query: TrackedQuery) -> None:
-    """Most quarters fail, so the batch fails with its own error, and nothing is acked."""
+    """Most eighths fail, so the batch fails with its own error, and nothing is acked."""
     tracked_query.stream.put(20)
     calls: list[int] = []
 
@@ -80,7 +80,7 @@ def test_a_sink_that_is_down_is_not_poison(tracked_query: TrackedQuery) -> None:
 
     with pytest.raises(Exception, match="the warehouse is down"):
         tracked_query.run(process, bisect=True, retry_limit=0)
-    assert calls == [20, 10, 10, 5, 5, 5, 5]
+    assert calls == [20, 10, 10, 5, 5, 5, 5, 3, 2, 3, 2, 3, 2, 3, 2]
     assert tracked_query.stream.checkpoints() == {}
     done: list[int] = []
     tracked_query.run(lambda batch: done.append(batch.df.count()), bisect=True, retry_limit=0)
@@ -107,6 +107,25 @@ def test_a_small_batch_in_an_outage_costs_its_records_no_attempt(
     tracked_query.run(process, bisect=True, retry_limit=0)
     assert attempts == [1, 1]
     assert tracked_query.letters == []
+
+
+def test_a_bad_record_that_comes_alone_is_dead_lettered_in_the_same_run(
+    tracked_query: TrackedQuery,
+) -> None:
+    """Nothing else succeeds, so it is suspected of an outage for twenty seconds."""
+    tracked_query.stream.put(1)
+    attempts: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        attempts.extend(row.attempt for row in batch.df.collect())
+        raise ValueError("always bad")
+
+    tracked_query.run(process, bisect=True, retry_limit=1)
+    assert set(attempts) == {1, 2}
+    assert [(letter.attempts, letter.reason) for letter in tracked_query.letters] == [
+        (2, "ValueError: always bad")
+    ]
+    assert tracked_query.unresolved() == {}
 
 
 def test_a_batch_that_does_not_fail_is_processed_as_a_whole(tracked_query: TrackedQuery) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -79,8 +79,8 @@ class PlayedOutcomes:
     function got, `letters` the dead letters.
 
     `gone` are records that have expired before their retry: shard, first and last number. `reports`
-    false:
-    the batch runs untracked.
+    false: the batch runs untracked. `resolved`, by plan and in their order: what the last run of
+    the plan has processed, dead-lettered and found gone.
     """
 
     open_store: Callable[[], StateStore]
@@ -92,6 +92,7 @@ class PlayedOutcomes:
     letters: list[tuple[str, int, str]] = field(default_factory=list)
     gone: list[tuple[str, int, int]] = field(default_factory=list)
     done: list[PlanReport] = field(default_factory=list)
+    resolved: dict[str, Resolved] = field(default_factory=dict)
     _tokens: Any = field(default_factory=count)
 
     def play(
@@ -110,14 +111,29 @@ class PlayedOutcomes:
             results = store.read_ends(pointer.id)
             ends = {end.shard_id: end for task in results.values() for end in task.shards}
             states = {shard: stored.state for shard, stored in store.load_states().items()}
+            known_gone = len(self.gone)
             batch = _Batch(self, plan, ends, states)
             good = [row for row in rows if batch.accept(row)]
             report = msgspec.structs.replace(batch.report(len(rows)), tasks=tuple(sorted(results)))
             self.letters += batch.letters
             store.finish_report(opened, report)
             self.done.append(report)
+            self.resolved.pop(pointer.id, None)
+            self.resolved[pointer.id] = Resolved(
+                [row["messageId"] for row in good],
+                [message_id for message_id, _, _ in batch.letters if message_id.count(":") > 1],
+                self.gone[known_gone:],
+            )
             on_step("reported")
             return good
+
+
+class Resolved(NamedTuple):
+    """The records that need not come again after a plan: message ids, and ranges as in `gone`."""
+
+    processed: list[str]
+    dead: list[str]
+    gone: list[tuple[str, int, int]]
 
 
 @dataclass(frozen=True)
@@ -145,6 +161,8 @@ class _Batch:
             shard.shard_id: _Numbers(shard.retries) for task in plan.tasks for shard in task.shards
         }
         self.stored = {shard: _Numbers(state.unresolved) for shard, state in states.items()}
+        self.parents = {shard: state.parents for shard, state in states.items()}
+        self.before = {shard: self._keys_before(shard) for shard in ends}
         self.failed: dict[str, list[_Failed]] = {}
         self.blocked: dict[str, list[Row]] = {}
         self.letters: list[tuple[str, int, str]] = []
@@ -212,12 +230,27 @@ class _Batch:
     def _must_wait(self, row: Row) -> bool:
         """Whether an earlier record that blocks it is not processed."""
         waiting, number = self.waiting[row["shardId"]], int(row["sequenceNumber"])
+        before = self.before[row["shardId"]]
         match self.played.policy.on_failure:
             case OnFailure.BLOCK_KEY:
-                return min(waiting.get(None, number), waiting.get(key_of(row), number)) < number
+                return (
+                    not before.isdisjoint((None, key_of(row)))
+                    or min(waiting.get(None, number), waiting.get(key_of(row), number)) < number
+                )
             case OnFailure.BLOCK_SHARD:
-                return min(waiting.values(), default=number) < number
+                return bool(before) or min(waiting.values(), default=number) < number
         return False
+
+    def _keys_before(self, shard: str) -> set[str | None]:
+        """The keys of all unresolved records of the shards that this one continues, and of those
+        that they continue.
+        """
+        keys: set[str | None] = set()
+        for parent in self.parents.get(shard, ()):
+            if parent in self.stored:
+                keys.update(one.key for one in self.stored[parent].all)
+            keys |= self._keys_before(parent)
+        return keys
 
     def _block_later(self, row: Row) -> None:
         waiting, number = self.waiting[row["shardId"]], int(row["sequenceNumber"])

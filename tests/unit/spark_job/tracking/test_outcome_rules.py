@@ -76,6 +76,7 @@ def context(
         "states": {"s": ShardState(shard_id="s", read_position=position, unresolved=known)}
         if known
         else {},
+        "records": 1_000,
         "outages": 0,
         "first_tries": 1_000,
         "succeeded_ms": None,
@@ -253,6 +254,22 @@ def test_keys_are_stored_only_where_they_block() -> None:
     assert row.key == "k"
 
 
+def test_a_record_ages_from_its_first_counted_failure() -> None:
+    """It has failed for long without one: the sink was down, perhaps."""
+    known = unresolved(7, attempts=0, first_failure_ms=NOW_MS - 100_001)
+    (row,) = queued(decide([failed(7)], context(known)))
+    assert (row.attempts, row.first_failure_ms) == (1, NOW_MS)
+    (letter,) = decide([failed(7, Outcome.REJECT)], context(known)).letters
+    assert letter.first_failure_ms == NOW_MS
+    retry = PlannedRetry(first=SequenceNumber(7), attempts=0)
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(9)), max_records=1, retries=(retry,)
+    )
+    end = ShardReadResult(shard_id="s", retries_done=1, retries_gone=(SequenceNumber(7),))
+    (letter,) = decide([], context(known, slices={"s": one}, ends={"s": end})).letters
+    assert letter.first_failure_ms is None
+
+
 def test_a_failure_together_with_other_records_does_not_count_as_an_attempt() -> None:
     (row,) = queued(
         decide(
@@ -260,7 +277,7 @@ def test_a_failure_together_with_other_records_does_not_count_as_an_attempt() ->
             context(retry=RetryPolicy(retry_limit=0, jitter=0.0)),
         )
     )
-    assert (row.attempts, row.due_ms, row.first_failure_ms) == (0, NOW_MS + 1_000, None)
+    assert (row.attempts, row.due_ms, row.first_failure_ms) == (0, NOW_MS + 1_000, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -298,6 +315,134 @@ def test_an_outage_is_more_than_half_and_at_least_a_hundred(
     assert outcomes.report.outage is outage
 
 
+# few records --------------------------------------------------------------------------------------
+SUSPECTS = (Outcome.RETRY, Outcome.ALONE)
+
+
+def planned(*firsts: int) -> dict[str, Any]:
+    """The slice and the end of shard s, of which these retries were read."""
+    retries = tuple(PlannedRetry(first=SequenceNumber(first), attempts=0) for first in firsts)
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=9, retries=retries
+    )
+    return {
+        "slices": {"s": one},
+        "ends": {"s": ShardReadResult(shard_id="s", retries_done=len(retries))},
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "records", "outage"),
+    [(10, 10, True), (10, 11, False), (9, 9, False), (99, 99, True), (99, 100, False)],
+)
+def test_an_outage_of_a_few_records_is_one_in_which_ten_fail_and_nothing_succeeds(
+    count: int, records: int, *, outage: bool
+) -> None:
+    outcomes = decide(
+        [failed(n) for n in range(1, count + 1)], context(records=records, first_tries=records)
+    )
+    assert outcomes.report.outage is outage
+    assert {row.attempts for row in queued(outcomes)} == ({0} if outage or count == 9 else {1})
+
+
+@pytest.mark.parametrize(
+    ("waiting", "outage"),
+    [
+        ([unresolved(n, attempts=0, last_failure_ms=1) for n in range(1, 10)], True),
+        ([unresolved(1, 9, attempts=0, last_failure_ms=1)], True),
+        ([unresolved(1, 8, attempts=0, last_failure_ms=1)], False),
+        ([unresolved(1, 9, attempts=1, last_failure_ms=1)], False),
+        ([unresolved(1, 9, attempts=0, last_failure_ms=1, blocked=True)], False),
+        ([unresolved(1, 9, attempts=0, last_failure_ms=1, rejected=True)], False),
+        ([unresolved(1, 9, attempts=0)], False),
+    ],
+    ids=["nine", "a range", "eight", "counted", "blocked", "rejected", "never tried"],
+)
+def test_records_that_failed_without_a_counted_failure_in_earlier_batches_are_evidence_too(
+    waiting: list[UnresolvedRecord], *, outage: bool
+) -> None:
+    """With batches of one record, an outage would never show in one of them."""
+    outcomes = decide([failed(50)], context(*waiting, records=1, first_tries=1))
+    assert outcomes.report.outage is outage
+    assert [row.attempts for row in queued(outcomes)] == [0]
+
+
+def test_a_queued_record_that_is_in_the_batch_is_counted_once() -> None:
+    waiting = [unresolved(n, attempts=0, last_failure_ms=1) for n in range(1, 10)]
+    records = [failed(n) for n in range(1, 10)]
+    outcomes = decide(records, context(*waiting, records=9, **planned(*range(1, 10))))
+    assert not outcomes.report.outage
+
+
+@pytest.mark.parametrize("outcome", SUSPECTS)
+def test_a_lone_failure_does_not_count_and_is_retried_at_growing_distances(
+    outcome: Outcome,
+) -> None:
+    """Whatever the limit is: what it is written to may be down."""
+    age_ms, known, ages = 0, list[UnresolvedRecord](), []
+    retry = RetryPolicy(retry_limit=0, first_delay_ms=1_000, jitter=0.0)
+    while True:
+        outcomes = decide(
+            [failed(7, outcome)], context(*known, records=1, retry=retry, now_ms=NOW_MS + age_ms)
+        )
+        if outcomes.letters:
+            break
+        ages.append(age_ms)
+        known = list(queued(outcomes))
+        assert (known[0].attempts, known[0].first_failure_ms) == (0, NOW_MS)
+        age_ms = known[0].due_ms - NOW_MS
+    assert ages == [0, 1_000, 2_000, 4_000, 8_000, 16_000]
+    assert age_ms == 32_000
+    assert outcomes.letters[0].first_failure_ms == NOW_MS + 32_000
+
+
+@pytest.mark.parametrize("outcome", SUSPECTS)
+@pytest.mark.parametrize(
+    ("first_ms", "attempts"), [(NOW_MS - 19_999, 0), (NOW_MS - 20_000, 1), (NOW_MS + 5, 0)]
+)
+def test_the_failures_of_a_few_records_count_twenty_seconds_after_the_first(
+    outcome: Outcome, first_ms: int, attempts: int
+) -> None:
+    known = unresolved(7, attempts=0, first_failure_ms=first_ms, last_failure_ms=NOW_MS - 1)
+    (row,) = queued(decide([failed(7, outcome)], context(known, records=1)))
+    assert row.attempts == attempts
+    assert row.due_ms >= NOW_MS + 1_000
+
+
+@pytest.mark.parametrize("outcome", SUSPECTS)
+def test_a_record_with_a_counted_failure_is_bad_also_where_nothing_else_succeeds(
+    outcome: Outcome,
+) -> None:
+    """It failed while others succeeded, so its retries, which come alone, run as usual."""
+    known = unresolved(7, attempts=1, first_failure_ms=NOW_MS - 1, last_failure_ms=NOW_MS - 1)
+    (row,) = queued(decide([failed(7, outcome, attempt=2)], context(known, records=1)))
+    assert (row.attempts, row.due_ms) == (2, NOW_MS + 2_000)
+
+
+def test_a_success_in_the_batch_makes_its_failures_count() -> None:
+    """More than half of a few: the function works, and these records are bad."""
+    outcomes = decide([failed(n) for n in range(1, 100)], context(records=100, first_tries=100))
+    assert {row.attempts for row in queued(outcomes)} == {1}
+
+
+def test_rejected_records_are_no_evidence_that_the_sink_works() -> None:
+    records = [failed(1), failed(2, Outcome.REJECT), failed(3, Outcome.BLOCKED)]
+    outcomes = decide(records, context(records=3))
+    assert [row.attempts for row in queued(outcomes)] == [0, 0]
+    assert len(outcomes.letters) == 1
+
+
+def test_a_suspected_failure_keeps_the_delay_that_its_function_asked_for() -> None:
+    (row,) = queued(decide([failed(7, after_s=60.5)], context(records=1)))
+    assert (row.attempts, row.due_ms) == (0, NOW_MS + 60_500)
+
+
+def test_a_long_first_delay_is_kept_by_suspected_failures() -> None:
+    retry = RetryPolicy(first_delay_ms=300_000, jitter=0.0)
+    (row,) = queued(decide([failed(7)], context(records=1, retry=retry)))
+    assert (row.attempts, row.due_ms) == (0, NOW_MS + 300_000)
+
+
 def test_rejected_records_are_not_an_outage() -> None:
     outcomes = decide([failed(n, Outcome.REJECT) for n in range(1, 200)], context(first_tries=200))
     assert not outcomes.report.outage
@@ -313,7 +458,7 @@ def test_in_an_outage_attempts_and_age_do_not_count_and_neighbours_are_one_range
         (int(str(row.first)), int(str(row.last)), row.count, row.attempts, row.first_failure_ms)
         for row in queued(outcomes)
     ]
-    assert rows == [(10, 490, 49, 0, None), (510, 1500, 100, 0, None), (10, 20, 2, 0, None)]
+    assert rows == [(10, 490, 49, 0, NOW_MS), (510, 1500, 100, 0, NOW_MS), (10, 20, 2, 0, NOW_MS)]
     assert outcomes.letters == ()
     assert outcomes.report.retried == 151
 
@@ -436,9 +581,10 @@ OUTCOMES = st.sampled_from([Outcome.BLOCKED, Outcome.UNCOUNTED, Outcome.RETRY, O
     ),
     limit=st.integers(0, 4),
     tried=st.integers(0, 600),
+    succeeded=st.sampled_from([0, 1, 300]),
 )
 def test_every_failed_record_is_either_queued_or_a_letter(
-    outcomes: dict[int, tuple[Outcome, int]], limit: int, tried: int
+    outcomes: dict[int, tuple[Outcome, int]], limit: int, tried: int, succeeded: int
 ) -> None:
     """Ranges are ascending and disjoint, and have no more attempts than their first record."""
     records = [
@@ -449,6 +595,7 @@ def test_every_failed_record_is_either_queued_or_a_letter(
         context(
             retry=RetryPolicy(retry_limit=limit),
             first_tries=tried,
+            records=len(outcomes) + succeeded,
             on_failure=OnFailure.BLOCK_SHARD,
         ),
     )
@@ -465,6 +612,7 @@ def test_every_failed_record_is_either_queued_or_a_letter(
         context(
             retry=RetryPolicy(retry_limit=limit),
             first_tries=tried,
+            records=len(outcomes) + succeeded,
             on_failure=OnFailure.BLOCK_SHARD,
         ),
     )
