@@ -308,6 +308,7 @@ FIELDS = {
         "report": "counts of the batch",
         "outcomes": "outcomes by shard, where they fit into this node",
         "openedVersion": "the node's version when it was opened; part of the names of the parts",
+        "openings": "openings that have not answered: the batch runs, or its process died",
         "parts": "number of parts, where the outcomes do not fit",
         "digest": "SHA-256 of the parts",
         "format": "format of the value",
