@@ -11,7 +11,8 @@ steps, and an error in any of them fails the batch:
    earlier run of the batch has finished: sinks are about to be written again, with other outcomes
    perhaps.
 4. Run the user's function, and collect the failed records.
-5. Check that the batch's rows are those that the tasks have published.
+5. Check that the batch's rows are those that the tasks have published. If the missing ones have
+   expired since, the batch ends here, without a report.
 6. Decide on the failed records, and write the dead letters.
 7. Finish the report: it is done, and holds the records that stay unresolved. All others are acked
    when the driver settles the plan. This is written also when nothing failed.
@@ -37,6 +38,7 @@ from spark_job.process_services import ProcessServices
 from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
 from spark_job.tracking.batch_run import BatchRun, run_batch
 from spark_job.tracking.content_check import check_content
+from spark_job.tracking.expired_rows import ExpiredRows
 from spark_job.tracking.letters_frame import letters_frame
 from spark_job.tracking.options import OnExhausted
 from spark_job.tracking.outcome_rules import (
@@ -115,7 +117,8 @@ class Tracked:
         run = None
         try:
             run = run_batch(self._process, batch, batch_id, bisect=self._options.bisect)
-            self._report(store, opened, plan, states, run)
+            if not self._report(store, opened, plan, states, run):
+                store.answer_report(opened)
         finally:
             if run is not None:
                 run.close()
@@ -193,12 +196,22 @@ class Tracked:
         plan: Plan,
         states: Mapping[str, ShardState],
         run: BatchRun,
-    ) -> None:
+    ) -> bool:
+        """Report the batch. False if its report may not be finished, because rows have expired."""
         # The ends are read after the function has read the rows: a task publishes before it hands
         # rows over, so every row of the batch is in an end by now.
-        ends = store.read_ends(plan.plan_id)
+        ends = store.read_ends(plan.plan_id) if run.has_read else {}
         content = run.content(ends, tasks=len(plan.tasks))
-        check_content(content, ends, plan.plan_id)
+        expired = ExpiredRows(plan, ProcessServices.here(self._settings))
+        if shards := check_content(content, ends, plan.plan_id, has_expired=expired):
+            log.warning(
+                "plan %s: records that its tasks had read are past the stream's retention now "
+                "(shards %s), so nothing of this batch is acked, and the next plan reads what is "
+                "left",
+                plan.plan_id,
+                ", ".join(shards),
+            )
+            return False
         # No ends: the function has read nothing, so nothing can have failed.
         failed: Sequence[FailedRecord] = run.all_failures() if ends else []
         context = self._context(plan, ends, states, failed)
@@ -207,9 +220,10 @@ class Tracked:
         outcomes = decide(failed, context)
         self._write_letters(outcomes, opened, run)
         failpoint("dead-letters-written")
-        store.finish_report(opened, self._counted(outcomes))
+        store.finish_report(opened, replace(self._counted(outcomes), tasks=tuple(sorted(ends))))
         if len(failed) < sum(shard.new_count + shard.retry_rows for shard in content.values()):
             self._succeeded_ms = context.now_ms
+        return True
 
     def _context(
         self,

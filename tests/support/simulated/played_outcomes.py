@@ -25,9 +25,9 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from state.plan import Plan, ShardReadResult
+    from state.plan import Plan, ShardReadResult, TaskResult
     from state.shard_state import ShardState
     from state.state_store import StateStore
     from tests.support.simulated.simulated_job import SimulatedJob
@@ -106,20 +106,38 @@ class PlayedOutcomes:
             on_step("opened")
             plan = store.read_plan(pointer.id)
             assert plan is not None
-            ends = {
-                end.shard_id: end
-                for task in store.read_ends(pointer.id).values()
-                for end in task.shards
-            }
+            seen = _seen(store.read_ends(pointer.id), rows)
+            if seen is None:
+                # All comes again. What this batch has written does not count, so that a record which
+                # does not come again is a loss.
+                store.answer_report(opened)
+                return []
+            ends = {end.shard_id: end for task in seen.values() for end in task.shards}
             states = {shard: stored.state for shard, stored in store.load_states().items()}
             batch = _Batch(self, plan, ends, states)
             good = [row for row in rows if batch.accept(row)]
-            report = batch.report(len(rows))
+            report = msgspec.structs.replace(batch.report(len(rows)), tasks=tuple(sorted(seen)))
             self.letters += batch.letters
             store.finish_report(opened, report)
             self.done.append(report)
             on_step("reported")
             return good
+
+
+def _seen(ends: Mapping[int, TaskResult], rows: Sequence[Row]) -> dict[int, TaskResult] | None:
+    """The tasks whose rows the batch has; None if it has only some of a task's, as others have
+    expired. A task may have been read by a zombie only, and its rows are not in the batch.
+    """
+    found = Counter(row["shardId"] for row in rows)
+    seen: dict[int, TaskResult] = {}
+    for task, result in ends.items():
+        there = sum(found[end.shard_id] for end in result.shards)
+        published = sum(end.count + end.retry_rows for end in result.shards)
+        if there == published:
+            seen[task] = result
+        elif there:
+            return None
+    return seen
 
 
 @dataclass(frozen=True)
