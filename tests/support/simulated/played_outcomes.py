@@ -108,8 +108,8 @@ class PlayedOutcomes:
             assert plan is not None
             seen = _seen(store.read_ends(pointer.id), rows)
             if seen is None:
-                # All comes again. What this batch has written does not count, so that a record which
-                # does not come again is a loss.
+                # All comes again. What this batch has written does not count: a record that does
+                # not come again is a loss.
                 store.answer_report(opened)
                 return []
             ends = {end.shard_id: end for task in seen.values() for end in task.shards}
