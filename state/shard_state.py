@@ -43,8 +43,9 @@ class UnresolvedRecord(
     - `attempts`: the deliveries so far that had an outcome.
     - `due_ms`: when the next delivery is due (milliseconds since 1970).
     - `key`: a hash of the partition key; None if it is not known.
-    - `blocked`: the record did not fail itself. It waits for an earlier record of its key or shard,
-      because the application prefers order to progress (`state.report.OnFailure`).
+    - `blocked`: the record did not fail itself, and was not tried. It waits for an earlier record
+      of its key or shard, because the application prefers order to progress
+      (`state.report.OnFailure`); or earlier deliveries of its batch never answered.
     - `rejected`: it may not be tried again, whatever the policy says. It waits for its dead letter.
     """
 

@@ -54,6 +54,7 @@ def make_plan(
     retries: Mapping[str, Sequence[DueRetry]] | None = None,
     in_order: bool = False,
     outages: int = 0,
+    delivery_limit: int | None = None,
 ) -> Plan:
     """A plan for new records of `shards` and for `retries`, which may be of other shards, grouped
     into tasks within the limits.
@@ -88,7 +89,12 @@ def make_plan(
         )
         tasks.append(_task(tuple(slices), limits))
     return Plan(
-        plan_id=plan_id, created_ms=now_ms, tasks=tuple(tasks), until_ms=until_ms, outages=outages
+        plan_id=plan_id,
+        created_ms=now_ms,
+        tasks=tuple(tasks),
+        until_ms=until_ms,
+        outages=outages,
+        delivery_limit=delivery_limit,
     )
 
 

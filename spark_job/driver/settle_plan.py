@@ -32,6 +32,7 @@ class Settled:
     - `redelivered`: there is a mark but no done report, so no state was written, and all records of
       the plan are delivered again.
     - `outages`: how many plans in a row, up to this one, were outages.
+    - `delivery_limit`: the limit of the next plan (`state.plan.Plan`).
     """
 
     states: dict[str, StoredState]
@@ -40,6 +41,7 @@ class Settled:
     policy: OutcomePolicy | None = None
     redelivered: bool = False
     outages: int = 0
+    delivery_limit: int | None = None
 
 
 def settle(
@@ -86,6 +88,7 @@ def settle(
         policy=policy,
         redelivered=redelivered,
         outages=outages_after(plan, report, is_tracked=policy is not None),
+        delivery_limit=delivery_limit_after(plan, report, is_tracked=policy is not None),
     )
 
 
@@ -99,6 +102,17 @@ def outages_after(plan: Plan | None, report: PlanReport | None, *, is_tracked: b
     if report is None:
         return plan.outages
     return plan.outages + 1 if report.outage else 0
+
+
+def delivery_limit_after(
+    plan: Plan | None, report: PlanReport | None, *, is_tracked: bool
+) -> int | None:
+    """The delivery limit of the plan after this one. A plan without known outcomes leaves it as it
+    was.
+    """
+    if report is not None:
+        return report.delivery_limit
+    return plan.delivery_limit if plan is not None and is_tracked else None
 
 
 def _has_records(end: ShardReadResult) -> bool:

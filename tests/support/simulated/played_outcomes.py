@@ -18,6 +18,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from spark_job.tracking.unanswered import (
+    delivery,
+    first_rows,
+    give,
+    is_limited,
+    rows_in,
+    with_withheld,
+)
 from state.plan import PlannedRetry, PlanStatus
 from state.report import OnFailure, OutcomePolicy, PlanReport, ShardOutcome
 from state.retry_policy import RetryPolicy
@@ -27,6 +35,7 @@ from state.shard_state import UnresolvedRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from spark_job.tracking.unanswered import Given
     from state.plan import Plan, ShardReadResult, TaskResult
     from state.shard_state import ShardState
     from state.state_store import StateStore
@@ -79,7 +88,8 @@ class PlayedOutcomes:
     function got, `letters` the dead letters.
 
     `gone` are retries whose records have expired: shard, first and last number. `reports` false:
-    the batch runs untracked.
+    the batch runs untracked. `kills`: the row's record ends the process that gets it, which raises
+    `Killed`. What is given to the function then is the product's decision.
     """
 
     open_store: Callable[[], StateStore]
@@ -87,6 +97,8 @@ class PlayedOutcomes:
     fails: Callable[[Row], str | None]
     policy: OutcomePolicy = AT_ONCE
     reports: bool = True
+    kills: Callable[[Row], bool] = lambda _: False
+    killed: int = 0
     calls: list[str] = field(default_factory=list)
     letters: list[tuple[str, int, str]] = field(default_factory=list)
     gone: list[tuple[str, int, int]] = field(default_factory=list)
@@ -114,14 +126,58 @@ class PlayedOutcomes:
                 return []
             ends = {end.shard_id: end for task in seen.values() for end in task.shards}
             states = {shard: stored.state for shard, stored in store.load_states().items()}
+            part = _first_part(rows, seen, plan, states, opened.openings)
+            if part is not None:
+                rows = rows[: part.records]
+                ends = {end.shard_id: end for task in part.ends.values() for end in task.shards}
             batch = _Batch(self, plan, ends, states)
+            attempts = _attempts_that_ended(seen, plan, opened.openings)
+            if attempts and self.policy.retry.exhausted(attempts + rows[0]["attempt"] - 1, None, 0):
+                batch.letters.append((rows[0]["messageId"], attempts, "ended its process"))
+                rows = []
+            if any(map(self.kills, rows)):
+                self.killed += 1
+                raise Killed
             good = [row for row in rows if batch.accept(row)]
             report = msgspec.structs.replace(batch.report(len(rows)), tasks=tuple(sorted(seen)))
+            if part is not None:
+                report = with_withheld(report, part)
             self.letters += batch.letters
             store.finish_report(opened, report)
             self.done.append(report)
             on_step("reported")
             return good
+
+
+class Killed(Exception):  # noqa: N818  # it is what happens to the process, no error
+    """The process has ended while the function had a record."""
+
+
+def _first_part(
+    rows: Sequence[Row],
+    ends: Mapping[int, TaskResult],
+    plan: Plan,
+    states: Mapping[str, ShardState],
+    openings: int,
+) -> Given | None:
+    """The part of the batch that the function is given; None if it is given all of it. The rows are
+    in the order of the ends.
+    """
+    if not rows or not is_limited(openings, plan.delivery_limit):
+        return None
+    order = first_rows(ends, delivery(len(rows), openings, plan.delivery_limit).records)
+    numbers = [
+        SequenceNumber.parse(row["sequenceNumber"]) for row in rows if row["shardId"] == order.last
+    ]
+    return give(order, numbers[: order.rows + 1], plan, ends, states)
+
+
+def _attempts_that_ended(ends: Mapping[int, TaskResult], plan: Plan, openings: int) -> int:
+    """How often the only record of the batch's part was delivered without an answer."""
+    rows = rows_in(ends)
+    if not rows or not is_limited(openings, plan.delivery_limit):
+        return 0
+    return delivery(rows, openings, plan.delivery_limit).attempts
 
 
 def _seen(ends: Mapping[int, TaskResult], rows: Sequence[Row]) -> dict[int, TaskResult] | None:
