@@ -11,7 +11,7 @@ ends without a report, so its plan is redelivered, and the next plan reads what 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -21,10 +21,14 @@ from state.tracker.emission import parse_message_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark.sql import Row
-
     from state.plan import PlannedRetry, ShardReadResult, TaskResult
     from state.sequence_number import SequenceNumber
+
+
+class Row(Protocol):
+    """A row of Spark's, as far as it is needed here."""
+
+    def __getitem__(self, name: str) -> Any: ...
 
 
 class BatchContentError(KinesisError):

@@ -259,7 +259,8 @@ class Tracked:
         )
         if not self._options.policy.retry.exhausted(attempts, first_ms, self._clock.now_ms()):
             return None
-        reason = f"the process ended without an answer {now.attempts} times when it got this record"
+        times = "once" if now.attempts == 1 else f"{now.attempts} times"
+        reason = f"its process ended without an answer {times}"
         run = BatchRun(batch, is_whole=True)
         run.failures[record.message_id] = dataclass_replace(
             record, attempt=attempts + 1, reason=reason

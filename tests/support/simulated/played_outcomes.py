@@ -45,6 +45,7 @@ Row = dict[str, Any]
 Retry = TypeVar("Retry", PlannedRetry, UnresolvedRecord)
 AT_ONCE = OutcomePolicy(retry=RetryPolicy(retry_limit=3, first_delay_ms=0, jitter=0.0))
 OUTAGE_RECORDS = 100
+ENDED = "ended its process"
 LATER_MS = (
     3_600_000  # a rejected record needs no due time: it is not tried again, its letter is written
 )
@@ -133,7 +134,7 @@ class PlayedOutcomes:
             batch = _Batch(self, plan, ends, states)
             attempts = _attempts_that_ended(seen, plan, opened.openings)
             if attempts and self.policy.retry.exhausted(attempts + rows[0]["attempt"] - 1, None, 0):
-                batch.letters.append((rows[0]["messageId"], attempts, "ended its process"))
+                batch.letters.append((rows[0]["messageId"], attempts, ENDED))
                 rows = []
             if any(map(self.kills, rows)):
                 self.killed += 1
