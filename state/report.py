@@ -47,14 +47,21 @@ class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
     """A report that this process has opened. `StateStore.finish_report` succeeds only if no other
     process has opened it since.
 
-    `version`: the version of the report's znode. `reopened`: the plan had a report before, so its
-    batch and its dead letters may have been written already.
+    - `version`: the version of the report's znode.
+    - `openings`: how many earlier openings never answered. Their processes died, of whatever cause.
     """
 
     plan_id: str
     token: str
     version: int
-    reopened: bool
+    openings: int = 0
+
+    @property
+    def reopened(self) -> bool:
+        """Whether the plan had a report before, so that its batch and its dead letters may have
+        been written already.
+        """
+        return self.version > 0
 
 
 class ShardOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

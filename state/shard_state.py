@@ -44,8 +44,9 @@ class UnresolvedRecord(
     - `due_ms`: when the next delivery is due (milliseconds since 1970).
     - `first_failure_ms`, `last_failure_ms`: also of failures that did not count as attempts.
     - `key`: a hash of the partition key; None if it is not known.
-    - `blocked`: the record did not fail itself. It waits for an earlier record of its key or shard,
-      because the application prefers order to progress (`state.report.OnFailure`).
+    - `blocked`: the record did not fail itself, and was not tried. It waits for an earlier record
+      of its key or shard, because the application prefers order to progress
+      (`state.report.OnFailure`); or earlier deliveries of its batch never answered.
     - `rejected`: it may not be tried again, whatever the policy says. It waits for its dead letter.
     """
 

@@ -175,10 +175,19 @@ class OutcomeStore(TaskStore, Protocol):
 
     def open_report(self, plan_id: str, token: str) -> OpenReport:
         """Record that a batch of the plan has begun. It replaces any earlier report: one that was
-        done no longer counts.
+        done no longer counts. Each opening counts as one without an answer (`OpenReport.openings`)
+        until its report is finished, or `answer_report` says that its batch has failed.
 
         One transaction that also checks that the plan is open. Raises `PlanClosedError` when the
         plan is closed or removed, `ConflictError` when other processes keep writing the report.
+        """
+        ...
+
+    def answer_report(self, opened: OpenReport) -> None:
+        """Record that the batch has failed while its process lives. The report cannot be finished
+        any more, and this opening does not count as one without an answer.
+
+        Changes nothing if the plan is closed by now, or the report was opened again or finished.
         """
         ...
 

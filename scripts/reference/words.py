@@ -313,6 +313,7 @@ FIELDS = {
         "report": "counts of the batch",
         "outcomes": "outcomes by shard, where they fit into this node",
         "openedVersion": "the node's version when it was opened; part of the names of the parts",
+        "openings": "openings that have not answered: the batch runs, or its process died",
         "parts": "number of parts, where the outcomes do not fit",
         "digest": "SHA-256 of the parts",
         "format": "format of the value",
@@ -595,6 +596,7 @@ NOT_ERRORS = {
     "Retry": "an outcome, see the [Spark API](api/spark.md)",
     "TransactionRefusedError": "the store translates it",
     "WrongOutputError": "fails the record whose function returned it",
+    "_RowsExpiredError": "a warning: the next plan reads what is left",
     "_Stopped": "a signal ends the embedded server",
 }
 

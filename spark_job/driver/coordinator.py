@@ -440,6 +440,7 @@ class Coordinator:
             gone=self._catalog.gone(),
             in_order=self._outcomes.queue.in_order,
             outages=self._outcomes.outages,
+            delivery_limit=self._outcomes.delivery_limit,
         )
         self._store.create_plan(plan)
         failpoint("plan-created")

@@ -74,6 +74,7 @@ def make_plan(
     gone: Collection[str] = (),
     in_order: bool = False,
     outages: int = 0,
+    delivery_limit: int | None = None,
 ) -> Plan:
     """A plan for new records of `shards` and for `retries`, which may be of other shards, grouped
     into tasks within the limits.
@@ -110,7 +111,12 @@ def make_plan(
         )
         tasks.extend(_that_fit(_task(tuple(slices), limits)))
     return Plan(
-        plan_id=plan_id, created_ms=now_ms, tasks=tuple(tasks), until_ms=until_ms, outages=outages
+        plan_id=plan_id,
+        created_ms=now_ms,
+        tasks=tuple(tasks),
+        until_ms=until_ms,
+        outages=outages,
+        delivery_limit=delivery_limit,
     )
 
 

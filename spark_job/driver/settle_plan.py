@@ -40,6 +40,7 @@ class Settled:
       the plan are delivered again.
     - `outages`: how many plans in a row, up to this one, were outages.
     - `unknown_shards`: the shards that the service answered not to know.
+    - `delivery_limit`: the limit of the next plan (`state.plan.Plan`).
     """
 
     states: dict[str, StoredState]
@@ -50,6 +51,7 @@ class Settled:
     unreported: bool = False
     outages: int = 0
     unknown_shards: frozenset[str] = frozenset()
+    delivery_limit: int | None = None
 
 
 def settle(
@@ -104,6 +106,7 @@ def settle(
         unreported=unreported,
         outages=outages_after(plan, report, is_tracked=policy is not None),
         unknown_shards=frozenset(end.shard_id for end in ends if end.gone),
+        delivery_limit=delivery_limit_after(plan, report, is_tracked=policy is not None),
     )
 
 
@@ -117,6 +120,17 @@ def outages_after(plan: Plan | None, report: PlanReport | None, *, is_tracked: b
     if report is None:
         return plan.outages
     return plan.outages + 1 if report.outage else 0
+
+
+def delivery_limit_after(
+    plan: Plan | None, report: PlanReport | None, *, is_tracked: bool
+) -> int | None:
+    """The delivery limit of the plan after this one. A plan without known outcomes leaves it as it
+    was.
+    """
+    if report is not None:
+        return report.delivery_limit
+    return plan.delivery_limit if plan is not None and is_tracked else None
 
 
 def _has_records(end: ShardReadResult) -> bool:

@@ -195,6 +195,32 @@ class BatchFrame:
         )
         return merge_content(counted)
 
+    def count(self) -> int:
+        """The number of rows. Runs a job over all partitions, which persists them."""
+        return self.rows().count()
+
+    def first_numbers(self, shard_id: str, count: int) -> list[SequenceNumber]:
+        """The numbers of the first `count` rows of a shard, ascending. Runs a job."""
+        number = _number("sequenceNumber", "subSequenceNumber")
+        rows = self.rows().where(F.col("shardId") == shard_id).select(number.alias("number"))
+        found = rows.orderBy("number").limit(count).toArrow().column("number").to_pylist()
+        return [SequenceNumber(int(one["sequence"]), one["sub"]) for one in found]
+
+    def limited(self, shards: Sequence[str], last: str, until: SequenceNumber) -> BatchFrame:
+        """A frame of all rows of `shards`, and of those of shard `last` up to this number.
+
+        Its rows come from this frame, which must be closed after it.
+        """
+        number = _number("sequenceNumber", "subSequenceNumber")
+        text = str(until.sequence)
+        most = F.struct(
+            F.lit(len(text)).alias("length"),
+            F.lit(text).alias("sequence"),
+            F.lit(until.sub).cast("bigint").alias("sub"),
+        )
+        wanted = F.col("shardId").isin(*shards) | ((F.col("shardId") == last) & (number <= most))
+        return BatchFrame(self.rows().where(wanted), rules=self.rules, on_failure=self.on_failure)
+
     def withheld_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
         """The records that these rules withhold. Runs a job."""
         sorter = WithheldRowFinder(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)

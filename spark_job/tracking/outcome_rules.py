@@ -18,6 +18,8 @@
     BLOCKED: it was not tried               queued: attempts unchanged, due at once, behind the
                                             record that it waits for
     EXHAUSTED: flagged so by the plan       dead letter with its last failure; not tried again
+    EXHAUSTED with a reason: its deliver-   dead letter with that reason; not tried again
+      ies have ended their processes
     (planned, but gone from the stream)     dead letter without payload; one for the records of a
                                             range that are gone
 
@@ -49,7 +51,7 @@ dead letter, begin with its first counted failure.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spark_job.tracking.outcomes import FailedRecord, Outcome
@@ -274,14 +276,7 @@ class _Decider:
                 return self._blocked(record, known)
             case Outcome.REJECT:
                 return self._letter(record, known)
-        # Exhausted: it was delivered for its letter only, so this delivery is not an attempt.
-        return LetterNote(
-            message_id=record.message_id,
-            attempts=record.attempt - 1,
-            first_failure_ms=known.first_counted_failure_ms if known else None,
-            last_failure_ms=known.last_failure_ms if known else None,
-            reason=known.reason if known else None,
-        )
+        return self._exhausted(record, known)
 
     def retry_index_of(self, record: FailedRecord) -> int | None:
         """The index of the planned retry that the record was read with; None for a new record."""
@@ -361,6 +356,19 @@ class _Decider:
             reason=known.reason if known else None,
             key=self._key(record),
             blocked=True,
+        )
+
+    def _exhausted(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote:
+        # It was read for its letter only, so this delivery is not an attempt.
+        attempts = record.attempt - 1
+        if record.reason is not None:  # it has ended the process that got it (`unanswered`)
+            return replace(self._letter(record, known), attempts=attempts)
+        return LetterNote(
+            message_id=record.message_id,
+            attempts=attempts,
+            first_failure_ms=known.first_counted_failure_ms if known else None,
+            last_failure_ms=known.last_failure_ms if known else None,
+            reason=known.reason if known else None,
         )
 
     def _key(self, record: FailedRecord) -> str | None:

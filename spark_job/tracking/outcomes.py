@@ -30,7 +30,8 @@ class Outcome(IntEnum):
       sink is bad.
     - `RETRY`: it failed, and may be tried again.
     - `REJECT`: it can never be processed.
-    - `EXHAUSTED`: it was not tried, because the plan says that its retries are used up.
+    - `EXHAUSTED`: it was not tried, because its retries are used up: the plan says so, or its
+      deliveries have ended the process (`unanswered`).
     """
 
     BLOCKED = 1

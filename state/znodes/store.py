@@ -225,6 +225,9 @@ class ZnodeStateStore:
     def open_report(self, plan_id: str, token: str) -> OpenReport:
         return self._reports.open(plan_id, token)
 
+    def answer_report(self, opened: OpenReport) -> None:
+        self._reports.answer(opened)
+
     def finish_report(self, opened: OpenReport, report: PlanReport) -> None:
         self._reports.finish(opened, report)
 

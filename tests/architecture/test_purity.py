@@ -43,6 +43,8 @@ PURE = (
     "spark_job/driver/retry_planner.py",
     "spark_job/tracking/outcome_rules.py",
     "spark_job/tracking/withholding.py",
+    "spark_job/tracking/content_check.py",
+    "spark_job/tracking/unanswered.py",
     "spark_job/tracking/bisect.py",
 )
 # fmt: off

@@ -9,6 +9,7 @@ from state.report import OnFailure
 from state.shard_state import Lifecycle
 from tests.simulation.past import Past
 from tests.simulation.world import STREAM
+from tests.support.simulated.played_outcomes import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -221,8 +222,9 @@ class Checks(Past):
         return found.union(*(self._ancestors(one) for one in found - self.lost_in))
 
     def _check_letters(self) -> None:
-        """Dead letters are exactly the records that always failed or were rejected. Nothing is
-        tried more often than the policy allows, nor after its rejection.
+        """Dead letters are exactly the records that always failed or were rejected, and those whose
+        deliveries by themselves ended with the process, time and again. Nothing is tried more often
+        than the policy allows, nor after its rejection.
         """
         assert self.outcomes is not None
         assert self.failing is not None
@@ -230,7 +232,7 @@ class Checks(Past):
         letters = [
             (message.rpartition(":")[0], attempts)
             for message, attempts, reason in self.outcomes.letters
-            if "past" not in reason
+            if "past" not in reason and reason != ENDED
         ]
         dead = {record for record, _ in letters}
         rejected_in = self.failing.rejected_in

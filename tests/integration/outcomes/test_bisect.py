@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,6 +40,47 @@ def test_a_poison_record_is_found_retried_and_dead_lettered(tracked_query: Track
     (letter,) = tracked_query.letters
     assert (letter.data, letter.attempts) == (b"record 23", 1)
     assert "worker" in letter.reason
+    assert tracked_query.unresolved() == {}
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+def test_a_record_that_ends_its_worker_is_found_over_restarts_without_bisect_too(
+    tracked_query: TrackedQuery,
+) -> None:
+    """Its batches fail, and Spark's error says that a worker died, so they count as unanswered.
+    Before that, batches that failed with other errors did not.
+    """
+    tracked_query.stream.put(6)
+    done: list[int] = []
+    given: list[int] = []
+
+    def change(record: Record) -> dict[str, Any]:
+        if record.data == b"record 4":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"n": int(record.data.split()[1])}
+
+    def process(batch: TrackedBatch) -> None:
+        given.append(batch.df.count())
+        if len(given) <= 3:
+            raise ConnectionError("the warehouse is down")
+        done.extend(row.n for row in batch.map_records(change, "n int").collect())
+
+    errors: list[str] = []
+    for _ in range(15):
+        try:
+            tracked_query.run(process, retry_limit=0)
+        except Exception as exc:  # noqa: BLE001  # Spark's, of whatever class
+            errors.append(str(exc))
+        else:
+            break
+    assert all("warehouse is down" in error for error in errors[:3])
+    assert all("Python worker exited unexpectedly" in error for error in errors[3:])
+    assert given[:5] == [6] * 5
+    assert given[5] == 1
+    assert sorted(done) == [0, 1, 2, 3, 5]
+    (letter,) = tracked_query.letters
+    assert (letter.data, letter.attempts) == (b"record 4", 1)
+    assert letter.reason == "its process ended without an answer once"
     assert tracked_query.unresolved() == {}
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 

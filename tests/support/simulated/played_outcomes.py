@@ -18,6 +18,14 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from spark_job.tracking.unanswered import (
+    delivery,
+    first_rows,
+    give,
+    is_limited,
+    rows_in,
+    with_withheld,
+)
 from state.plan import PlannedRetry, PlanStatus
 from state.report import OnFailure, OutcomePolicy, PlanReport, ShardOutcome
 from state.retry_policy import RetryPolicy
@@ -25,9 +33,10 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from state.plan import Plan, ShardReadResult
+    from spark_job.tracking.unanswered import Given
+    from state.plan import Plan, ShardReadResult, TaskResult
     from state.shard_state import ShardState
     from state.state_store import StateStore
     from tests.support.simulated.simulated_job import SimulatedJob
@@ -36,6 +45,7 @@ Row = dict[str, Any]
 Retry = TypeVar("Retry", PlannedRetry, UnresolvedRecord)
 AT_ONCE = OutcomePolicy(retry=RetryPolicy(retry_limit=3, first_delay_ms=0, jitter=0.0))
 OUTAGE_RECORDS = 100
+ENDED = "ended its process"
 LATER_MS = (
     3_600_000  # a rejected record needs no due time: it is not tried again, its letter is written
 )
@@ -80,7 +90,9 @@ class PlayedOutcomes:
 
     `gone` are records that have expired before their retry: shard, first and last number. `reports`
     false: the batch runs untracked. `resolved`, by plan and in their order: what the last run of
-    the plan has processed, dead-lettered and found gone.
+    the plan has processed, dead-lettered and found gone. `kills`: the row's record ends the process
+    that gets it, which raises `Killed`. What is given to the function then is the product's
+    decision.
     """
 
     open_store: Callable[[], StateStore]
@@ -88,6 +100,8 @@ class PlayedOutcomes:
     fails: Callable[[Row], str | None]
     policy: OutcomePolicy = AT_ONCE
     reports: bool = True
+    kills: Callable[[Row], bool] = lambda _: False
+    killed: int = 0
     calls: list[str] = field(default_factory=list)
     letters: list[tuple[str, int, str]] = field(default_factory=list)
     gone: list[tuple[str, int, int]] = field(default_factory=list)
@@ -108,13 +122,31 @@ class PlayedOutcomes:
             on_step("opened")
             plan = store.read_plan(pointer.id)
             assert plan is not None
-            results = store.read_ends(pointer.id)
-            ends = {end.shard_id: end for task in results.values() for end in task.shards}
+            seen = _seen(store.read_ends(pointer.id), rows)
+            if seen is None:
+                # All comes again. What this batch has written does not count: a record that does
+                # not come again is a loss.
+                store.answer_report(opened)
+                return []
+            ends = {end.shard_id: end for task in seen.values() for end in task.shards}
             states = {shard: stored.state for shard, stored in store.load_states().items()}
+            part = _first_part(rows, seen, plan, states, opened.openings)
+            if part is not None:
+                rows = rows[: part.records]
+                ends = {end.shard_id: end for task in part.ends.values() for end in task.shards}
             known_gone = len(self.gone)
             batch = _Batch(self, plan, ends, states)
+            attempts = _attempts_that_ended(seen, plan, opened.openings)
+            if attempts and self.policy.retry.exhausted(attempts + rows[0]["attempt"] - 1, None, 0):
+                batch.letters.append((rows[0]["messageId"], attempts, ENDED))
+                rows = []
+            if any(map(self.kills, rows)):
+                self.killed += 1
+                raise Killed
             good = [row for row in rows if batch.accept(row)]
-            report = msgspec.structs.replace(batch.report(len(rows)), tasks=tuple(sorted(results)))
+            report = msgspec.structs.replace(batch.report(len(rows)), tasks=tuple(sorted(seen)))
+            if part is not None:
+                report = with_withheld(report, part)
             self.letters += batch.letters
             store.finish_report(opened, report)
             self.done.append(report)
@@ -134,6 +166,53 @@ class Resolved(NamedTuple):
     processed: list[str]
     dead: list[str]
     gone: list[tuple[str, int, int]]
+
+
+class Killed(Exception):  # noqa: N818  # it is what happens to the process, no error
+    """The process has ended while the function had a record."""
+
+
+def _first_part(
+    rows: Sequence[Row],
+    ends: Mapping[int, TaskResult],
+    plan: Plan,
+    states: Mapping[str, ShardState],
+    openings: int,
+) -> Given | None:
+    """The part of the batch that the function is given; None if it is given all of it. The rows are
+    in the order of the ends.
+    """
+    if not rows or not is_limited(openings, plan.delivery_limit):
+        return None
+    order = first_rows(ends, delivery(len(rows), openings, plan.delivery_limit).records)
+    numbers = [
+        SequenceNumber.parse(row["sequenceNumber"]) for row in rows if row["shardId"] == order.last
+    ]
+    return give(order, numbers[: order.rows + 1], plan, ends, states)
+
+
+def _attempts_that_ended(ends: Mapping[int, TaskResult], plan: Plan, openings: int) -> int:
+    """How often the only record of the batch's part was delivered without an answer."""
+    rows = rows_in(ends)
+    if not rows or not is_limited(openings, plan.delivery_limit):
+        return 0
+    return delivery(rows, openings, plan.delivery_limit).attempts
+
+
+def _seen(ends: Mapping[int, TaskResult], rows: Sequence[Row]) -> dict[int, TaskResult] | None:
+    """The tasks whose rows the batch has; None if it has only some of a task's, as others have
+    expired. A task may have been read by a zombie only, and its rows are not in the batch.
+    """
+    found = Counter(row["shardId"] for row in rows)
+    seen: dict[int, TaskResult] = {}
+    for task, result in ends.items():
+        there = sum(found[end.shard_id] for end in result.shards)
+        published = sum(end.count + end.retry_rows for end in result.shards)
+        if there == published:
+            seen[task] = result
+        elif there:
+            return None
+    return seen
 
 
 @dataclass(frozen=True)
