@@ -10,11 +10,14 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kinesis_spout.config import AwsConfig, ReadRate
-from kinesis_spout.spout.dead_letter import DeadLetter
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from state.retry_policy import RetryPolicy
+
+if TYPE_CHECKING:
+    from kinesis_spout.spout.dead_letter import DeadLetter
 
 STREAM = "orders"
 DEADLY = 13
