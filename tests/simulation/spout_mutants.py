@@ -16,6 +16,7 @@ STATES = f"{_UNIT}/test_states.py"
 SCHEDULER = f"{_UNIT}/test_scheduler.py"
 SHARD = f"{_UNIT}/test_tracked_shard.py"
 PLAN = f"{_UNIT}/test_superseded_plan.py"
+CAREFUL = f"{_UNIT}/test_careful.py"
 
 _DELIVERING = (
     Mutant(
@@ -139,7 +140,7 @@ _STORING = (
         "kinesis_spout/spout/tracked_shard.py",
         "        if self.pages.is_at_end and not self._runs and not self.ended and all_answered:\n",
         "        if self.pages.is_at_end and not self._runs and not self.ended:\n",
-        STATES,
+        SHARD,
     ),
     Mutant(
         "a shard's end is not noticed",
@@ -150,18 +151,11 @@ _STORING = (
         SHARD,
     ),
     Mutant(
-        "children are stored without waiting for their parent's state",
-        "kinesis_spout/spout/coordinator.py",
-        "            if page is None or not change.after.end_was_read:\n",
-        "            if True:\n",
-        SPOUT_SIMULATION,
-    ),
-    Mutant(
         "an outcome during a commit is never stored",
         "kinesis_spout/spout/coordinator.py",
-        "        self._conflicts = 0\n        for shard_id, change in changes.items():\n",
+        "        self._conflicts = 0\n        if careful",
         "        self._conflicts = 0\n        for assigned in self._scheduler.assigned.values():\n"
-        "            assigned.is_dirty = False\n        for shard_id, change in changes.items():\n",
+        "            assigned.is_dirty = False\n        if careful",
         f"{_UNIT}/test_commits.py",
     ),
     Mutant(
@@ -181,7 +175,7 @@ _STORING = (
     Mutant(
         "closing does not commit",
         "kinesis_spout/spout/session.py",
-        "                self._coordinator.commit_last()\n",
+        "                self._coordinator.commit_last(in_order=not crashed)\n",
         "                pass\n",
         STATES,
     ),
@@ -361,4 +355,99 @@ _TREES = (
         "tests/unit/kinesis_spout/tuple_tree/test_tracked_tuple.py",
     ),
 )
-SPOUT = (*_DELIVERING, *_STORING, *_RETRYING, *_READING, *_TREES)
+_CAREFUL = (
+    Mutant(
+        "openings are not counted",
+        "kinesis_spout/spout/openings.py",
+        "        self._count = before + 1\n",
+        "        self._count = before\n",
+        CAREFUL,
+    ),
+    Mutant(
+        "a spout counts as having outlived a record that is still in flight",
+        "kinesis_spout/spout/openings.py",
+        "        return scheduler.has_passed(self._marks)\n",
+        "        return True\n",
+        CAREFUL,
+    ),
+    Mutant(
+        "a spout counts as having outlived records that it has to read again",
+        "kinesis_spout/spout/openings.py",
+        "        if scheduler.is_careful or scheduler.has_restored(self._clock.now_ms()):\n",
+        "        if scheduler.is_careful:\n",
+        CAREFUL,
+    ),
+    Mutant(
+        "a careful delivery goes out before it is stored",
+        "kinesis_spout/spout/scheduler.py",
+        "        return self.is_announced and not self.is_out\n",
+        "        return not self.is_out\n",
+        CAREFUL,
+    ),
+    Mutant(
+        "careful deliveries do not wait for each other",
+        "kinesis_spout/spout/scheduler.py",
+        "        if careful is not None and not careful.has_outcome:\n"
+        "            if not careful.may",
+        "        if careful is not None and not careful.is_out:\n            if not careful.may",
+        CAREFUL,
+    ),
+    Mutant(
+        "full speed begins before the last outcome is stored",
+        "kinesis_spout/spout/scheduler.py",
+        "        self._ends_when_settled = self.careful is not None and not "
+        "self.careful.is_settled\n",
+        "        self._ends_when_settled = False\n",
+        CAREFUL,
+    ),
+    Mutant(
+        "a record that has ended a process is delivered at full speed",
+        "kinesis_spout/spout/scheduler.py",
+        "        if shard.has_unanswered:\n            self.begin_careful(0)\n",
+        "",
+        CAREFUL,
+    ),
+    Mutant(
+        "an orderly end counts an attempt of the announced record",
+        "kinesis_spout/spout/coordinator.py",
+        "        if in_order:\n            with self._changed:\n",
+        "        if False:\n            with self._changed:\n",
+        CAREFUL,
+    ),
+    Mutant(
+        "a worker's crash is an orderly end",
+        "kinesis_spout/spout/session.py",
+        "in_order=not crashed)",
+        "in_order=True)",
+        CAREFUL,
+    ),
+    Mutant(
+        "an announced attempt outlasts its outcome",
+        "state/tracker/inflight_record_tracker.py",
+        "        self._deadlines.discard(node.first)\n        self.withdraw(node.first)\n",
+        "        self._deadlines.discard(node.first)\n",
+        "tests/unit/state/tracker/test_outcomes.py",
+    ),
+    Mutant(
+        "an announced record is read again as a new one",
+        "state/tracker/snapshot.py",
+        "        and node.first not in announced\n",
+        "",
+        TRACKER,
+    ),
+    Mutant(
+        "children overtake a record whose first delivery is announced",
+        "kinesis_spout/spout/tracked_shard.py",
+        "            and not self._first_delivery_is_announced()\n",
+        "",
+        CAREFUL,
+    ),
+    Mutant(
+        "the deadline of a careful delivery begins before it goes out",
+        "kinesis_spout/spout/tracked_shard.py",
+        "        self.tracker.extend(delivery.sequence, delivery.attempt, None)\n",
+        "",
+        CAREFUL,
+    ),
+)
+SPOUT = (*_DELIVERING, *_STORING, *_RETRYING, *_READING, *_TREES, *_CAREFUL)

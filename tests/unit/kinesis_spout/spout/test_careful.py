@@ -145,6 +145,46 @@ def test_nothing_goes_out_while_its_announcement_cannot_be_stored(one: Simulated
     assert spout.spout.next_tuple() is not None
 
 
+def test_full_speed_begins_when_the_last_outcome_is_stored(one: SimulatedJob) -> None:
+    """Else a crash after it would cost the last record an attempt."""
+    one.put(1)
+    crash_twice(one)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    spout.spout.next_tuple()
+    spout.coordinate()
+    emission = spout.spout.next_tuple()
+    assert emission is not None
+    emission.ack()
+    spout.after(2.0).fetch()
+    assert spout.spout.next_tuple() is None, "at the tip"
+    one.put(3)
+    spout.after(2.0).fetch()
+    assert spout.spout.next_tuple() is None
+    spout.coordinate()
+    assert [each.attempts for each in one.states()[shard(0)].unresolved] == [1], "the next one"
+
+
+def test_a_record_that_has_ended_a_process_is_always_delivered_carefully(
+    one: SimulatedJob,
+) -> None:
+    """Also after a spout that was closed in order before it came to the record."""
+    (deadly, *_) = one.put(3)
+    crash_twice(one)
+    assert [int(each.sequence_number) for each in live(SteppedSpout(one), deadly)] == [deadly]
+    SteppedSpout(one).spout.close()
+    assert unclosed(one) == b"0"
+    spout = SteppedSpout(one)
+    spout.fetch()
+    spout.step("retries")
+    assert spout.spout.next_tuple() is None
+    spout.coordinate()
+    emission = spout.spout.next_tuple()
+    assert emission is not None
+    assert (int(emission.sequence_number), emission.attempt) == (deadly, 2)
+    assert one.states()[shard(0)].unresolved[0].attempts == 2
+
+
 def test_a_careful_delivery_that_fails_or_times_out_counts_once(one: SimulatedJob) -> None:
     one.put(1)
     crash_twice(one)

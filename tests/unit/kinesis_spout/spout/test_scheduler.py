@@ -264,3 +264,43 @@ def test_records_that_time_out_keep_their_payloads_while_there_is_room() -> None
         seq(2),
         seq(3),
     ]
+
+
+# careful delivery ---------------------------------------------------------------------------------
+def test_careful_delivery_ends_after_its_records_once_the_last_outcome_is_stored() -> None:
+    """Nothing is asked for in vain meanwhile."""
+    spout = new_spout()
+    assign(spout, A, page_of([1, 2]))
+    assign(spout, B, page_of([3, 4]))
+    spout.begin_careful(2)
+    for number in (1, 3):
+        assert emit(spout) == []
+        assert (careful := spout.careful) is not None
+        assert (careful.asks_for_commit(), careful.asks_for_commit()) == (True, False)
+        assert not spout.may_emit(0)
+        careful.on_commit(with_outcome=False)
+        assert spout.may_emit(0)
+        (delivery,) = emit(spout, 3)
+        assert delivery.sequence.sequence == number
+        assert spout.ack(delivery, 0)
+    assert emit(spout, 3) == []
+    assert not spout.may_emit(0)
+    assert (careful := spout.careful) is not None
+    assert (careful.asks_for_commit(), careful.asks_for_commit()) == (True, False)
+    careful.on_commit(with_outcome=True)
+    assert spout.may_emit(0)
+    assert named(emit(spout, 3)) == [("a", 2), ("b", 4)]
+    assert not spout.is_careful
+
+
+def test_a_careful_delivery_of_a_released_shard_does_not_hold_up_the_others() -> None:
+    spout = new_spout()
+    assign(spout, A, page_of([1]))
+    assign(spout, B, page_of([2]))
+    spout.begin_careful(5)
+    assert emit(spout) == []
+    spout.remove(A)
+    assert spout.pending == 0
+    assert emit(spout) == []
+    assert spout.careful is not None
+    assert spout.careful.delivery.shard_id == B
