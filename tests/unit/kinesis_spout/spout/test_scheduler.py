@@ -275,7 +275,8 @@ def test_careful_delivery_ends_after_its_records_once_the_last_outcome_is_stored
     spout.begin_careful(2)
     for number in (1, 3):
         assert emit(spout) == []
-        assert (careful := spout.careful) is not None
+        careful = spout.careful
+        assert careful is not None
         assert (careful.asks_for_commit(), careful.asks_for_commit()) == (True, False)
         assert not spout.may_emit(0)
         careful.on_commit(with_outcome=False)
@@ -285,7 +286,8 @@ def test_careful_delivery_ends_after_its_records_once_the_last_outcome_is_stored
         assert spout.ack(delivery, 0)
     assert emit(spout, 3) == []
     assert not spout.may_emit(0)
-    assert (careful := spout.careful) is not None
+    careful = spout.careful
+    assert careful is not None
     assert (careful.asks_for_commit(), careful.asks_for_commit()) == (True, False)
     careful.on_commit(with_outcome=True)
     assert spout.may_emit(0)
