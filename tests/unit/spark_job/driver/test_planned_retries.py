@@ -399,3 +399,23 @@ def test_gone_retries_of_an_application_that_acks_whole_batches_give_a_warning(
         next_plan(second, plan)
     assert f"{shard(0)}: {put[2]}" in caplog.text
     assert unresolved(one) == 0
+
+
+def test_a_range_that_is_gone_in_part_gives_a_warning_where_whole_batches_are_acked(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    put = one.put(60)
+    one.clock.advance(HOUR_S)
+    one.put(140)
+    first = one.coordinator()
+    start = next_plan(first)
+    run_tracked(one, first, start, tracked(one, lambda _: True))
+    next_plan(first, start)
+    first.close()
+    one.clock.advance(23.5 * HOUR_S)
+    second = one.coordinator(whole_batch_ack=True, fail_on_data_loss=False)
+    plan = next_plan(second, start)
+    assert len(rows_of(one, second, plan)) == 140
+    next_plan(second, plan)
+    assert f"{shard(0)}: 60 from {put[0]} on" in caplog.text
+    assert unresolved(one) == 0
