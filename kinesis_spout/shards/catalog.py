@@ -97,6 +97,7 @@ class ShardCatalog:
         )
         self._listing: tuple[ShardInfo, ...] = ()
         self._closed: dict[str, bool] = {}
+        self._checked_ms: dict[str, int] = {}  # service time of each shard's last check_retention
         self._is_unjudged = False  # nobody has looked for vanished shards in the last listing
         self._was_active = False
         self._saved_list: tuple[str, ...] = ()
@@ -208,10 +209,10 @@ class ShardCatalog:
     def verified_states(self) -> dict[str, ShardState]:
         """The same, verified up to the last tips that were observed, for a plan that is made now.
 
-        What has expired by now was reported by `check_retention`, so it counts as verified: a task
-        is to find what expires between now and its read.
+        What had expired when `check_retention` looked was reported, so it counts as verified: a
+        task is to find what expires between then and its read.
         """
-        return {shard: self._verified_now(stored.state) for shard, stored in self.states.items()}
+        return {shard: self._as_checked(stored.state) for shard, stored in self.states.items()}
 
     def lineage(self) -> ShardLineage:
         """The lineage of all shards."""
@@ -289,12 +290,14 @@ class ShardCatalog:
         Raises `DataLossError` where `failOnDataLoss` is true.
         """
         if self.retention_ms is not None:
+            now_ms = self.service_now_ms()
             self.loss.check_retention(
                 shards,
                 {shard: self._verified(self.states[shard].state) for shard in shards},
-                now_ms=self.service_now_ms(),
+                now_ms=now_ms,
                 retention_ms=self.retention_ms,
             )
+            self._checked_ms |= dict.fromkeys(shards, now_ms)
 
     def report_lapsed(self, shards: Sequence[str]) -> None:
         """Report shards of which a task has found that records may have expired before it read
@@ -330,11 +333,12 @@ class ShardCatalog:
         ]
         return msgspec.structs.replace(state, verified_until_ms=max(known, default=None))
 
-    def _verified_now(self, state: ShardState) -> ShardState:
+    def _as_checked(self, state: ShardState) -> ShardState:
         verified = self._verified(state)
-        if verified.verified_until_ms is None or self.retention_ms is None:
+        checked_ms = self._checked_ms.get(state.shard_id)
+        if verified.verified_until_ms is None or self.retention_ms is None or checked_ms is None:
             return verified
-        horizon_ms = self.service_now_ms() - self.retention_ms
+        horizon_ms = checked_ms - self.retention_ms
         return msgspec.structs.replace(
             verified, verified_until_ms=max(verified.verified_until_ms, horizon_ms)
         )
