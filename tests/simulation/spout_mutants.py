@@ -426,7 +426,7 @@ _CAREFUL = (
         "state/tracker/inflight_record_tracker.py",
         "        self._deadlines.discard(node.first)\n        self.withdraw(node.first)\n",
         "        self._deadlines.discard(node.first)\n",
-        TRACKER,
+        "tests/unit/state/tracker/test_outcomes.py",
     ),
     Mutant(
         "an announced record is read again as a new one",

@@ -28,7 +28,7 @@ def test_a_record_that_kills_its_process_each_time_is_dead_lettered_and_all_othe
     log = tmp_path / "log"
     with FakeKinesisServer(fake) as server:
         arguments = [server.endpoint_url, zookeeper_chroot, "billing", str(log)]
-        codes = []
+        codes: list[int] = []
         while 0 not in codes and len(codes) < MAX_STARTS:
             ended = subprocess.run(
                 [sys.executable, deadly_program.__file__, *arguments], timeout=LIMIT_S, check=False
