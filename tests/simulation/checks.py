@@ -20,6 +20,9 @@ class Checks(Past):
         neither resolved nor queued.
         """
         resolved = self.resolved()
+        assert self.days_passed or self.outcomes is None or not self.outcomes.gone, (
+            f"records are said to be gone, though nothing has expired: {self.outcomes.gone[:3]}"
+        )
         for shard, state in self.world.states().items():
             if self.seen.get(shard) is not state:
                 self.seen[shard] = state

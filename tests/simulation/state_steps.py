@@ -109,7 +109,7 @@ class StateSteps(Past):
             self.failing.start_over()
         self.job.start()
         assert self.job.reader is not None
-        self.job.reader.initialOffset()
+        self.job.reader.coordinator.pin_start()
 
     # backups --------------------------------------------------------------------------------------
     def do_new_location(self) -> None:

@@ -155,6 +155,7 @@ class _Batch:
         ] = {}  # by shard and key: the first number that waits
         self.rows: Counter[str] = Counter()
         for shard, end in ends.items():
+            self.stored.setdefault(shard, _Numbers(()))  # somebody may have removed the state
             done = {retry.first for retry in self.retries[shard].all[: end.retries_done]}
             left = [one for one in self.stored[shard].all if one.first not in done]
             self.waiting[shard] = {one.key: one.first.sequence for one in reversed(left)}
