@@ -27,6 +27,9 @@ class Checks(Past):
             f"retries were given up, though nothing can have expired: {self.outcomes.gone[:3]}"
         )
         resolved = self.resolved()
+        assert self.days_passed or self.outcomes is None or not self.outcomes.gone, (
+            f"records are said to be gone, though nothing has expired: {self.outcomes.gone[:3]}"
+        )
         for shard, state in self.world.states().items():
             if self.seen.get(shard) is not state:
                 self.seen[shard] = state

@@ -21,7 +21,7 @@ from state.znodes.paths import ZookeeperPaths, is_shard
 from state.znodes.store import ZnodeStateStore
 from state.zookeeper.store import DEFAULT_ROOT
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
-from tests.simulation.store_outage import OutageTree, StoreOutage
+from tests.simulation.store_outage import OutageTree, SettledTree, StoreOutage
 from tests.support.state.dying_store import OWNER_NODES, DyingTree
 from tests.support.state.interposed_tree import interposed
 
@@ -113,6 +113,7 @@ class World:
     records: dict[str, list[int]] = field(default_factory=dict)
     parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: Warnings = field(default_factory=Warnings)
+    keys: int = 50
     count: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     _executors: list[ProcessServices] = field(default_factory=list)
@@ -131,6 +132,7 @@ class World:
         )
         fake = FakeKinesis(settings=settings, clock=clock)
         world = cls(random, drawn_settings(random), fake, clock, SkewedClock(clock), Service(fake))
+        world.keys = random.choice((3, 50, 50))
         world._create()
         return world
 
@@ -152,7 +154,7 @@ class World:
         late = self.random.random() < 0.2
         for _ in range(count):
             arrival_ms = self.clock.now_ms() - self.random.randrange(5_000) if late else None
-            key = f"key {self.random.randrange(50)}"
+            key = f"key {self.random.randrange(self.keys)}"
             shard, _, number = self.fake.put(
                 STREAM, key, b"record %d" % self.count, arrival_ms=arrival_ms
             ).partition(":")
@@ -207,6 +209,11 @@ class World:
         """A store whose process dies at the write after `writes` others."""
         tree = DyingTree(MemoryTree(self.backend), writes, after=after)
         return ZnodeStateStore(tree, PATHS, reset_command="kinesis-spout reset")
+
+    def store_dying_settled(self) -> tuple[ZnodeStateStore, SettledTree]:
+        """A store whose process dies when it has settled a plan, and its tree, which arms it."""
+        tree = SettledTree(OutageTree(MemoryTree(self.backend), self.outage), PATHS.plan)
+        return ZnodeStateStore(tree, PATHS, reset_command="kinesis-spout reset"), tree
 
     def overtaken_store(self, act: Callable[[], object]) -> ZnodeStateStore:
         """A store whose process is about to publish an end when another process acts."""

@@ -96,6 +96,8 @@ class FakeKinesisProtocol:
             return Answer(200, b"", answer, alter)
         if alter is not None:
             answer = alter(answer)
+        if fault is not None and fault.replace is not None:
+            answer = fault.replace(request)
         return Answer(200, b"" if answer is None else msgspec.json.encode(answer))
 
     def _apply(self, fault: Fault) -> None:

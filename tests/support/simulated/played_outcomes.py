@@ -252,6 +252,7 @@ class _Batch:
         self.missing = self.expired_letters = 0  # records that are gone, and their letters
         self.short: dict[tuple[str, SequenceNumber], int] = {}  # ranges of which some are gone
         for shard, end in ends.items():
+            self.stored.setdefault(shard, _Numbers(()))  # somebody may have removed the state
             planned = self.retries[shard].all
             done = {retry.first for retry in planned[: end.retries_done]}
             left = [one for one in self.stored[shard].all if one.first not in done]
