@@ -127,6 +127,7 @@ class PlayedOutcomes:
                 # All comes again. What this batch has written does not count: a record that does
                 # not come again is a loss.
                 store.answer_report(opened)
+                self.resolved.pop(pointer.id, None)
                 return []
             ends = {end.shard_id: end for task in seen.values() for end in task.shards}
             states = {shard: stored.state for shard, stored in store.load_states().items()}
