@@ -13,8 +13,8 @@ Retries of a shard that is not listed are not lost in silence either, but no dat
 dead letters without a payload, once the shard is proven gone.
 
 "Verified" is the later of the last record's arrival and the last time at the tip. Before a shard is
-reported as gone, the service is asked for the shard itself: ListShards is eventually consistent and
-may show a new shard late.
+reported as gone, the service is asked for the shard itself, twice: ListShards is eventually
+consistent and may show a new shard late.
 
 `failOnDataLoss` decides: true raises `DataLossError`, false logs a warning and goes on.
 """
@@ -203,6 +203,12 @@ class DataLossDetector:
 
     # private --------------------------------------------------------------------------------------
     def _is_there(self, shard_id: str) -> bool:
+        """Whether the service answers for the shard. It may say once that it does not know one that
+        is there, and the listings may be late: so it is asked twice.
+        """
+        return self._answers(shard_id) or self._answers(shard_id)
+
+    def _answers(self, shard_id: str) -> bool:
         try:
             self._client.shard_iterator(shard_id, TRIM_HORIZON)
         except ShardNotFoundError:

@@ -291,10 +291,10 @@ def test_a_shard_with_retries_is_proven_gone_by_two_listings_and_a_question(worl
     world.job.count_calls()
     world.refresh(after_s=10)
     assert world.catalog.gone() == {DRAINED.shard_id}
-    assert world.job.calls("GetShardIterator") == 1
+    assert world.job.calls("GetShardIterator") == 2
     world.refresh(after_s=10)
     assert world.catalog.gone() == {DRAINED.shard_id}
-    assert world.job.calls("GetShardIterator") == 1
+    assert world.job.calls("GetShardIterator") == 2
 
 
 def test_a_shard_that_answers_or_is_listed_again_is_not_gone(world: World) -> None:
@@ -306,10 +306,22 @@ def test_a_shard_that_answers_or_is_listed_again_is_not_gone(world: World) -> No
     assert world.catalog.gone() == set()
     world.job.fake.faults.add(late_listing(shard(0)), operation="ListShards", times=1)
     unknown = error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
-    world.job.fake.faults.add(unknown, operation="GetShardIterator", times=1)
+    world.job.fake.faults.add(unknown, operation="GetShardIterator", times=2)
     world.refresh(after_s=10)
     assert world.catalog.gone() == {shard(0)}
     world.refresh(after_s=10)
+    assert world.catalog.gone() == set()
+
+
+def test_one_false_answer_to_the_question_proves_no_shard_gone(world: World) -> None:
+    """Nor does it stop the query, where the listings are late."""
+    unread = msgspec.structs.replace(GONE, shard_id=shard(0), unresolved=(WAITING,))
+    world.store(unread)
+    world.job.fake.faults.add(late_listing(shard(0)), operation="ListShards", times=2)
+    unknown = error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
+    world.job.fake.faults.add(unknown, operation="GetShardIterator", times=1)
+    for _ in range(2):
+        world.refresh(after_s=10)
     assert world.catalog.gone() == set()
 
 
