@@ -32,15 +32,16 @@ succeeded, or for long. It is bad by itself, so it is no evidence of an outage.
     --------------------------------------  --------------------------------------------------
     at least 100 of its first tries, and    an outage
       more than half of them, failed
-    nothing succeeded, 10 suspects or more  an outage, whatever the size of the batch
-    nothing succeeded, fewer suspects       suspected: the failure of a suspect counts once
+    nothing succeeded, 10 suspects or more  an outage, whatever the size of the batch, for up to
+                                            5 minutes from their first failure
+    nothing succeeded, otherwise            suspected: the failure of a suspect counts once
                                             another record has succeeded since its previous
                                             failure, or its first failure is 20 s ago
     anything else                           no outage: the function works
 
 Nothing succeeded if every record that was tried failed. Rejected records are evidence for neither
-side. The 20 s end the retries of a few bad records on a stream where nothing else happens: they
-would go on for ever. The suspicion keeps a short outage from using up the retries on a stream of a
+side. The 20 s, and the 5 minutes, end the retries of a few bad records on a stream where nothing
+else happens: they would go on for ever, and hold up what comes after them. The suspicion keeps a short outage from using up the retries on a stream of a
 few records a minute.
 
 In an outage, neighbouring records of a shard are queued as one range. So an outage takes little
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 
 OUTAGE_RECORDS = 100
 OUTAGE_SUSPECTS = 10
+SMALL_OUTAGE_MS = 300_000
 OUTAGE_DELAY_MS = 1_000
 MAX_OUTAGE_DELAY_MS = 60_000
 _MAX_DOUBLINGS = 16
@@ -162,8 +164,21 @@ def is_outage(failed: Collection[FailedRecord], context: BatchContext) -> bool:
     if count >= OUTAGE_RECORDS and 2 * count > context.first_tries:
         return True
     return (
-        nothing_succeeded(failed, context.records) and _suspects(failed, context) >= OUTAGE_SUSPECTS
+        nothing_succeeded(failed, context.records)
+        and _suspects(failed, context) >= OUTAGE_SUSPECTS
+        and context.now_ms - _suspected_since_ms(context) < SMALL_OUTAGE_MS
     )
+
+
+def _suspected_since_ms(context: BatchContext) -> int:
+    """The first failure of a suspect before this batch; now if there is none."""
+    times = (
+        row.first_failure_ms
+        for state in context.states.values()
+        for row in state.unresolved
+        if _is_suspect(row)
+    )
+    return min((time_ms for time_ms in times if time_ms is not None), default=context.now_ms)
 
 
 def _suspects(failed: Iterable[FailedRecord], context: BatchContext) -> int:

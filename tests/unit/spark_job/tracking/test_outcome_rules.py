@@ -367,6 +367,22 @@ def test_records_that_failed_without_a_counted_failure_in_earlier_batches_are_ev
     assert [row.attempts for row in queued(outcomes)] == [0]
 
 
+@pytest.mark.parametrize(("age_ms", "outage"), [(299_999, True), (300_000, False)])
+def test_an_outage_of_a_few_records_lasts_for_five_minutes_at_most(
+    age_ms: int, *, outage: bool
+) -> None:
+    """Bad records alone must not hold up for ever what comes after them."""
+    first_ms = NOW_MS - age_ms
+    waiting = [
+        unresolved(n, attempts=0, first_failure_ms=first_ms, last_failure_ms=1)
+        for n in range(1, 13)
+    ]
+    records = [failed(n) for n in range(1, 13)]
+    outcomes = decide(records, context(*waiting, records=12, **planned(*range(1, 13))))
+    assert outcomes.report.outage is outage
+    assert {row.attempts for row in queued(outcomes)} == {0 if outage else 1}
+
+
 def test_a_queued_record_that_is_in_the_batch_is_counted_once() -> None:
     waiting = [unresolved(n, attempts=0, last_failure_ms=1) for n in range(1, 10)]
     records = [failed(n) for n in range(1, 10)]
