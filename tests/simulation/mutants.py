@@ -288,6 +288,7 @@ OURS = (
         "kinesis_spout/shards/data_loss.py",
         "        if alone:\n",
         "        if False:\n",
+        "tests/unit/spark_job/driver/test_lost_records.py",
     ),
 )
 MUTANTS = (*ANCESTOR, *PARTITION_MANAGER, *OURS)
