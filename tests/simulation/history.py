@@ -72,7 +72,7 @@ DAYS: dict[str, float] = {
     "retention": 4,
     "late_replay": 2,
     "late_read": 3,
-    "available_now_dies": 1,
+    "available_now_dies": 2,
 }
 TURNS: dict[str, float] = {"spout_turn": 6}
 OUTAGES: dict[str, float] = {"outage": 3, "reshard_while_records_wait": 3}
