@@ -45,6 +45,7 @@ from state.plan import PlanStatus, ShardReadResult, TaskPlan, make_plan_id, plan
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from spark_job.driver.prober import ProbeResult
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.state_store import StartPin
@@ -288,9 +289,11 @@ class Coordinator:
             due = shards if self._idle_interval_is_over(shards) else []
             self._catalog.check_retention(due)
             return due
-        # Before the probes: a tip that a probe sees now says nothing of what expired before.
+        answers = self._probe([shard for shard in shards if not self._tips.is_behind(shard)])
+        # Before the answers are noted: a tip that a probe has seen says nothing of what expired
+        # before, also while it was asked.
         self._catalog.check_retention(shards)
-        self._probe([shard for shard in shards if not self._tips.is_behind(shard)])
+        self._note(answers)
         if not any(self._tips.is_behind(shard) for shard in shards):
             return []
         return [
@@ -312,7 +315,7 @@ class Coordinator:
             >= self._settings.probe_interval_ms / 1000
         )
 
-    def _probe(self, shards: Sequence[str]) -> None:
+    def _probe(self, shards: Sequence[str]) -> list[ProbeResult]:
         states = self._catalog.states
         now_s = self._clock.monotonic_s()
         probes = [
@@ -320,7 +323,10 @@ class Coordinator:
             for shard in shards
             if self._probe_is_due(shard)
         ]
-        for answer in self._prober.ask(probes):
+        return self._prober.ask(probes)
+
+    def _note(self, answers: Iterable[ProbeResult]) -> None:
+        for answer in answers:
             self._tips.on_answer(answer, self._clock.monotonic_s())
             if not answer.has_work and not answer.gone:
                 self._on_tip(answer.shard_id)

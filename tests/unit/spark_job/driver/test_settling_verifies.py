@@ -257,6 +257,22 @@ def test_records_that_expire_between_two_pages_of_a_read_are_data_loss(one: Simu
         next_plan(driver, plan)
 
 
+def test_records_that_expire_while_the_driver_probes_are_data_loss(one: SimulatedJob) -> None:
+    """The tip that the probe sees in the end says nothing of them. A laptop sleeps so long."""
+    read_all(one, driver := one.coordinator())
+    one.put(5)
+    one.clock.advance(2)
+    fetch = driver._client.get_records
+
+    def after_a_day(*args: object, **named: object) -> object:
+        one.clock.advance(DAY_S + HOUR_S)
+        return fetch(*args, **named)  # type: ignore[arg-type]  # as they came
+
+    driver._client.get_records = after_a_day  # type: ignore[method-assign,assignment]  # the pause
+    with pytest.raises(DataLossError, match="not read for longer than the retention"):
+        next_plan(driver)
+
+
 def test_a_backlog_that_was_old_when_the_application_started_is_no_data_loss(
     one: SimulatedJob,
 ) -> None:
