@@ -9,6 +9,7 @@ because the package of an extra is missing stays in the list, and says what to i
 
 import ast
 import importlib.metadata
+import signal
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from kinesis_spout import __version__
+from kinesis_spout.cli.entry import end_at_once
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
 from kinesis_spout.cli.shared_options import errors, root_options
 
@@ -93,14 +95,6 @@ def kinesis_spout(
     root_options(ctx).debug = debug
 
 
-def main() -> None:
-    """The entry point of the console script.
-
-    Exit codes: 0 success, 1 an error, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM.
-    """
-    app()
-
-
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     return {point.name: point for point in importlib.metadata.entry_points(group=COMMAND_GROUP)}
 
@@ -152,6 +146,8 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
         )
     else:
         command.command(name)(function)
+    if signal.getsignal(signal.SIGINT) is end_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the command handles it now
     return typer.main.get_command(command)
 
 
@@ -169,7 +165,3 @@ def _missing_package(package: str, install: str) -> Callable[[typer.Context], No
             )
 
     return fail
-
-
-if __name__ == "__main__":
-    main()

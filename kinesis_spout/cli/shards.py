@@ -47,8 +47,10 @@ class ShardsOfStream:
 # long: its parameters are the command's options, and typer takes the help from them
 def shards(
     ctx: typer.Context,
+    stream: Annotated[
+        str, typer.Argument(metavar="STREAM", help="Name or ARN of the stream.", show_default=False)
+    ],
     *,
-    stream: Annotated[str, typer.Option(help="Name or ARN of the stream.")],
     application: Annotated[
         str | None, typer.Option(help="Name under which the checkpoints are stored.")
     ] = None,

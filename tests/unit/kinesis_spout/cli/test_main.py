@@ -56,6 +56,16 @@ def test_the_list_of_commands_shows_the_sentence_of_each_ones_own_help(tmp_path:
         assert " ".join(own.split()) in listed
 
 
+def test_ctrl_c_while_modules_are_imported_ends_without_a_stack_trace(tmp_path: Path) -> None:
+    """The import of botocore sends the signal here, as a user who mistyped would."""
+    (tmp_path / "botocore.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    ended = run_cli("consume", "orders", cwd=tmp_path, PYTHONPATH=path)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
 def test_an_unknown_command_is_wrong_usage(tmp_path: Path) -> None:
     ended = run_cli("rum", cwd=tmp_path)
     assert ended.returncode == 2
