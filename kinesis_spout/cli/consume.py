@@ -281,6 +281,23 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
                 screen.finish(spout)
                 raise
             screen.finish(spout)
+            if command is not None and command.bad_answers:
+                screen.note(
+                    f"{command.bad_answers:,} lines of the command's output were no answers"
+                )
+            if not stop.stopping:
+                _fail_for_letters(job, spout)
+
+
+def _fail_for_letters(job: ConsumeJob, spout: KinesisSpout) -> None:
+    """Raise `CliError` when records were not processed, though the run has ended."""
+    count = spout.metrics().total.counts.dead_lettered
+    if count:
+        what = "1 record was" if count == 1 else f"{count:,} records were"
+        how = "dropped; --dead-letter FILE keeps such records"
+        if job.letters is not None:
+            how = f"dead-lettered to {job.letters}"
+        raise CliError(f"{what} not processed, and {how}")
 
 
 def _run(
@@ -312,11 +329,6 @@ def _run(
         )
         left = f"; {command.waiting} unanswered records {later}" if command.waiting else ""
         raise CliError(f"the command {command.outcome}, so no more records are processed{left}")
-    if command.bad_answers:
-        raise CliError(
-            f"{command.bad_answers} lines of the command's output were not answers; make it print "
-            "answers only"
-        )
 
 
 def write_records(

@@ -88,6 +88,7 @@ class ExecProcess(SpoutListener):
         self._on_stderr = on_stderr
         self._readers: list[threading.Thread] = []
         self._answers_ended = threading.Event()
+        self._had_to_be_stopped = False
 
     def open(self) -> None:
         """Start the process. Raises `ConfigError` if the program cannot be started.
@@ -134,6 +135,8 @@ class ExecProcess(SpoutListener):
     @property
     def outcome(self) -> str:
         """How the process ended, in words. Call it after `close`."""
+        if self._had_to_be_stopped:
+            return "closed its stdout and did not end"
         code = None if self._process is None else self._process.returncode
         if code is not None and code < 0:
             return f"was killed by {signal.Signals(-code).name}"
@@ -172,6 +175,7 @@ class ExecProcess(SpoutListener):
             process.stdin.close()
         self._answers_ended.wait(grace_s)
         if not _has_ended(process, _TERMINATION_S if self._answers_ended.is_set() else 0.0):
+            self._had_to_be_stopped = True
             os.killpg(process.pid, signal.SIGTERM)
             if not _has_ended(process, _TERMINATION_S):
                 os.killpg(process.pid, signal.SIGKILL)
