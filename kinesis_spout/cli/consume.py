@@ -41,6 +41,8 @@ _OPTION_NAMES = {
     "until": "--until",
     "shards": "--shard",
     "max_records": "--max-records",
+    "task_index": "--task-index",
+    "total_tasks": "--total-tasks",
     "max_pending": "--max-pending",
     "message_timeout_s": "--message-timeout",
     "dead_letter": "--dead-letter",
@@ -108,6 +110,23 @@ def consume(
         list[str] | None,
         typer.Option(metavar="ID", help="Read only this shard. Repeatable.", rich_help_panel=INPUT),
     ] = None,
+    task_index: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="This process is this one of several, counted from 0, that share the stream's "
+            "shards.",
+            rich_help_panel=INPUT,
+        ),
+    ] = 0,
+    total_tasks: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="How many processes share the stream's shards. Requires --application.",
+            rich_help_panel=INPUT,
+        ),
+    ] = 1,
     max_records: Annotated[
         int | None,
         typer.Option(
@@ -222,6 +241,8 @@ def consume(
                 starting_position=start,
                 until=until,
                 shards=tuple(shard or ()),
+                task_index=task_index,
+                total_tasks=total_tasks,
                 max_records=max_records,
                 max_pending=max_pending
                 or (DEFAULT_MAX_PENDING if exec_ is None else COMMAND_MAX_PENDING),
