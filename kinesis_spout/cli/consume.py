@@ -17,6 +17,7 @@ from kinesis_spout.cli.exec_process import ExecProcess
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.line_io import LineWriter
+from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.record_lines import raw_line, record_line
 from kinesis_spout.cli.shared_options import connection_of, errors, root_options
 from kinesis_spout.config import parse_duration_ms
@@ -291,7 +292,9 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
             server = stack.enter_context(MetricsServer(spout, job.metrics_port))
             screen.note(f"metrics for Prometheus at {server.url}")
         stack.callback(spout.close)
-        spout.open()  # outside of `deferred`, so that a signal interrupts it
+        given = job.spout
+        with patience(screen.note, services(given.aws, given.stream_ref.name, given.zookeeper)):
+            spout.open()  # outside of `deferred`, so that a signal interrupts it
         with stop.deferred():
             try:
                 with closing(spout), screen.live(spout):

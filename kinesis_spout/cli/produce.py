@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.line_io import LineReader, LongLine
+from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
 from kinesis_spout.cli.shared_options import connection_of, errors, root_options
 from kinesis_spout.config import StreamRef
@@ -111,13 +112,16 @@ def produce(
                 if key_from is None and not as_json
                 else MAX_JSON_LINE_BYTES,
             )
-            _put_all(reader, lines, ref.name, console)
+            _put_all(reader, lines, ref.name, console, services(aws, ref.name))
 
 
-def _put_all(reader: LineReader, lines: "LinePutter", stream: str, console: "Console") -> None:
+def _put_all(
+    reader: LineReader, lines: "LinePutter", stream: str, console: "Console", trying: str
+) -> None:
     try:
         for batch in reader.batches():
-            lines.put(batch)
+            with patience(partial(_note, console), trying):
+                lines.put(batch)
     except KinesisError as exc:
         first, last = lines.unconfirmed or (0, 0)
         raise CliError(
@@ -159,7 +163,11 @@ def _warn(console: "Console", printed: list[int], sentence: str) -> None:
     """Print the first few sentences; later ones are only counted."""
     printed[0] += 1
     if printed[0] <= MAX_WARNINGS:
-        console.print(f"[yellow]note:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
+        _note(console, sentence)
+
+
+def _note(console: "Console", sentence: str) -> None:
+    console.print(f"[yellow]note:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
 
 
 class _Numbered(NamedTuple):
