@@ -243,7 +243,7 @@ class ExecProcess(SpoutListener):
 
     def _apply_long(self, number: int, line: LongLine) -> None:
         """Fail the record of an answer that is too long to be read: without an outcome it would
-        time out, each time anew.
+        time out, again and again.
         """
         self._reject(
             f"line {number} of the command's output has {line.size_bytes:,} bytes, and an answer "

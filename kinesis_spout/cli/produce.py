@@ -33,7 +33,7 @@ RETRY_FOR_S = 15.0  # short, because a user may be waiting at a terminal
 MAX_WARNINGS = 10
 MAX_KEY_LENGTH = 256  # characters: API reference, PutRecordsRequestEntry
 MAX_RECORD_BYTES = 10 * 1024 * 1024  # data and key: API reference, PutRecords
-# A byte of data takes up to six characters of a JSON text.
+# In a JSON text, a byte of data has up to six characters.
 MAX_JSON_LINE_BYTES = 6 * MAX_RECORD_BYTES
 
 
