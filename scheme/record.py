@@ -21,6 +21,7 @@ class Record:
 
     - `sequence_number`: the service's decimal text.
     - `sub_sequence_number`: 0 for a record that is not part of an aggregate.
+    - `partition_key`: None where the producer gave none, in a stream with record distribution AUTO.
     - `approximate_arrival_ms`: milliseconds since 1970 UTC.
     - `attempt`: counted from 1.
 
@@ -31,7 +32,7 @@ class Record:
     stream_name: str
     shard_id: str
     sequence_number: str
-    partition_key: str = field(repr=False)
+    partition_key: str | None = field(repr=False)
     data: bytes = field(repr=False)
     approximate_arrival_ms: int
     sub_sequence_number: int = 0

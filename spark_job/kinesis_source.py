@@ -135,8 +135,10 @@ class KinesisSource:
         - A failed record is delivered again up to `retry_limit` times (0: never). The first retry
           comes after `retry_first_delay`; the delay doubles with each retry, up to
           `retry_max_delay`.
-        - A record is exhausted after its last retry, or when its first failure is longer ago than
-          `retry_max_age`. A rejected or malformed record is exhausted at once.
+        - A record is exhausted after its last retry, or when its first counted failure is longer
+          ago than `retry_max_age`. A rejected or malformed record is exhausted at once.
+        - Failures of a batch in which nothing succeeds may be an outage, and count as attempts only
+          later, or not at all (docs: Outcomes).
         - `on_exhausted` is "dead_letter" (which needs `dead_letter`), "drop" (counted and logged),
           or "stop" (the query fails).
         - `on_failure` sets which later records wait for a retry: "continue" none, "block_key" those

@@ -212,7 +212,8 @@ OPTIONS: dict[str, Option] = {
         "availableNowRetryWait",
         duration(0),
         meaning="maximum time that an AvailableNow run waits for retries after its last new "
-        "record; up to 24h; default: the sum of a record's backoffs, and 30s",
+        "record; up to 24h; default: the sum of a record's backoffs, and 50s, or more with a first "
+        "backoff of more than 20s",
     ),
     "idle_wait": Option(
         "idleWait",

@@ -27,7 +27,7 @@ from state.znodes.tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
 class MemoryBackend:
@@ -36,8 +36,10 @@ class MemoryBackend:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._nodes = {"": Znode(b"", 0)}
+        self._names: dict[str, dict[str, None]] = {"": {}}  # of children, in order of creation
         self._watches: list[_Watch] = []
         self._sessions = 0
         self._expired: set[int] = set()
@@ -50,6 +52,23 @@ class MemoryBackend:
             self._ensure(path)
             self._nodes[path] = Znode(data, self._nodes[path].version + 1)
 
+    def nodes(self, base: str) -> dict[str, Znode]:
+        """The nodes below `base`."""
+        with self._lock:
+            return {path: node for path, node in self._nodes.items() if path.startswith(f"{base}/")}
+
+    def restore(self, nodes: Mapping[str, Znode]) -> None:
+        """Put nodes back as they were read, as a backup does."""
+        with self._changing():
+            for path in sorted(nodes):  # parents before their children
+                self._put(path, nodes[path])
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove nodes, and leave none below them, as another program would."""
+        with self._changing():
+            for path in sorted(paths, reverse=True):  # children before their parents
+                self._remove(path)
+
     def expire(self, session: int) -> None:
         """Expire a session. Its ephemeral nodes are removed, and its store opens a new session with
         its next call.
@@ -59,7 +78,7 @@ class MemoryBackend:
             for path in [
                 path for path, node in self._nodes.items() if node.owner_session == session
             ]:
-                del self._nodes[path]
+                self._remove(path)
         for watch in self._watches_of(session):
             watch.callback()
 
@@ -67,17 +86,17 @@ class MemoryBackend:
         """Apply the next `count` transactions but lose their answers, so that they are sent
         again.
         """
-        with self._changed:
+        with self._lock:
             self._answers_to_lose = count
 
     def set_unavailable(self, unavailable: bool) -> None:  # noqa: FBT001  # a switch of a double, read as a sentence
         """Let every call fail with `StoreUnavailableError`, or end that."""
-        with self._changed:
+        with self._lock:
             self._unavailable = unavailable
 
     def open_session(self, session: int) -> int:
         """`session` if it is still alive, else a new session."""
-        with self._changed:
+        with self._lock:
             self._check_available()
             if session and session not in self._expired:
                 return session
@@ -85,12 +104,12 @@ class MemoryBackend:
             return self._sessions
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
-        with self._changed:
+        with self._lock:
             self._check_available()
             return [self._nodes.get(path) for path in paths]
 
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:
-        with self._changed:
+        with self._lock:
             self._check_available()
             return [self._children(path) if path in self._nodes else None for path in paths]
 
@@ -109,18 +128,18 @@ class MemoryBackend:
             self._ensure(path)
 
     def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
-        with self._changed:
+        with self._lock:
             return self._changed.wait_for(
                 lambda: self._owner_session(path) != owner_session, timeout_s
             )
 
     def watch(self, path: str, callback: Callable[[], None], tree: MemoryTree) -> None:
-        with self._changed:
+        with self._lock:
             self._check_available()
             self._watches.append(_Watch(path, callback, tree))
 
     def unwatch(self, tree: MemoryTree) -> None:
-        with self._changed:
+        with self._lock:
             self._watches = [watch for watch in self._watches if watch.tree is not tree]
 
     @contextmanager
@@ -130,7 +149,7 @@ class MemoryBackend:
         """
         changed: list[_Watch] = []
         try:
-            with self._changed:
+            with self._lock:
                 before = [(watch, self._nodes.get(watch.path)) for watch in self._watches]
                 try:
                     yield
@@ -144,7 +163,7 @@ class MemoryBackend:
                 watch.callback()
 
     def _watches_of(self, session: int) -> list[_Watch]:
-        with self._changed:
+        with self._lock:
             return [watch for watch in self._watches if watch.tree.is_in(session)]
 
     def _owner_session(self, path: str) -> int | None:
@@ -158,26 +177,38 @@ class MemoryBackend:
     def _ensure(self, path: str) -> None:
         if path not in self._nodes:
             self._ensure(path.rpartition("/")[0])
-        self._nodes.setdefault(path, Znode(b"", 0))
+            self._put(path, Znode(b"", 0))
 
     def _children(self, path: str) -> list[str]:
-        prefix = f"{path}/"
-        return [
-            each.removeprefix(prefix)
-            for each in self._nodes
-            if each.startswith(prefix) and "/" not in each[len(prefix) :]
-        ]
+        return list(self._names[path])
+
+    def _put(self, path: str, node: Znode) -> None:
+        if path not in self._nodes:
+            parent, _, name = path.rpartition("/")
+            self._names[parent][name] = None
+            self._names[path] = {}
+        self._nodes[path] = node
+
+    def _remove(self, path: str) -> None:
+        del self._nodes[path], self._names[path]
+        parent, _, name = path.rpartition("/")
+        del self._names[parent][name]
 
     def _apply(
         self, operations: Sequence[Operation], session: int, *, uncertain: bool
     ) -> list[int]:
-        before = dict(self._nodes)
         versions = []
+        before: list[tuple[str, Znode | None]] = []
         for index, operation in enumerate(operations):
             refusal = self._refusal(operation)
             if refusal is not None:
-                self._nodes = before
+                for path, node in reversed(before):
+                    if node is None:
+                        self._remove(path)
+                    else:
+                        self._put(path, node)
                 raise TransactionRefusedError(index, refusal, operation.path, uncertain=uncertain)
+            before.append((operation.path, self._nodes.get(operation.path)))
             versions.append(self._do(operation, session))
         return versions
 
@@ -200,13 +231,13 @@ class MemoryBackend:
     def _do(self, operation: Operation, session: int) -> int:
         match operation:
             case Create(path, data, ephemeral):
-                self._nodes[path] = Znode(data, 0, session if ephemeral else 0)
+                self._put(path, Znode(data, 0, session if ephemeral else 0))
                 return 0
             case Set(path, data, version):
                 self._nodes[path] = Znode(data, version + 1, self._nodes[path].owner_session)
                 return version + 1
             case Delete(path):
-                del self._nodes[path]
+                self._remove(path)
         return -1
 
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 import socket
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
+
+import msgspec
 
 from state.state_store import OwnerInfo
 
@@ -23,11 +26,15 @@ _ENDED = {"Z", "X"}
 
 def this_process(now_ms: int) -> OwnerInfo:
     """An `OwnerInfo` of this process, as owner since `now_ms` (milliseconds since 1970)."""
-    pid = os.getpid()
+    return msgspec.structs.replace(_this_process(os.getpid()), since_ms=now_ms)
+
+
+@lru_cache(maxsize=1)  # it stays the same for as long as the process lives
+def _this_process(pid: int) -> OwnerInfo:
     return OwnerInfo(
         host=socket.gethostname(),
         pid=pid,
-        since_ms=now_ms,
+        since_ms=0,
         host_identity=host_identity(),
         process_start=process_start(pid) or "",
     )

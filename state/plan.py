@@ -12,11 +12,18 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from state.position import Position
 from state.sequence_number import SequenceNumber
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from state.shard_state import UnresolvedRecord
 
 PLAN_FORMAT = 1
 _PLAN_ID = re.compile(r"([0-9]{1,18})-([0-9a-z]{1,32})", re.ASCII)
@@ -50,6 +57,16 @@ class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     attempts: int
     exhausted: bool = False
     max_records: int | None = None
+
+    @property
+    def end(self) -> SequenceNumber:
+        """The last number that it covers; of a single record, its own."""
+        return self.first if self.last is None else self.last
+
+    @property
+    def max_rows(self) -> int:
+        """How many records this plan reads of it, as far as its count says."""
+        return self.count if self.max_records is None else min(self.count, self.max_records)
 
 
 class ShardSlice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -196,6 +213,89 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     format: int = PLAN_FORMAT
 
 
+def missing_records(count: int, found: int, *, has_first: bool) -> int:
+    """How many records of a range of `count` are gone, where `found` are left, with the first one
+    or without it.
+    """
+    return 0 if has_first and found >= count else max(count - found, 1)
+
+
+class RetryRead(NamedTuple):
+    """What a task read of one planned retry. This, `missing_records` and `retries_read` are the
+    only places that say what a range counts.
+
+    - The count of a range is the number of its unresolved records. A range that was collapsed for
+      lack of room also covers acked records, so more may be found in it.
+    - A range is short if its first record, or as many records as it counts, were not found. The
+      others are past the stream's retention: at least one, since expiry removes the oldest first.
+    - A range that was read in part leaves a rest, from the first record that was not read on. It
+      counts what is left of the range's count, and at least its own two ends.
+
+    The fields:
+
+    - `found`: its records that were delivered, as far as its count says.
+    - `missing`: its records that are past the stream's retention.
+    - `is_gone`: none of its records is left.
+    - `part`: the part that was read of it; None if it was read to its end.
+    """
+
+    retry: PlannedRetry
+    found: int
+    missing: int
+    is_gone: bool
+    part: RangePart | None
+
+    @property
+    def last(self) -> SequenceNumber:
+        """The number up to which it was read, inclusive."""
+        return self.retry.end if self.part is None else self.part.last
+
+    @property
+    def as_retry(self) -> PlannedRetry:
+        """The retry of exactly what was read."""
+        last = None if self.last == self.retry.first else self.last
+        return msgspec.structs.replace(self.retry, last=last, max_records=None)
+
+    def rest_of(self, stored: UnresolvedRecord) -> UnresolvedRecord | None:
+        """What stays queued of `stored`, the record that was read; None if nothing does."""
+        if self.part is None:
+            return None
+        left = stored.count - self.found - self.missing
+        count = 1 if self.part.rest == stored.last else max(2, left)
+        return msgspec.structs.replace(stored, first=self.part.rest, count=count)
+
+
+def retries_read(retries: Sequence[PlannedRetry], end: ShardReadResult) -> list[RetryRead]:
+    """What `end` says was read of the planned `retries`, in their order; the others were not
+    read.
+    """
+    gone = set(end.retries_gone)
+    missing = {one.first: one.missing for one in end.retries_short}
+    missing |= {retry.first: retry.count for retry in retries if retry.first in gone}
+    reads = [
+        RetryRead(
+            retry,
+            found=max(0, retry.count - missing.get(retry.first, 0)),
+            missing=missing.get(retry.first, 0),
+            is_gone=retry.first in gone,
+            part=None,
+        )
+        for retry in retries[: end.retries_done]
+    ]
+    if end.retry_part is not None and end.retries_done < len(retries):
+        retry = retries[end.retries_done]
+        reads.append(
+            RetryRead(
+                retry,
+                found=end.retry_part.count,
+                missing=missing.get(retry.first, 0),
+                is_gone=False,
+                part=end.retry_part,
+            )
+        )
+    return reads
+
+
 def make_plan_id(number: int, nonce: str) -> str:
     """`<number>-<nonce>`. The number orders plans; the nonce (lower-case hex) makes the id
     unique.
@@ -205,6 +305,7 @@ def make_plan_id(number: int, nonce: str) -> str:
     return plan_id
 
 
+@lru_cache(maxsize=1024)  # the few plans that there are, at each step
 def plan_number(plan_id: str) -> int:
     """The number of a plan id; raises ValueError for a text that is not a plan id."""
     match = _PLAN_ID.fullmatch(plan_id)

@@ -47,14 +47,21 @@ class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
     """A report that this process has opened. `StateStore.finish_report` succeeds only if no other
     process has opened it since.
 
-    `version`: the version of the report's znode. `reopened`: the plan had a report before, so its
-    batch and its dead letters may have been written already.
+    - `version`: the version of the report's znode.
+    - `openings`: how many earlier openings never answered. Their processes died, of whatever cause.
     """
 
     plan_id: str
     token: str
     version: int
-    reopened: bool
+    openings: int = 0
+
+    @property
+    def reopened(self) -> bool:
+        """Whether the plan had a report before, so that its batch and its dead letters may have
+        been written already.
+        """
+        return self.version > 0
 
 
 class ShardOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -74,8 +81,8 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     - `delivery_limit`: an earlier delivery of the batch never answered, so that only a part of its
       records was given to the function, and the next plan may give it at most so many. None: no
       limit.
-    - `outage`: so many records failed that an outage is the cause and not the records. Their
-      attempts did not count, and reading pauses.
+    - `outage`: so many records failed, or so few succeeded, that an outage is the cause and not the
+      records. Their attempts did not count, and reading pauses.
     - `failed`, `retried`, `exhausted`, `dead_lettered`, `dropped`: numbers of records, for people
       to read. `failed` are all deliveries that failed; of those, `retried` are queued again and
       `exhausted` may not be.

@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from random import Random
 
+SUSPICION_MS = 20_000
+"""How long a record may fail while nothing else succeeds, until its failures count. Before that,
+what it is written to may be down."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
@@ -23,8 +27,8 @@ class RetryPolicy:
       1)`, at most `max_delay_ms`.
     - `jitter`: the random share of the delay. With 0 the delay is exact; with 1 it is anything from
       zero to the full delay.
-    - `max_age_ms`: a record whose first failure is longer ago than this is not tried again. None:
-      no limit.
+    - `max_age_ms`: a record whose first counted failure is longer ago than this is not tried again.
+      None: no limit.
     """
 
     retry_limit: int = 3

@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import re
 from functools import total_ordering
+from typing import TYPE_CHECKING
 
 from state.errors import InvalidSequenceNumberError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LIMIT = 10**129
 _SUB_LIMIT = 10**10
@@ -35,9 +39,7 @@ class SequenceNumber:
                 f"{sequence}.{sub} is not a sequence number, because it is negative or too long; "
                 "use the number that Kinesis returned"
             )
-        object.__setattr__(self, "sequence", sequence)
-        object.__setattr__(self, "sub", sub)
-        object.__setattr__(self, "_hash", hash((sequence, sub)))
+        _keep(self, sequence, sub)
 
     @classmethod
     def parse(cls, text: str) -> SequenceNumber:
@@ -47,7 +49,9 @@ class SequenceNumber:
             raise InvalidSequenceNumberError(
                 f"{text!r} is not a sequence number; use the digits that Kinesis returned"
             )
-        return cls(int(match[1]), int(match[2] or 0))
+        number = object.__new__(cls)  # the grammar has the limits that `__init__` checks
+        _keep(number, int(match[1]), int(match[2] or 0))
+        return number
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"SequenceNumber is immutable; {name} cannot be set")
@@ -77,3 +81,14 @@ class SequenceNumber:
 
     def __repr__(self) -> str:
         return f"SequenceNumber({self})"
+
+
+def _keep(
+    number: SequenceNumber,
+    sequence: int,
+    sub: int,
+    set_slot: Callable[[object, str, object], None] = object.__setattr__,
+) -> None:
+    set_slot(number, "sequence", sequence)
+    set_slot(number, "sub", sub)
+    set_slot(number, "_hash", hash((sequence, sub)))

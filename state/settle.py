@@ -1,11 +1,12 @@
 """Settling: applies a finished plan's read results and outcomes to the shards' states. Pure.
 
 Theory of operation. A plan's task read two kinds of records of a shard: the new range from
-`ShardReadResult.first` to `last`, and the first `retries_done` of the plan's retries. A retry
-counts as read whether its records were found or are gone. Settling emits each read in an
-`InflightRecordTracker` restored from the stored state, acks it except for the records that the
-batch's outcome leaves unresolved, and takes the tracker's snapshot as the new state. A batch that
-is not tracked has no outcome: everything that it read is acked.
+`ShardReadResult.first` to `last`, and the plan's retries that `retries_read` derives from the
+result. A retry counts as read whether its records were found or are gone. Settling emits each read
+in an `InflightRecordTracker` restored from the stored state, acks it except for the records that
+the batch's outcome leaves unresolved, and takes the tracker's snapshot as the new state. A batch
+that is not tracked has no outcome: everything that it read is acked. Of a range that was read in
+part, the rest stays queued as it was stored.
 
 Every outcome was decided before, by the job or by the planner. Settling only applies the decisions,
 so it needs no time and no randomness, and gives the same result each time.
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from state.errors import IllegalTrackerEventError, PlanMismatchError
-from state.plan import plan_number
+from state.plan import RetryRead, plan_number, retries_read
 from state.position import TRIM_HORIZON
 from state.retry_policy import RetryPolicy
 from state.shard_state import ShardState
@@ -39,20 +40,22 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
-    from state.plan import PlannedRetry, ShardReadResult, ShardSlice
+    from state.plan import ShardReadResult, ShardSlice
     from state.report import ShardOutcome
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
+_NEVER_DRAWN_FROM = Random(0)  # noqa: S311  # as its name says
+
 
 class _Read(NamedTuple):
     """A range that was read as one, both numbers inclusive: the new range (`retry` is None), or one
-    of the plan's retries.
+    of the plan's retries, or a part of one.
     """
 
     first: SequenceNumber
     last: SequenceNumber
-    retry: PlannedRetry | None
+    retry: RetryRead | None
 
 
 def settle_shard(
@@ -146,9 +149,8 @@ def _settled(
     _check_position(state, planned, end, plan_id)
     # The outcomes were decided before, so neither the policy nor the randomness is ever asked. The
     # tracker queues exhausted records like others: the outcome says what is dead-lettered.
-    never_drawn_from = Random(0)  # noqa: S311  # as its name says
     tracker = InflightRecordTracker(
-        state, retry_policy=RetryPolicy(), random=never_drawn_from, restore_exhausted=False
+        state, retry_policy=RetryPolicy(), random=_NEVER_DRAWN_FROM, restore_exhausted=False
     )
     reads = _reads(planned, end)
     for read, left in zip(reads, _by_read(state.shard_id, plan_id, reads, unresolved), strict=True):
@@ -178,26 +180,26 @@ def _apply(
 ) -> None:
     if read.retry is None:
         emission = tracker.emit_span(read.first, read.last, end.count)
-    elif (queued := tracker.queued(read.first)) is None:
-        return  # it was resolved after it was planned, by another process: a late ack or failure
     else:
-        if queued.last != read.last or queued.attempts != read.retry.attempts:
+        planned, stored = read.retry.retry, tracker.queued(read.first)
+        if stored is None:
+            return  # another process has resolved it since: a late ack, or a late failure
+        if stored.last != planned.end or stored.attempts != planned.attempts:
             raise IllegalTrackerEventError(
-                f"shard {tracker.shard_id}: the retry {read.first} to {read.last}, attempt "
-                f"{read.retry.attempts + 1}, is stored as {queued.first} to {queued.last} with "
-                f"{queued.attempts} attempts"
+                f"shard {tracker.shard_id}: the retry {read.first} to {planned.end}, attempt "
+                f"{planned.attempts + 1}, is stored as {stored.first} to {stored.last} with "
+                f"{stored.attempts} attempts"
             )
         emission = tracker.retry(read.first)
+        rest = read.retry.rest_of(stored)
+        left = left if rest is None else [*left, rest]
     tracker.ack_except(emission.sequence, emission.attempt, left)
 
 
 def _reads(planned: ShardSlice | None, end: ShardReadResult) -> list[_Read]:
     """The reads, ascending. The retries lie before the new range."""
-    retries = () if planned is None else planned.retries[: end.retries_done]
-    reads = [
-        _Read(retry.first, retry.first if retry.last is None else retry.last, retry)
-        for retry in retries
-    ]
+    retries = [] if planned is None else retries_read(planned.retries, end)
+    reads = [_Read(one.retry.first, one.last, one) for one in retries]
     if end.first is not None and end.last is not None:
         reads.append(_Read(end.first, end.last, None))
     return sorted(reads, key=lambda read: read.first)
@@ -251,11 +253,21 @@ def _check(state: ShardState, planned: ShardSlice | None, end: ShardReadResult) 
             f"{end.first} to {end.last}"
         )
     planned_retries = 0 if planned is None else len(planned.retries)
-    if not 0 <= end.retries_done <= planned_retries:
+    has_part = end.retry_part is not None and planned is not None
+    if not 0 <= end.retries_done <= planned_retries - has_part:
         raise PlanMismatchError(
             f"the read result of shard {end.shard_id} says that {end.retries_done} of "
             f"{planned_retries} planned retries were read"
         )
+    part = end.retry_part
+    if planned is not None and part is not None:
+        retry = planned.retries[end.retries_done]
+        if not retry.first <= part.last < part.rest <= retry.end or part.count < 1:
+            raise PlanMismatchError(
+                f"the read result of shard {end.shard_id} says that {part.count} records up to "
+                f"{part.last} of the retry {retry.first} to {retry.end} were read, and those from "
+                f"{part.rest} on were not"
+            )
 
 
 def _check_position(

@@ -42,9 +42,11 @@ class UnresolvedRecord(
     - `first`, `last`: both inclusive. Equal for a single record.
     - `attempts`: the deliveries so far that had an outcome.
     - `due_ms`: when the next delivery is due (milliseconds since 1970).
+    - `first_failure_ms`, `last_failure_ms`: also of failures that did not count as attempts.
     - `key`: a hash of the partition key; None if it is not known.
-    - `blocked`: the record did not fail itself. It waits for an earlier record of its key or shard,
-      because the application prefers order to progress (`state.report.OnFailure`).
+    - `blocked`: the record did not fail itself, and was not tried. It waits for an earlier record
+      of its key or shard, because the application prefers order to progress
+      (`state.report.OnFailure`); or earlier deliveries of its batch never answered.
     - `rejected`: it may not be tried again, whatever the policy says. It waits for its dead letter.
     """
 
@@ -59,6 +61,11 @@ class UnresolvedRecord(
     key: str | None = None
     blocked: bool = False
     rejected: bool = False
+
+    @property
+    def first_counted_failure_ms(self) -> int | None:
+        """When it first failed, from which on it ages; None while no failure of it counts."""
+        return self.first_failure_ms if self.attempts else None
 
 
 class ShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

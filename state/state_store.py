@@ -175,10 +175,19 @@ class OutcomeStore(TaskStore, Protocol):
 
     def open_report(self, plan_id: str, token: str) -> OpenReport:
         """Record that a batch of the plan has begun. It replaces any earlier report: one that was
-        done no longer counts.
+        done no longer counts. Each opening counts as one without an answer (`OpenReport.openings`)
+        until its report is finished, or `answer_report` says that its batch has failed.
 
         One transaction that also checks that the plan is open. Raises `PlanClosedError` when the
         plan is closed or removed, `ConflictError` when other processes keep writing the report.
+        """
+        ...
+
+    def answer_report(self, opened: OpenReport) -> None:
+        """Record that the batch has failed while its process lives. The report cannot be finished
+        any more, and this opening does not count as one without an answer.
+
+        Changes nothing if the plan is closed by now, or the report was opened again or finished.
         """
         ...
 
@@ -218,6 +227,20 @@ class StateStore(OutcomeStore, Protocol):
 
     def release(self) -> None:
         """Give up the ownership; a no-op if this store does not hold it."""
+        ...
+
+    def read_unclosed(self) -> int:
+        """How many openings of this store's task in a row have not ended in order, as
+        `save_unclosed` stored it; 0 before that, and after the number of tasks has changed.
+
+        Raises `StaleOwnerError`, and ValueError for the owner of the whole application.
+        """
+        ...
+
+    def save_unclosed(self, openings: int) -> None:
+        """Store that number. Raises as `read_unclosed`, and `ConflictError` when another program
+        has changed it meanwhile.
+        """
         ...
 
     # identity and start ---------------------------------------------------------------------------

@@ -346,6 +346,8 @@ def _run(
     finally:
         command.close(ANSWERS_GRACE_S)
     if not still_running and not stop.stopping:
+        # A record may have ended the command, and will do so again in the next run.
+        spout.close(crashed=command.has_crashed)
         later = (
             "are read again in the next run"
             if job.spout.application

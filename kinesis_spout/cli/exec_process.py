@@ -133,6 +133,13 @@ class ExecProcess(SpoutListener):
         )
 
     @property
+    def has_crashed(self) -> bool:
+        """Whether it was killed, or ended with an error, while records waited for its answer. Call
+        it after `close`.
+        """
+        return self.waiting > 0 and self._process is not None and bool(self._process.returncode)
+
+    @property
     def outcome(self) -> str:
         """How the process ended, in words. Call it after `close`."""
         if self._had_to_be_stopped:

@@ -29,7 +29,7 @@ class _RecordLine(msgspec.Struct, omit_defaults=True, rename=_BASE64):
     id: str
     shard: str
     sequence: str
-    key: str
+    key: str | msgspec.UnsetType
     arrival: str
     attempt: int
     data: str | msgspec.UnsetType = msgspec.UNSET
@@ -68,14 +68,15 @@ def record_line(emission: SpoutEmission) -> bytes:
 
     Its members are `id`, `shard`, `sequence`, `key`, `arrival`, `attempt`, and `data` or
     `dataBase64`. `arrival` is an ISO time in UTC with milliseconds. `data` is the payload as text
-    if it is valid UTF-8. Otherwise `dataBase64` is the payload in base64.
+    if it is valid UTF-8. Otherwise `dataBase64` is the payload in base64. A record without a
+    partition key has no `key`.
     """
     text, in_base64 = _payload(emission.data)
     line = _RecordLine(
         id=emission.message_id,
         shard=emission.shard_id,
         sequence=emission.sequence_number,
-        key=emission.partition_key,
+        key=_key(emission.partition_key),
         arrival=_iso(emission.approximate_arrival_ms),
         attempt=emission.attempt,
         data=text,
@@ -108,7 +109,7 @@ def letter_line(letter: DeadLetter) -> bytes:
         last_failure=None if letter.last_failure_ms is None else _iso(letter.last_failure_ms),
         last_sequence=letter.last_sequence_number if letter.count > 1 else msgspec.UNSET,
         count=letter.count,
-        key=msgspec.UNSET if letter.partition_key is None else letter.partition_key,
+        key=_key(letter.partition_key),
         arrival=msgspec.UNSET
         if letter.approximate_arrival_ms is None
         else _iso(letter.approximate_arrival_ms),
@@ -153,6 +154,10 @@ def key_of_json(line: bytes, name: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise LineError(f"has no field {name} with a string or a number for the partition key")
     return str(value)
+
+
+def _key(partition_key: str | None) -> str | msgspec.UnsetType:
+    return msgspec.UNSET if partition_key is None else partition_key
 
 
 def _payload(data: bytes) -> tuple[str | msgspec.UnsetType, str | msgspec.UnsetType]:

@@ -17,9 +17,7 @@ def refuse_aggregates(records: pa.RecordBatch, shard_id: str) -> None:
     """Raise `AggregatedRecordError` for the first KPL aggregate: it contains several user records
     and must not be returned as one.
     """
-    candidates = pc.equal(
-        pc.binary_slice(records.column("data"), 0, len(KPL_MAGIC)), pa.scalar(KPL_MAGIC)
-    )
+    candidates = pc.starts_with(records.column("data"), KPL_MAGIC)
     if not pc.any(candidates, min_count=0).as_py():
         return
     for index in pc.indices_nonzero(candidates).to_pylist():

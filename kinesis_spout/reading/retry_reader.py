@@ -3,9 +3,16 @@
 - A page that starts at the first wanted number contains that record, if it still exists. The reader
   then either reads the next page or jumps to the next wanted number. It reads on while pages
   contain wanted records and the next number is estimated to be near.
-- A record that was passed and not found is gone: a shard only ever grows at its tip.
-- A page at the tip proves that later retries are gone only if it was requested at the first of
-  them. Emulators report a tip where there is none.
+- A record that was passed and not found is gone: a shard only ever grows at its tip. Expiry removes
+  the oldest records first, so a range of which the first record or the number of records is not
+  found is short: some of its records are gone.
+- One page at the tip proves nothing: emulators report a tip where there is none, and the service
+  may answer once without records. Only a second page at the tip, of a new iterator that was
+  requested at the first retry that was not found, proves that this one and the later ones are gone.
+- A shard that the service does not know proves nothing either. The search stops there, and the
+  retries stay queued until the shard catalog has proven the shard gone.
+- A range may be read in part, for its `max_records` or for lack of bytes. Its other records stay
+  queued, from the first one on that was seen and not read.
 - When the time is over in the middle of a run of empty pages, the next reader in the process
   continues there (`Search`). Otherwise a record behind a long run would never be found.
 """
@@ -20,23 +27,25 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from kinesis_spout.errors import ThrottledError
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.record_columns import fitting_records, payload_bytes
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
+from state.plan import RangePart, ShortRange, missing_records
 from state.position import Position
+from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from random import Random
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.pacing import Pacer
     from kinesis_spout.reading.page import Page
     from kinesis_spout.service.client import KinesisClient
-    from state.plan import PlannedRetry
-    from state.sequence_number import SequenceNumber
+    from state.plan import PlannedRetry, ShardReadResult
 
 FIRST_PAGE_RECORDS = 1_000
 MAX_PAGE_RECORDS = 10_000
@@ -99,49 +108,57 @@ class RetryByteBudget:
             self._held_bytes += payload_bytes([records.slice(0, fitting)])
             return fitting
 
-    def take_all(self, pages: Sequence[pa.RecordBatch], *, anyway: bool) -> bool:
-        """Reserve the bytes of the pages if all of them fit, or `anyway`. Returns whether it
-        reserved them.
-        """
+    def release(self, pages: Iterable[pa.RecordBatch]) -> None:
+        """Give back the bytes of pages that are not returned."""
         with self._lock:
-            wanted = payload_bytes(pages)
-            taken = anyway or self._held_bytes + wanted <= self._max_bytes
-            self._held_bytes += wanted if taken else 0
-            return taken
-
-    def would_take(self, pages: Sequence[pa.RecordBatch]) -> bool:
-        """Whether all pages would fit now."""
-        with self._lock:
-            return self._held_bytes + payload_bytes(pages) <= self._max_bytes
+            self._held_bytes -= payload_bytes(pages)
 
 
 class RetryReader:
     """Searches for a shard's retries in their order. For one `read`, by one thread; blocks on
     Kinesis.
 
-    After `read`: the first `done` retries were searched for, `rows` records of them were returned,
-    and no record is left of those whose first numbers are in `gone`. The search depends on the
-    sequence numbers only, so a second reader finds the same records.
+    After `read`: the first `done` retries were searched for, and `part` was read of the range after
+    them, if any; `rows` records of them were returned. No record is left of those whose first
+    numbers are in `gone`, and only the later ones of those in `short`. `shard_gone`: the service
+    answered that it does not know the shard. The search depends on the sequence numbers only, so a
+    second reader finds the same records.
+
+    `whole_ranges`: a range is returned as a whole or not at all.
     """
 
     def __init__(
-        self, shard_id: str, retries: Sequence[PlannedRetry], services: RetryServices
+        self,
+        shard_id: str,
+        retries: Sequence[PlannedRetry],
+        services: RetryServices,
+        *,
+        whole_ranges: bool = False,
     ) -> None:
         self.done = 0
         self.rows = 0
         self.gone: list[SequenceNumber] = []
+        self.short: list[ShortRange] = []
+        self.part: RangePart | None = None
+        self.shard_gone = False
+        self._whole_ranges = whole_ranges
         self._shard_id = shard_id
         self._retries = retries
         self._services = services
-        self._lasts = [(one.last or one.first).sequence for one in retries]
+        self._lasts = [one.end.sequence for one in retries]
         self._numbers = pa.array([str(one.first.sequence) for one in retries], pa.string())
         self._attempts = pa.array([one.attempts + 1 for one in retries], pa.int32())
-        self._range: list[Delivery] = []  # of the range that is being read
+        self._range: list[Delivery] = []  # of the range that is being read, its bytes reserved
         self._getter: KinesisShardGetter | None = None  # None: jump to the next retry
         self._began_at = 0  # index of the retry that the getter started at
+        self._tip_at: int | None = None  # index of the first retry that a page at the tip lacked
         self._limit = 0
         self._full = False
         self._found_nothing = True  # every page so far was empty
+
+    @property
+    def _stops(self) -> bool:
+        return self._full or self.part is not None or self.shard_gone
 
     def read(
         self, budget: RetryByteBudget, *, until_s: float | None = None, at_least_one: bool = True
@@ -149,11 +166,12 @@ class RetryReader:
         """The records that are found, until all retries were searched for, the budget is used up,
         or the monotonic time is `until_s`.
 
-        The first call is made, and a first range is read to its end, regardless of the time. With
-        `at_least_one`, the first record or range is returned regardless of the budget.
+        The first retry is searched for, and a first range is read to its end, regardless of the
+        time. With `at_least_one`, the first record, or the first range if ranges are whole, is
+        returned regardless of the budget.
         """
         in_time = True
-        while self.done < len(self._retries) and not self._full and in_time:
+        while self.done < len(self._retries) and not self._stops and in_time:
             jumped = self._getter is None
             getter = self._getter or self._jump()
             done, rows = self.done, self.rows
@@ -162,11 +180,26 @@ class RetryReader:
             page = self._fetch(getter, until_s if may_stop else None)
             if page is None:
                 in_time = False
+            elif page.gone:
+                self.shard_gone = True
             else:
                 self._found_nothing = self._found_nothing and not page.count
                 yield from self._take(page, budget, at_least_one=at_least_one)
                 self._choose_next(page, hit=self.rows > rows, moved=self.done > done or not jumped)
+        budget.release(delivery.records for delivery in self._range)
         self._note_search()
+
+    def described_in(self, result: ShardReadResult) -> ShardReadResult:
+        """`result` with what was read of the retries."""
+        return replace(
+            result,
+            retries_done=self.done,
+            retry_rows=self.rows,
+            retries_gone=tuple(self.gone),
+            retries_short=tuple(self.short),
+            retry_part=self.part,
+            gone=result.gone or self.shard_gone,
+        )
 
     # calls ----------------------------------------------------------------------------------------
     def _jump(self) -> KinesisShardGetter:
@@ -175,13 +208,13 @@ class RetryReader:
         self._began_at = self.done
         self._limit = FIRST_PAGE_RECORDS
         if retry.last is not None:
-            self._limit = min(MAX_PAGE_RECORDS, max(FIRST_PAGE_RECORDS, retry.count))
+            self._limit = min(MAX_PAGE_RECORDS, max(FIRST_PAGE_RECORDS, retry.max_rows))
         elif self.done == len(self._retries) - 1:
             self._limit = 1  # the last one: it is the first record there, or it is gone
         self._getter = KinesisShardGetter(
             services.client,
             self._shard_id,
-            Position.at(retry.first),
+            Position.after(_last_number(self._range)) if self._range else Position.at(retry.first),
             pacer=services.retry_pacer(self._shard_id),
             clock=services.clock,
             random=services.random,
@@ -194,8 +227,8 @@ class RetryReader:
         None without one that is still valid.
         """
         search = self._services.searches.get(self._shard_id)
-        if search is None or search.first != retry.first:
-            return None
+        if search is None or search.first != retry.first or self._tip_at == self.done:
+            return None  # a second page at the tip counts only if its iterator is new
         return (
             search.iterator
             if self._services.clock.monotonic_s() - search.at_s < ITERATOR_LIFE_S
@@ -260,14 +293,16 @@ class RetryReader:
     def _take(
         self, page: Page, budget: RetryByteBudget, *, at_least_one: bool
     ) -> Iterator[Delivery]:
-        """The page's records of the retries that it has passed; at the shard's end it has passed
-        all of them.
+        """The page's records of the retries that it has passed, and of the range that it ends in.
+        At a proven tip, and at the shard's end, it has passed all of them.
         """
         passed = 0 if page.last is None else bisect_right(self._lasts, page.last.sequence)
-        # The tip counts only if the page was requested at the first retry that is not passed.
-        at_tip = page.at_tip and self._began_at == max(self.done, passed)
-        end = len(self._retries) if page.ended or page.gone or at_tip else passed
-        while self.done < end and not self._full:
+        missing = max(self.done, passed)
+        # An end without children is malformed, so it proves no more than a tip.
+        proven = bool(page.child_shards) or self._began_at == self._tip_at == missing
+        seems_over = page.at_tip or page.ended
+        end = len(self._retries) if seems_over and proven else passed
+        while self.done < end and not self._stops:
             anyway = at_least_one and not self.rows
             retry = self._retries[self.done]
             if retry.last is None:
@@ -276,15 +311,15 @@ class RetryReader:
                 )
                 yield from self._take_singles(singles, page.records, budget, anyway=anyway)
             else:
-                self._extend_range(retry, page.records)
-                yield from self._finish_range(retry, budget, anyway=anyway)
-        if page.at_tip and self.done < len(self._retries):
-            # A tip that does not count: request the next retry itself, a range from its start.
-            self._getter, self._range = None, []
-        elif self.done < len(self._retries) and not self._full:
-            self._extend_range(self._retries[self.done], page.records)
-            fits = budget.would_take([part.records for part in self._range])
-            self._full = not fits and not (at_least_one and not self.rows)
+                yield from self._extend_range(retry, page.records, budget, anyway=anyway)
+                if not self._stops:
+                    yield from self._finish_range(retry)
+        if self.done < len(self._retries) and not self._stops:
+            anyway = at_least_one and not self.rows
+            retry = self._retries[self.done]
+            yield from self._extend_range(retry, page.records, budget, anyway=anyway)
+            if seems_over and not self._stops:
+                self._tip_at, self._getter = self.done, None  # ask again, with a new iterator
 
     def _take_singles(
         self, end: int, records: pa.RecordBatch, budget: RetryByteBudget, *, anyway: bool
@@ -313,29 +348,75 @@ class RetryReader:
         )
         self.done = end
 
-    def _extend_range(self, retry: PlannedRetry, records: pa.RecordBatch) -> None:
-        """Add the page's records of the range; a no-op for a single record."""
-        if retry.last is None:
-            return
-        numbers = records.column("sequenceNumber")
-        rows = range(len(numbers))
-        start = bisect_left(rows, retry.first.sequence, key=lambda row: int(numbers[row].as_py()))
-        end = bisect_right(rows, retry.last.sequence, key=lambda row: int(numbers[row].as_py()))
-        if start < end:
-            attempts = pa.repeat(pa.scalar(retry.attempts + 1, pa.int32()), end - start)
-            self._range.append(Delivery(records.slice(start, end - start), attempts))
-
-    def _finish_range(
-        self, retry: PlannedRetry, budget: RetryByteBudget, *, anyway: bool
+    def _extend_range(
+        self, retry: PlannedRetry, records: pa.RecordBatch, budget: RetryByteBudget, *, anyway: bool
     ) -> Iterator[Delivery]:
-        """The range as a whole. If the budget does not allow it, the range stays queued."""
-        if not self._range:
-            self.gone.append(retry.first)
-        elif budget.take_all([part.records for part in self._range], anyway=anyway):
-            self.rows += sum(part.records.num_rows for part in self._range)
-            yield from self._range
-        else:
-            self._full = True
+        """Hold the page's records of the range; a no-op for a single record. If not all of them may
+        be held, those that are held are returned as a part.
+        """
+        wanted = _within(retry, records)
+        if not wanted.num_rows:
             return
-        self._range = []
+        held = _rows(self._range)
+        limit = BOUNDLESS if retry.max_records is None else retry.max_records
+        at_least = 0
+        if anyway:
+            at_least = wanted.num_rows if self._whole_ranges else int(not held)
+        allowed = wanted.slice(0, max(0, limit - held))
+        fitting = budget.take(allowed, at_least=min(at_least, allowed.num_rows))
+        if fitting:
+            attempts = pa.repeat(pa.scalar(retry.attempts + 1, pa.int32()), fitting)
+            self._range.append(Delivery(wanted.slice(0, fitting), attempts))
+        if fitting < wanted.num_rows:
+            self._full = True
+            if self._range and not self._whole_ranges:
+                yield from self._return_part(retry, rest=_number(wanted, fitting))
+
+    def _return_part(self, retry: PlannedRetry, *, rest: SequenceNumber) -> Iterator[Delivery]:
+        self.part = RangePart(last=_last_number(self._range), rest=rest, count=_rows(self._range))
+        if self._lacks_first(retry):
+            # At least that one. If others are, the rest is found to be short.
+            self.short.append(ShortRange(first=retry.first, missing=1))
+        yield from self._return_range()
+
+    def _finish_range(self, retry: PlannedRetry) -> Iterator[Delivery]:
+        """The range, which was read to its end."""
+        found = _rows(self._range)
+        if not found:
+            self.gone.append(retry.first)
+        elif missing := missing_records(retry.count, found, has_first=not self._lacks_first(retry)):
+            self.short.append(ShortRange(first=retry.first, missing=missing))
+        yield from self._return_range()
         self.done += 1
+
+    def _lacks_first(self, retry: PlannedRetry) -> bool:
+        return _number(self._range[0].records, 0).sequence != retry.first.sequence
+
+    def _return_range(self) -> Iterator[Delivery]:
+        self.rows += _rows(self._range)
+        yield from self._range
+        self._range = []
+
+
+def _within(retry: PlannedRetry, records: pa.RecordBatch) -> pa.RecordBatch:
+    """The records of a range; none for a single record."""
+    if retry.last is None:
+        return records.slice(0, 0)
+    numbers = records.column("sequenceNumber")
+    rows = range(len(numbers))
+    start = bisect_left(rows, retry.first.sequence, key=lambda row: int(numbers[row].as_py()))
+    end = bisect_right(rows, retry.last.sequence, key=lambda row: int(numbers[row].as_py()))
+    return records.slice(start, end - start)
+
+
+def _rows(deliveries: Iterable[Delivery]) -> int:
+    return sum(delivery.records.num_rows for delivery in deliveries)
+
+
+def _number(records: pa.RecordBatch, row: int) -> SequenceNumber:
+    return SequenceNumber.parse(records.column("sequenceNumber")[row].as_py())
+
+
+def _last_number(deliveries: Sequence[Delivery]) -> SequenceNumber:
+    last = deliveries[-1].records
+    return _number(last, last.num_rows - 1)

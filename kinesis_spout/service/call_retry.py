@@ -35,6 +35,15 @@ def call_with_retries(
     when the bounds are reached. Blocks.
     """
     deadline_s = clock.monotonic_s() + retry_for_s
+    try:
+        return call()  # nearly every call; making a Retrying costs more than all else in it
+    except KinesisError as exc:
+        failed = [exc]
+
+    def call_again() -> _T:
+        if failed:
+            raise failed.pop()
+        return call()
 
     def wait_s(state: RetryCallState) -> float:
         longest = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**state.attempt_number)
@@ -64,4 +73,4 @@ def call_with_retries(
         retry=retry_if_exception(is_transient),
         reraise=True,
     )
-    return retrying(call)
+    return retrying(call_again)

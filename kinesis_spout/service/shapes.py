@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any
 
 from kinesis_spout.errors import RequestRefusedError
@@ -20,9 +21,14 @@ def service_time_ms(answer: dict[str, Any]) -> int | None:
     """
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
-        return None if date is None else _milliseconds(parsedate_to_datetime(date))
+        return None if date is None else _date_ms(date)
     except ValueError:
         return None
+
+
+@lru_cache(maxsize=16)  # the answers of one second have the same date
+def _date_ms(date: str) -> int:
+    return _milliseconds(parsedate_to_datetime(date))
 
 
 def _milliseconds(moment: datetime) -> int:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 VERIFIED_SAVES_PER_RETENTION = 24
 NEVER_S = float("-inf")
 LISTED_LATE_MS = 60_000  # ListShards is eventually consistent: a new shard may be missing so long
-RELIST_S = 10.0  # at most so long between two listings while one lacks a shard that must exist
+# At most so long between two listings while one lacks a shard that must exist, or one that has
+# retries.
+RELIST_S = 10.0
 
 
 class CatalogSettings(Protocol):
@@ -95,9 +97,11 @@ class ShardCatalog:
         )
         self._listing: tuple[ShardInfo, ...] = ()
         self._closed: dict[str, bool] = {}
+        self._checked_ms: dict[str, int] = {}  # service time of each shard's last check_retention
         self._is_unjudged = False  # nobody has looked for vanished shards in the last listing
         self._was_active = False
         self._saved_list: tuple[str, ...] = ()
+        self._gone: frozenset[str] = frozenset()
         self._listed_s = NEVER_S
         self.listed_ms = 0  # service time of the last listing
         self._relist_s = settings.shard_refresh_interval_ms / 1000
@@ -163,18 +167,22 @@ class ShardCatalog:
         if is_active:
             self._remove_tombstones(summary.retention_ms)
         self._is_unjudged = True
+        is_late = self._check_gone(is_active=is_active) or bool(self.unfollowed())
         interval_s = self._settings.shard_refresh_interval_ms / 1000
-        self._relist_s = min(interval_s, RELIST_S) if self.unfollowed() else interval_s
+        self._relist_s = min(interval_s, RELIST_S) if is_late else interval_s
 
     def follow(self) -> None:
         """List the shards at the same interval, for a process that is not the shard list leader: it
         writes neither states nor the list.
         """
         now_s = self._clock.monotonic_s()
-        if now_s - self._listed_s >= self._settings.shard_refresh_interval_ms / 1000:
-            self.describe()
+        if now_s - self._listed_s >= self._relist_s:
+            summary = self.describe()
             self._take(self._client.list_shards())
             self._listed_s = now_s
+            interval_s = self._settings.shard_refresh_interval_ms / 1000
+            is_late = self._check_gone(is_active=summary.status == "ACTIVE")
+            self._relist_s = min(interval_s, RELIST_S) if is_late else interval_s
 
     def tracked_since_ms(self, pin: StartPin) -> int:
         """The latest service time by which every shard was known to be tracked, that is, to have a
@@ -201,10 +209,10 @@ class ShardCatalog:
     def verified_states(self) -> dict[str, ShardState]:
         """The same, verified up to the last tips that were observed, for a plan that is made now.
 
-        What has expired by now was reported by `check_retention`, so it counts as verified: a task
-        is to find what expires between now and its read.
+        What had expired when `check_retention` looked was reported, so it counts as verified: a
+        task is to find what expires between then and its read.
         """
-        return {shard: self._verified_now(stored.state) for shard, stored in self.states.items()}
+        return {shard: self._as_checked(stored.state) for shard, stored in self.states.items()}
 
     def lineage(self) -> ShardLineage:
         """The lineage of all shards."""
@@ -230,6 +238,12 @@ class ShardCatalog:
             for shard in self.lineage().unfollowed()
             if (self.states[shard].state.verified_until_ms or 0) > late_ms
         ]
+
+    def gone(self) -> frozenset[str]:
+        """Shards with unresolved records of which nothing can be read any more: two listings of the
+        ACTIVE stream, and all between them, left the shard out, and it did not answer.
+        """
+        return self._gone
 
     def endings(self) -> dict[str, SequenceNumber]:
         """The ending sequence numbers of closed shards."""
@@ -276,12 +290,14 @@ class ShardCatalog:
         Raises `DataLossError` where `failOnDataLoss` is true.
         """
         if self.retention_ms is not None:
+            now_ms = self.service_now_ms()
             self.loss.check_retention(
                 shards,
                 {shard: self._verified(self.states[shard].state) for shard in shards},
-                now_ms=self.service_now_ms(),
+                now_ms=now_ms,
                 retention_ms=self.retention_ms,
             )
+            self._checked_ms |= dict.fromkeys(shards, now_ms)
 
     def report_lapsed(self, shards: Sequence[str]) -> None:
         """Report shards of which a task has found that records may have expired before it read
@@ -317,11 +333,12 @@ class ShardCatalog:
         ]
         return msgspec.structs.replace(state, verified_until_ms=max(known, default=None))
 
-    def _verified_now(self, state: ShardState) -> ShardState:
+    def _as_checked(self, state: ShardState) -> ShardState:
         verified = self._verified(state)
-        if verified.verified_until_ms is None or self.retention_ms is None:
+        checked_ms = self._checked_ms.get(state.shard_id)
+        if verified.verified_until_ms is None or self.retention_ms is None or checked_ms is None:
             return verified
-        horizon_ms = self.service_now_ms() - self.retention_ms
+        horizon_ms = checked_ms - self.retention_ms
         return msgspec.structs.replace(
             verified, verified_until_ms=max(verified.verified_until_ms, horizon_ms)
         )
@@ -366,6 +383,14 @@ class ShardCatalog:
                 for shard in gone
             ]
         )
+
+    def _check_gone(self, *, is_active: bool) -> bool:
+        """Whether a shard with unresolved records is not listed and not proven gone."""
+        wanted = self.wanted()
+        self._gone = self.loss.gone_with_retries(
+            wanted, is_active=is_active, listed_s=self._listed_s
+        )
+        return not self._gone.issuperset(wanted.unlisted_with_retries())
 
     def _forget(self, shards: Sequence[str]) -> None:
         if shards:

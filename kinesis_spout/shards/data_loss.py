@@ -9,9 +9,12 @@
     children unobserved   its end was read, expired, no child known    children never observed
     hole                  no open shard covers a range of hash keys    a warning, not a loss
 
+Retries of a shard that is not listed are not lost in silence either, but no data loss: they are
+dead letters without a payload, once the shard is proven gone.
+
 "Verified" is the later of the last record's arrival and the last time at the tip. Before a shard is
-reported as gone, the service is asked for the shard itself: ListShards is eventually consistent and
-may show a new shard late.
+reported as gone, the service is asked for the shard itself, twice: ListShards is eventually
+consistent and may show a new shard late.
 
 `failOnDataLoss` decides: true raises `DataLossError`, false logs a warning and goes on.
 """
@@ -75,6 +78,8 @@ class DataLossDetector:
         self._fail_on_data_loss = fail_on_data_loss
         self._only = only
         self._missing: _Lasting[str] = _Lasting(patience_s)
+        self._unlisted: _Lasting[str] = _Lasting(patience_s)
+        self._gone: frozenset[str] = frozenset()
         self._holes: _Lasting[tuple[int, int]] = _Lasting(patience_s)
         self._reported: set[str] = set()
         self._reported_holes: set[tuple[int, int]] = set()
@@ -155,6 +160,21 @@ class DataLossDetector:
             )
         return gone
 
+    def gone_with_retries(
+        self, lineage: ShardLineage, *, is_active: bool, listed_s: float
+    ) -> frozenset[str]:
+        """The shards whose unresolved records are proven gone, by the rule of `vanished`. They are
+        not reported: their records become dead letters.
+
+        A proof holds until the shard is listed again.
+        """
+        unlisted = lineage.unlisted_with_retries()
+        lasting = self._unlisted.note(unlisted if is_active else (), listed_s)
+        asked = [shard for shard in lasting if shard not in self._gone][:MAX_PROBED_PER_LISTING]
+        proven = {shard for shard in asked if not self._is_there(shard)}
+        self._gone = self._gone.intersection(unlisted) | proven
+        return self._gone
+
     def check_holes(
         self, listing: Iterable[ShardInfo], *, is_active: bool, listed_s: float
     ) -> None:
@@ -183,6 +203,12 @@ class DataLossDetector:
 
     # private --------------------------------------------------------------------------------------
     def _is_there(self, shard_id: str) -> bool:
+        """Whether the service answers for the shard. It may say once that it does not know one that
+        is there, and the listings may be late: so it is asked twice.
+        """
+        return self._answers(shard_id) or self._answers(shard_id)
+
+    def _answers(self, shard_id: str) -> bool:
         try:
             self._client.shard_iterator(shard_id, TRIM_HORIZON)
         except ShardNotFoundError:

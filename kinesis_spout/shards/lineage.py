@@ -101,11 +101,11 @@ class ShardLineage:
     def parents(self, shard_id: str) -> tuple[str, ...]:
         """Its parents, in the order in which the listing and its state name them."""
         shard, state = self.listed.get(shard_id), self.states.get(shard_id)
-        named = (
-            *(() if shard is None else shard.parents),
-            *(() if state is None else state.parents),
-        )
-        return tuple(dict.fromkeys(named))
+        listed = () if shard is None else shard.parents
+        stored = () if state is None else state.parents
+        if stored == listed or not stored:
+            return listed
+        return tuple(dict.fromkeys((*listed, *stored)))
 
     def waits_for(self, shard_id: str) -> tuple[str, ...]:
         """The parents that hold it: those whose ends were not read. Empty when its own end was
@@ -133,6 +133,14 @@ class ShardLineage:
             shard
             for shard, state in self.states.items()
             if not state.end_was_read and shard not in self.listed
+        )
+
+    def unlisted_with_retries(self) -> list[str]:
+        """Shards that are not listed and have unresolved records, in the order of their ids."""
+        return sorted(
+            shard
+            for shard, state in self.states.items()
+            if state.unresolved and shard not in self.listed
         )
 
     def unfollowed(self) -> list[str]:

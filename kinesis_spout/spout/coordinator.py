@@ -20,6 +20,7 @@ from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.shards.start_position import pin_start
 from kinesis_spout.spout.completion import SpoutCompletion
 from kinesis_spout.spout.config import STATES_PER_WRITE
+from kinesis_spout.spout.openings import SpoutOpenings, close_open_plan
 from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.errors import ConflictError, NotListerError, StoreUnavailableError
 from state.ownership import this_process
@@ -109,6 +110,7 @@ class SpoutCoordinator:
             SpoutTipWatch(context),
             only=frozenset(config.shards),
         )
+        self._openings = SpoutOpenings(context)
         self._end: SpoutCompletion | None = None
         self._until_ms: int | None = None
         self.has_ended = False
@@ -121,10 +123,11 @@ class SpoutCoordinator:
         self._wake = wake
 
     def open(self) -> None:
-        """Acquire the ownership, check that the state is of this stream, pin the start, and assign
-        the first shards.
+        """Acquire the ownership, check that the state is of this stream, pin the start, assign the
+        first shards, and count this opening.
         """
         self._acquire(self._config.owner_wait_s)
+        close_open_plan(self._store)
         summary = self.catalog.describe()
         # After `describe`, which tells the service's time, and before the first shard is assigned.
         self._until_ms = self._config.until_ms(self.catalog.service_now_ms())
@@ -143,14 +146,17 @@ class SpoutCoordinator:
             pin = pin_start(self._store, self._config.start, self.catalog.service_now_ms(), listed)
         self._assign(pin)
         self._refuse_unknown_shards()
+        self._openings.begin()
         self._pin = pin
 
     def step(self) -> float:
         """Commit, list the shards if it is time, and assign new ones. Returns the seconds until the
         next step.
         """
-        self.commit()
+        has_committed = self.commit()
         try:
+            if has_committed:
+                self._openings.on_commit()
             if self._pin is not None:
                 self._assign(self._pin)
         except KinesisError as exc:
@@ -170,6 +176,11 @@ class SpoutCoordinator:
             if self.has_ended:
                 self._changed.notify_all()
         return self._config.commit_interval_s
+
+    def list_soon(self) -> None:
+        """List the shards at the next step, which comes at once. Any thread may call it."""
+        self.catalog.expire()
+        self._wake()
 
     # committing -----------------------------------------------------------------------------------
     def commit(self) -> bool:
@@ -192,6 +203,8 @@ class SpoutCoordinator:
                 if (change := self._change(assigned)) is not None
             }
             ends = self._ends(changes)
+            careful = self._scheduler.careful
+            with_outcome = careful is not None and careful.has_outcome
         try:
             written = children_first(
                 changes.values(),
@@ -206,19 +219,36 @@ class SpoutCoordinator:
             self._retry_later(dirty, exc)
             return False
         self._conflicts = 0
+        if careful is not None:
+            with self._changed:
+                careful.on_commit(with_outcome=with_outcome)
+                self._changed.notify_all()
         for shard_id, change in changes.items():
             self._hooks.checkpointed(shard_id, change.after.checkpoint_text)
         self._release_finished(dirty)
         return True
 
-    def commit_last(self) -> None:
-        """Commit at the end. Conflicts are retried at once, as there is no later commit; an outage
-        of the store is not waited for.
+    def commit_last(self, *, in_order: bool) -> None:
+        """Commit at the end, and note it as an orderly one. Conflicts are retried at once, as there
+        is no later commit; an outage of the store is not waited for.
         """
+        if in_order:
+            with self._changed:
+                self._scheduler.withdraw()
         for _ in range(MAX_CONFLICTS):
             before = self._conflicts
-            if self.commit() or self._conflicts == before:
+            if self.commit():
+                if in_order:
+                    self._end_openings()
                 return
+            if self._conflicts == before:
+                return
+
+    def _end_openings(self) -> None:
+        try:
+            self._openings.end()
+        except (StoreUnavailableError, ConflictError) as exc:
+            self._hooks.error(exc)
 
     def _change(self, assigned: AssignedShard) -> StateChange | None:
         """The change to store, or None.

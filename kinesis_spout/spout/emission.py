@@ -90,7 +90,8 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
         return self.delivery.sequence_number
 
     @property
-    def partition_key(self) -> str:
+    def partition_key(self) -> str | None:
+        """None where the producer gave none, in a stream with record distribution AUTO."""
         return self.delivery.partition_key
 
     @property

@@ -77,9 +77,13 @@ class KinesisSpout:
             self._connect()
             self._is_open = True
 
-    def close(self) -> None:
+    def close(self, *, crashed: bool = False) -> None:
         """Stop reading, commit, and release the ownership. Emissions without an outcome are
         delivered again. Idempotent.
+
+        `crashed`: a worker process that had records has ended without answering them. It counts as
+        if this process had ended so: a record that ends its worker at each delivery is
+        dead-lettered after some openings.
 
         Any thread may call it, but not a signal handler: the interrupted thread may hold the
         spout's lock. In a handler, raise an exception that ends the `with` block, or set a flag
@@ -91,7 +95,7 @@ class KinesisSpout:
             self._activated.set()
         if session is not None:
             self._ended = session
-            session.end()
+            session.end(crashed=crashed)
 
     def __enter__(self) -> Self:
         self.open()

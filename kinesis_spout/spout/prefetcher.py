@@ -108,7 +108,7 @@ class SpoutShardGetter(KinesisShardGetter):
 
 
 class Prefetched:
-    """The buffer of one shard, a `kinesis_spout.spout.page_runs.PageSource`. Dropping a page with
+    """The buffer of one shard, a `kinesis_spout.spout.record_run.PageSource`. Dropping a page with
     records wakes the fetching thread.
     """
 

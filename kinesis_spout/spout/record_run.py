@@ -3,23 +3,27 @@ per record.
 
 Most records are acked soon after they were emitted, and roughly in order. For these a byte is
 enough. The in-flight tracker gets one node for a whole stretch of acked records (see
-`kinesis_spout.spout.tracked_shard`).
+`kinesis_spout.spout.tracked_shard`). `PageRuns` cuts a shard's buffered pages into runs. Pure.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from kinesis_spout.service.record_columns import NO_LISTS
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kinesis_spout.reading.page import Page
+
 PENDING = 0
 ACKED = 1
+RUN_RECORDS = 1_000
 
 
 class RecordRun:
@@ -50,7 +54,7 @@ class RecordRun:
     )
 
     def __init__(
-        self, texts: list[str], keys: list[str], data: list[bytes], arrivals: list[int]
+        self, texts: list[str], keys: list[str | None], data: list[bytes], arrivals: list[int]
     ) -> None:
         self.texts = texts
         self.data = data
@@ -167,9 +171,68 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
         return self.run.texts[self.index]
 
     @property
-    def partition_key(self) -> str:
+    def partition_key(self) -> str | None:
         return self.run.keys[self.index]
 
     @property
     def arrival_ms(self) -> int:
         return self.run.arrivals[self.index]
+
+
+class PageSource(Protocol):
+    """A buffer of pages in the shard's order, which another thread fills. `drop` removes `page` if
+    it is still the first.
+    """
+
+    def first(self) -> Page | None: ...
+
+    def drop(self, page: Page) -> None: ...
+
+
+class PageRuns:
+    """The runs of a shard. `last_page` is the newest page whose records were all taken; it was
+    dropped from `source`. `source` None: there are no pages.
+    """
+
+    def __init__(self, source: PageSource | None) -> None:
+        self.last_page: Page | None = None
+        self._source = source
+        self._page: Page | None = None
+        self._records = NO_LISTS  # of the current page
+        self._taken = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all records up to the shard's end were taken."""
+        return self.last_page is not None and self.last_page.ended
+
+    @property
+    def tip_ms(self) -> int | None:
+        """The service's time when the shard was at its tip or its end, if all records up to there
+        were taken; else None.
+        """
+        page = self.last_page
+        if page is None or self._page is not None or not (page.at_tip or page.ended):
+            return None
+        return page.service_time_ms
+
+    def next_run(self) -> RecordRun | None:
+        """The next records, at most 1,000, skipping empty pages. None when there are none now."""
+        while self._taken >= len(self._records.numbers):
+            if not self._turn_page():
+                return None
+        run = RecordRun(*self._records.part(self._taken, self._taken + RUN_RECORDS))
+        self._taken += run.size
+        return run
+
+    def _turn_page(self) -> bool:
+        """Drop the page that was taken and go on to the next. False when there is none."""
+        if self._source is None:
+            return False
+        if self._page is not None:
+            self._source.drop(self._page)
+            self.last_page = self._page
+        self._page = self._source.first()
+        self._records = NO_LISTS if self._page is None else self._page.columns.lists()
+        self._taken = 0
+        return self._page is not None

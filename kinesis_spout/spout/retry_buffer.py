@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from state.plan import missing_records
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -140,7 +141,17 @@ class RetryBuffer:
             # The tracker splits a pending range only; records that were not found count as acked.
             emission = self._tracker.retry(queued.first)
             records = [replace(queued, first=one, last=one, count=1) for one in numbers]
+            if numbers[0] != queued.first:
+                records.insert(0, _letter_of_gone(queued, len(numbers)))
+                self._gone.add(queued.first)
             self._tracker.ack_except(queued.first, emission.attempt, records)
         for at, sequence in enumerate(numbers):
             self.hold(sequence, found.single(at))
             self._tracker.postpone(sequence, now_ms)
+
+
+def _letter_of_gone(queued: UnresolvedRecord, found: int) -> UnresolvedRecord:
+    """The first record of a range, to be dead-lettered for all those of the range that are gone."""
+    missing = missing_records(queued.count, found, has_first=False)
+    what = f"{missing} of {queued.count} records up to {queued.last} were {GONE}"
+    return replace(queued, last=queued.first, count=1, rejected=True, reason=what)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.service.record_columns import RecordColumns
+from kinesis_spout.shards.catalog import RELIST_S
 from kinesis_spout.spout.record_run import RecordRun
 from state.plan import PlannedRetry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from kinesis_spout.spout.scheduler import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
@@ -24,12 +25,25 @@ _STEP_INTERVAL_S = 0.2
 
 
 class SpoutRetryFetcher:
-    """One per open spout. One thread calls `step`, which blocks on Kinesis. `now_ms` gives the
-    spout's time.
+    """One per open spout. One thread calls `step`, which blocks on Kinesis.
+
+    `now_ms` gives the spout's time, and `gone` the shards that are proven gone. `on_unknown` is
+    called when the service does not know a shard, which proves nothing by itself: the next listings
+    do.
     """
 
-    def __init__(self, context: SpoutContext, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        context: SpoutContext,
+        now_ms: Callable[[], int],
+        *,
+        gone: Callable[[], Collection[str]],
+        on_unknown: Callable[[], None],
+    ) -> None:
         self._now_ms = now_ms
+        self._gone = gone
+        self._on_unknown = on_unknown
+        self._held_until_s: dict[str, float] = {}  # by shard that was not known
         self._services = context.services
         self._scheduler = context.scheduler
         self._hooks = context.hooks
@@ -48,6 +62,11 @@ class SpoutRetryFetcher:
                 if (records := assigned.shard.held.wanted(now_ms))
             ]
         for assigned, records in wanted:
+            if assigned.shard.shard_id in self._gone():
+                self._restock(assigned, [(record, None) for record in records])
+                continue
+            if self._is_held(assigned.shard.shard_id):
+                continue
             if (room_bytes := self._room_bytes()) <= 0:
                 break
             try:
@@ -59,6 +78,10 @@ class SpoutRetryFetcher:
             else:
                 self._restock(assigned, found)
         return _STEP_INTERVAL_S
+
+    def _is_held(self, shard_id: str) -> bool:
+        now_s = self._services.clock.monotonic_s()
+        return now_s < self._held_until_s.get(shard_id, now_s)
 
     def _room_bytes(self) -> int:
         """How many bytes of payload may still be kept for retries.
@@ -93,10 +116,14 @@ class SpoutRetryFetcher:
             )
             for record in records
         ]
-        reader = RetryReader(shard_id, retries, self._services)
+        # One letter stands for a range that is exhausted, so no range is read in part.
+        reader = RetryReader(shard_id, retries, self._services, whole_ranges=True)
         rows = RecordRun([], [], [], [])
         for delivery in reader.read(RetryByteBudget(room_bytes)):
             rows.extend(RecordRun(*RecordColumns.of(delivery.records).lists()))
+        if reader.shard_gone:
+            self._held_until_s[shard_id] = self._services.clock.monotonic_s() + RELIST_S
+            self._on_unknown()
         numbers = rows.sequences
         for record in records[: reader.done]:  # found in their order
             first = bisect_left(numbers, record.first.sequence)

@@ -5,6 +5,19 @@ A shard is in the rotation while it has a record to emit; each turn emits one re
 an empty buffer, or with retries that are not due yet, is outside the rotation and costs nothing.
 When `max_pending` records are pending, no new record goes out, but due retries do: their shards are
 in a second rotation.
+
+Careful delivery finds a record that ends its process at each delivery. Such a record comes again in
+every process after it, and its attempts are never counted, because none of its deliveries has an
+outcome. So after two openings in a row that ended without being closed
+(`kinesis_spout.spout.openings`), the same records go out in the same order, but one at a time over
+all shards, and each only once its shard's stored state has the delivery as a failed attempt. A
+process that ends now has counted an attempt of this one record, and of no other. In the end the
+record is exhausted and dead-lettered like any other.
+
+The outcome of a careful delivery takes the place of the announced failure, so a delivery that is
+answered counts once. Careful delivery ends after enough answers, or when all shards are at their
+tips, once the last outcome is stored. It goes on as long as a record is left that was announced by
+a process which then ended.
 """
 
 from __future__ import annotations
@@ -18,7 +31,7 @@ from kinesis_spout.spout.record_run import Delivery
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from kinesis_spout.spout.retry_buffer import DueLetter
     from kinesis_spout.spout.tracked_shard import TrackedShard
@@ -91,6 +104,49 @@ class SpoutDelivery(Delivery, frozen=True, eq=False):
         return self.assigned.shard.shard_id
 
 
+class CarefulDelivery:
+    """A delivery from its announcement until its outcome is stored. `is_announced`: the store has
+    it as a failed attempt. `is_out`: the user has it. `is_settled`: the store has its outcome.
+    """
+
+    __slots__ = ("_asked_with_outcome", "delivery", "is_announced", "is_out", "is_settled")
+
+    def __init__(self, delivery: SpoutDelivery) -> None:
+        self.delivery = delivery
+        self.is_announced = False
+        self.is_out = False
+        self.is_settled = False
+        self._asked_with_outcome: bool | None = None
+
+    @property
+    def has_outcome(self) -> bool:
+        """Whether it was acked or failed, or its shard was released."""
+        assigned = self.delivery.assigned
+        return assigned.is_released or not assigned.shard.is_pending(self.delivery)
+
+    @property
+    def may_go_out(self) -> bool:
+        return self.is_announced and not self.is_out
+
+    def asks_for_commit(self) -> bool:
+        """Whether a commit is needed now. True once for the announcement, and once for the
+        outcome.
+        """
+        has_outcome = self.has_outcome
+        is_stored = self.is_settled if has_outcome else self.is_announced
+        if is_stored or self._asked_with_outcome is has_outcome:
+            return False
+        self._asked_with_outcome = has_outcome
+        return True
+
+    def on_commit(self, *, with_outcome: bool) -> None:
+        """The state of its shard is stored, as it was with or without the outcome."""
+        if with_outcome:
+            self.is_settled = True
+        else:
+            self.is_announced = True
+
+
 class SpoutScheduler:
     """The assigned shards of a spout, and the order in which their records go out.
 
@@ -103,6 +159,11 @@ class SpoutScheduler:
         self.released_counts = ShardCounts()  # of shards that are not assigned any more
         self.pending = 0
         self._max_pending = limits.max_pending  # set to 0 when max_records are out
+        self._careful_left: int | None = None  # answers until the spout is careful no more
+        self.careful: CarefulDelivery | None = None  # the last that was announced
+        self._ends_when_settled = False
+        # Below this many pending records `emit` needs no further check: 0 while it is careful.
+        self._unchecked_pending = limits.max_pending
         self._max_unresolved = limits.max_unresolved_per_shard
         self._timeout_ms = limits.message_timeout_ms
         self._max_held_bytes = limits.max_held_bytes
@@ -137,8 +198,27 @@ class SpoutScheduler:
         """When the next retry may be due; None without one."""
         return self._due[0][0] if self._due else None
 
+    @property
+    def emitted(self) -> int:
+        """How many deliveries were handed out. O(shards)."""
+        return self.released_counts.emitted + sum(
+            assigned.counts.emitted for assigned in self.assigned.values()
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all shards are at their tips or ends, and nothing is pending. O(shards)."""
+        return not self.pending and all(
+            assigned.shard.tip_ms() is not None or assigned.shard.ended
+            for assigned in self.assigned.values()
+        )
+
     def may_emit(self, now_ms: int) -> bool:
         """Whether `emit` may have a record. False means that it has none."""
+        if self.careful is not None and not self.careful.has_outcome:
+            return self.careful.may_go_out
+        if self.careful is not None and self._ends_when_settled:
+            return self.careful.is_settled
         retry_is_due = bool(self._due) and self._due[0][0] <= now_ms
         return retry_is_due or bool(self._retry_rotation if self.at_limit else self._rotation)
 
@@ -170,6 +250,8 @@ class SpoutScheduler:
             raise ValueError(f"shard {shard.shard_id} is assigned already; release it first")
         assigned = self.assigned[shard.shard_id] = AssignedShard(shard)
         self.pending += shard.pending
+        if shard.has_unanswered:
+            self.begin_careful(0)
         self.reschedule(assigned)
         return assigned
 
@@ -198,7 +280,9 @@ class SpoutScheduler:
             self._enqueue_due_retries(now_ms)
         deadline_ms = None if self._timeout_ms is None else now_ms + self._timeout_ms
         rotation = self._rotation
-        if self.pending >= self._max_pending:
+        if self.pending >= self._unchecked_pending:
+            if self._careful_left is not None:
+                return self._emit_carefully(now_ms, deadline_ms)
             return self._emit_of(self._retry_rotation, now_ms, deadline_ms, new=False)
         if not rotation:
             return None
@@ -218,6 +302,18 @@ class SpoutScheduler:
         self, rotation: deque[AssignedShard], now_ms: int, deadline_ms: int | None, *, new: bool
     ) -> SpoutDelivery | None:
         """The next record of a rotation: a due retry, or a new record where `new` allows it."""
+        delivery = self._take_of(rotation, now_ms, deadline_ms, new=new)
+        if delivery is not None:
+            self.pending += 1
+            self._count(delivery)
+            # With max_records every new record is counted, so none takes the short way.
+            if self._new_left is None:
+                delivery.assigned.shard.grant(self._max_unresolved)
+        return delivery
+
+    def _take_of(
+        self, rotation: deque[AssignedShard], now_ms: int, deadline_ms: int | None, *, new: bool
+    ) -> SpoutDelivery | None:
         while rotation:
             assigned = rotation.popleft()
             shard = assigned.shard
@@ -231,22 +327,98 @@ class SpoutScheduler:
                 assigned.in_retry_rotation = False
             self._enqueue(assigned)
             if delivery is not None:
-                self._count(assigned, is_new=delivery.attempt == 1)
-                # With max_records every new record is counted, so none takes the short way.
-                if self._new_left is None:
-                    shard.grant(self._max_unresolved)
                 return SpoutDelivery.of(assigned, delivery)
         return None
 
-    def _count(self, assigned: AssignedShard, *, is_new: bool) -> None:
-        self.pending += 1
-        assigned.counts.emitted += 1
-        if not is_new:
-            assigned.counts.retried += 1
+    def _count(self, delivery: SpoutDelivery) -> None:
+        counts = delivery.assigned.counts
+        counts.emitted += 1
+        if delivery.attempt > 1:
+            counts.retried += 1
         elif self._new_left is not None:
             self._new_left -= 1
             if not self._new_left:
-                self._max_pending = 0  # `emit` then allows retries only, without another check
+                # `emit` then allows retries only, without another check.
+                self._max_pending = self._unchecked_pending = 0
+
+    # careful delivery -----------------------------------------------------------------------------
+    @property
+    def is_careful(self) -> bool:
+        return self._careful_left is not None
+
+    def begin_careful(self, records: int) -> None:
+        """Deliver carefully until `records` more were answered, or nothing is left to deliver."""
+        self._careful_left = max(records, self._careful_left or 0)
+        self._ends_when_settled = False
+        self._unchecked_pending = 0
+
+    def withdraw(self) -> None:
+        """Take the announced attempt back, as at an orderly end: no outcome was due to a crash."""
+        if self.careful is not None and not self.careful.has_outcome:
+            assigned = self.careful.delivery.assigned
+            assigned.shard.withdraw()
+            assigned.is_dirty = True
+
+    def has_restored(self, now_ms: int) -> bool:
+        """Whether a record that an earlier process may have had in flight has had no outcome here.
+        O(shards).
+        """
+        return any(assigned.shard.has_restored(now_ms) for assigned in self.assigned.values())
+
+    def marks(self) -> dict[str, SequenceNumber]:
+        """By shard, a number that no delivery so far lies above."""
+        newest = {one: assigned.shard.newest_emitted for one, assigned in self.assigned.items()}
+        return {shard_id: number for shard_id, number in newest.items() if number is not None}
+
+    def has_passed(self, marks: Mapping[str, SequenceNumber]) -> bool:
+        """Whether each delivery before these marks has had an outcome."""
+        oldest = {one: assigned.shard.oldest_pending for one, assigned in self.assigned.items()}
+        return all(
+            number is None or shard_id not in marks or marks[shard_id] < number
+            for shard_id, number in oldest.items()
+        )
+
+    def _emit_carefully(self, now_ms: int, deadline_ms: int | None) -> SpoutDelivery | None:
+        """The announced record once it is stored. None before that, and until it has an outcome;
+        then the next one is announced.
+        """
+        careful = self.careful
+        if careful is not None and not careful.has_outcome:
+            if not careful.may_go_out:
+                return None
+            careful.is_out = True
+            self._careful_left = max(0, (self._careful_left or 0) - 1)
+            careful.delivery.assigned.shard.extend(careful.delivery, deadline_ms)
+            self._count(careful.delivery)
+            return careful.delivery
+        if not self._careful_left and not self._has_unanswered():
+            return self.emit(now_ms) if self._end_careful() else None
+        rotation = self._retry_rotation if self.at_limit else self._rotation
+        delivery = self._take_of(rotation, now_ms, deadline_ms, new=not self.at_limit)
+        if delivery is not None:
+            delivery.assigned.shard.announce(delivery, now_ms)
+            delivery.assigned.is_dirty = True
+            self.pending += 1
+            self.careful = CarefulDelivery(delivery)
+            self._ends_when_settled = False
+        elif self.is_idle and not self.has_restored(now_ms) and not self._has_unanswered():
+            self._end_careful()
+        return None
+
+    def _has_unanswered(self) -> bool:
+        """Whether a record is left that must be delivered carefully. O(shards)."""
+        return any(assigned.shard.has_unanswered for assigned in self.assigned.values())
+
+    def _end_careful(self) -> bool:
+        """Deliver at full speed again, once the last outcome is stored: else a crash would cost the
+        record of that outcome an attempt.
+        """
+        self._ends_when_settled = self.careful is not None and not self.careful.is_settled
+        if self._ends_when_settled:
+            return False
+        self.careful = self._careful_left = None
+        self._unchecked_pending = self._max_pending
+        return True
 
     # outcomes -------------------------------------------------------------------------------------
     def ack(self, delivery: SpoutDelivery, now_ms: int) -> bool:

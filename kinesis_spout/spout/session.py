@@ -98,7 +98,12 @@ class SpoutSession:
             context, self._fetching, lambda: self._wake("coordinate")
         )
         self._dead_letters = SpoutDeadLetterQueue(context)
-        self._retry_fetcher = SpoutRetryFetcher(context, self.now_ms)
+        self._retry_fetcher = SpoutRetryFetcher(
+            context,
+            self.now_ms,
+            gone=self._coordinator.catalog.gone,
+            on_unknown=self._coordinator.list_soon,
+        )
 
     @classmethod
     def begin(cls, config: SpoutConfig, given: SpoutServices | None) -> Self:
@@ -114,9 +119,9 @@ class SpoutSession:
         session._start_loops()
         return session
 
-    def end(self) -> None:
+    def end(self, *, crashed: bool) -> None:
         """Stop the threads, write the due dead letters, commit and close. Blocks. Errors of the
-        letters and of the commit are logged.
+        letters and of the commit are logged. `crashed`: see `KinesisSpout.close`.
         """
         for name in ("fetch", "timeouts", "retries", "letters", "coordinate"):
             self._loops[name].stop()
@@ -127,7 +132,7 @@ class SpoutSession:
             # After a StateError this process may not be the owner any more: it writes nothing.
             if not isinstance(self.error, StateError):
                 self._dead_letters.step()
-                self._coordinator.commit_last()
+                self._coordinator.commit_last(in_order=not crashed)
 
     # emitting -------------------------------------------------------------------------------------
     def now_ms(self) -> int:
@@ -150,6 +155,9 @@ class SpoutSession:
         with self._lock:
             delivery = self.scheduler.emit(now_ms)
             if delivery is None:
+                careful = self.scheduler.careful
+                if careful is not None and careful.asks_for_commit():
+                    self._wake("coordinate")
                 return None
             if not self._tracking:
                 self.scheduler.ack(delivery, now_ms)

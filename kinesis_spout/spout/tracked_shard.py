@@ -7,6 +7,9 @@ times out, or when the shard's state is stored. A run is registered only after t
 each stretch of acked records as one node, so the tracker has all records in the shard's order.
 
 A record that failed is kept in memory for its retry while there is room (`RetryBuffer`).
+
+A careful delivery is announced before it is handed out: the shard's state then has it as a failed
+attempt, until its outcome. See `kinesis_spout.spout.scheduler`.
 """
 
 from __future__ import annotations
@@ -16,16 +19,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.spout.page_runs import PageRuns
-from kinesis_spout.spout.record_run import ACKED, Delivery, RecordRun
+from kinesis_spout.spout.record_run import ACKED, Delivery, PageRuns, RecordRun
 from kinesis_spout.spout.retry_buffer import RetryBuffer
-from state.tracker.inflight_record_tracker import InflightRecordTracker
+from state.tracker.inflight_record_tracker import UNANSWERED, InflightRecordTracker
 from state.tracker.transitions import Effect, NodeState
 
 if TYPE_CHECKING:
     from random import Random
 
-    from kinesis_spout.spout.page_runs import PageSource
+    from kinesis_spout.spout.record_run import PageSource
     from state.retry_policy import RetryPolicy
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
@@ -58,6 +60,11 @@ class TrackedShard:
         self._retries_in_a_row = 0
         self._recount()
         self._verified_ms = state.verified_until_ms
+        self._announced: Delivery | None = None
+        # Records of earlier processes without an outcome here, by their due times.
+        restored = sorted(state.unresolved, key=lambda record: record.due_ms)
+        self._restored = deque(restored)
+        self._unanswered = deque(record for record in restored if record.reason == UNANSWERED)
 
     # observations ---------------------------------------------------------------------------------
     @property
@@ -84,6 +91,55 @@ class TrackedShard:
         return min(
             (ms for ms in [*times, self.tracker.next_deadline_ms] if ms is not None), default=None
         )
+
+    @property
+    def oldest_pending(self) -> SequenceNumber | None:
+        """The number of the first record that is delivered and has no outcome, or None. O(runs +
+        nodes of the tracker).
+        """
+        in_tracker = self.tracker.oldest_pending
+        if in_tracker is not None:
+            return in_tracker  # runs come after all records of the tracker
+        found = ((run, run.oldest_pending()) for run in self._runs)
+        return next((run.sequence(index) for run, index in found if index is not None), None)
+
+    @property
+    def newest_emitted(self) -> SequenceNumber | None:
+        """A number that no delivery so far lies above; None before the first."""
+        emitted = (run.sequence(run.emitted - 1) for run in reversed(self._runs) if run.emitted)
+        return next(emitted, self.tracker.last_read)
+
+    # careful deliveries ---------------------------------------------------------------------------
+    def announce(self, delivery: Delivery, now_ms: int) -> None:
+        """Let the state have this delivery, which was just emitted, as a failed attempt until its
+        outcome. Its deadline is taken away: it begins when the delivery is handed out.
+        """
+        if not delivery.run.registered:
+            self._register_through(delivery.run)
+        self.tracker.announce(delivery.sequence, now_ms)
+        self.tracker.extend(delivery.sequence, delivery.attempt, None)
+        self._announced = delivery
+
+    def withdraw(self) -> None:
+        """Take the announcement back, as at an orderly end."""
+        if self._announced is not None:
+            self.tracker.withdraw(self._announced.sequence)
+
+    def is_pending(self, delivery: Delivery) -> bool:
+        """Whether a delivery that was announced has no outcome yet."""
+        return self.tracker.is_pending(delivery.sequence, delivery.attempt)
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether a record is left that was announced by a process which then ended."""
+        return self._first_awaited(self._unanswered) is not None
+
+    def has_restored(self, now_ms: int) -> bool:
+        """Whether a record of an earlier process was due by `now_ms` and has had no outcome here.
+        It may have been in flight when that process ended.
+        """
+        first = self._first_awaited(self._restored)
+        return first is not None and first.due_ms <= now_ms
 
     # emitting -------------------------------------------------------------------------------------
     def emit(self, now_ms: int, deadline_ms: int | None, *, new: bool) -> Delivery | None:
@@ -294,8 +350,10 @@ class TrackedShard:
         at_tip = not self.pending and self.tip_ms() is not None
         self._verify(self._oldest_pending_ms() if self.pending else self.tip_ms())
         state = self.tracker.snapshot()
-        all_answered = state.read_position == self.tracker.read_position and not any(
-            map(_is_first_delivery, state.unresolved)
+        all_answered = (
+            state.read_position == self.tracker.read_position
+            and not any(map(_is_first_delivery, state.unresolved))
+            and not self._first_delivery_is_announced()
         )
         # The end is stored only when no record is in its first delivery, because children are read
         # as soon as it is stored, and would overtake that record. Queued retries do not hold them.
@@ -311,6 +369,19 @@ class TrackedShard:
         """
         if until_ms is not None:
             self._verified_ms = max(self._verified_ms or 0, until_ms)
+
+    def _first_delivery_is_announced(self) -> bool:
+        """Whether the state has an attempt of a record that is in its first delivery."""
+        announced = self._announced
+        return announced is not None and announced.attempt == 1 and self.is_pending(announced)
+
+    def _first_awaited(self, records: deque[UnresolvedRecord]) -> UnresolvedRecord | None:
+        """The first of these restored records that has had no outcome here. Drops those before
+        it.
+        """
+        while records and self.tracker.awaited(records[0].first) is not records[0]:
+            records.popleft()
+        return records[0] if records else None
 
     def _oldest_pending_ms(self) -> int | None:
         runs = [

@@ -19,12 +19,10 @@ class ManualClock:
         self._lock = threading.Lock()
 
     def now_ms(self) -> int:
-        with self._lock:
-            return self._start_ms + round(self._passed_s * 1_000)
+        return self._start_ms + round(self._passed_s * 1_000)
 
     def monotonic_s(self) -> float:
-        with self._lock:
-            return self._passed_s
+        return self._passed_s
 
     def sleep(self, seconds: float) -> None:
         """Let `seconds` pass without waiting. Zero and negative values do nothing."""

@@ -32,7 +32,7 @@ LETTER_COLUMNS = {
     "data": "the payload; null when the record had left the stream before it could be read",
     "approximateArrivalTimestamp": "the time at which the service accepted the record",
     "attempts": "how often the record was delivered",
-    "firstFailure": "when it failed for the first time",
+    "firstFailure": "when it first failed in a way that counts as an attempt",
     "lastFailure": "when it failed for the last time; `redrive --since` and `--until` go by it",
     "reason": "why it failed: the exception, or the reason that the job gave",
     "application": "the application that gave the record up",
@@ -106,6 +106,11 @@ NODES = {
         "each new owner",
     ),
     "epoch/<i>-of-<n>": Node(None, "the same for share i of n", "each new task of that share"),
+    "epoch/unclosed-<i>-of-<n>": Node(
+        None,
+        "how many spouts of share i of n in a row have ended without being closed",
+        "that task of the spout",
+    ),
     "epoch/lister": Node("Leader", "which task writes `shardList`", "the task that takes the role"),
     "shardList": Node(
         "StoredShardList",
@@ -210,7 +215,7 @@ FIELDS = {
         "count": "records of the range",
         "attempts": "deliveries so far that had an outcome",
         "dueMs": "when the next retry may come",
-        "firstFailureMs": "first failure",
+        "firstFailureMs": "first failure, also of those that do not count as attempts",
         "lastFailureMs": "last failure",
         "reason": "the reason",
         "key": "a hash of the partition key",
@@ -308,6 +313,7 @@ FIELDS = {
         "report": "counts of the batch",
         "outcomes": "outcomes by shard, where they fit into this node",
         "openedVersion": "the node's version when it was opened; part of the names of the parts",
+        "openings": "openings that have not answered: the batch runs, or its process died",
         "parts": "number of parts, where the outcomes do not fit",
         "digest": "SHA-256 of the parts",
         "format": "format of the value",
@@ -590,6 +596,7 @@ NOT_ERRORS = {
     "Retry": "an outcome, see the [Spark API](api/spark.md)",
     "TransactionRefusedError": "the store translates it",
     "WrongOutputError": "fails the record whose function returned it",
+    "_RowsExpiredError": "a warning: the next plan reads what is left",
     "_Stopped": "a signal ends the embedded server",
 }
 

@@ -6,10 +6,11 @@ Pure but for its own memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from random import Random
 from typing import TYPE_CHECKING
 
-from state.retry_policy import RetryPolicy
+from state.retry_policy import SUSPICION_MS, RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -90,13 +91,15 @@ class AvailableNowRun:
         return longest_ms / 1000 - self.waited_s
 
 
+@lru_cache(maxsize=4)  # it is asked for at each poll
 def retry_wait_ms(policy: RetryPolicy) -> int:
     """The longest time in which all retries of a record become due, plus a margin; at most a day.
 
-    This is the default of `availableNowRetryWait`.
+    This is the default of `availableNowRetryWait`. A record that fails while nothing else succeeds
+    is retried for `SUSPICION_MS`, or for its first delay, before its failures count.
     """
     steady = replace(policy, jitter=0.0)
-    total_ms = RETRY_MARGIN_MS
+    total_ms = RETRY_MARGIN_MS + max(SUSPICION_MS, policy.first_delay_ms)
     for attempts in range(1, policy.retry_limit + 1):
         delay_ms = steady.due_ms(attempts, 0, Random(0))  # noqa: S311  # unused without jitter
         total_ms += delay_ms

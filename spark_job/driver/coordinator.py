@@ -30,7 +30,7 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.shards.catalog import ShardCatalog
+from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
 from kinesis_spout.shards.start_position import OLDEST, pin_start
 from spark_job.driver.available_now import AvailableNowRun
 from spark_job.driver.outcome_summary import OutcomeSummary
@@ -43,7 +43,7 @@ from state.ownership import this_process
 from state.plan import PlanStatus, ShardReadResult, TaskPlan, make_plan_id, plan_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
@@ -151,6 +151,7 @@ class Coordinator:
             self._refresh(pin)
             # After settling: a shard that is given up would not fit the plan that has read of it.
             self._catalog.give_up_vanished()
+            self._outcomes.queue.release(self._catalog.gone())
             shards = self._due_shards()
             pause_s = min(POLL_S, self._wait_left_s(begun_s))
             if shards or self._has_due_retries() or pause_s <= 0:
@@ -273,6 +274,7 @@ class Coordinator:
             if plan_number(old) < plan_number(plan_id):
                 self._store.remove_plan(old)
         self._outcomes.on_settled(plan_id, settled)
+        self._on_unknown(settled.unknown_shards)
 
     # due shards -----------------------------------------------------------------------------------
     def _due_shards(self) -> list[str]:
@@ -388,7 +390,7 @@ class Coordinator:
         Records that are delivered again count as not read: the iterator behind them would skip
         them.
         """
-        if end.at_shard_end or end.gone:
+        if end.at_shard_end:
             self._catalog.expire()  # list the shards now: its children are new
         if self._available_now is not None and not redelivered:
             self._available_now.on_read(end)
@@ -398,6 +400,16 @@ class Coordinator:
         self._tips.on_end(end, self._clock.monotonic_s())
         if end.at_tip:
             self._on_tip(end.shard_id)
+
+    def _on_unknown(self, shards: Collection[str]) -> None:
+        """Note that the service answered not to know these shards.
+
+        One such answer proves nothing: the next listings do. Until then the shards' retries are not
+        asked for again and again, but every few seconds.
+        """
+        if shards:
+            self._catalog.expire()
+            self._outcomes.queue.hold(shards, self._clock.now_ms() + round(RELIST_S * 1000))
 
     def _on_tip(self, shard_id: str) -> None:
         if self._available_now is not None:
@@ -425,8 +437,10 @@ class Coordinator:
             until_ms=None if self._available_now is None else self._available_now.until_ms,
             turn=number,
             retries=retries,
+            gone=self._catalog.gone(),
             in_order=self._outcomes.queue.in_order,
             outages=self._outcomes.outages,
+            delivery_limit=self._outcomes.delivery_limit,
         )
         self._store.create_plan(plan)
         failpoint("plan-created")

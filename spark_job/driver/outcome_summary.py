@@ -1,5 +1,5 @@
 """The driver's summary of outcomes between two batches: the retry queue, whether the application
-tracks its records, outages, and totals for the progress report.
+tracks its records, outages, the delivery limit, and totals for the progress report.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError
 from spark_job.driver.retry_queue import RetryQueue
-from spark_job.driver.settle_plan import outages_after
+from spark_job.driver.settle_plan import delivery_limit_after, outages_after
 from state.plan import PlanStatus
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class OutcomeSummary:
     def __init__(self, settings: SourceSettings, store: StateStore) -> None:
         self.queue = RetryQueue()
         self.outages = 0
+        self.delivery_limit: int | None = None
         self._settings = settings
         self._store = store
         self._unreported = 0
@@ -56,7 +57,9 @@ class OutcomeSummary:
         if pointer is not None and plan is not None:
             is_settled = pointer.status is PlanStatus.SETTLED
             report = self._store.read_report(pointer.id) if is_settled else None
-            self.outages = outages_after(plan, report, is_tracked=policy is not None)
+            is_tracked = policy is not None
+            self.outages = outages_after(plan, report, is_tracked=is_tracked)
+            self.delivery_limit = delivery_limit_after(plan, report, is_tracked=is_tracked)
 
     def on_settled(self, plan_id: str, settled: Settled) -> None:
         """Take in a settled plan. Raises `ConfigError` when several plans in a row ended without a
@@ -75,7 +78,14 @@ class OutcomeSummary:
             log.warning(
                 "most records of plan %s were processed: new records are read again", plan_id
             )
+        if settled.delivery_limit is not None and self.delivery_limit is None:
+            log.warning(
+                "deliveries of plan %s did not answer: no new records are read until the record "
+                "that ends its process is found",
+                plan_id,
+            )
         self.outages = settled.outages
+        self.delivery_limit = settled.delivery_limit
         if settled.report is not None:
             self._exhausted += settled.report.exhausted
             self._dead_lettered += settled.report.dead_lettered
@@ -102,9 +112,22 @@ class OutcomeSummary:
         """
         return self.outages > 0 and self.queue.records() > 0
 
+    @property
+    def is_searching(self) -> bool:
+        """Whether the last plan was delivered in part, because a record of it may end the process
+        that gets it, and the other records still wait.
+
+        No new records are read meanwhile, so that the search ends.
+        """
+        return self.delivery_limit is not None and self.queue.records() > 0
+
     def holds(self, shard_id: str) -> bool:
         """Whether no new records of this shard may be read now."""
-        return self.is_outage or self.queue.holds(shard_id, self._settings.max_unresolved_per_shard)
+        return (
+            self.is_outage
+            or self.is_searching
+            or self.queue.holds(shard_id, self._settings.max_unresolved_per_shard)
+        )
 
     def report(self, now_ms: int) -> dict[str, Any]:
         """The outcomes' part of the progress report. Totals count from the start of this run."""

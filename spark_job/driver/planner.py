@@ -8,19 +8,36 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kinesis_spout.shards.assignment import assign
 from spark_job.driver.retry_planner import MAX_ENTRIES_PER_TASK, DueRetry, most_urgent
-from state.plan import Plan, ShardSlice, TaskPlan
+from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
+from state.plan import (
+    ChildShard,
+    Plan,
+    RangePart,
+    ShardReadResult,
+    ShardSlice,
+    ShortRange,
+    TaskPlan,
+    TaskResult,
+)
+from state.position import Position
+from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
 
 
-# A task's plan and its end take one znode each, and 500 shards fit into both, iterators included.
+# A task's plan and its result take one znode each. In the service's usual lengths both fit, but for
+# the iterators, which are hints; `_that_fit` divides the tasks that do not.
 MAX_SHARDS_PER_TASK = 500
+_LONGEST = SequenceNumber(10**55)  # the service's numbers have 56 digits
+_LONGEST_COUNT, _LONGEST_TIME_MS = 10**9, 10**13
+_LONGEST_TOKEN = "t" * 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +71,10 @@ def make_plan(
     until_ms: int | None,
     turn: int,
     retries: Mapping[str, Sequence[DueRetry]] | None = None,
+    gone: Collection[str] = (),
     in_order: bool = False,
     outages: int = 0,
+    delivery_limit: int | None = None,
 ) -> Plan:
     """A plan for new records of `shards` and for `retries`, which may be of other shards, grouped
     into tasks within the limits.
@@ -64,7 +83,7 @@ def make_plan(
     of a task fill its bytes in that order. Without the rotation one shard could starve the others.
     Retries that do not fit stay queued, as all retries do until they settle. `in_order`: a shard's
     retries and its new records alternate between plans, since new records would overtake retries
-    that did not fit.
+    that did not fit. `gone`: shards that are proven gone, so that nobody asks for their retries.
     """
     due, records_left = _share_with_retries(shards, retries or {}, limits.max_records_per_trigger)
     new = _new_records(shards, states, replace(limits, max_records_per_trigger=records_left), turn)
@@ -85,13 +104,19 @@ def make_plan(
                 ending_sequence=endings.get(shard) if shard in new else None,
                 retries=tuple(one.retry for one in planned.get(shard, ())),
                 verified_until_ms=states[shard].verified_until_ms if shard in new else None,
+                gone=shard in gone and shard not in new,
             )
             for shard in _rotated(group, turn)
             if shard in new or shard in planned
         )
-        tasks.append(_task(tuple(slices), limits))
+        tasks.extend(_that_fit(_task(tuple(slices), limits)))
     return Plan(
-        plan_id=plan_id, created_ms=now_ms, tasks=tuple(tasks), until_ms=until_ms, outages=outages
+        plan_id=plan_id,
+        created_ms=now_ms,
+        tasks=tuple(tasks),
+        until_ms=until_ms,
+        outages=outages,
+        delivery_limit=delivery_limit,
     )
 
 
@@ -102,6 +127,65 @@ def _task(slices: tuple[ShardSlice, ...], limits: PlanLimits) -> TaskPlan:
         fetch_time_ms=limits.max_fetch_time_ms,
         fetch_cap_ms=max(limits.max_search_time_ms, limits.max_fetch_time_ms),
         retention_ms=limits.retention_ms,
+    )
+
+
+def _that_fit(task: TaskPlan) -> Iterator[TaskPlan]:
+    """The task, as tasks that fit into a znode each, and so do their results: without the hints if
+    need be, and with fewer shards.
+    """
+    results_fit = _fits(longest_result(task))
+    if results_fit and _fits(task):
+        yield task
+    elif results_fit and any(shard.iterator for shard in task.shards):
+        shards = tuple(msgspec.structs.replace(shard, iterator=None) for shard in task.shards)
+        yield from _that_fit(msgspec.structs.replace(task, shards=shards))
+    elif len(task.shards) > 1:
+        half = len(task.shards) // 2
+        for shards in (task.shards[:half], task.shards[half:]):
+            yield from _that_fit(msgspec.structs.replace(task, shards=shards))
+    else:
+        yield task  # MAX_ENTRIES_PER_TASK of the longest numbers fit
+
+
+def _fits(value: TaskPlan | TaskResult) -> bool:
+    return len(encode_unchecked(value)) <= MAX_VALUE_BYTES
+
+
+def longest_result(task: TaskPlan) -> TaskResult:
+    """A result that no result of the task exceeds in length, without the hints, which are dropped
+    before it is published (`spark_job.executor.task_reader`).
+    """
+    return TaskResult(token=_LONGEST_TOKEN, shards=tuple(map(_longest_read, task.shards)))
+
+
+def _longest_read(shard: ShardSlice) -> ShardReadResult:
+    named = ChildShard(shard_id=shard.shard_id, parents=(shard.shard_id,) * 2)
+    return ShardReadResult(
+        shard_id=shard.shard_id,
+        first=_LONGEST,
+        last=_LONGEST,
+        count=_LONGEST_COUNT,
+        last_arrival_ms=_LONGEST_TIME_MS,
+        at_tip=True,
+        tip_ms=_LONGEST_TIME_MS,
+        at_shard_end=True,
+        children=(named, named),
+        gone=True,
+        millis_behind_latest=_LONGEST_TIME_MS,
+        retries_done=_LONGEST_COUNT,
+        retry_rows=_LONGEST_COUNT,
+        retries_gone=tuple(retry.first for retry in shard.retries if retry.last is None),
+        retries_short=tuple(
+            ShortRange(first=retry.first, missing=_LONGEST_COUNT)
+            for retry in shard.retries
+            if retry.last is not None
+        ),
+        retry_part=RangePart(last=_LONGEST, rest=_LONGEST, count=_LONGEST_COUNT)
+        if shard.retries
+        else None,
+        position=Position.after(_LONGEST),
+        lapsed_ms=_LONGEST_TIME_MS,
     )
 
 
@@ -118,7 +202,7 @@ def _share_with_retries(
         due, entries=2 * max_records, records=max(1, max_records // 2 if shards else max_records)
     )
     return kept, max(
-        0, max_records - sum(one.retry.count for retries in kept.values() for one in retries)
+        0, max_records - sum(one.retry.max_rows for retries in kept.values() for one in retries)
     )
 
 

@@ -3,16 +3,20 @@ state and the application's policy.
 
 A queued record is due when its backoff is over. An exhausted record is due at once, for the dead
 letter only. With `OnFailure.BLOCK_KEY` or `BLOCK_SHARD`, a record also waits for the earlier queued
-records of its key or of its shard. The due time depends neither on the current time nor on the
-limits of a batch, so it is computed once for each state.
+records of its key or of its shard. Earlier are also all unresolved records of the shard's
+ancestors: they are read by other tasks, so a record that waits for one of them is not due at all
+until that one is settled. The due time depends neither on the current time nor on the limits of a
+batch, so it is computed once for each state.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 from operator import itemgetter
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from state.plan import PlannedRetry
 from state.report import OnFailure
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
 # Sequence numbers of retries that fit into a task's znode beside its shards; a range has two.
 MAX_ENTRIES_PER_TASK = 2_000
+_NEVER_MS = 1 << 62  # later than every due time; it does not leave this module
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +55,37 @@ class DueRetry:
         """The sequence numbers that it takes of a task's room."""
         return 1 if self.retry.last is None else 2
 
+    def limited_to(self, records: int | None) -> DueRetry:
+        """The same, of which at most so many records are read. A single record stays as it is."""
+        if records is None or self.retry.last is None:
+            return self
+        return replace(self, retry=msgspec.structs.replace(self.retry, max_records=records))
+
 
 def queued_retries(
-    unresolved: Sequence[UnresolvedRecord], policy: OutcomePolicy | None
+    unresolved: Sequence[UnresolvedRecord],
+    policy: OutcomePolicy | None,
+    inherited: Sequence[UnresolvedRecord] = (),
 ) -> list[QueuedRetry]:
-    """A shard's queue in ascending sequence order.
+    """A shard's queue in ascending sequence order, without the records that wait for `inherited`,
+    the unresolved records of the shard's ancestors.
 
     Without a policy (the application does not track its records), a record is due after its backoff
     and never exhausted.
     """
+    on_failure = OnFailure.CONTINUE if policy is None else policy.on_failure
     records = sorted(unresolved, key=lambda record: record.first)
-    own_ms = [_ready_ms(record, policy) for record in records]
-    ready_ms = _in_order(
-        records, own_ms, OnFailure.CONTINUE if policy is None else policy.on_failure
-    )
-    return [QueuedRetry(ready, record) for ready, record in zip(ready_ms, records, strict=True)]
+    waiting = _waiting_for(inherited, records, on_failure)
+    own_ms = [
+        _NEVER_MS if waits else _ready_ms(record, policy)
+        for record, waits in zip(records, waiting, strict=True)
+    ]
+    ready_ms = _in_order(records, own_ms, on_failure)
+    return [
+        QueuedRetry(ready, record)
+        for ready, record in zip(ready_ms, records, strict=True)
+        if ready < _NEVER_MS
+    ]
 
 
 def due_retries(
@@ -89,25 +110,30 @@ def most_urgent(
     """The retries of lowest rank, of all shards together, that fit into `entries` and `records`; at
     least one.
 
-    Keeps the order of each shard's retries. Leaves out shards without a chosen retry.
+    Of a range no more records are read than are left of `records` when it is chosen, so the last
+    one may be read in part. Keeps the order of each shard's retries. Leaves out shards without a
+    chosen retry.
     """
     candidates = (
         (one.rank, one.retry.first.sequence, shard, one)
         for shard, retries in due.items()
         for one in retries
     )
-    chosen: set[tuple[str, int]] = set()
-    spent_entries = spent_records = 0
+    chosen: dict[tuple[str, int], DueRetry] = {}
+    entries_left, records_left = entries, records
     for _, sequence, shard, one in nsmallest(entries, candidates, key=itemgetter(0, 1, 2)):
-        spent_entries += one.entries
-        spent_records += one.retry.count
-        if chosen and (
-            spent_entries > entries or (records is not None and spent_records > records)
-        ):
+        if chosen and (entries_left < one.entries or records_left == 0):
             break
-        chosen.add((shard, sequence))
+        limited = chosen[shard, sequence] = one.limited_to(records_left)
+        entries_left -= one.entries
+        if records_left is not None:
+            records_left -= limited.retry.max_rows
     kept = {
-        shard: [one for one in retries if (shard, one.retry.first.sequence) in chosen]
+        shard: [
+            chosen[shard, one.retry.first.sequence]
+            for one in retries
+            if (shard, one.retry.first.sequence) in chosen
+        ]
         for shard, retries in due.items()
     }
     return {shard: retries for shard, retries in kept.items() if retries}
@@ -119,10 +145,25 @@ def _ready_ms(record: UnresolvedRecord, policy: OutcomePolicy | None) -> int:
         return record.due_ms
     if record.rejected or policy.retry.exhausted(record.attempts, None, 0):
         return 0
-    if policy.retry.max_age_ms is None or record.first_failure_ms is None:
+    first_ms = record.first_counted_failure_ms
+    if policy.retry.max_age_ms is None or first_ms is None:
         return record.due_ms
     # Past the maximum age it is exhausted, so it need not wait for its backoff.
-    return min(record.due_ms, record.first_failure_ms + policy.retry.max_age_ms + 1)
+    return min(record.due_ms, first_ms + policy.retry.max_age_ms + 1)
+
+
+def _waiting_for(
+    inherited: Sequence[UnresolvedRecord],
+    records: Sequence[UnresolvedRecord],
+    on_failure: OnFailure,
+) -> list[bool]:
+    """Whether each record waits for one of the inherited ones."""
+    if on_failure is OnFailure.CONTINUE or not inherited:
+        return [False] * len(records)
+    keys = {record.key for record in inherited}
+    if on_failure is OnFailure.BLOCK_SHARD or None in keys:
+        return [True] * len(records)
+    return [record.key is None or record.key in keys for record in records]
 
 
 def _in_order(
@@ -157,6 +198,6 @@ def _planned(record: UnresolvedRecord, policy: OutcomePolicy | None, now_ms: int
         exhausted=policy is not None
         and (
             record.rejected
-            or policy.retry.exhausted(record.attempts, record.first_failure_ms, now_ms)
+            or policy.retry.exhausted(record.attempts, record.first_counted_failure_ms, now_ms)
         ),
     )

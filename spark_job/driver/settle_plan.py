@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from state.errors import PlanMismatchError
 from state.failpoint import failpoint
+from state.plan import retries_read
 from state.settle import children_first, settle_shard, settle_tracked
 from state.state_store import StateChange, StateStore, StoredState
 
@@ -38,6 +39,8 @@ class Settled:
     - `unreported`: there is a mark but no done report, so no state was written, and all records of
       the plan are delivered again.
     - `outages`: how many plans in a row, up to this one, were outages.
+    - `unknown_shards`: the shards that the service answered not to know.
+    - `delivery_limit`: the limit of the next plan (`state.plan.Plan`).
     """
 
     states: dict[str, StoredState]
@@ -47,6 +50,8 @@ class Settled:
     policy: OutcomePolicy | None = None
     unreported: bool = False
     outages: int = 0
+    unknown_shards: frozenset[str] = frozenset()
+    delivery_limit: int | None = None
 
 
 def settle(
@@ -80,7 +85,7 @@ def settle(
     planned = _slices(plan)
     if lapsed := [end.shard_id for end in seen if end.lapsed_ms is not None]:
         on_lapsed(lapsed)
-    _say_gone(seen, report)
+    _say_gone(seen, planned, report)
     changes, settled = _changes(states, planned, seen, report, plan_id)
     store.save_states(
         children_first(changes, settled, states.keys(), tracked_since_ms=tracked_since_ms),
@@ -100,6 +105,8 @@ def settle(
         policy=policy,
         unreported=unreported,
         outages=outages_after(plan, report, is_tracked=policy is not None),
+        unknown_shards=frozenset(end.shard_id for end in ends if end.gone),
+        delivery_limit=delivery_limit_after(plan, report, is_tracked=policy is not None),
     )
 
 
@@ -113,6 +120,17 @@ def outages_after(plan: Plan | None, report: PlanReport | None, *, is_tracked: b
     if report is None:
         return plan.outages
     return plan.outages + 1 if report.outage else 0
+
+
+def delivery_limit_after(
+    plan: Plan | None, report: PlanReport | None, *, is_tracked: bool
+) -> int | None:
+    """The delivery limit of the plan after this one. A plan without known outcomes leaves it as it
+    was.
+    """
+    if report is not None:
+        return report.delivery_limit
+    return plan.delivery_limit if plan is not None and is_tracked else None
 
 
 def _has_records(end: ShardReadResult) -> bool:
@@ -145,17 +163,26 @@ def _seen(
     return [end for task in sorted(results.keys() - set(late)) for end in results[task].shards]
 
 
-def _say_gone(ends: Sequence[ShardReadResult], report: PlanReport | None) -> None:
+def _say_gone(
+    ends: Sequence[ShardReadResult], planned: Mapping[str, ShardSlice], report: PlanReport | None
+) -> None:
     """Warn of retries past the stream's retention. A tracked batch has dead-lettered them."""
-    gone = {end.shard_id: end.retries_gone for end in ends if end.retries_gone}
-    if report is None and gone:
-        named = "; ".join(
-            f"shard {shard}: {', '.join(map(str, numbers))}" for shard, numbers in gone.items()
-        )
+    if report is not None:
+        return
+    gone = {
+        end.shard_id: [
+            f"{one.retry.first}" if one.missing == 1 else f"{one.missing} from {one.retry.first} on"
+            for one in retries_read(planned[end.shard_id].retries, end)
+            if one.missing
+        ]
+        for end in ends
+        if end.shard_id in planned
+    }
+    if any(gone.values()):
         log.warning(
             "records that waited for their retry are past the stream's retention, and are acked: "
             "%s",
-            named,
+            "; ".join(f"shard {shard}: {', '.join(said)}" for shard, said in gone.items() if said),
         )
 
 

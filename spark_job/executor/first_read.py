@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
-    from state.sequence_number import SequenceNumber
 
 MAX_CONCURRENT = 8
 STEP_S = 0.2
@@ -47,21 +46,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class FoundRetries:
-    """The records found of a shard's retries. `done`, `rows` and `gone` are those of
-    `state.plan.ShardReadResult`.
-    """
+    """The records found of a shard's retries, and the result that describes them."""
 
     deliveries: tuple[Delivery, ...]
-    done: int
-    rows: int
-    gone: tuple[SequenceNumber, ...]
+    end: ShardReadResult
 
     @property
     def held_bytes(self) -> int:
         return payload_bytes(delivery.records for delivery in self.deliveries)
-
-
-NO_RETRIES = FoundRetries((), 0, 0, ())
 
 
 def collect(plan: TaskPlan, services: ProcessServices, settings: SourceSettings) -> list[Held]:
@@ -92,8 +84,8 @@ def _collect_retries(
     """The retries that were found, by shard, for the shards that have any planned. Retries that
     were not searched for, for lack of time or bytes, are not counted in `done`.
 
-    The first shard's first retry is held regardless of the bytes. Shards take turns at being first,
-    so none waits for ever.
+    The first shard's first record is held regardless of the bytes. Shards take turns at being
+    first, so none waits for ever. A shard that the plan knows to be gone is not asked for.
     """
     shards = [shard for shard in plan.shards if shard.retries]
     if not shards:
@@ -101,14 +93,21 @@ def _collect_retries(
     share = RETRY_SHARE if any(shard.max_records for shard in plan.shards) else 1
     room = RetryByteBudget(max(1, plan.max_bytes // share))
     until_s = services.clock.monotonic_s() + plan.fetch_time_ms / 1000 / share
+    first = next((shard for shard in shards if not shard.gone), None)
 
     def find(shard: ShardSlice) -> FoundRetries:
+        end = ShardReadResult(shard_id=shard.shard_id)
+        if shard.gone:
+            firsts = tuple(retry.first for retry in shard.retries)
+            return FoundRetries(
+                (), msgspec.structs.replace(end, retries_done=len(firsts), retries_gone=firsts)
+            )
         reader = RetryReader(shard.shard_id, shard.retries, services)
-        deliveries = tuple(reader.read(room, until_s=until_s, at_least_one=shard is shards[0]))
+        deliveries = tuple(reader.read(room, until_s=until_s, at_least_one=shard is first))
         if settings.aggregated_records == "fail":
             for delivery in deliveries:
                 refuse_aggregates(delivery.records, shard.shard_id)
-        return FoundRetries(deliveries, reader.done, reader.rows, tuple(reader.gone))
+        return FoundRetries(deliveries, reader.described_in(end))
 
     with services.new_pool(min(MAX_CONCURRENT, len(shards)), "kinesis-retry") as pool:
         return {
@@ -169,26 +168,19 @@ def _hold(
     task is kept.
     """
     held: list[Held] = []
-    anything = any(found.rows for found in retries.values())
+    anything = any(found.end.retry_rows for found in retries.values())
     for shard in plan.shards:
-        found = retries.get(shard.shard_id, NO_RETRIES)
+        found = retries.get(shard.shard_id)
+        end = ShardReadResult(shard_id=shard.shard_id) if found is None else found.end
         getter = getters.get(shard.shard_id)
-        end = ShardReadResult(shard_id=shard.shard_id)
         pages: deque[Page] = deque()
         lapse = LapseDetector(shard.verified_until_ms, plan.retention_ms)
         if getter is not None:
-            end, pages = _take(getter, room, settings, lapse, at_least=0 if anything else 1)
+            end, pages = _take(getter, end, room, settings, lapse, at_least=0 if anything else 1)
+            end = msgspec.structs.replace(end, position=shard.position, lapsed_ms=lapse.lapsed_ms)
             room -= sum(page.payload_bytes for page in pages)
             anything = anything or bool(pages)
-        end = msgspec.structs.replace(
-            end,
-            position=None if getter is None else shard.position,
-            lapsed_ms=lapse.lapsed_ms,
-            retries_done=found.done,
-            retry_rows=found.rows,
-            retries_gone=found.gone,
-        )
-        held.append(Held(end, pages, deque(found.deliveries)))
+        held.append(Held(end, pages, deque(() if found is None else found.deliveries)))
     return held
 
 
@@ -220,13 +212,14 @@ class LapseDetector:
 
 def _take(
     getter: BufferedGetter,
+    end: ShardReadResult,
     room: int,
     settings: SourceSettings,
     lapse: LapseDetector,
     *,
     at_least: int,
 ) -> tuple[ShardReadResult, deque[Page]]:
-    """One shard's new records that fit into `room` bytes, and where they end."""
+    """One shard's new records that fit into `room` bytes, and `end` with where they end."""
     pages: deque[Page] = deque()
     last: Page | None = None
     was_cut = False
@@ -242,17 +235,19 @@ def _take(
         if last.count:
             pages.append(last)
             room -= last.payload_bytes
-    return _end(getter, pages, last), pages
+    return _end(getter, end, pages, last), pages
 
 
-def _end(getter: BufferedGetter, pages: Sequence[Page], last: Page | None) -> ShardReadResult:
-    """The result of reading `pages`; `last` is the last page that was taken, with records or
-    without.
+def _end(
+    getter: BufferedGetter, end: ShardReadResult, pages: Sequence[Page], last: Page | None
+) -> ShardReadResult:
+    """`end` with the result of reading `pages`; `last` is the last page that was taken, with
+    records or without.
     """
     if last is None:  # no time, or no room: the plan's iterator was not used and is still good
-        return ShardReadResult(shard_id=getter.shard_id, iterator=getter.getter.iterator)
-    return ShardReadResult(
-        shard_id=getter.shard_id,
+        return msgspec.structs.replace(end, iterator=getter.getter.iterator)
+    return msgspec.structs.replace(
+        end,
         first=pages[0].first if pages else None,
         last=pages[-1].last if pages else None,
         count=sum(page.count for page in pages),
@@ -261,7 +256,7 @@ def _end(getter: BufferedGetter, pages: Sequence[Page], last: Page | None) -> Sh
         tip_ms=last.service_time_ms if last.at_tip or last.ended else None,
         at_shard_end=last.ended,
         children=last.child_shards if last.ended else (),
-        gone=last.gone,  # the driver reports what was lost
+        gone=last.gone or end.gone,  # the driver reports what was lost
         millis_behind_latest=last.millis_behind_latest,
         iterator=last.next_iterator,
     )

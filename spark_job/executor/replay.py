@@ -15,6 +15,7 @@ from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from spark_job.rows import to_rows
+from state.plan import retries_read
 from state.position import Position
 from state.sequence_number import SequenceNumber
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 PAGE_RECORDS = 10_000
+ANSWERS = 2  # that say that nothing more is there, each of a new iterator; one proves nothing
 
 
 def replay(
@@ -50,23 +52,25 @@ def _replay_retries(
     services: ProcessServices,
     settings: SourceSettings,
 ) -> Iterator[pa.RecordBatch]:
-    gone = set(end.retries_gone)
-    reader = RetryReader(
-        end.shard_id,
-        [one for one in planned[: end.retries_done] if one.first not in gone],
-        services,
-    )
-    for delivery in reader.read(RetryByteBudget()):
-        if settings.aggregated_records == "fail":
-            refuse_aggregates(delivery.records, end.shard_id)
-        yield to_rows(
-            delivery.records,
-            stream=settings.stream.name,
-            shard_id=end.shard_id,
-            attempts=delivery.attempts,
-        )
-    if reader.rows != end.retry_rows:
-        what = f"of the {end.retry_rows} records that were retried before, {reader.rows} are left"
+    reads = [one.as_retry for one in retries_read(planned, end) if not one.is_gone]
+    rows = 0
+    for _ in range(ANSWERS):
+        reader = RetryReader(end.shard_id, reads, services)
+        for delivery in reader.read(RetryByteBudget()):
+            if settings.aggregated_records == "fail":
+                refuse_aggregates(delivery.records, end.shard_id)
+            yield to_rows(
+                delivery.records,
+                stream=settings.stream.name,
+                shard_id=end.shard_id,
+                attempts=delivery.attempts,
+            )
+        rows += reader.rows
+        reads = reads[reader.done :]
+        if not reader.shard_gone:
+            break
+    if rows != end.retry_rows:
+        what = f"of the {end.retry_rows} records that were retried before, {rows} are left"
         _report_data_loss(
             f"shard {end.shard_id} of stream {settings.stream.name}: {what}", settings
         )
@@ -116,26 +120,27 @@ def _pages(
     """Pages from `first` on, the last one cut after `last`. Ends early where the shard's records
     do.
     """
-    getter = KinesisShardGetter(
-        services.client,
-        shard_id,
-        Position.at(first),
-        pacer=services.pacer(shard_id),
-        clock=services.clock,
-        random=services.random,
-    )
-    left = count
-    while left > 0:
-        page = getter.fetch(min(PAGE_RECORDS, left))
-        if page.count:
+    position, left = Position.at(first), count
+    for _ in range(ANSWERS):
+        getter = KinesisShardGetter(
+            services.client,
+            shard_id,
+            position,
+            pacer=services.pacer(shard_id),
+            clock=services.clock,
+            random=services.random,
+        )
+        is_over = False
+        while not is_over:
+            page = getter.fetch(min(PAGE_RECORDS, left))
             wanted = _up_to(page, last)
             left -= wanted.count
             if wanted.count:
                 yield wanted
-            if wanted.count < page.count or (page.last is not None and page.last >= last):
+            if left <= 0 or (page.last is not None and page.last >= last):
                 return
-        if page.ended or page.gone or page.at_tip:
-            return
+            position = position if page.last is None else Position.after(page.last)
+            is_over = page.ended or page.gone or page.at_tip
 
 
 def _up_to(page: Page, last: SequenceNumber) -> Page:

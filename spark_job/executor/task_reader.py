@@ -12,9 +12,12 @@ import logging
 import secrets
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spark_job.executor.first_read import Held, collect
 from spark_job.executor.replay import replay
 from spark_job.rows import to_rows
+from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.failpoint import failpoint
 from state.plan import TaskPlan, TaskResult
 
@@ -42,8 +45,10 @@ def read_task(
     published = services.store.read_end(plan_id, task)
     if published is None:
         held = collect(plan, services, settings)
-        end = TaskResult(
-            token=secrets.token_hex(TOKEN_BYTES), shards=tuple(shard.end for shard in held)
+        end = fitting(
+            TaskResult(
+                token=secrets.token_hex(TOKEN_BYTES), shards=tuple(shard.end for shard in held)
+            )
         )
         published = services.store.publish_end(plan_id, task, end)
         failpoint("end-published")
@@ -56,6 +61,15 @@ def read_task(
             plan_id,
         )
     return replay(published, plan, services, settings)
+
+
+def fitting(end: TaskResult) -> TaskResult:
+    """The result, without the hinted iterators if it is too large for a znode with them. Without
+    them it fits: the planner sees to that.
+    """
+    if len(encode_unchecked(end)) <= MAX_VALUE_BYTES:
+        return end
+    return replace(end, shards=tuple(replace(shard, iterator=None) for shard in end.shards))
 
 
 def _rows(held: Sequence[Held], settings: SourceSettings) -> Iterator[pa.RecordBatch]:

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 from kinesis_spout.errors import ConfigError
 from spark_job.rows import ARROW_SCHEMA
 from spark_job.tracking.content_check import PartitionContent, ShardContent, merge_content
-from spark_job.tracking.outcomes import FailedRecord, Outcome, key_hash
+from spark_job.tracking.outcomes import FailedRecord, Outcome, order_key
 from spark_job.tracking.spark_sql import map_in_arrow, only, without
-from spark_job.tracking.withholding import WITHHELD_DDL, WithheldRowFinder
+from spark_job.tracking.withholding import WITHHELD_DDL, WithheldRowFinder, number_of
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from state.tracker.emission import parse_message_id
@@ -195,6 +195,32 @@ class BatchFrame:
         )
         return merge_content(counted)
 
+    def count(self) -> int:
+        """The number of rows. Runs a job over all partitions, which persists them."""
+        return self.rows().count()
+
+    def first_numbers(self, shard_id: str, count: int) -> list[SequenceNumber]:
+        """The numbers of the first `count` rows of a shard, ascending. Runs a job."""
+        number = _number("sequenceNumber", "subSequenceNumber")
+        rows = self.rows().where(F.col("shardId") == shard_id).select(number.alias("number"))
+        found = rows.orderBy("number").limit(count).toArrow().column("number").to_pylist()
+        return [SequenceNumber(int(one["sequence"]), one["sub"]) for one in found]
+
+    def limited(self, shards: Sequence[str], last: str, until: SequenceNumber) -> BatchFrame:
+        """A frame of all rows of `shards`, and of those of shard `last` up to this number.
+
+        Its rows come from this frame, which must be closed after it.
+        """
+        number = _number("sequenceNumber", "subSequenceNumber")
+        text = str(until.sequence)
+        most = F.struct(
+            F.lit(len(text)).alias("length"),
+            F.lit(text).alias("sequence"),
+            F.lit(until.sub).cast("bigint").alias("sub"),
+        )
+        wanted = F.col("shardId").isin(*shards) | ((F.col("shardId") == last) & (number <= most))
+        return BatchFrame(self.rows().where(wanted), rules=self.rules, on_failure=self.on_failure)
+
     def withheld_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
         """The records that these rules withhold. Runs a job."""
         sorter = WithheldRowFinder(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
@@ -210,10 +236,12 @@ class BatchFrame:
             for row in found
         ]
 
-    def partition_keys(self, ids: Collection[str]) -> dict[str, str]:
-        """Hashed partition keys by message id, of those ids that the function got. Runs a job."""
+    def order_keys(self, ids: Collection[str]) -> dict[str, str]:
+        """`order_key` by message id, of those ids that the function got. Runs a job."""
         found = only(self.given(), ids).select("messageId", "partitionKey").toArrow().to_pylist()
-        return {row["messageId"]: key_hash(row["partitionKey"]) for row in found}
+        return {
+            row["messageId"]: _order_key(row["messageId"], row["partitionKey"]) for row in found
+        }
 
     def ordinals(self) -> dict[str, int]:
         """The ordinal of each message id among the batch's records of its shard.
@@ -271,6 +299,11 @@ class BatchFrame:
         if self._persisted is not None and not self._is_part:
             self._persisted.unpersist()
         self._persisted = self._given = None
+
+
+def _order_key(message_id: str, partition_key: str | None) -> str:
+    shard_id, sequence, _ = parse_message_id(message_id)
+    return order_key(partition_key, shard_id, number_of(sequence))
 
 
 def _number(sequence: str, sub: str) -> Column:

@@ -45,6 +45,11 @@ class BatchRun:
     def spark(self) -> SparkSession:
         return self.frame.cheapest.sparkSession
 
+    @property
+    def has_read(self) -> bool:
+        """Whether the function may have read a row of the batch."""
+        return bool(self.evaluations) or self.frame.is_persisted
+
     def content(self, ends: Mapping[int, TaskResult], *, tasks: int) -> dict[str, ShardContent]:
         """The content of the batch by shard. May run a job.
 
@@ -53,7 +58,7 @@ class BatchRun:
         """
         if self.is_whole and self.evaluations:
             return dict(self.evaluations[0].content)
-        if not self.frame.is_persisted or not ends:
+        if not ends:
             return {}
         if len(ends) < tasks:
             return self.frame.content_of(sorted(ends), ends)

@@ -1,18 +1,21 @@
 """Finds the poison records of a batch, on which a function fails as a whole. Pure, over positions.
 
-The search starts after the whole batch has failed. Level by level, it halves each part that failed
-and runs the halves. A single record that fails is poison. If one half succeeded, the other half
-must contain the poison, so from the third level on it is halved without being run. A single record
-is always run: perhaps the function fails only if both records are in one part.
+The search starts after the whole batch has failed. It halves each part that failed and runs the
+halves: level by level down to eighths, then one part after the other down to single records, so
+that some poison is found however much there is. A single record that fails is poison. If one half
+succeeded, the other half must contain the poison, so from the third level on it is halved without
+being run. A single record is always run: perhaps the function fails only if both records are in one
+part.
 
 The number of runs is bounded by `max_calls`. Parts that are then left over are queued again and
 come with later batches.
 
 A sink that is down must not be taken for poison:
 
-- if more than two of the four quarters fail, the whole batch counts as failed;
+- if more than four of the eight eighths fail, the whole batch counts as failed, after at most 14
+  runs. A few poison records are in at most as many eighths, wherever they are;
 - if nothing succeeded, the single records that failed are `alone` and not `poison`. This decides
-  in batches that are too small for quarters.
+  in batches that are too small for eighths, which are searched to single records.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MIN_RECORDS_FOR_QUARTERS = 4
+MIN_RECORDS_FOR_EIGHTHS = 16
+_EIGHTHS_DEPTH = 3
+_MOST_FAILED_EIGHTHS = 4
 Part = tuple[int, int]
 """A range of positions: the first is included, the second is not."""
 
@@ -57,13 +62,15 @@ def bisect(count: int, succeeds: Callable[[Part], bool]) -> Bisection:
     `succeeds` runs the function on a part and says whether it succeeded.
     """
     search = _Search(count, succeeds)
-    level: list[Part] = [(0, count)] if count else []
-    depth = 0
-    while level and not search.found.failed:
-        level = search.halve(level, may_skip=depth >= 2)
-        depth += 1
-        if depth == 2 and count >= MIN_RECORDS_FOR_QUARTERS and search.quarters_failed(level) > 2:
-            search.found.failed = True
+    parts: list[Part] = [(0, count)] if count else []
+    for depth in range(_EIGHTHS_DEPTH):
+        parts = search.halve(parts, may_skip=depth >= 2)
+    if count >= MIN_RECORDS_FOR_EIGHTHS and len(parts) > _MOST_FAILED_EIGHTHS:
+        search.found.failed = True
+        return search.result()
+    while parts and search.has_calls_left:
+        parts = [*search.halve(parts[:1], may_skip=True), *parts[1:]]
+    search.found.unresolved += parts
     return search.result()
 
 
@@ -73,6 +80,10 @@ class _Search:
         self._succeeds = succeeds
         self._any_success = False
         self.found = Bisection()
+
+    @property
+    def has_calls_left(self) -> bool:
+        return self.found.calls < max_calls(self._count) + len(self.found.poison)
 
     def halve(self, level: list[Part], *, may_skip: bool) -> list[Part]:
         """Run the halves of these parts. Returns those that failed and are not poison, in order.
@@ -94,10 +105,6 @@ class _Search:
             ]
         return failed
 
-    def quarters_failed(self, level: list[Part]) -> int:
-        """The number of quarters that failed. A quarter of one record is in `poison` already."""
-        return len(level) + len(self.found.poison)
-
     def result(self) -> Bisection:
         found = self.found
         if not found.failed and not self._any_success:
@@ -114,7 +121,7 @@ class _Search:
 
     def _run(self, part: Part) -> bool | None:
         """Whether the part succeeds; None if no calls are left."""
-        if self.found.calls >= max_calls(self._count) + len(self.found.poison):
+        if not self.has_calls_left:
             self.found.unresolved.append(part)
             return None
         self.found.calls += 1

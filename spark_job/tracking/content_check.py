@@ -2,23 +2,33 @@
 
 They must be the same: the plan is settled by what was published, so rows that were filtered out
 before the user's function would be acked unseen.
+
+A batch that is replayed after its first rows have expired holds fewer rows (`failOnDataLoss` is
+false, or its tasks would have failed). That is nobody's fault, and the batch is not refused: it
+ends without a report, so its plan is redelivered, and the next plan reads what is left.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec.structs import replace
 
 from kinesis_spout.errors import KinesisError
 from state.tracker.emission import parse_message_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark.sql import Row
-
-    from state.plan import ShardReadResult, TaskResult
+    from state.plan import PlannedRetry, ShardReadResult, TaskResult
     from state.sequence_number import SequenceNumber
+
+
+class Row(Protocol):
+    """A row of Spark's, as far as it is needed here."""
+
+    def __getitem__(self, name: str) -> Any: ...
 
 
 class BatchContentError(KinesisError):
@@ -58,19 +68,77 @@ def merge_content(parts: Iterable[ShardContent]) -> dict[str, ShardContent]:
 
 
 def check_content(
-    content: Mapping[str, ShardContent], ends: Mapping[int, TaskResult], plan_id: str
-) -> None:
-    """Raise `BatchContentError` for the first shard that holds other rows than were published."""
-    published = {end.shard_id: _published(end) for task in ends.values() for end in task.shards}
+    content: Mapping[str, ShardContent],
+    ends: Mapping[int, TaskResult],
+    plan_id: str,
+    *,
+    has_expired: Callable[[ShardContent, ShardReadResult], bool] = lambda _found, _end: False,
+) -> list[str]:
+    """The shards of which the first published rows have expired, ascending; an empty list if the
+    batch holds all rows.
+
+    `has_expired` is asked of each shard that holds other rows than were published. Raises
+    `BatchContentError` for the first one of which it says no.
+    """
+    published = {end.shard_id: end for task in ends.values() for end in task.shards}
+    expired: list[str] = []
     for shard_id in sorted(published.keys() | content.keys()):
         found = content.get(shard_id, ShardContent(shard_id=shard_id))
-        expected = published.get(shard_id, ShardContent(shard_id=shard_id))
-        if found != expected:
+        end = published.get(shard_id)
+        expected = ShardContent(shard_id=shard_id) if end is None else _published(end)
+        if found == expected:
+            continue
+        if end is None or not has_expired(found, end):
             raise BatchContentError(
                 f"the batch's frame holds {found} of shard {shard_id}, and the tasks of plan "
                 f"{plan_id} published {expected}, so nothing is acked; filter and deduplicate "
                 "inside the function given to tracked(...), and run one query per application"
             )
+        expired.append(shard_id)
+    return expired
+
+
+def read_retries(end: ShardReadResult, planned: Sequence[PlannedRetry]) -> list[PlannedRetry]:
+    """The planned retries of which the task has published rows, ascending."""
+    done = [retry for retry in planned[: end.retries_done] if retry.first not in end.retries_gone]
+    part = end.retry_part
+    if part is not None and end.retries_done < len(planned):
+        done.append(replace(planned[end.retries_done], last=part.last, count=part.count))
+    return done
+
+
+def lowest_published(end: ShardReadResult, read: Sequence[PlannedRetry]) -> SequenceNumber | None:
+    """The first number of the shard that was published; `read` is the result of `read_retries`."""
+    firsts = [retry.first for retry in read] + ([] if end.first is None else [end.first])
+    return min(firsts, default=None)
+
+
+def is_what_is_left(
+    found: ShardContent,
+    end: ShardReadResult,
+    read: Sequence[PlannedRetry],
+    oldest: SequenceNumber | None,
+) -> bool:
+    """Whether the rows that are missing from a shard are the ones that have expired, and no others.
+
+    `oldest` is the first number that the service has from `lowest_published` on, asked for after
+    the rows were read; None if it has none.
+    """
+    left = sum(retry.count for retry in read if oldest is not None and retry.first >= oldest)
+    retries_expired = left <= found.retry_rows < end.retry_rows and any(
+        oldest is None or retry.first < oldest for retry in read
+    )
+    if found.retry_rows != end.retry_rows and not retries_expired:
+        return False
+    if (found.new_count, found.first, found.last) == (end.count, end.first, end.last):
+        return retries_expired
+    if end.first is None or end.last is None or (oldest is not None and oldest <= end.first):
+        return False
+    if found.first is None:
+        return oldest is None or oldest > end.last
+    is_rest = found.new_count < end.count and found.last == end.last
+    # More may have expired since the rows were read, but nothing came back.
+    return is_rest and (oldest is None or oldest >= found.first)
 
 
 @dataclass(frozen=True, slots=True)

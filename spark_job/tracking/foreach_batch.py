@@ -9,9 +9,11 @@ steps, and an error in any of them fails the batch:
    redelivered, so a batch that is lost before step 3 is safe too.
 3. Open the report, with a random token, before the function starts. This voids a report that an
    earlier run of the batch has finished: sinks are about to be written again, with other outcomes
-   perhaps.
+   perhaps. It counts as an opening without an answer until step 7, or until the batch has failed.
+   After several of them, the function gets only a part of the batch (`unanswered`).
 4. Run the user's function, and collect the failed records.
-5. Check that the batch's rows are those that the tasks have published.
+5. Check that the batch's rows are those that the tasks have published. If the missing ones have
+   expired since, the batch ends here, without a report.
 6. Decide on the failed records, and write the dead letters.
 7. Finish the report: it is done, and holds the records that stay unresolved. All others are acked
    when the driver settles the plan. This is written also when nothing failed.
@@ -24,10 +26,13 @@ nobody has opened the report since step 3. Otherwise the batch fails, and nothin
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import secrets
+from contextlib import suppress
+from dataclasses import replace as dataclass_replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -37,6 +42,7 @@ from spark_job.process_services import ProcessServices
 from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
 from spark_job.tracking.batch_run import BatchRun, run_batch
 from spark_job.tracking.content_check import check_content
+from spark_job.tracking.expired_rows import ExpiredRows
 from spark_job.tracking.letters_frame import letters_frame
 from spark_job.tracking.options import OnExhausted
 from spark_job.tracking.outcome_rules import (
@@ -45,6 +51,18 @@ from spark_job.tracking.outcome_rules import (
     decide,
     first_tries,
     is_outage,
+    nothing_succeeded,
+)
+from spark_job.tracking.outcomes import FailedRecord, Outcome
+from spark_job.tracking.unanswered import (
+    Given,
+    delivery,
+    died,
+    first_rows,
+    give,
+    is_limited,
+    rows_in,
+    with_withheld,
 )
 from spark_job.tracking.withholding import plan_rules
 from state.failpoint import failpoint
@@ -58,9 +76,10 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from spark_job.settings import SourceSettings
+    from spark_job.tracking.content_check import ShardContent
     from spark_job.tracking.options import TrackOptions
-    from spark_job.tracking.outcomes import FailedRecord
     from spark_job.tracking.tracked_batch import TrackedBatch
+    from spark_job.tracking.unanswered import Delivery
     from state.plan import Plan, TaskResult
     from state.report import OpenReport, PlanReport
     from state.shard_state import ShardState
@@ -73,6 +92,19 @@ RUN_PROPERTY = "spark.jobGroup.id"  # Spark sets it to the id of the query run
 
 class ExhaustedRecordError(KinesisError):
     """A record's retries are used up, and `on_exhausted` is stop. Nothing of its batch is acked."""
+
+
+class _RowsExpiredError(Exception):
+    """Rows that the tasks had read have expired, so the batch ends without a report."""
+
+
+class _Reported(NamedTuple):
+    """A batch that is reported: its plan, its open report, and the shard states (`_states`)."""
+
+    store: OutcomeStore
+    opened: OpenReport
+    plan: Plan
+    states: Mapping[str, ShardState]
 
 
 class Tracked:
@@ -110,16 +142,35 @@ class Tracked:
         self._mark(store, frame)
         opened = store.open_report(plan.plan_id, secrets.token_hex(TOKEN_BYTES))
         failpoint("report-opened")
-        states = self._states(store, plan)
-        batch = self._batch_frame(frame, plan, states)
-        run = None
         try:
-            run = run_batch(self._process, batch, batch_id, bisect=self._options.bisect)
-            self._report(store, opened, plan, states, run)
+            reported = _Reported(store, opened, plan, self._states(store, plan))
+            self._run_reported(reported, frame, batch_id)
+        except _RowsExpiredError as exc:
+            log.warning("%s", exc)
+            store.answer_report(opened)
+        except BaseException as exc:
+            # An error is an answer, unless the batch failed because a process died. It is noted at
+            # best: without the note, the next delivery is taken for one more after a crash.
+            if not died(exc):
+                with suppress(Exception):
+                    store.answer_report(opened)
+            raise
+
+    def _run_reported(self, reported: _Reported, frame: DataFrame, batch_id: int) -> None:
+        opened, plan = reported.opened, reported.plan
+        whole = batch = self._batch_frame(frame, plan, reported.states)
+        run = given = None
+        try:
+            if is_limited(opened.openings, plan.delivery_limit):
+                batch, given, run = self._limited(reported, whole)
+            if run is None:
+                run = run_batch(self._process, batch, batch_id, bisect=self._options.bisect)
+            self._report(reported, run, given)
         finally:
             if run is not None:
                 run.close()
             batch.close()
+            whole.close()
 
     # before the function
     def _open_plan(self, store: OutcomeStore) -> Plan | None:
@@ -153,7 +204,7 @@ class Tracked:
         has_retries = any(shard.retries for task in plan.tasks for shard in task.shards)
         if not has_retries and self._options.policy.on_failure is OnFailure.CONTINUE:
             return {}
-        return {shard_id: stored.state for shard_id, stored in store.load_states().items()}
+        return _all_states(store)
 
     def _batch_frame(
         self, frame: DataFrame, plan: Plan, states: Mapping[str, ShardState]
@@ -161,6 +212,62 @@ class Tracked:
         on_failure = self._options.policy.on_failure
         rows = with_index(frame) if self._options.bisect else frame
         return BatchFrame(rows, rules=plan_rules(plan, states, on_failure), on_failure=on_failure)
+
+    def _limited(
+        self, reported: _Reported, whole: BatchFrame
+    ) -> tuple[BatchFrame, Given | None, BatchRun | None]:
+        """The part of a batch that the function is given, and a run that takes its place where the
+        only record of that part is not tried again.
+
+        Reads all tasks first: the published ends fix the order of the rows.
+        """
+        store, opened, plan, states = reported
+        whole.count()
+        ends = store.read_ends(plan.plan_id)
+        rows = rows_in(ends)
+        if not rows:
+            return whole, None, None
+        self._check(whole.content(ends), ends, plan)
+        now = delivery(rows, opened.openings, plan.delivery_limit)
+        order = first_rows(ends, now.records)
+        numbers = whole.first_numbers(order.last, order.rows + 1)
+        given = give(order, numbers, plan, ends, states)
+        batch = whole.limited(order.shards, order.last, numbers[order.rows - 1])
+        if given.withheld:
+            log.warning(
+                "plan %s: deliveries of its records did not answer, so the function is given the "
+                "first %d of its %d records; the others were not tried and are queued again",
+                plan.plan_id,
+                now.records,
+                rows,
+            )
+        return batch, given, self._exhausted(now, states, batch) if now.attempts else None
+
+    def _exhausted(
+        self, now: Delivery, states: Mapping[str, ShardState], batch: BatchFrame
+    ) -> BatchRun | None:
+        """The run of a batch of one record that may not be tried again, since its deliveries have
+        ended the process; None if it may be tried.
+        """
+        ids = batch.message_ids()  # none if the record is withheld for another reason
+        if not ids:
+            return None
+        record = FailedRecord.of(ids[0], Outcome.EXHAUSTED)
+        attempts = record.attempt - 1 + now.attempts
+        known = states[record.shard_id].unresolved if record.shard_id in states else ()
+        first_ms = next(
+            (one.first_failure_ms for one in known if one.first <= record.sequence <= one.last),
+            None,
+        )
+        if not self._options.policy.retry.exhausted(attempts, first_ms, self._clock.now_ms()):
+            return None
+        times = "once" if now.attempts == 1 else f"{now.attempts} times"
+        reason = f"its process ended without an answer {times}"
+        run = BatchRun(batch, is_whole=True)
+        run.failures[record.message_id] = dataclass_replace(
+            record, attempt=attempts + 1, reason=reason
+        )
+        return run
 
     def _run_unreported(self, frame: DataFrame, batch_id: int) -> None:
         """Run a batch whose plan is not open, and only log its failures.
@@ -186,30 +293,48 @@ class Tracked:
             batch.close()
 
     # after the function
-    def _report(
-        self,
-        store: OutcomeStore,
-        opened: OpenReport,
-        plan: Plan,
-        states: Mapping[str, ShardState],
-        run: BatchRun,
-    ) -> None:
+    def _report(self, reported: _Reported, run: BatchRun, given: Given | None) -> None:
+        store, opened, plan, states = reported
         # The ends are read after the function has read the rows: a task publishes before it hands
         # rows over, so every row of the batch is in an end by now.
-        ends = store.read_ends(plan.plan_id)
+        ends = store.read_ends(plan.plan_id) if run.has_read else {}
+        tasks = tuple(sorted(ends))
+        if given is not None and ends:
+            ends = given.ends
         content = run.content(ends, tasks=len(plan.tasks))
-        check_content(content, ends, plan.plan_id)
+        self._check(content, ends, plan)
         # No ends: the function has read nothing, so nothing can have failed.
         failed: Sequence[FailedRecord] = run.all_failures() if ends else []
         context = self._context(plan, ends, states, failed)
-        if is_outage(failed, context.first_tries):
+        if not states and nothing_succeeded(failed, context.records):
+            # Records that failed before may tell an outage. The states are read only here, because
+            # a batch without any success is rare.
+            context = dataclasses.replace(context, states=_all_states(store))
+        if is_outage(failed, context):
             failed = run.with_ordinals(failed)
         outcomes = decide(failed, context)
         self._write_letters(outcomes, opened, run)
         failpoint("dead-letters-written")
-        store.finish_report(opened, self._counted(outcomes))
+        report = replace(self._counted(outcomes), tasks=tasks)
+        if given is not None and ends:
+            report = with_withheld(report, given)
+        store.finish_report(opened, report)
         if len(failed) < sum(shard.new_count + shard.retry_rows for shard in content.values()):
             self._succeeded_ms = context.now_ms
+
+    def _check(
+        self, content: Mapping[str, ShardContent], ends: Mapping[int, TaskResult], plan: Plan
+    ) -> None:
+        """Raise `BatchContentError` if the batch holds other rows than were published, and
+        `_RowsExpiredError` if they have expired.
+        """
+        expired = ExpiredRows(plan, ProcessServices.here(self._settings))
+        if shards := check_content(content, ends, plan.plan_id, has_expired=expired):
+            raise _RowsExpiredError(
+                f"plan {plan.plan_id}: records that its tasks had read are past the stream's "
+                f"retention now (shards {', '.join(shards)}), so nothing of this batch is acked, "
+                "and the next plan reads what is left"
+            )
 
     def _context(
         self,
@@ -225,6 +350,7 @@ class Tracked:
             slices=slices,
             ends=ends,
             states=states,
+            records=sum(end.count + end.retry_rows for end in ends.values()),
             outages=plan.outages,
             first_tries=first_tries(slices.values(), ends.values(), failed),
             succeeded_ms=self._succeeded_ms,
@@ -250,7 +376,7 @@ class Tracked:
             log.warning(
                 "plan %s: %d records may not be tried again and are dropped; the first is %s",
                 opened.plan_id,
-                len(letters),
+                sum(letter.records for letter in letters),
                 letters[0].message_id,
             )
         dead_letter = self._options.dead_letter
@@ -266,7 +392,11 @@ class Tracked:
             dead_letter.write(frame, plan_id=opened.plan_id)
 
     def _counted(self, outcomes: BatchOutcomes) -> PlanReport:
-        count = len(outcomes.letters)
+        count = sum(letter.records for letter in outcomes.letters)
         if self._options.on_exhausted is OnExhausted.DROP:
             return replace(outcomes.report, dropped=count)
         return replace(outcomes.report, dead_lettered=count)
+
+
+def _all_states(store: OutcomeStore) -> dict[str, ShardState]:
+    return {shard_id: stored.state for shard_id, stored in store.load_states().items()}

@@ -8,49 +8,75 @@
                                             after the delay that the function asked for
     RETRY, in an outage                     queued: attempts unchanged, due after the outage's
                                             backoff
+    RETRY, suspected of an outage           queued: attempts unchanged, due after the time that it
+                                            has failed for, at least after the first backoff, or
+                                            after the delay that the function asked for
     UNCOUNTED: it failed with others        queued: attempts unchanged, due after the first
       (bisect)                              backoff
-    ALONE: it failed by itself, but         as UNCOUNTED; as RETRY once another record has
-      nothing else succeeded (bisect)       succeeded since its previous failure
+    ALONE: it failed by itself, and         as RETRY in an outage, or suspected of one
+      nothing else succeeded (bisect)
     BLOCKED: it was not tried               queued: attempts unchanged, due at once, behind the
                                             record that it waits for
     EXHAUSTED: flagged so by the plan       dead letter with its last failure; not tried again
-    (planned, but gone from the stream)     dead letter without payload
+    EXHAUSTED with a reason: its deliver-   dead letter with that reason; not tried again
+      ies have ended their processes
+    (planned, but gone from the stream)     dead letter without payload; one for the records of a
+                                            range that are gone
 
-Outages. A sink that is down fails every record, and must not use up their retries. A batch counts
-as an outage if at least 100 of its first tries, and more than half of them, failed and may be tried
-again. A first try is a record that was tried and has no counted failure yet. A record that failed
-before, while others succeeded, does not count as evidence: a batch of such records alone fails
-because the records are bad. On a quiet stream, where all batches are like that, their retries would
-otherwise never end.
+Outages. A sink that is down fails every record, and must not use up their retries. Suspects are the
+records that have failed without a counted failure: the failed first tries of the batch, and the
+records that an earlier batch has queued so. A record with a counted failure has failed while others
+succeeded, or for long. It is bad by itself, so it is no evidence of an outage.
+
+    the batch                               decision
+    --------------------------------------  --------------------------------------------------
+    at least 100 of its first tries, and    an outage
+      more than half of them, failed
+    nothing succeeded, 10 suspects or more  an outage, whatever the size of the batch, for up to
+                                            5 minutes from their first failure
+    nothing succeeded, otherwise            suspected: the failure of a suspect counts once
+                                            another record has succeeded since its previous
+                                            failure, or its first failure is 20 s ago
+    anything else                           no outage: the function works
+
+Nothing succeeded if every record that was tried failed. Rejected records are evidence for neither
+side. The 20 s, and the 5 minutes, end the retries of a few bad records on a stream where nothing
+else happens: they would go on for ever, and hold up what comes after them. The suspicion keeps a
+short outage from using up the retries on a stream of a few records a minute.
 
 In an outage, neighbouring records of a shard are queued as one range. So an outage takes little
-room in the shard state, however large its batches are.
+room in the shard state, however large its batches are. A record's age, and the first failure in its
+dead letter, begin with its first counted failure.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spark_job.tracking.outcomes import FailedRecord, Outcome
+from state.plan import RetryRead, retries_read
 from state.report import OnFailure, PlanReport, ShardOutcome
+from state.retry_policy import SUSPICION_MS
 from state.shard_state import UnresolvedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from random import Random
 
-    from state.plan import PlannedRetry, ShardReadResult, ShardSlice
+    from state.plan import ShardReadResult, ShardSlice
     from state.report import OutcomePolicy
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
 
 OUTAGE_RECORDS = 100
+OUTAGE_SUSPECTS = 10
+SMALL_OUTAGE_MS = 300_000
 OUTAGE_DELAY_MS = 1_000
 MAX_OUTAGE_DELAY_MS = 60_000
 _MAX_DOUBLINGS = 16
+_FAILED = (Outcome.RETRY, Outcome.ALONE, Outcome.UNCOUNTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +84,8 @@ class LetterNote:
     """The part of a dead letter that is not in the record: its failures and the reason.
 
     `gone`: shard and sequence number of a record that is past the stream's retention. Nothing else
-    of it is known.
+    of it is known. `records`: how many records the letter stands for: of a range that is gone, in
+    part or as a whole, only the first number is known.
     """
 
     message_id: str
@@ -67,6 +94,7 @@ class LetterNote:
     last_failure_ms: int | None
     reason: str | None
     gone: tuple[str, str] | None = None
+    records: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +102,9 @@ class BatchContext:
     """The input of the decision, besides the failed records.
 
     - `slices`, `ends`, `states`: by shard, what the plan assigned, what its task read, and the
-      state before the plan.
+      state before the plan. `states` may be empty if the plan has no retries and something
+      succeeded.
+    - `records`: the number of the batch's records.
     - `outages`: outages in a row before this batch. `first_tries`: the result of `first_tries`.
     - `succeeded_ms`: when a record of an earlier batch of this query run last succeeded; None if
       none did.
@@ -85,6 +115,7 @@ class BatchContext:
     slices: Mapping[str, ShardSlice]
     ends: Mapping[str, ShardReadResult]
     states: Mapping[str, ShardState]
+    records: int
     outages: int
     first_tries: int
     succeeded_ms: int | None
@@ -114,22 +145,59 @@ def first_tries(
     planned = {one.shard_id: one.retries for one in slices}
     read = 0
     for end in ends:
-        done = planned.get(end.shard_id, ())[: end.retries_done]
-        read += end.count + sum(
-            retry.count
-            for retry in done
-            if not retry.attempts and retry.first not in end.retries_gone
-        )
+        retries = retries_read(planned.get(end.shard_id, ()), end)
+        read += end.count + sum(one.found for one in retries if not one.retry.attempts)
     return read - sum(
         record.attempt == 1 and record.outcome in (Outcome.BLOCKED, Outcome.EXHAUSTED)
         for record in failed
     )
 
 
-def is_outage(failed: Iterable[FailedRecord], tries: int) -> bool:
-    """Whether the failures are an outage; `tries` is the result of `first_tries`."""
+def nothing_succeeded(failed: Collection[FailedRecord], records: int) -> bool:
+    """Whether a batch of `records` records has failures and not one success."""
+    return len(failed) >= records and any(record.outcome in _FAILED for record in failed)
+
+
+def is_outage(failed: Collection[FailedRecord], context: BatchContext) -> bool:
+    """Whether the failures are an outage (module docstring)."""
     count = sum(record.outcome is Outcome.RETRY and record.attempt == 1 for record in failed)
-    return count >= OUTAGE_RECORDS and 2 * count > tries
+    if count >= OUTAGE_RECORDS and 2 * count > context.first_tries:
+        return True
+    return (
+        nothing_succeeded(failed, context.records)
+        and _suspects(failed, context) >= OUTAGE_SUSPECTS
+        and context.now_ms - _suspected_since_ms(context) < SMALL_OUTAGE_MS
+    )
+
+
+def _suspected_since_ms(context: BatchContext) -> int:
+    """The first failure of a suspect before this batch; now if there is none."""
+    times = (
+        row.first_failure_ms
+        for state in context.states.values()
+        for row in state.unresolved
+        if _is_suspect(row)
+    )
+    return min((time_ms for time_ms in times if time_ms is not None), default=context.now_ms)
+
+
+def _suspects(failed: Iterable[FailedRecord], context: BatchContext) -> int:
+    """The first tries that failed, in the batch and outside of it."""
+    count = sum(record.outcome in _FAILED and record.attempt == 1 for record in failed)
+    for shard, state in context.states.items():
+        read: set[SequenceNumber] = set()
+        if shard in context.slices and shard in context.ends:
+            done = context.slices[shard].retries[: context.ends[shard].retries_done]
+            read = {retry.first for retry in done}
+        count += sum(
+            row.count for row in state.unresolved if _is_suspect(row) and row.first not in read
+        )
+    return count
+
+
+def _is_suspect(row: UnresolvedRecord) -> bool:
+    has_failed = row.last_failure_ms is not None and not row.blocked and not row.rejected
+    return has_failed and not row.attempts
 
 
 def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcomes:
@@ -139,10 +207,14 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
     """
     # A fixed order, so that a repeated batch draws the same jitter for each record.
     records = sorted(failed, key=lambda record: (record.shard_id, record.sequence))
-    decider = _Decider(context, outage=is_outage(records, context.first_tries))
+    decider = _Decider(
+        context,
+        outage=is_outage(records, context),
+        nothing_succeeded=nothing_succeeded(records, context.records),
+    )
     letters: list[LetterNote] = list(_gone_letters(context))
     queued: dict[str, list[_Queued]] = {}
-    exhausted = len(letters)
+    exhausted = sum(letter.records for letter in letters)
     for record in records:
         decision = decider.decide(record)
         if isinstance(decision, LetterNote):
@@ -194,14 +266,14 @@ class _Queued:
 class _Decider:
     """Decides on one record after the other, in the order of shards and sequence numbers."""
 
-    def __init__(self, context: BatchContext, *, outage: bool) -> None:
+    def __init__(self, context: BatchContext, *, outage: bool, nothing_succeeded: bool) -> None:
         self._context = context
         self._known = {shard: _Known(state.unresolved) for shard, state in context.states.items()}
         self._last_of_retries = {
-            shard: [retry.last or retry.first for retry in one.retries]
-            for shard, one in context.slices.items()
+            shard: [retry.end for retry in one.retries] for shard, one in context.slices.items()
         }
         self.outage = outage
+        self._nothing_succeeded = nothing_succeeded
 
     def decide(self, record: FailedRecord) -> LetterNote | UnresolvedRecord:
         """A note for its dead letter, or its entry in the queue."""
@@ -211,9 +283,7 @@ class _Decider:
             else None
         )
         match record.outcome:
-            case Outcome.RETRY if not self.outage:
-                return self._retry(record, known)
-            case Outcome.ALONE if not self.outage and self._is_at_fault(known):
+            case Outcome.RETRY | Outcome.ALONE if self._is_at_fault(record, known):
                 return self._retry(record, known)
             case Outcome.RETRY | Outcome.UNCOUNTED | Outcome.ALONE:
                 return self._uncounted(record, known)
@@ -221,14 +291,7 @@ class _Decider:
                 return self._blocked(record, known)
             case Outcome.REJECT:
                 return self._letter(record, known)
-        # Exhausted: it was delivered for its letter only, so this delivery is not an attempt.
-        return LetterNote(
-            message_id=record.message_id,
-            attempts=record.attempt - 1,
-            first_failure_ms=known.first_failure_ms if known else None,
-            last_failure_ms=known.last_failure_ms if known else None,
-            reason=known.reason if known else None,
-        )
+        return self._exhausted(record, known)
 
     def retry_index_of(self, record: FailedRecord) -> int | None:
         """The index of the planned retry that the record was read with; None for a new record."""
@@ -237,20 +300,27 @@ class _Decider:
         at = bisect_left(lasts, record.sequence)
         return at if at < len(lasts) else None
 
-    def _is_at_fault(self, known: UnresolvedRecord | None) -> bool:
-        """Whether another record has succeeded since this one's previous failure.
-
-        Then the sink works, so the record is bad. Before that, the sink may be down.
+    def _is_at_fault(self, record: FailedRecord, known: UnresolvedRecord | None) -> bool:
+        """Whether the failure counts against the record: the sink works, or has had the time to
+        come back.
         """
-        succeeded_ms = self._context.succeeded_ms
-        failed_ms = known.last_failure_ms if known else None
-        return succeeded_ms is not None and failed_ms is not None and failed_ms < succeeded_ms
+        if self.outage:
+            return False
+        if record.attempt > 1 or not (self._nothing_succeeded or record.outcome is Outcome.ALONE):
+            return True
+        if known is None:
+            return False
+        succeeded_ms, failed_ms = self._context.succeeded_ms, known.last_failure_ms
+        if succeeded_ms is not None and failed_ms is not None and failed_ms < succeeded_ms:
+            return True
+        first_ms = known.first_failure_ms
+        return first_ms is not None and self._context.now_ms - first_ms >= SUSPICION_MS
 
     def _retry(
         self, record: FailedRecord, known: UnresolvedRecord | None
     ) -> LetterNote | UnresolvedRecord:
         context, policy = self._context, self._context.policy.retry
-        first_ms = _first_ms(known, context.now_ms)
+        first_ms = _first_counted_ms(known, context.now_ms)
         # Drawn also where it is not needed: a record that is exhausted only in the repetition of
         # its batch, where it is older, must not shift the draws of the records after it.
         backoff_ms = policy.due_ms(record.attempt, context.now_ms, context.random)
@@ -262,14 +332,18 @@ class _Decider:
         return self._queued(record, record.attempt, due_ms, first_ms)
 
     def _uncounted(self, record: FailedRecord, known: UnresolvedRecord | None) -> UnresolvedRecord:
-        """Queue the record as it was. An outage must not make it too old, so no age starts here."""
-        context = self._context
-        first_ms = known.first_failure_ms if known else None
+        """Queue the record with the attempts that it had."""
+        now_ms, first_ms = self._context.now_ms, known.first_failure_ms if known else None
+        first_ms = now_ms if first_ms is None else first_ms
         if self.outage:
-            delay_ms = OUTAGE_DELAY_MS * 2 ** min(context.outages, _MAX_DOUBLINGS)
-            due_ms = context.now_ms + min(delay_ms, MAX_OUTAGE_DELAY_MS)
+            delay_ms = OUTAGE_DELAY_MS * 2 ** min(self._context.outages, _MAX_DOUBLINGS)
+            due_ms = now_ms + min(delay_ms, MAX_OUTAGE_DELAY_MS)
         else:
-            due_ms = context.policy.retry.due_ms(1, context.now_ms, context.random)
+            due_ms = self._context.policy.retry.due_ms(1, now_ms, self._context.random)
+            if record.after_s is not None:
+                due_ms = now_ms + round(record.after_s * 1000)
+            elif record.outcome is not Outcome.UNCOUNTED:
+                due_ms = max(due_ms, now_ms + min(now_ms - first_ms, MAX_OUTAGE_DELAY_MS))
         return self._queued(record, record.attempt - 1, due_ms, first_ms)
 
     def _queued(
@@ -299,6 +373,19 @@ class _Decider:
             blocked=True,
         )
 
+    def _exhausted(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote:
+        # It was read for its letter only, so this delivery is not an attempt.
+        attempts = record.attempt - 1
+        if record.reason is not None:  # it has ended the process that got it (`unanswered`)
+            return replace(self._letter(record, known), attempts=attempts)
+        return LetterNote(
+            message_id=record.message_id,
+            attempts=attempts,
+            first_failure_ms=known.first_counted_failure_ms if known else None,
+            last_failure_ms=known.last_failure_ms if known else None,
+            reason=known.reason if known else None,
+        )
+
     def _key(self, record: FailedRecord) -> str | None:
         return record.key if self._context.policy.on_failure is OnFailure.BLOCK_KEY else None
 
@@ -307,7 +394,7 @@ class _Decider:
         return LetterNote(
             message_id=record.message_id,
             attempts=record.attempt,
-            first_failure_ms=_first_ms(known, now_ms),
+            first_failure_ms=_first_counted_ms(known, now_ms),
             last_failure_ms=now_ms,
             reason=record.reason,
         )
@@ -325,37 +412,34 @@ class _Known:
         return self._rows[at] if at >= 0 and sequence <= self._rows[at].last else None
 
 
-def _first_ms(known: UnresolvedRecord | None, now_ms: int) -> int:
-    return now_ms if known is None or known.first_failure_ms is None else known.first_failure_ms
+def _first_counted_ms(known: UnresolvedRecord | None, now_ms: int) -> int:
+    first_ms = None if known is None else known.first_counted_failure_ms
+    return now_ms if first_ms is None else first_ms
 
 
 def _gone_letters(context: BatchContext) -> Iterator[LetterNote]:
     for shard_id, end in sorted(context.ends.items()):
-        planned = (
-            {retry.first: retry for retry in context.slices[shard_id].retries}
-            if shard_id in context.slices
-            else {}
-        )
-        known = (
-            _Known(context.states[shard_id].unresolved)
-            if shard_id in context.states
-            else _Known(())
-        )
-        for first in end.retries_gone:
-            if first in planned:
-                yield _gone_letter(shard_id, planned[first], known.of(first))
+        state, planned = context.states.get(shard_id), context.slices.get(shard_id)
+        known = _Known(() if state is None else state.unresolved)
+        for read in retries_read(() if planned is None else planned.retries, end):
+            if read.missing:
+                yield _gone_letter(shard_id, read, known.of(read.retry.first))
 
 
-def _gone_letter(shard_id: str, retry: PlannedRetry, known: UnresolvedRecord | None) -> LetterNote:
-    several = f"{retry.count} records up to {retry.last} are " if retry.count > 1 else ""
+def _gone_letter(shard_id: str, read: RetryRead, known: UnresolvedRecord | None) -> LetterNote:
+    retry, missing = read.retry, read.missing
+    several = f"{missing} of {retry.count} records up to {retry.end} are "
+    if missing == retry.count:
+        several = f"{missing} records up to {retry.end} are " if missing > 1 else ""
     last_reason = known.reason if known and known.reason else "not known"
     return LetterNote(
         message_id=f"{shard_id}:{retry.first}:{retry.attempts + 1}",
         attempts=retry.attempts,
-        first_failure_ms=known.first_failure_ms if known else None,
+        first_failure_ms=known.first_counted_failure_ms if known else None,
         last_failure_ms=known.last_failure_ms if known else None,
         reason=f"{several}past the stream's retention; last failure: {last_reason}",
         gone=(shard_id, str(retry.first)),
+        records=missing,
     )
 
 

@@ -30,7 +30,8 @@ class Outcome(IntEnum):
       sink is bad.
     - `RETRY`: it failed, and may be tried again.
     - `REJECT`: it can never be processed.
-    - `EXHAUSTED`: it was not tried, because the plan says that its retries are used up.
+    - `EXHAUSTED`: it was not tried, because its retries are used up: the plan says so, or its
+      deliveries have ended the process (`unanswered`).
     """
 
     BLOCKED = 1
@@ -46,7 +47,7 @@ class FailedRecord:
     """A record and what is noted of it. `attempt` is the number of this delivery, from 1.
 
     - `after_s`: the delay until its retry that the function asked for; None for the backoff.
-    - `key`: `key_hash` of its partition key, where order matters.
+    - `key`: its `order_key`, where order matters.
     - `ordinal`: its place among the batch's records of its shard, None if not known. Records with
       consecutive ordinals are neighbours.
     """
@@ -93,6 +94,20 @@ def key_hash(partition_key: str) -> str:
     A partition key may be secret, so only this is stored.
     """
     return hashlib.sha256(partition_key.encode()).hexdigest()[:KEY_DIGITS]
+
+
+def order_key(partition_key: str | None, shard_id: str, number: tuple[int, int]) -> str:
+    """The key whose records wait for each other: `key_hash`, or, for a record without a partition
+    key, a hash of its own. `number`: sequence and sub-sequence number.
+
+    A stream with record distribution AUTO may have records without a partition key. Such a record
+    has no order to keep, so it neither blocks another record nor waits for one.
+    """
+    if partition_key is not None:
+        return key_hash(partition_key)
+    # 0xff begins no UTF-8 text, so this is the hash of no partition key.
+    own = b"\xff" + f"{shard_id}:{number[0]}.{number[1]}".encode()
+    return hashlib.sha256(own).hexdigest()[:KEY_DIGITS]
 
 
 class Reject(Exception):  # noqa: N818  # it is an outcome that a user names, as in `raise Reject("negative total")`

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
 from spark_job.tracking.content_check import BatchContentError
-from spark_job.tracking.outcomes import Outcome, Reject, Retry, key_hash, reason_of
+from spark_job.tracking.outcomes import Outcome, Reject, Retry, order_key, reason_of
 from spark_job.tracking.record_note import (
     NOTE,
     NOTE_TYPE,
@@ -31,7 +31,7 @@ from spark_job.tracking.record_note import (
     summary_notes,
 )
 from spark_job.tracking.row_output import WrongOutputError
-from spark_job.tracking.withholding import Ordinals, ShardRules
+from spark_job.tracking.withholding import BEFORE_ALL, Ordinals, ShardRules
 from state.report import OnFailure
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 RUN_BYTES = 8
 _NO_RULES = ShardRules()
-_BEFORE_ALL = (-1, 0)
 _LAST = sys.maxsize
 NOT_IN_ORDER = (
     "the rows of a shard are not together and in the order of their sequence numbers, which "
@@ -197,8 +196,12 @@ class _Partition:
         on_failure, columns = self.mapper.on_failure, self.mapper.columns
         for index in range(start, stop):
             record = records[index]
-            key = key_hash(record.partition_key) if on_failure is OnFailure.BLOCK_KEY else None
             number = int(record.sequence_number), record.sub_sequence_number
+            key = (
+                order_key(record.partition_key, record.shard_id, number)
+                if on_failure is OnFailure.BLOCK_KEY
+                else None
+            )
             outcome = rules.outcome(number, key)
             self._check_order(record.shard_id, number)
             waiting = self.waiting.setdefault(record.shard_id, set())
@@ -221,7 +224,7 @@ class _Partition:
 
     def _check_order(self, shard_id: str, number: Number) -> None:
         if self.mapper.on_failure is not OnFailure.CONTINUE and number <= self.latest.get(
-            shard_id, _BEFORE_ALL
+            shard_id, BEFORE_ALL
         ):
             raise BatchContentError(NOT_IN_ORDER)
         self.latest[shard_id] = number

@@ -222,7 +222,7 @@ class TrackedBatch:
         """
         if not reasons:
             return set()
-        keys = self._frame.partition_keys(reasons.keys())
+        keys = self._frame.order_keys(reasons.keys())
         foreign = next((message_id for message_id in reasons if message_id not in keys), None)
         if foreign is not None:
             raise ValueError(

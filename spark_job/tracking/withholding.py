@@ -1,7 +1,8 @@
 """Rules that withhold rows of a batch from the user's function. Pure.
 
 A row is withheld if its plan flags it as exhausted, or if it is blocked: an earlier record of its
-key or shard waits for a retry. The driver makes the rules from the plan and the shard states. The
+key or shard waits for a retry. Earlier are also all records of the shard's ancestors, since a key
+goes on in a child shard. The driver makes the rules from the plan and the shard states. The
 executors apply them to each shard's rows in the order of their sequence numbers.
 """
 
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from spark_job.tracking.outcomes import Outcome, key_hash
+from kinesis_spout.shards.ancestors import unresolved_ancestors
+from spark_job.tracking.outcomes import Outcome, order_key
 from state.report import OnFailure
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 Number = tuple[int, int]
 """A sequence number and its sub-sequence number. They compare in this order."""
+
+BEFORE_ALL: Number = (-1, 0)
 
 WITHHELD_DDL = "messageId STRING, outcome INT, key STRING, ordinal BIGINT"
 _SCHEMA = pa.schema(
@@ -77,25 +81,33 @@ def plan_rules(
 ) -> dict[str, ShardRules]:
     """The rules of a plan, for the shards that have any.
 
-    They withhold the plan's exhausted retries, and rows that are blocked by a queued record which
-    is not in the plan.
+    They withhold the plan's exhausted retries, and rows that are blocked: by a queued record of
+    their shard which is not in the plan, or by an unresolved record of an ancestor. An ancestor's
+    record blocks also if its retry is in the plan, since the tasks of a plan run at a time.
     """
     rules: dict[str, ShardRules] = {}
+    in_order = on_failure is not OnFailure.CONTINUE
+    ancestors = unresolved_ancestors(states) if in_order else {}
     for one in (shard for task in plan.tasks for shard in task.shards):
         unresolved = states[one.shard_id].unresolved if one.shard_id in states else ()
-        waiting = [] if on_failure is OnFailure.CONTINUE else _outside(one, unresolved)
-        if one.retries or waiting:
+        waiting = _outside(one, unresolved) if in_order else []
+        inherited = [
+            record
+            for ancestor in ancestors.get(one.shard_id, ())
+            for record in states[ancestor].unresolved
+        ]
+        if one.retries or waiting or inherited:
+            blocking = [(number_of(record.first), record) for record in waiting]
+            blocking += [(BEFORE_ALL, record) for record in inherited]
             rules[one.shard_id] = ShardRules(
-                last_retry=number_of(one.retries[-1].last or one.retries[-1].first)
-                if one.retries
-                else None,
+                last_retry=number_of(one.retries[-1].end) if one.retries else None,
                 exhausted=tuple(
-                    (number_of(retry.first), number_of(retry.last or retry.first))
+                    (number_of(retry.first), number_of(retry.end))
                     for retry in one.retries
                     if retry.exhausted
                 ),
-                keys=_first_of_keys(waiting) if on_failure is OnFailure.BLOCK_KEY else {},
-                waits_after=_first_wildcard(waiting, on_failure),
+                keys=_first_of_keys(blocking) if on_failure is OnFailure.BLOCK_KEY else {},
+                waits_after=_first_wildcard(blocking, on_failure),
             )
     return rules
 
@@ -152,8 +164,9 @@ class WithheldRowFinder:
             rules = self.rules.get(shard)
             if rules is None or not rules.withholds:
                 continue
-            hashed = key_hash(key) if self.with_keys else None
-            outcome = rules.outcome((int(sequence), sub), hashed)
+            number = int(sequence), sub
+            hashed = order_key(key, shard, number) if self.with_keys else None
+            outcome = rules.outcome(number, hashed)
             if outcome is not None:
                 yield {
                     "messageId": message_id,
@@ -164,9 +177,7 @@ class WithheldRowFinder:
 
 
 def _outside(one: ShardSlice, unresolved: Iterable[UnresolvedRecord]) -> list[UnresolvedRecord]:
-    chosen = [
-        (number_of(retry.first), number_of(retry.last or retry.first)) for retry in one.retries
-    ]
+    chosen = [(number_of(retry.first), number_of(retry.end)) for retry in one.retries]
     return [
         record
         for record in unresolved
@@ -174,16 +185,21 @@ def _outside(one: ShardSlice, unresolved: Iterable[UnresolvedRecord]) -> list[Un
     ]
 
 
-def _first_of_keys(waiting: Iterable[UnresolvedRecord]) -> dict[str, Number]:
+def _first_of_keys(blocking: Iterable[tuple[Number, UnresolvedRecord]]) -> dict[str, Number]:
     first: dict[str, Number] = {}
-    for record in waiting:
+    for number, record in blocking:
         if record.key is not None:
-            number = number_of(record.first)
             first[record.key] = min(number, first.get(record.key, number))
     return first
 
 
-def _first_wildcard(waiting: Iterable[UnresolvedRecord], on_failure: OnFailure) -> Number | None:
+def _first_wildcard(
+    blocking: Iterable[tuple[Number, UnresolvedRecord]], on_failure: OnFailure
+) -> Number | None:
     # A range that was queued in an outage has no key, and blocks all later rows.
-    keyless = [r for r in waiting if r.key is None or on_failure is OnFailure.BLOCK_SHARD]
-    return min((number_of(record.first) for record in keyless), default=None)
+    keyless = (
+        number
+        for number, record in blocking
+        if record.key is None or on_failure is OnFailure.BLOCK_SHARD
+    )
+    return min(keyless, default=None)

@@ -57,7 +57,8 @@ class ReportHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """The content of `batches/<planId>/report`.
 
     `report` is without the shards' outcomes. They are in `outcomes`; or in `parts` nodes, whose
-    names have `token` and `opened_version`, and whose SHA-256 is `digest`.
+    names have `token` and `opened_version`, and whose SHA-256 is `digest`. `openings` counts
+    those that have not answered, the current one included while it runs.
     """
 
     token: str
@@ -65,6 +66,7 @@ class ReportHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     report: PlanReport | None = None
     outcomes: ReportPart | None = None
     opened_version: int = 0
+    openings: int = 0
     parts: int = 0
     digest: str | None = None
     format: int = REPORT_FORMAT
@@ -121,9 +123,9 @@ def decode_policy(data: bytes, path: str) -> OutcomePolicy:
     return OutcomePolicy(retry=retry, on_failure=stored.on_failure, format=stored.format)
 
 
-def encode_open_report(token: str, path: str) -> bytes:
-    """The bytes of a report whose batch has begun."""
-    return encode(ReportHeader(token=token, status=ReportStatus.OPEN), path)
+def encode_open_report(token: str, openings: int, path: str) -> bytes:
+    """The bytes of a report whose batch has begun. `openings` have not answered."""
+    return encode(ReportHeader(token=token, status=ReportStatus.OPEN, openings=openings), path)
 
 
 def encode_report(opened: OpenReport, report: PlanReport, path: str) -> tuple[bytes, list[bytes]]:
@@ -135,6 +137,7 @@ def encode_report(opened: OpenReport, report: PlanReport, path: str) -> tuple[by
         status=ReportStatus.DONE,
         report=replace(report, shards=()),
         opened_version=opened.version,
+        openings=opened.openings,
         format=report.format,
     )
     parts = list(_parts(report.shards))

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
 
+UNANSWERED = "its process ended without an answer"
+"""The stored reason of an announced emission (`InflightRecordTracker.announce`)."""
 _TIMED_OUT = "no outcome until its deadline"
 
 
@@ -77,6 +79,7 @@ class InflightRecordTracker:
         self._retries: DueQueue[SequenceNumber] = DueQueue()
         self._deadlines: DueQueue[SequenceNumber] = DueQueue()
         self._exhausted: ShrinkingDict[SequenceNumber, Node] = ShrinkingDict()
+        self._announced: dict[SequenceNumber, UnresolvedRecord] = {}
         self._checkpoint = state.checkpoint
         self._emitted = False
         self._end_reached = state.read_position.is_end
@@ -138,6 +141,32 @@ class InflightRecordTracker:
         node = self._nodes.get(sequence)
         return None if node is None or node.state is not NodeState.QUEUED else stored_record(node)
 
+    def awaited(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
+        """The failures so far of a record or range that is queued, or pending after failures; else
+        None. The same object until the next outcome.
+        """
+        node = self._nodes.get(sequence)
+        if node is None or node.state not in {NodeState.QUEUED, NodeState.PENDING}:
+            return None
+        return node.record
+
+    def is_pending(self, sequence: SequenceNumber, attempt: int) -> bool:
+        """Whether this emission has no outcome yet."""
+        node = self._nodes.get(sequence)
+        return node is not None and _is_pending_in(node, attempt)
+
+    @property
+    def oldest_pending(self) -> SequenceNumber | None:
+        """The first number of the first pending record or span, or None. O(nodes)."""
+        if not self.count(NodeState.PENDING):
+            return None
+        return next(node.first for node in self._nodes if node.state is NodeState.PENDING)
+
+    @property
+    def last_read(self) -> SequenceNumber | None:
+        """A number that no emission so far lies above; None before the first."""
+        return self._bound
+
     @property
     def node_count(self) -> int:
         """Nodes held, acked ones included. Memory is proportional to it."""
@@ -153,7 +182,9 @@ class InflightRecordTracker:
         """The state to store. A tracker restored from it delivers exactly the unresolved records
         again, each with its attempts. O(nodes).
         """
-        return snapshot_of(self._state, self._nodes, self._checkpoint, self.read_position)
+        return snapshot_of(
+            self._state, self._nodes, self._checkpoint, self.read_position, self._announced
+        )
 
     # emissions ------------------------------------------------------------------------------------
     def emit(self, sequence: SequenceNumber, *, deadline_ms: int | None = None) -> Emission:
@@ -192,7 +223,8 @@ class InflightRecordTracker:
             node = self._known(Event.RETRY, sequence)
             record = stored_record(node)
             # A record ages while it waits, so the policy is asked again at the time of the retry.
-            if not self._policy.exhausted(record.attempts, record.first_failure_ms, now_ms):
+            first_ms = record.first_counted_failure_ms
+            if not self._policy.exhausted(record.attempts, first_ms, now_ms):
                 return sequence
             self._move(node, Event.EXHAUST)
             self._retries.discard(sequence)
@@ -214,6 +246,24 @@ class InflightRecordTracker:
         if deadline_ms is not None:
             self._deadlines.put(sequence, deadline_ms)
         return self._emission(node)
+
+    def announce(self, sequence: SequenceNumber, now_ms: int) -> None:
+        """Let the state have this pending emission as a failed attempt, due at once, until it has
+        an outcome.
+
+        If the process ends before that, a tracker restored from the state has the attempt counted.
+        Here nothing is counted: the outcome of the emission is the only one.
+        """
+        node = self._known(Event.FAIL, sequence)
+        if node.state is not NodeState.PENDING:
+            raise self._illegal("announcement", sequence, node.state.value)
+        self._announced[sequence] = self._failed(
+            node, now_ms, UNANSWERED, counts=True, due_ms=now_ms
+        )
+
+    def withdraw(self, sequence: SequenceNumber) -> None:
+        """Take an announcement back, as at an orderly end; a no-op without one."""
+        self._announced.pop(sequence, None)
 
     def reach_end(self) -> None:
         """Note that the shard ends after the last emitted record: no emission may follow."""
@@ -379,6 +429,8 @@ class InflightRecordTracker:
         self._retries.discard(node.first)
         self._deadlines.discard(node.first)
         self._exhausted.drop(node.first)
+        if self._announced:
+            self.withdraw(node.first)
 
     def _collapse(self, node: Node) -> None:
         """Apply the cell of `CELLS` to a node that has just become acked."""
@@ -449,7 +501,9 @@ class InflightRecordTracker:
         record = stored_record(node)
         attempts = record.attempts + counts
         first_failure_ms = (
-            now_ms if counts and record.first_failure_ms is None else record.first_failure_ms
+            now_ms
+            if counts and record.first_counted_failure_ms is None
+            else record.first_failure_ms
         )
         return replace(
             record,
@@ -460,6 +514,7 @@ class InflightRecordTracker:
             first_failure_ms=first_failure_ms,
             last_failure_ms=now_ms,
             reason=reason,
+            blocked=record.blocked and not counts,  # now it has failed itself
         )
 
     def _put_back(self, node: Node, record: UnresolvedRecord, *, again: bool) -> None:
@@ -469,6 +524,7 @@ class InflightRecordTracker:
         self._move(node, Event.FAIL if again else Event.EXHAUST)
         node.record = record
         self._deadlines.discard(node.first)
+        self.withdraw(node.first)
         if again:
             self._retries.put(node.first, record.due_ms)
         else:

@@ -18,6 +18,8 @@ from state.tracker.nodes import Node
 from state.tracker.transitions import NodeState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from state.retry_policy import RetryPolicy
     from state.sequence_number import SequenceNumber
     from state.tracker.nodes import NodeList
@@ -53,15 +55,21 @@ def restored_nodes(state: ShardState, policy: RetryPolicy | None) -> list[Node]:
 
 
 def snapshot_of(
-    state: ShardState, nodes: NodeList, checkpoint: SequenceNumber | None, read_position: Position
+    state: ShardState,
+    nodes: NodeList,
+    checkpoint: SequenceNumber | None,
+    read_position: Position,
+    announced: Mapping[SequenceNumber, UnresolvedRecord],
 ) -> ShardState:
     """`state` with the tracker's checkpoint, unresolved records and read position. O(nodes).
+
+    `announced`: what is stored for some pending records instead of what is known of them.
 
     The records at the end of the list that are pending in their first attempt are not stored. The
     read position is put before them instead, so a restart reads them as if for the first time. That
     delivers exactly the same records, and its size does not depend on how many are in flight.
     """
-    tail = _unread_tail(nodes)
+    tail = _unread_tail(nodes, announced)
     unresolved = []
     for node in nodes:
         if node is tail:
@@ -72,7 +80,7 @@ def snapshot_of(
             )
             break
         if node.state is not NodeState.ACKED:
-            unresolved.append(stored_record(node))
+            unresolved.append(announced.get(node.first) or stored_record(node))
     lifecycle = Lifecycle.ACTIVE
     if read_position.is_end:
         lifecycle = Lifecycle.DRAINED if unresolved else Lifecycle.FINISHED
@@ -94,14 +102,22 @@ def stored_record(node: Node) -> UnresolvedRecord:
     )
 
 
-def _unread_tail(nodes: NodeList) -> Node | None:
+def _unread_tail(
+    nodes: NodeList, announced: Mapping[SequenceNumber, UnresolvedRecord]
+) -> Node | None:
     """The first of the trailing nodes that a restart may read again as new records, or None.
 
-    A detached node is none of them: reading on before it would deliver acked neighbours again.
+    A detached node is none of them: reading on before it would deliver acked neighbours again. An
+    announced one is none either: it must be stored with its attempt.
     """
     tail = None
     node = nodes.sentinel.before
-    while node.state is NodeState.PENDING and node.record is None and not node.detached:
+    while (
+        node.state is NodeState.PENDING
+        and node.record is None
+        and not node.detached
+        and node.first not in announced
+    ):
         tail, node = node, node.before
     return tail
 

@@ -2,7 +2,7 @@
 
     /<chroot>/<root>/<application>/<stream>/
         stream | start | shardList | plan | tracked
-        epoch | epoch/<i>-of-<n> | epoch/lister
+        epoch | epoch/<i>-of-<n> | epoch/unclosed-<i>-of-<n> | epoch/lister
         owner | owner/<i>-of-<n>
         <shardId>/state
         batches/<planId>/<task>/end
@@ -99,6 +99,11 @@ class ZookeeperPaths:
 
     def task_epoch(self, task: TaskShare) -> str:
         return f"{self.epoch}/{task}"
+
+    def task_unclosed(self, task: TaskShare) -> str:
+        """The node that counts the task's openings without an orderly end."""
+        # Below `epoch`, so that it is removed with the tasks' epochs when the shares change.
+        return f"{self.epoch}/unclosed-{task}"
 
     @property
     def shard_list_leader(self) -> str:

@@ -4,6 +4,9 @@ A report is fenced by its plan, as results are: each of its writes checks that `
 in the version of an open plan. Opening a report creates or sets its node. Finishing it sets the
 node again, based on the version that the opener made, so only the last opener can finish. The parts
 of a large report are written before that.
+
+An opening answers by finishing the report, or by saying that its batch has failed. The node counts
+those that did neither: their processes died.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from state.codec.reports import (
     encode_policy,
     encode_report,
 )
-from state.errors import ConflictError, PlanClosedError
+from state.errors import ConflictError, PlanClosedError, StoredDataError
 from state.failpoint import failpoint
 from state.report import OpenReport, OutcomePolicy, PlanReport, ReportStatus
 from state.znodes.paths import valid_name
@@ -75,15 +78,17 @@ class ReportZnodes:
     # report ---------------------------------------------------------------------------------------
     def open(self, plan_id: str, token: str) -> OpenReport:
         path = self._paths.report(plan_id)
-        data = encode_open_report(valid_name("report token", token), path)
+        valid_name("report token", token)
         for _ in range(_MAX_ROUNDS):
             node = self._tree.read([path])[0]
+            openings = 0 if node is None else _openings(node.data, path)
+            data = encode_open_report(token, openings + 1, path)
             write = Create(path, data) if node is None else Set(path, data, node.version)
             opened = OpenReport(
                 plan_id=plan_id,
                 token=token,
                 version=0 if node is None else node.version + 1,
-                reopened=node is not None,
+                openings=openings,
             )
             try:
                 self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), write])
@@ -98,6 +103,19 @@ class ReportZnodes:
         raise ConflictError(
             f"{path} is written to by several processes; let only one query track the application"
         )
+
+    def answer(self, opened: OpenReport) -> None:
+        path = self._paths.report(opened.plan_id)
+        data = encode_open_report(opened.token, opened.openings, path)
+        try:
+            self._tree.commit(
+                [
+                    Check(self._paths.batch(opened.plan_id), OPEN_VERSION),
+                    Set(path, data, opened.version),
+                ]
+            )
+        except TransactionRefusedError:
+            return  # the plan is closed, or the report opened again: nobody asks for this answer
 
     def finish(self, opened: OpenReport, report: PlanReport) -> None:
         path = self._paths.report(opened.plan_id)
@@ -184,6 +202,16 @@ class ReportZnodes:
             f"the report of plan {opened.plan_id} was opened by another process, or removed, since "
             "this batch began; nothing of this batch is acked, its records are delivered again"
         )
+
+
+def _openings(data: bytes, path: str) -> int:
+    """The openings that have not answered; none are known of a damaged report. Opening it again
+    repairs it.
+    """
+    try:
+        return decode_header(data, path).openings
+    except StoredDataError:
+        return 0
 
 
 def _closed(plan_id: str) -> PlanClosedError:

@@ -1,8 +1,9 @@
 """The state store over a tree of znodes: the same rules for ZooKeeper and for memory.
 
 The contract is `state.state_store.StateStore`. The rules are in the other modules of
-`state.znodes`: ownership in `fence` and `claim`, shard states in `shard_states`, their list in
-`shard_list`, plans and results in `plans`, reports and policies in `reports`.
+`state.znodes`: ownership in `fence` and `claim`, openings in `openings`, shard states in
+`shard_states`, their list in `shard_list`, plans and results in `plans`, reports and policies in
+`reports`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from state.state_store import (
 )
 from state.znodes.claim import Claims
 from state.znodes.fence import Fence
+from state.znodes.openings import OpeningZnodes
 from state.znodes.plans import PlanZnodes
 from state.znodes.reports import ReportZnodes
 from state.znodes.shard_list import ShardListZnodes
@@ -48,6 +50,7 @@ class ZnodeStateStore:
         self._reset_command = reset_command
         self._claims = Claims(tree, paths)
         self._fence = Fence(tree, paths, self._claims)
+        self._openings = OpeningZnodes(tree, paths, self._fence)
         self._shard_list = ShardListZnodes(tree, paths, self._fence, self._claims)
         self._shards = ShardZnodes(tree, paths, self._fence)
         self._plans = PlanZnodes(tree, paths, self._fence)
@@ -59,6 +62,12 @@ class ZnodeStateStore:
 
     def release(self) -> None:
         self._fence.release()
+
+    def read_unclosed(self) -> int:
+        return self._openings.read()
+
+    def save_unclosed(self, openings: int) -> None:
+        self._openings.save(openings)
 
     def close(self) -> None:
         self._fence.forget()
@@ -215,6 +224,9 @@ class ZnodeStateStore:
 
     def open_report(self, plan_id: str, token: str) -> OpenReport:
         return self._reports.open(plan_id, token)
+
+    def answer_report(self, opened: OpenReport) -> None:
+        self._reports.answer(opened)
 
     def finish_report(self, opened: OpenReport, report: PlanReport) -> None:
         self._reports.finish(opened, report)

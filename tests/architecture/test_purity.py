@@ -33,7 +33,6 @@ PURE = (
     "kinesis_spout/spout/retry_buffer.py",
     "kinesis_spout/spout/record_run.py",
     "kinesis_spout/spout/metrics.py",
-    "kinesis_spout/spout/page_runs.py",
     "kinesis_spout/spout/tracked_shard.py",
     "kinesis_spout/spout/scheduler.py",
     "kinesis_spout/shards/assignment.py",
@@ -44,6 +43,8 @@ PURE = (
     "spark_job/driver/retry_planner.py",
     "spark_job/tracking/outcome_rules.py",
     "spark_job/tracking/withholding.py",
+    "spark_job/tracking/content_check.py",
+    "spark_job/tracking/unanswered.py",
     "spark_job/tracking/bisect.py",
 )
 # fmt: off

@@ -15,8 +15,10 @@ from state.errors import (
     StateTooLargeError,
 )
 from state.plan import Plan, PlanPointer, PlanStatus, TaskResult
+from state.task_share import TaskShare
 from tests.support.state import state_values
-from tests.support.state.state_stores import OTHER, end, owned, plan
+from tests.support.state.interposed_tree import interposed
+from tests.support.state.state_stores import OTHER, end, owned, plan, task_of
 
 if TYPE_CHECKING:
     from state.znodes.store import ZnodeStateStore
@@ -104,6 +106,35 @@ def test_plan_numbers_only_go_up(store_world: StoreWorld) -> None:
         with pytest.raises(ConflictError, match="is not above plan 10"):
             store.create_plan(plan(number, "bb"))
     assert store.known_plans() == ["2-aa", "9-aa", "10-aa"]
+
+
+def test_a_task_of_several_closes_the_plan_of_an_owner_before_it(store_world: StoreWorld) -> None:
+    """Any share of the application may. The other tasks find it closed."""
+    old = owned(store_world)
+    old.create_plan(plan(1))
+    old.release()
+    first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
+    for task in (second, first):
+        task.close_plan("1-aa")
+        assert task.read_pointer() == PlanPointer("1-aa", PlanStatus.CLOSED)
+    with pytest.raises(PlanClosedError):
+        old.publish_end("1-aa", 0, end("late"))
+
+
+def test_a_task_that_closes_a_plan_which_another_is_closing_may_look_again(
+    store_world: StoreWorld,
+) -> None:
+    """It gets a ConflictError, and finds the plan closed."""
+    old = owned(store_world)
+    old.create_plan(plan(1))
+    old.release()
+    first = task_of(store_world, 0, 2)
+    second, tree = interposed(store_world.open())
+    second.acquire(OTHER, timeout_s=10, task=TaskShare(1, 2))
+    tree.before_write("/plan", lambda: first.close_plan("1-aa"))
+    with pytest.raises(ConflictError, match="read the plan again"):
+        second.close_plan("1-aa")
+    assert second.read_pointer() == PlanPointer("1-aa", PlanStatus.CLOSED)
 
 
 def test_an_unsettled_plan_is_closed_by_the_next(store_world: StoreWorld) -> None:

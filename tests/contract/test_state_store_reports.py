@@ -15,6 +15,7 @@ from state.errors import ConflictError, InvalidStoreSettingError, PlanClosedErro
 from state.plan import PlanPointer, PlanStatus
 from state.report import OnFailure, OpenReport, OutcomePolicy, PlanReport
 from state.retry_policy import RetryPolicy
+from state.znodes.tree import Set
 from tests.support.state import state_values
 from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import OTHER, end, failures, owned, plan
@@ -64,7 +65,7 @@ def test_a_report_counts_when_it_is_done(store: ZnodeStateStore) -> None:
     """It does not count while it is only open."""
     assert store.read_report("1-aa") is None
     opened = store.open_report("1-aa", "token")
-    assert opened == OpenReport(plan_id="1-aa", token="token", version=0, reopened=False)
+    assert opened == OpenReport(plan_id="1-aa", token="token", version=0, openings=0)
     assert store.read_report("1-aa") is None
     store.finish_report(opened, SMALL)
     assert store.read_report("1-aa") == SMALL
@@ -113,6 +114,51 @@ def test_a_batch_that_was_overtaken_by_its_own_successor_is_refused(store: Znode
     with pytest.raises(ConflictError):
         store.finish_report(old, failures(1))
     assert store.read_report("1-aa") == SMALL
+
+
+def test_openings_that_never_answered_are_counted(store: ZnodeStateStore) -> None:
+    """A batch that fails in a live process has answered, and so has one whose report is done."""
+    openings = [store.open_report("1-aa", f"t{n}").openings for n in range(3)]
+    assert openings == [0, 1, 2]
+    failing = store.open_report("1-aa", "failing")
+    store.answer_report(failing)
+    store.answer_report(failing)
+    assert store.read_report("1-aa") is None
+    done = store.open_report("1-aa", "done")
+    assert (failing.openings, done.openings) == (3, 3)
+    store.finish_report(done, failures(10_000))
+    again = store.open_report("1-aa", "again")
+    assert (again.openings, store.open_report("1-aa", "last").openings) == (3, 4)
+
+
+def test_a_batch_that_has_failed_can_neither_finish_nor_change_what_came_after_it(
+    store: ZnodeStateStore,
+) -> None:
+    """Its answer is too late once the report was opened again or is done, or the plan is closed."""
+    failed = store.open_report("1-aa", "failed")
+    store.answer_report(failed)
+    with pytest.raises(ConflictError):
+        store.finish_report(failed, SMALL)
+    old, new = store.open_report("1-aa", "old"), store.open_report("1-aa", "new")
+    store.answer_report(old)
+    store.finish_report(new, SMALL)
+    store.answer_report(new)
+    store.answer_report(old)
+    assert store.read_report("1-aa") == SMALL
+    last = store.open_report("1-aa", "last")
+    store.close_plan("1-aa")
+    store.answer_report(last)
+    assert last.openings == 1
+
+
+def test_an_open_report_of_an_earlier_version_says_nothing_of_openings(
+    store: ZnodeStateStore,
+) -> None:
+    """Its format did not count them, so the count starts at the next one."""
+    store.open_report("1-aa", "old")
+    tree, path = store._tree, store._paths.report("1-aa")
+    tree.commit([Set(path, b'{"token":"old","status":"open"}', 0)])
+    assert [store.open_report("1-aa", f"t{n}").openings for n in range(2)] == [0, 1]
 
 
 def test_of_many_that_open_at_once_one_can_finish(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from state.errors import ConflictError, OwnedByAnotherError, StoredDataError
+from state.errors import ConflictError, OwnedByAnotherError, StaleOwnerError, StoredDataError
 from state.state_store import StateChange
 from state.task_share import TaskShare
 from tests.support.state.interposed_tree import interposed
@@ -178,3 +178,61 @@ def test_a_damaged_owner_stops_tasks_until_a_reset(store_world: StoreWorld) -> N
         task_of(store_world, 0, 2)
     store_world.open().reset(OWNER, timeout_s=10)
     task_of(store_world, 0, 2)
+
+
+# openings -----------------------------------------------------------------------------------------
+def test_a_task_counts_its_openings_without_an_orderly_end(store_world: StoreWorld) -> None:
+    """The number outlives the task's process, and belongs to its share alone."""
+    first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
+    assert (first.read_unclosed(), second.read_unclosed()) == (0, 0)
+    for number in (1, 2):
+        first.save_unclosed(number)
+    second.save_unclosed(7)
+    store_world.lose_session(first)
+    again = task_of(store_world, 0, 2)
+    assert (again.read_unclosed(), second.read_unclosed()) == (2, 7)
+    assert set(store_world.children("epoch")) == {
+        "0-of-2",
+        "1-of-2",
+        "unclosed-0-of-2",
+        "unclosed-1-of-2",
+    }
+
+
+def test_a_stale_task_counts_no_opening(store_world: StoreWorld) -> None:
+    old = task_of(store_world, 0, 2)
+    store_world.lose_session(old)
+    new = task_of(store_world, 0, 2, OTHER)
+    new.save_unclosed(1)
+    for act in (lambda: old.save_unclosed(9), store_world.open().read_unclosed):
+        with pytest.raises(StaleOwnerError):
+            act()
+    assert new.read_unclosed() == 1
+
+
+def test_a_count_of_openings_whose_answer_was_lost_is_stored_once(store_world: StoreWorld) -> None:
+    store, tree = interposed(store_world.open())
+    store.acquire(OWNER, timeout_s=10, task=TaskShare(0, 1))
+    tree.loses_answers = True
+    for number in (1, 2, 0):
+        store.save_unclosed(number)
+        assert store.read_unclosed() == number
+
+
+@pytest.mark.parametrize("between", [None, TaskShare(0, 3)], ids=str)
+def test_counts_of_openings_end_with_the_number_of_tasks(
+    store_world: StoreWorld, between: TaskShare | None
+) -> None:
+    """An owner of the whole application, such as a Spark job, counts none."""
+    store = task_of(store_world, 0, 2)
+    store.save_unclosed(3)
+    store.release()
+    other = store_world.open()
+    other.acquire(OTHER, timeout_s=10, task=between)
+    if between is None:
+        with pytest.raises(ValueError, match="only a task"):
+            other.save_unclosed(1)
+    else:
+        assert other.read_unclosed() == 0
+    other.release()
+    assert task_of(store_world, 0, 2).read_unclosed() == 0

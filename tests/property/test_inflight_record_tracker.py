@@ -159,6 +159,30 @@ class TrackerMachine(RuleBasedStateMachine):
             first, attempt, deadline_ms
         )
 
+    @precondition(lambda self: self.made)
+    @rule(data=st.data())
+    def announce(self, data: Any) -> None:
+        first, attempt = data.draw(st.sampled_from(self.made))
+        entry = self.oracle.find(first)
+        is_pending = entry is not None and entry.status == "pending"
+        assert self.tracker.is_pending(seq(first), attempt) is (
+            entry is not None and is_pending and attempt == entry.deliveries
+        )
+        if entry is None or not is_pending:
+            with pytest.raises(IllegalTrackerEventError):
+                self.tracker.announce(seq(first), self.now_ms)
+            return
+        self.tracker.announce(seq(first), self.now_ms)
+        entry.announced_ms = self.now_ms
+
+    @precondition(lambda self: self.made)
+    @rule(data=st.data())
+    def withdraw(self, data: Any) -> None:
+        first, _ = data.draw(st.sampled_from(self.made))
+        self.tracker.withdraw(seq(first))
+        if (entry := self.oracle.find(first)) is not None:
+            entry.announced_ms = None
+
     @rule(number=st.integers(0, 50), attempt=st.integers(-1, 6))
     def outcome_of_anything(self, number: int, attempt: int) -> None:
         assert self.tracker.fail(seq(number), attempt, self.now_ms) is self.oracle.fail(

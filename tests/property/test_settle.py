@@ -7,13 +7,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.errors import PlanMismatchError
-from state.plan import PlannedRetry, ShardReadResult, ShardSlice
+from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, ShortRange
 from state.position import SHARD_END, Position
 from state.report import ShardOutcome
 from state.settle import settle_shard, settle_tracked
@@ -108,6 +109,36 @@ def planned(unit: list[int], attempts: int) -> PlannedRetry:
     return PlannedRetry(first=seq(unit[0]), last=last, count=len(unit), attempts=attempts)
 
 
+@dataclass
+class Part:
+    """The part of a unit that was read: `read` may lack the first record, which is gone."""
+
+    unit: list[int]
+    read: list[int]
+    rest: list[int]
+
+    def of_result(self) -> dict[str, Any]:
+        lost = self.unit[0] != self.read[0]
+        return {
+            "retry_part": RangePart(
+                last=seq(self.read[-1]), rest=seq(self.rest[0]), count=len(self.read)
+            ),
+            "retries_short": (ShortRange(first=seq(self.unit[0]), missing=1),) if lost else (),
+        }
+
+    def rest_of(self, stored: UnresolvedRecord) -> UnresolvedRecord:
+        return msgspec.structs.replace(stored, first=seq(self.rest[0]), count=len(self.rest))
+
+
+def choose_part(data: Any, unit: list[int]) -> Part | None:
+    """A part of a unit that has several records, or nothing of it."""
+    if len(unit) < 2 or data.draw(st.booleans()):
+        return None
+    start = data.draw(st.integers(0, 1)) if len(unit) > 2 else 0
+    stop = data.draw(st.integers(start + 1, len(unit) - 1))
+    return Part(unit, unit[start:stop], unit[stop:])
+
+
 def one_plan(data: Any, naive: Naive, state: ShardState, plan_id: str) -> ShardState:
     """Plan, read, fail some records, settle; returns the new state, checked against the naive."""
     chosen = [unit for unit in naive.together if data.draw(st.booleans())]
@@ -117,6 +148,7 @@ def one_plan(data: Any, naive: Naive, state: ShardState, plan_id: str) -> ShardS
     slice_ = ShardSlice(
         shard_id=SHARD, position=state.read_position, max_records=count, retries=retries
     )
+    part = choose_part(data, chosen[done]) if done < len(chosen) else None
     new = naive.grow(count, data.draw(st.integers(1, 3)))
     naive.ended = naive.ended or data.draw(st.integers(0, 5)) == 0
     end = ShardReadResult(
@@ -126,10 +158,13 @@ def one_plan(data: Any, naive: Naive, state: ShardState, plan_id: str) -> ShardS
         count=count,
         at_shard_end=naive.ended,
         retries_done=done,
+        **({} if part is None else part.of_result()),
     )
-    read = chosen[:done] + ([new] if new else [])
+    read = chosen[:done] + ([part.read] if part else []) + ([new] if new else [])
+    done_units = read if part is None else [*read, part.unit]
+    kept = [] if part is None else [(part.rest, naive.waiting[part.rest[0]])]
     if data.draw(st.integers(0, 4)) == 0:
-        naive.settle(read, [])
+        naive.settle(done_units, kept)
         return settle_shard(state, end, plan_id, slice_)
     outage = data.draw(st.booleans())
     left = [
@@ -140,15 +175,18 @@ def one_plan(data: Any, naive: Naive, state: ShardState, plan_id: str) -> ShardS
     records = tuple(
         record_of(run, attempts, data.draw(st.integers(0, 9))) for run, attempts in left
     )
-    refuse_what_was_not_read(data, naive, (state, slice_, end, plan_id), read)
-    naive.settle(read, left)
+    lost = [] if part is None else [part.unit[:1]]
+    refuse_what_was_not_read(data, naive, (state, slice_, end, plan_id), [*read, *lost])
+    naive.settle(done_units, [*left, *kept])
     after = settle_tracked(
         state, slice_, end, ShardOutcome(shard_id=SHARD, unresolved=records), plan_id
     )
-    assert {record for record in after.unresolved if record.first not in firsts(state)} <= set(
-        records
-    )
-    assert set(records) <= set(after.unresolved)
+    rest = () if part is None else (part.rest_of(stored(state, part.unit)),)
+    assert {record for record in after.unresolved if record.first not in firsts(state)} <= {
+        *records,
+        *rest,
+    }
+    assert {*records, *rest} <= set(after.unresolved)
     assert settle_tracked(after, slice_, end, None, plan_id) is after
     return after
 
@@ -160,7 +198,12 @@ def refuse_what_was_not_read(
     read: list[list[int]],
 ) -> None:
     """A report of another plan is never settled, neither in part nor as a whole."""
-    others = sorted(set(naive.numbers) - {number for unit in read for number in unit})
+    # A number between two that were read is within the read.
+    others = [
+        number
+        for number in naive.numbers
+        if not any(unit[0] <= number <= unit[-1] for unit in read)
+    ]
     if others:
         state, slice_, end, plan_id = plan
         number = data.draw(st.sampled_from(others))
@@ -174,6 +217,10 @@ def refuse_what_was_not_read(
             )
 
 
+def stored(state: ShardState, unit: list[int]) -> UnresolvedRecord:
+    return next(each for each in state.unresolved if each.first == seq(unit[0]))
+
+
 def firsts(state: ShardState) -> set[SequenceNumber]:
     return {record.first for record in state.unresolved}
 
@@ -181,8 +228,8 @@ def firsts(state: ShardState) -> set[SequenceNumber]:
 @given(data=st.data(), plans=st.integers(1, 8))
 @settings(max_examples=300, deadline=None)
 def test_exactly_the_unresolved_records_come_again(data: Any, plans: int) -> None:
-    """Over any plans with retries, ranges, failures, outages and whole acks, with an encoding and a
-    decoding between them.
+    """Over any plans with retries, ranges, parts of ranges, failures, outages and whole acks, with
+    an encoding and a decoding between them.
     """
     naive, state = Naive(), fresh_state()
     for number in range(1, plans + 1):

@@ -17,7 +17,7 @@ from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
 from state.position import TRIM_HORIZON, PositionKind
 from state.retry_policy import RetryPolicy
 from state.shard_state import Lifecycle, ShardState
-from state.tracker.transitions import Effect
+from state.tracker.transitions import Effect, NodeState
 from tests.support.spout.spout_oracle import FIRST_DELAY_MS, LIMIT, Entry, ShardOracle
 from tests.support.spout.spout_pages import FakePages, page_of, payload, run_of
 from tests.support.state.tracker import check_structure, seq
@@ -119,15 +119,57 @@ class SpoutMachine(RuleBasedStateMachine):
         for _ in range(times):
             self.emit_one()
 
+    @precondition(lambda self: self.oracles)
+    @rule(records=st.integers(0, 3), begins=st.integers(0, 3).map(lambda n: n == 0))
+    def begin_careful(self, records: int, begins: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
+        if begins:
+            self.core.begin_careful(records)
+
+    def emit_carefully(self) -> SpoutDelivery | None:
+        """As `emit`, with the commits that careful delivery waits for."""
+        careful = self.core.careful
+        if careful is not None:
+            assert careful.is_out
+            if not careful.has_outcome:
+                assert not self.core.may_emit(self.now_ms)
+                assert self.core.emit(self.now_ms) is None, "two careful deliveries at a time"
+                return None
+            careful.on_commit(with_outcome=True)
+        delivery = self.core.emit(self.now_ms)
+        announced = self.core.careful
+        if delivery is not None or announced is None or announced is careful:
+            return delivery
+        assert self.core.emit(self.now_ms) is None, "a delivery that is not stored"
+        told = announced.delivery
+        state = told.assigned.shard.snapshot()
+        assert (told.sequence, told.attempt) in [
+            (one.first, one.attempts) for one in state.unresolved
+        ]
+        announced.on_commit(with_outcome=False)
+        assert self.core.may_emit(self.now_ms)
+        assert self.core.emit(self.now_ms) is told
+        return told
+
+    @property
+    def careful_one(self) -> SpoutDelivery | None:
+        """The careful delivery without an outcome."""
+        careful = self.core.careful
+        return None if careful is None or careful.has_outcome else careful.delivery
+
     def emit_one(self) -> None:
         at_limit = self.core.pending >= self.limits.max_pending
         assert self.core.at_limit == at_limit
         ready = {shard_id for shard_id in self.oracles if self.has_turn(shard_id, new=not at_limit)}
+        if self.careful_one is not None:
+            assert self.emit_carefully() is None
+            return
+        if self.core.careful is not None:
+            self.core.careful.on_commit(with_outcome=True)
         if ready:
             assert self.core.may_emit(self.now_ms)
         for shard_id in self.oracles.keys() - ready:
             self.oracles[shard_id].unbroken = 0
-        delivery = self.core.emit(self.now_ms)
+        delivery = self.emit_carefully()
         self.put_aside()
         if delivery is None:
             assert not ready, f"nothing came, though {ready} have something"
@@ -324,11 +366,17 @@ class SpoutMachine(RuleBasedStateMachine):
     def checked_state(self, shard_id: str) -> ShardState:
         oracle = self.oracles[shard_id]
         state = self.assigned(shard_id).shard.snapshot()
+        careful = self.careful_one
+        alone = -1 if careful is None else careful.sequence.sequence
         assert [(one.first.sequence, one.attempts) for one in state.unresolved] + [
             (entry.number, 0)
             for entry in oracle.entries
             if entry.is_unresolved and entry.number >= self.unread_from(state)
-        ] == [(entry.number, entry.attempts) for entry in oracle.entries if entry.is_unresolved]
+        ] == [
+            (entry.number, entry.attempts + (entry.number == alone))
+            for entry in oracle.entries
+            if entry.is_unresolved
+        ]
         unread = [entry for entry in oracle.entries if entry.number >= self.unread_from(state)]
         assert all(
             entry.status in {"unread", "pending"} and not entry.attempts for entry in unread
@@ -388,6 +436,7 @@ class SpoutMachine(RuleBasedStateMachine):
                 if entry.number in stored:
                     record = stored[entry.number]
                     entry.held, entry.due_ms = False, record.due_ms
+                    entry.attempts = record.attempts  # one more where nobody answered
                     entry.status = (
                         "exhausted" if record.rejected or record.attempts > LIMIT else "queued"
                     )
@@ -421,6 +470,12 @@ class SpoutMachine(RuleBasedStateMachine):
             for entry in oracle.of("queued", "exhausted"):
                 entry.held = entry.number in numbers
             assert numbers <= {entry.number for entry in oracle.entries if entry.is_unresolved}
+            pending = {
+                node.first.sequence
+                for node in shard.tracker._nodes
+                if node.state is NodeState.PENDING
+            }
+            assert pending <= numbers, "the payload of a pending record was dropped"
             assert held.held_bytes == sum(len(payload(number)) for number in numbers)
             if not oracle.unresolved and not oracle.of("unread"):
                 assert (len(shard._runs), shard.tracker.node_count, held.held_bytes) == (0, 0, 0)

@@ -9,22 +9,31 @@ from state.report import OnFailure
 from state.shard_state import Lifecycle
 from tests.simulation.past import Past
 from tests.simulation.world import STREAM
+from tests.support.simulated.played_outcomes import ENDED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from state.shard_state import ShardState
+    from tests.support.simulated.played_outcomes import PlayedOutcomes
 
 
 class Checks(Past):
     def check(self) -> None:
         """No checkpoint moves back. No checkpoint and no read position passes a record that is
-        neither resolved nor queued.
+        neither resolved nor queued. No retry is given up before its record can have expired.
         """
+        assert self.days_passed or self.outcomes is None or not self.outcomes.gone, (
+            f"retries were given up, though nothing can have expired: {self.outcomes.gone[:3]}"
+        )
         resolved = self.resolved()
-        for shard, stored in self.world.look().load_states().items():
-            mark = (stored.version, repr(stored.state.settled_plan).encode())
-            if self.seen.get(shard) != mark:
-                self.seen[shard] = mark
-                self._check_shard(stored.state, resolved)
+        assert self.days_passed or self.outcomes is None or not self.outcomes.gone, (
+            f"records are said to be gone, though nothing has expired: {self.outcomes.gone[:3]}"
+        )
+        for shard, state in self.world.states().items():
+            if self.seen.get(shard) is not state:
+                self.seen[shard] = state
+                self._check_shard(state, resolved)
 
     def _check_shard(self, state: ShardState, resolved: set[str]) -> None:
         shard = state.shard_id
@@ -106,7 +115,7 @@ class Checks(Past):
         failure are not kept in it.
         """
         found = []
-        states = {shard: stored.state for shard, stored in self.world.look().load_states().items()}
+        states = self.world.states()
         for shard in self.world.fake.shards(STREAM):
             state = states.get(shard.shard_id)
             if state is None:
@@ -158,19 +167,67 @@ class Checks(Past):
         assert not set(found) & self.letters() - again, (
             "records were processed that had been dead-lettered, or the other way round"
         )
-        if self.outcomes is not None and self.outcomes.policy.on_failure is OnFailure.BLOCK_SHARD:
-            processed: dict[str, list[int]] = {}
-            for _, rows in sorted(self.job.sink.items()):
-                for row in rows:
-                    processed.setdefault(row["shardId"], []).append(int(row["sequenceNumber"]))
-            for shard, numbers in processed.items():
-                assert numbers == sorted(numbers), (
-                    f"the records of {shard} were not processed in their order"
+        if self.outcomes is not None:
+            self._check_blocking(self.outcomes)
+
+    def _check_blocking(self, outcomes: PlayedOutcomes) -> None:
+        """With block_shard, the records of a shard are processed in their order, and after all
+        records of the shards that it continues are processed or dead. With block_key, the same
+        holds for the records of a key, in whatever shards they are.
+        """
+        on_failure = outcomes.policy.on_failure
+        if on_failure is OnFailure.CONTINUE:
+            return
+        keys = {
+            f"{row['shardId']}:{row['sequenceNumber']}": row["partitionKey"]
+            for row in self.job.delivered
+        }
+        numbers: dict[tuple[str, str], list[int]] = {}
+        first: dict[tuple[str, str], int] = {}
+        last: dict[tuple[str, str], int] = {}
+        for place, (processed, over) in enumerate(self._resolved(outcomes)):
+            for record in (*processed, *over):
+                if record not in keys:
+                    continue  # of a stream that was deleted
+                shard, _, number = record.partition(":")
+                line = (shard, keys[record] if on_failure is OnFailure.BLOCK_KEY else "")
+                last[line] = place
+                if record in processed:
+                    first.setdefault(line, place)
+                    numbers.setdefault(line, []).append(int(number))
+        for line, of_line in numbers.items():
+            assert of_line == sorted(of_line), f"{line} was not processed in its order"
+        for (shard, key), place in first.items():
+            for ancestor in self._ancestors(shard):
+                assert last.get((ancestor, key), -1) < place, (
+                    f"{shard} {key} was processed before the end of {ancestor}"
                 )
 
+    def _resolved(
+        self, outcomes: PlayedOutcomes
+    ) -> Iterator[tuple[dict[str, None], dict[str, None]]]:
+        """The records that were processed with each plan, and those that were given up with it."""
+        for processed, dead, gone in outcomes.resolved.values():
+            lost = [
+                f"{shard}:{number}"
+                for shard, low, high in gone
+                for number in self.world.records.get(shard, ())
+                if low <= number <= high
+            ]
+            yield (
+                dict.fromkeys(one.rpartition(":")[0] for one in processed),
+                dict.fromkeys([*(one.rpartition(":")[0] for one in dead), *lost]),
+            )
+
+    def _ancestors(self, shard: str) -> set[str]:
+        """Up to those that the product reported as lost: what they continue it cannot know."""
+        found = set(self.world.parents.get(shard, ()))
+        return found.union(*(self._ancestors(one) for one in found - self.lost_in))
+
     def _check_letters(self) -> None:
-        """Dead letters are exactly the records that always failed or were rejected. Nothing is
-        tried more often than the policy allows, nor after its rejection.
+        """Dead letters are exactly the records that always failed or were rejected, and those whose
+        deliveries by themselves ended with the process, time and again. Nothing is tried more often
+        than the policy allows, nor after its rejection.
         """
         assert self.outcomes is not None
         assert self.failing is not None
@@ -178,7 +235,7 @@ class Checks(Past):
         letters = [
             (message.rpartition(":")[0], attempts)
             for message, attempts, reason in self.outcomes.letters
-            if "past" not in reason
+            if "past" not in reason and reason != ENDED
         ]
         dead = {record for record, _ in letters}
         rejected_in = self.failing.rejected_in

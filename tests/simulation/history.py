@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from state.report import OnFailure
 from tests.simulation.checks import Checks
+from tests.simulation.edge_stories import EdgeStories
 from tests.simulation.failing import Failing
 from tests.simulation.job import SimulatedJob
 from tests.simulation.state_steps import StateSteps
-from tests.simulation.stories import Stories
+from tests.simulation.store_loss import StoreLoss
+from tests.simulation.turns import Turns
 from tests.simulation.world import LOGGER, World
 from tests.support.simulated.played_outcomes import PlayedOutcomes, policy
 
@@ -48,28 +50,42 @@ WEIGHTS: dict[str, float] = {
     "children_named_late": 1,
     "keep_up": 3,
     "available_now": 2,
+    "available_now_dies": 0.5,
     "empty_pages": 2,
     "iterators_expire": 1,
     "time": 3,
     "skew": 2,
     "fault": 8,
 }
-BACKUPS = {
+BACKUPS: dict[str, float] = {
     "new_location": 2,
     "back_up_location": 3,
     "restore_location": 2,
     "back_up_zookeeper": 3,
     "restore_zookeeper": 2,
+    "lose_zookeeper": 1,
+    "lose_start": 0.5,
+    "lose_plans": 1,
+    "lose_nodes": 3,
 }
-DAYS = {"retention": 4, "late_replay": 2}
-OUTAGES = {"outage": 3}
+DAYS: dict[str, float] = {
+    "retention": 4,
+    "late_replay": 2,
+    "late_read": 3,
+    "available_now_dies": 2,
+}
+TURNS: dict[str, float] = {"spout_turn": 6}
+OUTAGES: dict[str, float] = {"outage": 3, "reshard_while_records_wait": 3}
+OUTAGES_OF_DAYS = {"partly_expired": 2}
+# Not where days pass: what a false tip hides may expire unseen.
+MISLED: dict[str, float] = {"false_answer": 5}
 
 
 class BrokenPromiseError(AssertionError):
     """A history broke a promise. The message has the seed, the drawn settings and the log."""
 
 
-class History(Stories, StateSteps, Checks):
+class History(EdgeStories, StateSteps, StoreLoss, Turns, Checks):
     def play(self, weights: dict[str, float]) -> None:
         for _ in range(STEPS):
             name = self.random.choices(list(weights), weights=list(weights.values()))[0]
@@ -105,11 +121,11 @@ def drawn(seed: int) -> tuple[History, dict[str, float]]:
     job = SimulatedJob(world.settings, world=world)
     history = History(world, random, job)
     weights = dict(WEIGHTS)
-    kind = random.choice(("plain", "plain", "backups", "days"))
+    kind = random.choice(("plain", "turns", "backups", "days"))
     history.days_pass = kind == "days"
-    weights |= {"plain": {}, "backups": BACKUPS, "days": DAYS}[kind]
+    weights |= {"plain": MISLED, "turns": TURNS, "backups": BACKUPS, "days": DAYS}[kind]
     if random.random() < 0.5:
-        weights |= OUTAGES
+        weights |= OUTAGES | (OUTAGES_OF_DAYS if history.days_pass else {})
         history.failing = Failing(
             world, random, random.choice(((20, 1, 1, 1), (8, 2, 2, 1), (3, 1, 1, 1)))
         )

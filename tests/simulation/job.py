@@ -13,13 +13,15 @@ from spark_job.executor.task_reader import read_task
 from tests.support.simulated.micro_batch_engine import Crash, MicroBatchEngine, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
     from spark_job.process_services import ProcessServices
+    from tests.simulation.store_outage import SettledTree
     from tests.simulation.world import World
 
+LATE_S = 3_600.0
 COLUMNS = ["shardId", "sequenceNumber", "partitionKey", "data", "attempt", "messageId"]
 
 
@@ -53,13 +55,18 @@ class SimulatedReader(KinesisStreamReader):
 @dataclass
 class SimulatedJob(MicroBatchEngine):
     """An engine whose sinks read a batch in part, or twice. `dies_at`: the driver's last write, and
-    whether it is done.
+    whether it is done. `before_task` is called with the number of each of a batch's tasks that is
+    about to read, from 0. `dies_settled`: the driver dies when it has settled a plan of its own.
     """
 
     world: World | None = None
     dies_at: tuple[int, bool] | None = None
     kept: list[Any] = field(default_factory=list)
     choices: dict[tuple[str, int], bool] = field(default_factory=dict)
+    before_task: Callable[[int], object] | None = None
+    dies_settled: bool = False
+    _unread: list[Any] = field(default_factory=list)
+    _settling: SettledTree | None = None
 
     @property
     def there(self) -> World:
@@ -67,11 +74,11 @@ class SimulatedJob(MicroBatchEngine):
         return self.world
 
     def start(self) -> None:
-        store = (
-            None
-            if self.dies_at is None
-            else self.there.dying_store(self.dies_at[0], after=self.dies_at[1])
-        )
+        store, self._settling = None, None
+        if self.dies_at is not None:
+            store = self.there.dying_store(self.dies_at[0], after=self.dies_at[1])
+        elif self.dies_settled:
+            store, self._settling = self.there.store_dying_settled()
         self.reader = SimulatedReader(self.there, self.there.services(store))
         if self.available_now:
             self.reader.prepareForTriggerAvailableNow()
@@ -93,21 +100,48 @@ class SimulatedJob(MicroBatchEngine):
         the batch may skip its reads.
         """
         random = self.there.random
+        if self._settling is not None:
+            self._settling.armed = True  # the plan of this batch is the run's own
+        begun_s = self.there.clock.monotonic_s()
         if self.tracked is None and self.committed + 1 in self.sink and random.random() < 0.3:
             self.there.counts["replays that skip their reads"] += 1
             return self.sink[self.committed + 1]
         wanted = [one for one in partitions if self._wants(one)]
-        self.there.counts["tasks that nobody reads"] += len(partitions) - len(wanted)
+        self._unread = [one for one in partitions if not self._wants(one)]
+        self.there.counts["tasks that nobody reads"] += len(self._unread)
         self.kept.extend(wanted)
-        rows = {one.task: self._attempts(one) for one in wanted}
+        rows: dict[int, list[Row]] = {}
+        for number, one in enumerate(wanted):
+            if self.before_task is not None:
+                self.before_task(number)
+            rows[one.task] = self._attempts(one)
         self.delivered.extend(row for one in wanted for row in rows[one.task])
         if random.random() < 0.15:
             self.there.counts["second actions"] += 1
             for one in wanted:
-                assert self._attempt(one) == rows[one.task], (
+                again = self._attempt(one)
+                assert self._is_late(begun_s) or again == rows[one.task], (
                     "a second action has read other rows than the first"
                 )
         return [row for one in wanted for row in rows[one.task]]
+
+    def _crash(self, wanted: str | None, here: str) -> None:
+        super()._crash(wanted, here)
+        if here == "reported":
+            self._publish_late()
+
+    def _publish_late(self) -> None:
+        """Tasks that the report has not seen publish their ends before the plan is closed: a late
+        attempt, or a second action. No sink gets their rows.
+        """
+        for one in self._unread:
+            if self.there.random.random() < 0.3:
+                self.there.counts["ends that were published after the report"] += 1
+                self._attempt(one)
+
+    def _is_late(self, begun_s: float) -> bool:
+        """Whether records may have expired between two attempts that began then."""
+        return self.there.clock.monotonic_s() - begun_s > LATE_S
 
     def _wants(self, partition: Any) -> bool:
         return self.choices.setdefault(
@@ -144,10 +178,13 @@ class SimulatedJob(MicroBatchEngine):
             self.there.put(3)
             first.append(self._attempt(partition))
 
+        begun_s = self.there.clock.monotonic_s()
         services = self.there.services(self.there.overtaken_store(overtake))
         batches = self._reader().read(partition, services)
         rows = [row for batch in batches for row in batch.select(COLUMNS).to_pylist()]
-        assert first in ([], [rows]), "an overtaken attempt has read other rows than the first one"
+        assert self._is_late(begun_s) or first in ([], [rows]), (
+            "an overtaken attempt has read other rows than the first one"
+        )
         return rows
 
     def _attempt(self, partition: Any) -> list[Row]:

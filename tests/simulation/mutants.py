@@ -115,7 +115,7 @@ PARTITION_MANAGER = (
     Mutant(
         "nothing new is read while failures wait",
         "spark_job/driver/retry_queue.py",
-        "        return in_order or shard.records >= max_unresolved\n",
+        "        return self._blocks_shards or shard.records >= max_unresolved\n",
         "        return True\n",
     ),
     Mutant(
@@ -225,9 +225,44 @@ OURS = (
     ),
     Mutant(
         "a retry that was never read is acked",
+        "state/plan.py",
+        "        for retry in retries[: end.retries_done]\n",
+        "        for retry in retries\n",
+    ),
+    Mutant(
+        "the rest of a range that was read in part is acked",
         "state/settle.py",
-        "planned.retries[: end.retries_done]\n",
-        "planned.retries\n",
+        "        left = left if rest is None else [*left, rest]\n",
+        "",
+        "tests/property/test_settle.py",
+    ),
+    Mutant(
+        "records of a range that are past the retention are acked in silence",
+        "spark_job/tracking/outcome_rules.py",
+        "            if read.missing:\n",
+        "            if read.is_gone:\n",
+        "tests/unit/spark_job/tracking/test_outcome_rules.py",
+    ),
+    Mutant(
+        "one answer that a shard is not known makes its retries gone",
+        "kinesis_spout/reading/retry_reader.py",
+        "                self.shard_gone = True\n",
+        "                self.gone.extend(one.first for one in self._retries[self.done :])\n"
+        "                self.done = len(self._retries)\n",
+    ),
+    Mutant(
+        "one page at the tip makes retries gone",
+        "kinesis_spout/reading/retry_reader.py",
+        "self._began_at == self._tip_at == missing\n",
+        "self._began_at == missing\n",
+        "tests/unit/kinesis_spout/reading/test_retry_reader.py",
+    ),
+    Mutant(
+        "a shard is proven gone by one listing",
+        "kinesis_spout/shards/data_loss.py",
+        "        lasting = self._unlisted.note(unlisted if is_active else (), listed_s)\n",
+        "        lasting = unlisted\n",
+        "tests/unit/kinesis_spout/shards/test_catalog.py",
     ),
     Mutant(
         "a stream that is recreated under a running job is read on",
@@ -253,6 +288,7 @@ OURS = (
         "kinesis_spout/shards/data_loss.py",
         "        if alone:\n",
         "        if False:\n",
+        "tests/unit/spark_job/driver/test_lost_records.py",
     ),
 )
 MUTANTS = (*ANCESTOR, *PARTITION_MANAGER, *OURS)

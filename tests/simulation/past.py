@@ -7,18 +7,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import DataLossError
+from kinesis_spout.testing import empty_at_tip, gone
 from state.errors import StoreUnavailableError
 from tests.support.simulated.micro_batch_engine import Crash
 
 if TYPE_CHECKING:
     from random import Random
 
+    from state.shard_state import ShardState
     from state.znodes.tree import Znode
     from tests.simulation.failing import Failing
     from tests.simulation.job import SimulatedJob
     from tests.simulation.world import World
     from tests.support.simulated.played_outcomes import PlayedOutcomes, Row
 
+FALSE_ANSWERS = (gone(), empty_at_tip())
 SHARD = re.compile(r"shardId-\d{12}")
 
 
@@ -29,6 +32,9 @@ class Past:
     - `lost_in`: the shards for which the product reported that records may be lost.
     - `thrown_away`: the checkpoint location or ZooKeeper was replaced, so records come twice.
     - `days_passed`: the retention period has passed. `days_pass`: it may pass.
+    - `loss_is_possible`: the store has lost what would show that nothing is lost.
+    - `spout_letters`: records that a standalone spout has dead-lettered in its turn.
+    - `heard_faults`: how many faults had struck when the warnings were last read.
     - `left_unread`: the product reported that an AvailableNow run ended with unread shards.
     """
 
@@ -41,13 +47,16 @@ class Past:
     done: set[str] = field(default_factory=set)
     checkpoints: dict[str, int] = field(default_factory=dict)
     walked: dict[str, int] = field(default_factory=dict)
-    seen: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    seen: dict[str, ShardState] = field(default_factory=dict)
     location: tuple[list[dict[str, object]], int, dict[int, list[Row]]] | None = None
     backup: dict[str, Znode] | None = None
     lost_in: set[str] = field(default_factory=set)
     thrown_away: bool = False
     days_passed: bool = False
     days_pass: bool = False
+    loss_is_possible: bool = False
+    spout_letters: set[str] = field(default_factory=set)
+    heard_faults: int = 0
     left_unread: bool = False
 
     @property
@@ -57,6 +66,7 @@ class Past:
     def start_over(self) -> None:
         """The application has forgotten everything; the books start empty as well."""
         self.committed, self.done, self.lost_in = [], set(), set()
+        self.spout_letters = set()
         self.checkpoints, self.walked, self.seen = {}, {}, {}
         self.location = self.backup = None
         self.world.warnings.said.clear()
@@ -70,18 +80,22 @@ class Past:
 
     def letters(self) -> set[str]:
         if self.outcomes is None:
-            return set()
+            return self.spout_letters
         gone = {
             f"{shard}:{number}"
             for shard, first, last in self.outcomes.gone
             for number in self.world.records[shard]
             if first <= number <= last
         }
-        return gone | {
-            message.rpartition(":")[0]
-            for message, _, _ in self.outcomes.letters
-            if message.count(":") > 1
-        }
+        return (
+            gone
+            | self.spout_letters
+            | {
+                message.rpartition(":")[0]
+                for message, _, _ in self.outcomes.letters
+                if message.count(":") > 1
+            }
+        )
 
     def resolved(self) -> set[str]:
         """Records that need not come again: a finished batch has them, or a dead letter."""
@@ -118,12 +132,23 @@ class Past:
 
     def go_on_after(self, error: DataLossError) -> str:
         """The query ended with a data loss; its user restarts it without the lost records."""
-        assert self.days_passed, f"a loss was reported though nothing can have expired: {error}"
+        if self.was_misled() and not self.days_passed:
+            self.count("queries that a false answer has ended")
+            self.job.stop()
+            return "ended by a false answer"
+        assert self.days_passed or self.loss_is_possible, (
+            f"a loss was reported though nothing can have expired: {error}"
+        )
         self.count("losses that ended the query")
         self.lost_in.update(SHARD.findall(str(error)))
         self.job.stop()
         self.world.change(fail_on_data_loss=False)
         return "ended by a loss"
+
+    def was_misled(self, since: int | None = None) -> bool:
+        """Whether an answer of the service was false: since so many faults, or since `_hear`."""
+        struck = self.world.fake.faults.struck[self.heard_faults if since is None else since :]
+        return any(fault in FALSE_ANSWERS for _, fault in struck)
 
     def _hear(self) -> None:
         said, self.world.warnings.said = self.world.warnings.said, []
@@ -132,8 +157,9 @@ class Past:
                 "the run ends, though these shards"
             )
             if "lost" in sentence or "past the stream's retention" in sentence:
-                assert self.days_passed, (
+                assert self.days_passed or self.loss_is_possible or self.was_misled(), (
                     f"a loss was reported though nothing can have expired: {sentence}"
                 )
                 self.count("losses that were reported")
                 self.lost_in.update(SHARD.findall(sentence))
+        self.heard_faults = len(self.world.fake.faults.struck)

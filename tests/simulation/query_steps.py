@@ -49,6 +49,7 @@ class QuerySteps(Past):
         """An AvailableNow run that ends after reading at least all that was there at its start."""
         self.job.stop()
         there = self.world.ids()
+        begun_at_fault = len(self.world.fake.faults.struck)
         is_out = (
             self.failing is not None
             and self.failing.outage_until_s > self.world.clock.monotonic_s()
@@ -75,7 +76,9 @@ class QuerySteps(Past):
         in_order = (
             self.outcomes is not None and self.outcomes.policy.on_failure is not OnFailure.CONTINUE
         )
-        assert is_out or (in_order and self.left_unread) or not missing, (
+        # What seems to be a shard's tip is the end of it for such a run.
+        is_excused = is_out or self.was_misled(begun_at_fault) or (in_order and self.left_unread)
+        assert is_excused or not missing, (
             f"an AvailableNow run ended early: {sorted(missing)[:5]} and {len(missing)} in all"
         )
 
@@ -144,8 +147,8 @@ class QuerySteps(Past):
     def queued(self) -> set[str]:
         """Records that wait for their retry."""
         found = set()
-        for shard, stored in self.world.look().load_states().items():
-            for one in stored.state.unresolved:
+        for shard, state in self.world.states().items():
+            for one in state.unresolved:
                 numbers = self.world.records.get(shard, [])
                 found |= {
                     f"{shard}:{n}" for n in numbers if one.first.sequence <= n <= one.last.sequence

@@ -18,7 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.simulation.mutants import MUTANTS, SIMULATION, Mutant
+from tests.simulation.protocol_mutants import PROTOCOL
+from tests.simulation.spout_mutants import SPOUT, SPOUT_SIMULATION
 
+ALL = (*MUTANTS, *PROTOCOL, *SPOUT)
+SIMULATIONS = (SIMULATION, SPOUT_SIMULATION)
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("kinesis_spout", "state", "scheme", "spark_job", "tests", "localstack", "scripts")
 HISTORIES, SEED = 300, 1
@@ -27,7 +31,7 @@ BROKEN = re.compile(r"histories/s, [1-9]\d* broken$", re.MULTILINE)
 FAILED = re.compile(r"^[1-9]\d* failed", re.MULTILINE)
 
 
-def misfits(mutants: tuple[Mutant, ...] = MUTANTS) -> list[str]:
+def misfits(mutants: tuple[Mutant, ...] = ALL) -> list[str]:
     """Mutants whose `old` text does not occur exactly once in its file."""
     return [
         one.name
@@ -37,7 +41,7 @@ def misfits(mutants: tuple[Mutant, ...] = MUTANTS) -> list[str]:
 
 
 def command(mutant: Mutant) -> list[str]:
-    if mutant.catcher == SIMULATION:
+    if mutant.catcher in SIMULATIONS:
         given = [
             "--histories",
             str(HISTORIES),
@@ -47,6 +51,7 @@ def command(mutant: Mutant) -> list[str]:
             "1",
             "--most-broken",
             "1",
+            *(["--spout"] if mutant.catcher == SPOUT_SIMULATION else []),
         ]
         return [sys.executable, "-m", "tests.simulation", *given]
     plugins = ["-p", "no:cacheprovider", "-p", "tests.simulation.first_failure"]
@@ -79,7 +84,7 @@ def is_caught(mutant: Mutant) -> tuple[bool, str, float]:
             check=False,
         )
     said = (ran.stdout.strip() or ran.stderr.strip()).splitlines()[-1:]
-    failed = BROKEN if mutant.catcher == SIMULATION else FAILED
+    failed = BROKEN if mutant.catcher in SIMULATIONS else FAILED
     return (
         ran.returncode == 1 and failed.search(ran.stdout) is not None,
         said[0] if said else "",
@@ -94,7 +99,7 @@ def main(names: list[str]) -> int:
             f"{', '.join(rotten)}"
         )
         return 1
-    chosen = [one for one in MUTANTS if not names or any(name in one.name for name in names)]
+    chosen = [one for one in ALL if not names or any(name in one.name for name in names)]
     survivors = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for mutant, (caught, said, took_s) in zip(chosen, pool.map(is_caught, chosen), strict=True):

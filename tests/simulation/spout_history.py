@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
 from state.retry_policy import RetryPolicy
+from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.simulation.history import BrokenPromiseError
 from tests.simulation.spout_steps import SpoutJob, SpoutSteps
 from tests.simulation.stream_steps import StreamSteps
@@ -14,6 +15,8 @@ from tests.simulation.world import LOGGER, World
 
 if TYPE_CHECKING:
     from collections import Counter
+
+    from tests.simulation.spout_process import SpoutProcess
 
 STEPS = 60
 MOST_ROUNDS = 600
@@ -27,6 +30,7 @@ WEIGHTS: dict[str, int] = {
     "answer_all": 10,
     "pause": 2,
     "crash": 5,
+    "deadly": 2,
     "close": 4,
     "zombie": 3,
     "lose_session": 2,
@@ -81,14 +85,27 @@ class SpoutHistory(StreamSteps, SpoutSteps):
             for process in list(self.spouts.processes.values()):
                 for name in ("fetch", "timeouts", "retries", "letters", "coordinate"):
                     self.step(process, name)
-                for emission in self.emit(process, 10_000):
-                    assert emission.ack() == process.config.tracking
-                    came += 1
+                came += self.drain(process)
             if not came and not self.missing() and not self.stuck():
                 break
             self.world.clock.advance(0.0 if came else 1.0)
         self.spouts.orderly = True
         self.spouts.stop()
+
+    def drain(self, process: SpoutProcess) -> int:
+        """Ack all that comes now, one record at a time if need be. Returns how many."""
+        came = 0
+        while True:
+            emissions = self.emit(process, 10_000)
+            for emission in emissions:
+                assert emission.ack() == process.config.tracking
+            came += len(emissions)
+            if process not in self.spouts.processes.values():
+                return came
+            if process.waits_for_commit:
+                self.step(process, "coordinate")
+            elif not emissions:
+                return came
 
     def check_end(self) -> None:
         missing = self.missing()
@@ -98,9 +115,13 @@ class SpoutHistory(StreamSteps, SpoutSteps):
         )
         stuck = self.stuck()
         assert not stuck, f"these shards are stuck: {stuck}"
+        alive = self.deadly - self.letters() - self.done
+        assert not alive & self.world.kept(), f"records that end their process live on: {alive}"
         limit = self.spouts.options["retry"].retry_limit
         for letter in self.dead:
             name = f"{letter.shard_id}:{letter.sequence_number}"
+            if letter.reason == UNANSWERED:
+                assert name in self.deadly | self.spouts.charged, f"{name} is innocent"
             if letter.data is None:
                 assert self.days_passed, f"{name} is said to be gone"
             elif name not in self.rejected:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.dead_letter import DeadLetter
     from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.scheduler import CarefulDelivery
     from state.shard_state import ShardState
     from tests.simulation.world import World
 
@@ -122,8 +123,8 @@ class SpoutProcess:
         self.loops = StepLoops()
         self.tree = MemoryTree(world.backend)
         self._world = world
-        for stored in world.look().load_states().values():
-            self.books.attempts.update(stored_attempts(stored.state))
+        for state in world.states().values():
+            self.books.attempts.update(stored_attempts(state))
         services = SpoutServices(
             client=InProcessClient(world.service, world.settings, world.skewed, world.random),
             store=ZnodeStateStore(
@@ -152,6 +153,38 @@ class SpoutProcess:
                 self.books.acked(emission)
         return emission
 
+    @property
+    def careful(self) -> str | None:
+        """The name of the record that is announced or delivered carefully, if its outcome is not
+        stored.
+        """
+        careful = self._careful()
+        if careful is None or careful.is_settled:
+            return None
+        return f"{careful.delivery.shard_id}:{careful.delivery.sequence_number}"
+
+    @property
+    def announced(self) -> str | None:
+        """The same, if it was not emitted."""
+        careful = self._careful()
+        is_waiting = careful is not None and not careful.is_out and not careful.has_outcome
+        return self.careful if is_waiting else None
+
+    @property
+    def touched(self) -> set[str]:
+        """Records that it has emitted or announced."""
+        names = {record_id(emission) for emission in self.books.handed}
+        return names if self.careful is None else {*names, self.careful}
+
+    @property
+    def waits_for_commit(self) -> bool:
+        """Whether its next record comes after a commit at the earliest."""
+        return self.careful is not None and not self.books.pending
+
+    def _careful(self) -> CarefulDelivery | None:
+        session = self.spout._session
+        return None if session is None else session.scheduler.careful
+
     def crash(self) -> None:
         for loop in self.loops.by_name.values():
             loop.ended = True
@@ -173,7 +206,8 @@ class SpoutProcess:
         assert told == {name: self.books.counts[name] for name in told}, (
             f"{told} was counted, of {self.books.counts}"
         )
-        pending = Counter(name.partition(":")[0] for name in self.books.pending)
+        announced = [] if self.announced is None else [self.announced]
+        pending = Counter(name.partition(":")[0] for name in [*self.books.pending, *announced])
         for shard_id, shard in metrics.shards.items():
             assert shard.pending == pending[shard_id], (
                 f"{shard_id} has {shard.pending} pending, not {pending[shard_id]}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.spout.config import SpoutConfig
+from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.simulation.checks import Checks
 from tests.simulation.past import SHARD
 from tests.simulation.spout_process import Books, SpoutProcess, record_id
@@ -16,33 +17,46 @@ from tests.support.spout.spout_world import LOOPS
 if TYPE_CHECKING:
     from kinesis_spout.spout.dead_letter import DeadLetter
     from kinesis_spout.spout.emission import SpoutEmission
+    from state.shard_state import ShardState
 
 MOST_OPENINGS = 5
+MOST_DEADLY = 2
 OLD = 30  # emissions that are remembered for a late outcome
 
 
 @dataclass
 class SpoutJob:
-    """The running processes, by task. `stop` ends them all; some of them are closed in order."""
+    """The running processes, by task. `stop` ends them all; some of them are closed in order.
+
+    `charged`: records that may have an attempt of a process that ended without their doing: it had
+    announced them, and their outcomes were not stored yet.
+    """
 
     options: dict[str, Any]
     processes: dict[int, SpoutProcess] = field(default_factory=dict)
     tracked: None = None
     orderly: bool = True
+    charged: set[str] = field(default_factory=set)
 
     def stop(self) -> None:
-        for process in self.processes.values():
-            if self.orderly:
-                process.close()
-            else:
-                process.crash()
-        self.processes.clear()
+        for process in list(self.processes.values()):
+            self.end(process, orderly=self.orderly)
+
+    def end(self, process: SpoutProcess, *, orderly: bool, innocent: bool = True) -> None:
+        """End it, also while the store is out. `innocent`: by none of its records."""
+        if innocent:
+            self.charged |= process.touched
+        if orderly:
+            process.close()
+        else:
+            process.crash()
+        del self.processes[process.config.task_index]
 
 
 @dataclass
 class SpoutSteps(Checks):
     """`delivered`: every record that was ever emitted. `stored_done`: records that no later opening
-    may emit.
+    may emit. `deadly`: records that end each process that gets them.
     """
 
     answered: set[str] = field(default_factory=set)
@@ -50,6 +64,7 @@ class SpoutSteps(Checks):
     stored_done: set[str] = field(default_factory=set)
     dead: list[DeadLetter] = field(default_factory=list)
     rejected: set[str] = field(default_factory=set)
+    deadly: set[str] = field(default_factory=set)
     refusals: float = 0.0
     zombies: list[SpoutProcess] = field(default_factory=list)
 
@@ -70,9 +85,10 @@ class SpoutSteps(Checks):
 
     def _open_task(self, task: int) -> None:
         self.world.outage.left = 0
-        for shard, stored in self.world.look().load_states().items():
-            waits = {one.first.sequence for one in stored.state.unresolved}
-            read_to = self._read_to(stored.state)
+        for shard, state in self.world.states().items():
+            self._check_unanswered(state)
+            waits = {one.first.sequence for one in state.unresolved}
+            read_to = self._read_to(state)
             self.stored_done |= {
                 f"{shard}:{n}"
                 for n in self.world.records.get(shard, [])
@@ -102,6 +118,22 @@ class SpoutSteps(Checks):
                 self.count("openings")
                 return
         raise AssertionError("the spout cannot be opened")
+
+    def _check_unanswered(self, state: ShardState) -> None:
+        """An attempt without an answer is that of the record which ended its process, or which was
+        alone in flight when its process was ended.
+        """
+        live: set[str] = set()
+        for process in self.spouts.processes.values():
+            live |= process.touched
+        for one in state.unresolved:
+            name = f"{state.shard_id}:{one.first}"
+            if one.reason == UNANSWERED:
+                assert name in self.deadly | self.spouts.charged | live, (
+                    f"{name} has lost an attempt to a crash that it did not cause"
+                )
+            if one.attempts and name not in live:
+                self.answered.add(name)
 
     def _take_letter(self, letter: DeadLetter) -> None:
         if self.random.random() < self.refusals:
@@ -164,10 +196,14 @@ class SpoutSteps(Checks):
             and process.error is None
             and (emission := process.emit()) is not None
         ):
-            came.append(emission)
             self._check_emission(emission)
             self.delivered.add(record_id(emission))
-        self.count("emissions", len(came))
+            self.count("emissions")
+            if record_id(emission) in self.deadly:
+                self.spouts.end(process, orderly=False, innocent=False)
+                self.count("crashes by a record that ends its process")
+                return []
+            came.append(emission)
         return came
 
     def _check_emission(self, emission: SpoutEmission) -> None:
@@ -237,15 +273,20 @@ class SpoutSteps(Checks):
     def do_crash(self) -> None:
         process = self._any()
         self.zombies = [process]
-        process.crash()
-        del self.spouts.processes[process.config.task_index]
+        self.spouts.end(process, orderly=False)
         self.count("crashes")
+
+    def do_deadly(self) -> None:
+        """From now on, a record that has not been delivered ends each process that gets it."""
+        waiting = sorted(self.world.ids() - self.resolved() - self.delivered)
+        if waiting and len(self.deadly) < MOST_DEADLY:
+            self.deadly.add(self.random.choice(waiting))
+            self.count("records that end their process")
 
     def do_close(self) -> None:
         process = self._any()
         emissions = list(process.books.pending.values())
-        del self.spouts.processes[process.config.task_index]
-        process.close()
+        self.spouts.end(process, orderly=True)
         self._hear_losses()
         assert not any(emission.ack() for emission in emissions[:3]), (
             "an ack counted after the spout was closed"

@@ -41,16 +41,17 @@ class StateSteps(Past):
         """A shard's state cannot be read for a while: the query stops, and nobody overwrites the
         state.
         """
-        states = self.world.look().load_states()
+        states = self.world.states()
         if not states:
             return
         self.job.stop()
         path = PATHS.shard_state(self.random.choice(sorted(states)))
-        before = self.world.backend._nodes[path]
+        (before,) = self.world.backend.read([path])
+        assert before is not None
         damaged = replace(
             before, data=self.random.choice((b"", b"{", before.data[:-2], b'{"format": 99}'))
         )
-        self.world.backend._nodes[path] = damaged
+        self.world.backend.restore({path: damaged})
         try:
             self.job.run_batch()
         except StoredDataError:
@@ -58,10 +59,10 @@ class StateSteps(Past):
         else:
             raise AssertionError("a query has gone on without a state that cannot be read")
         finally:
-            assert self.world.backend._nodes[path] == damaged, (
+            assert self.world.backend.read([path]) == [damaged], (
                 "a state that cannot be read was written over"
             )
-            self.world.backend._nodes[path] = before
+            self.world.backend.restore({path: before})
             self.job.stop()
 
     def do_recreate(self) -> None:

@@ -1,5 +1,5 @@
 """An outage of the store: it answers no process, from one call in the middle of a step until
-another.
+another. And a process that dies when it has settled a plan.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from state.errors import StoreUnavailableError
+from state.znodes.tree import Set
+from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.state.forwarding_tree import ForwardingTree
 
 if TYPE_CHECKING:
@@ -69,3 +71,21 @@ class OutageTree(ForwardingTree):
     def ensure(self, path: str) -> None:
         self._outage.check()
         self._tree.ensure(path)
+
+
+class SettledTree(ForwardingTree):
+    """A tree as a process sees it that dies, once it is `armed`, when it has settled a plan."""
+
+    def __init__(self, tree: ZnodeTree, plan_path: str) -> None:
+        super().__init__(tree)
+        self.armed = False
+        self._plan_path = plan_path
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        versions = self._tree.commit(operations)
+        if self.armed and any(
+            isinstance(one, Set) and one.path == self._plan_path and b"settled" in one.data
+            for one in operations
+        ):
+            raise Crash("after a plan was settled")
+        return versions

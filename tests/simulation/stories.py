@@ -100,7 +100,7 @@ class Stories(StreamSteps, QuerySteps):
         """Whether nothing that the job may wait for holds the shard: its parents, its order, its
         limits, an outage.
         """
-        states = {shard: stored.state for shard, stored in self.world.look().load_states().items()}
+        states = self.world.states()
         state = states.get(shard_id)
         if state is None or state.lifecycle is not Lifecycle.ACTIVE:
             return False

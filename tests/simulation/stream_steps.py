@@ -7,13 +7,14 @@ from kinesis_spout.testing import (
     drop,
     duplicate_listing,
     end_without_children,
+    error,
     expired_iterator,
     internal_failure,
     slow,
     throttle,
 )
 from kinesis_spout.testing.service import requests
-from tests.simulation.past import Past
+from tests.simulation.past import FALSE_ANSWERS, Past
 from tests.simulation.world import STREAM
 
 ITERATOR_LIFE_S = 301.0
@@ -97,11 +98,32 @@ class StreamSteps(Past):
                 end_without_children(),
                 end_without_children(),
             ]
+        if operation in ("GetRecords", "GetShardIterator"):
+            kinds += [error("ResourceNotFoundException", "Shard does not exist")] * 3
         if operation == "ListShards":
             kinds += [duplicate_listing(), duplicate_listing()]
         fault = self.random.choice(kinds)
         self.note((operation, fault.kind.value, fault.code))
-        self.world.fake.faults.add(fault, operation=operation, times=self.random.choice((1, 2)))
+        is_denial = fault.code == "ResourceNotFoundException"  # only a single one is false
+        times = 1 if is_denial else self.random.choice((1, 2))
+        self.world.fake.faults.add(fault, operation=operation, times=times)
+
+    def do_false_answer(self) -> None:
+        """One answer says that a shard is gone, or that its tip is reached, and is wrong. If any
+        records wait for their retry, it is about their shard.
+        """
+        if self.world.fake.settings.listing_delay_ms:
+            return  # two late listings and a false answer are the proof that a shard is gone
+        self.world.fake.faults.clear()
+        gone, empty = FALSE_ANSWERS
+        operation, fault = self.random.choice(
+            (("GetShardIterator", gone), ("GetRecords", gone), ("GetRecords", empty))
+        )
+        waiting = [name for name, state in self.world.states().items() if state.unresolved]
+        shard = self.random.choice(waiting) if waiting else None
+        skipped = self.random.choice((0, 0, 1, 2))
+        self.note((operation, fault.code or "an empty page at the tip", shard, skipped))
+        self.world.fake.faults.add(fault, operation=operation, shard_id=shard, skip=skipped)
 
     def do_retention(self, days: float | None = None) -> None:
         """The job is down for the retention period, or most of it. Before that, it may have seen

@@ -15,20 +15,22 @@ from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from kinesis_spout.testing.service import requests
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
+from state.codec.shard_states import decode_shard_state
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
-from state.znodes.paths import ZookeeperPaths
+from state.znodes.paths import ZookeeperPaths, is_shard
 from state.znodes.store import ZnodeStateStore
 from state.zookeeper.store import DEFAULT_ROOT
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
-from tests.simulation.store_outage import OutageTree, StoreOutage
+from tests.simulation.store_outage import OutageTree, SettledTree, StoreOutage
 from tests.support.state.dying_store import OWNER_NODES, DyingTree
 from tests.support.state.interposed_tree import interposed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from random import Random
 
     from spark_job.settings import SourceSettings
+    from state.shard_state import ShardState
     from state.state_store import StateStore
     from state.znodes.tree import Znode
 
@@ -111,9 +113,12 @@ class World:
     records: dict[str, list[int]] = field(default_factory=dict)
     parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: Warnings = field(default_factory=Warnings)
+    keys: int = 50
     count: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     _executors: list[ProcessServices] = field(default_factory=list)
+    _ids: set[str] = field(default_factory=set)
+    _decoded: dict[str, tuple[Znode, ShardState]] = field(default_factory=dict)
 
     @classmethod
     def drawn(cls, random: Random) -> World:
@@ -127,6 +132,7 @@ class World:
         )
         fake = FakeKinesis(settings=settings, clock=clock)
         world = cls(random, drawn_settings(random), fake, clock, SkewedClock(clock), Service(fake))
+        world.keys = random.choice((3, 50, 50))
         world._create()
         return world
 
@@ -141,26 +147,26 @@ class World:
         self.fake.faults.clear()
         self.fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
         self.records, self.parents = {}, {}
+        self._ids.clear()
         self._create()
 
     def put(self, count: int) -> None:
         late = self.random.random() < 0.2
         for _ in range(count):
             arrival_ms = self.clock.now_ms() - self.random.randrange(5_000) if late else None
-            key = f"key {self.random.randrange(50)}"
+            key = f"key {self.random.randrange(self.keys)}"
             shard, _, number = self.fake.put(
                 STREAM, key, b"record %d" % self.count, arrival_ms=arrival_ms
             ).partition(":")
             self.records.setdefault(shard, []).append(int(number))
+            self._ids.add(f"{shard}:{number}")
             self.count += 1
 
     def note_shards(self) -> None:
         self.parents |= {shard.shard_id: shard.parents for shard in self.fake.shards(STREAM)}
 
     def ids(self) -> set[str]:
-        return {
-            f"{shard}:{number}" for shard, numbers in self.records.items() for number in numbers
-        }
+        return set(self._ids)
 
     def kept(self) -> set[str]:
         """Records that are still within retention."""
@@ -169,6 +175,20 @@ class World:
             for shard in self.fake.shards(STREAM)
             for one in shard.records
         }
+
+    def states(self) -> dict[str, ShardState]:
+        """The shard states as the store has them now, by shard id in order."""
+        found: dict[str, ShardState] = {}
+        for name in sorted(filter(is_shard, (self.backend.children([PATHS.base])[0] or ()))):
+            path = PATHS.shard_state(name)
+            (node,) = self.backend.read([path])
+            if node is None:
+                continue
+            known = self._decoded.get(path)
+            if known is None or known[0] is not node:
+                known = self._decoded[path] = node, decode_shard_state(node.data, name, path)
+            found[name] = known[1]
+        return found
 
     # processes ------------------------------------------------------------------------------------
     def look(self) -> MemoryStateStore:
@@ -189,6 +209,11 @@ class World:
         """A store whose process dies at the write after `writes` others."""
         tree = DyingTree(MemoryTree(self.backend), writes, after=after)
         return ZnodeStateStore(tree, PATHS, reset_command="kinesis-spout reset")
+
+    def store_dying_settled(self) -> tuple[ZnodeStateStore, SettledTree]:
+        """A store whose process dies when it has settled a plan, and its tree, which arms it."""
+        tree = SettledTree(OutageTree(MemoryTree(self.backend), self.outage), PATHS.plan)
+        return ZnodeStateStore(tree, PATHS, reset_command="kinesis-spout reset"), tree
 
     def overtaken_store(self, act: Callable[[], object]) -> ZnodeStateStore:
         """A store whose process is about to publish an end when another process acts."""
@@ -236,21 +261,13 @@ class World:
     # backups --------------------------------------------------------------------------------------
     def znodes(self) -> dict[str, Znode]:
         """A copy of the application's nodes, without its owner's."""
-        return dict(self._own_znodes())
+        owned = {f"{PATHS.base}/{name}" for name in OWNER_NODES}
+        nodes = self.backend.nodes(PATHS.base)
+        return {path: node for path, node in nodes.items() if path not in owned}
 
     def restore(self, nodes: dict[str, Znode]) -> None:
-        for path in [path for path, _ in self._own_znodes()]:
-            del self.backend._nodes[path]
-        self.backend._nodes |= nodes
-
-    def _own_znodes(self) -> Iterator[tuple[str, Znode]]:
-        base = f"{PATHS.base}/"
-        owned = {f"{base}{name}" for name in OWNER_NODES}
-        return (
-            (path, node)
-            for path, node in self.backend._nodes.items()
-            if path.startswith(base) and path not in owned
-        )
+        self.backend.remove(self.znodes().keys() - nodes.keys())
+        self.backend.restore(nodes)
 
 
 def drawn_settings(random: Random) -> SourceSettings:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinesis_spout.testing.faults.plan import alter
+from kinesis_spout.testing.faults.plan import alter, replace
+from kinesis_spout.testing.service.answers import GetRecordsAnswer
 
 if TYPE_CHECKING:
     from kinesis_spout.testing.faults.plan import Fault
-    from kinesis_spout.testing.service.answers import GetRecordsAnswer, ListShardsAnswer
+    from kinesis_spout.testing.service.answers import ListShardsAnswer
+    from kinesis_spout.testing.service.requests import GetRecords
 
 _NO_SHARD = "shardId-000000999999"
 
@@ -76,4 +78,17 @@ def early_end() -> Fault:
     """
     return alter(
         lambda answer: msgspec.structs.replace(answer, next_shard_iterator=None, child_shards=None)
+    )
+
+
+def empty_at_tip() -> Fault:
+    """Malformed: an empty page claims to be at the tip, wherever it is. Its iterator is the one
+    that was asked with, so the next page has the records.
+    """
+    return replace(_nothing_new)
+
+
+def _nothing_new(request: GetRecords) -> GetRecordsAnswer:
+    return GetRecordsAnswer(
+        records=[], millis_behind_latest=0, next_shard_iterator=request.shard_iterator
     )

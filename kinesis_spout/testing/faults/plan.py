@@ -37,7 +37,9 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """The fault of one request. `delay_s`: seconds before it takes effect."""
+    """The fault of one request. `delay_s`: seconds before it takes effect. `alter` changes the
+    answer; `replace` makes another one of the request.
+    """
 
     kind: FaultKind
     delay_s: float = 0.0
@@ -45,6 +47,7 @@ class Fault:
     message: str = ""
     status: int = 400
     alter: Callable[[Any], object] | None = None
+    replace: Callable[[Any], object] | None = None
 
     def error(self) -> ServiceError:
         return ServiceError(self.code, self.message, self.status)
@@ -76,6 +79,11 @@ def service_unavailable() -> Fault:
         "The request has failed due to a temporary failure of the server.",
         status=503,
     )
+
+
+def gone() -> Fault:
+    """The shard is said not to exist, although it may."""
+    return error("ResourceNotFoundException", "Shard does not exist")
 
 
 def expired_iterator() -> Fault:
@@ -120,6 +128,13 @@ def alter(change: Callable[[Any], object]) -> Fault:
     subscription it gets each event.
     """
     return Fault(kind=FaultKind.ALTER, alter=change)
+
+
+def replace(answer: Callable[[Any], object]) -> Fault:
+    """The response is what `answer` returns for the request, one of
+    `kinesis_spout.testing.service.requests`.
+    """
+    return Fault(kind=FaultKind.ALTER, replace=answer)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,13 +191,15 @@ class FaultPlan:
         with self._lock:
             self._rules.clear()
 
+    def is_empty(self) -> bool:
+        """Whether no request can be struck."""
+        return not self._rules
+
     def take(self, operation: str, shard_id: str | None) -> Fault | None:
         """The fault for this request, if any. The rule that gives it counts it.
 
         `shard_id`: the shard of a request that is for one shard, else None.
         """
-        if not self._rules:
-            return None
         with self._lock:
             self._rules = [rule for rule in self._rules if rule.times is None or rule.times > 0]
             rule = next((rule for rule in self._rules if rule.matches(operation, shard_id)), None)

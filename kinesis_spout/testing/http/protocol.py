@@ -82,7 +82,8 @@ class FakeKinesisProtocol:
             request = decoder.decode(body or b"{}")
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             raise ServiceError("SerializationException", str(exc)) from exc
-        fault = self._fake.faults.take(operation, _shard_of(request))
+        faults = self._fake.faults
+        fault = None if faults.is_empty() else faults.take(operation, _shard_of(request))
         if fault is not None:
             self._apply(fault)
         with self._fake.lock:
@@ -95,6 +96,8 @@ class FakeKinesisProtocol:
             return Answer(200, b"", answer, alter)
         if alter is not None:
             answer = alter(answer)
+        if fault is not None and fault.replace is not None:
+            answer = fault.replace(request)
         return Answer(200, b"" if answer is None else msgspec.json.encode(answer))
 
     def _apply(self, fault: Fault) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -86,6 +87,11 @@ class Shard:
     def records(self) -> tuple[StoredRecord, ...]:
         """All records within the retention period, oldest first."""
         return tuple(self._records)
+
+    @property
+    def oldest_ms(self) -> float:
+        """The arrival of the oldest record; infinite without records."""
+        return self._records[0].arrival_ms if self._records else math.inf
 
     def append(
         self, *, counter: int, arrival_ms: int, put_ms: int, partition_key: str, data: bytes

@@ -67,14 +67,16 @@ class Stream:
         while self._steps and self._steps[0][0] <= now_ms:
             due_ms, step = self._steps.popleft()
             step(due_ms)
-        self.consumers = {
-            name: consumer
-            for name, consumer in self.consumers.items()
-            if not consumer.is_gone(now_ms)
-        }
+        if self.consumers:
+            self.consumers = {
+                name: consumer
+                for name, consumer in self.consumers.items()
+                if not consumer.is_gone(now_ms)
+            }
         horizon_ms = self.horizon_ms(now_ms)
         for shard in list(self.shards.values()):
-            shard.trim(horizon_ms)
+            if shard.oldest_ms < horizon_ms:
+                shard.trim(horizon_ms)
             if shard.closed_ms is not None and shard.closed_ms < horizon_ms:
                 del self.shards[shard.shard_id]
 

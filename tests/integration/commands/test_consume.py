@@ -338,6 +338,32 @@ def test_a_command_that_dies_is_an_error_and_its_records_are_read_again(
     assert sorted(data_of((tmp_path / "again").read_text())) == sorted(set(early) - set(answered))
 
 
+def test_a_record_that_kills_the_command_each_time_is_dead_lettered_in_the_end(
+    orders: ServedFake, tmp_path: Path, zookeeper_chroot: str
+) -> None:
+    """After several runs. The records around it are all answered, and none of them is dead."""
+    texts = put(orders, 20)
+    log, letters = tmp_path / "log", tmp_path / "letters"
+    arguments = (
+        *("--application", "etl", "--zookeeper", zookeeper_chroot, *ALL, "--retry-limit", "1"),
+        *("--dead-letter", str(letters)),
+        *("--exec", command_that("is killed by a seven", log)),
+    )
+    for _ in range(10):
+        ended = run(orders, "consume", "orders", *arguments)
+        if ended.returncode == 0:
+            break
+        assert "the command was killed by SIGKILL" in ended.stderr
+    assert ended.returncode == 0
+    dead = lines_of(letters.read_text())
+    assert sorted(one["data"] for one in dead) == ["order 17", "order 7"]
+    assert {one["attempts"] for one in dead} == {2}
+    assert {one["reason"] for one in dead} == {"its process ended without an answer"}
+    delivered = lines_of(log.read_text())
+    assert {one["data"] for one in delivered} == set(texts)
+    assert {one["attempt"] for one in delivered if one["data"][-1] != "7"} == {1}
+
+
 def test_an_invalid_answer_is_reported_by_its_line_and_acks_nothing(
     orders: ServedFake, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -43,6 +44,47 @@ def test_a_poison_record_is_found_retried_and_dead_lettered(tracked_query: Track
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
+def test_a_record_that_ends_its_worker_is_found_over_restarts_without_bisect_too(
+    tracked_query: TrackedQuery,
+) -> None:
+    """Its batches fail, and Spark's error says that a worker died, so they count as unanswered.
+    Before that, batches that failed with other errors did not.
+    """
+    tracked_query.stream.put(6)
+    done: list[int] = []
+    given: list[int] = []
+
+    def change(record: Record) -> dict[str, Any]:
+        if record.data == b"record 4":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"n": int(record.data.split()[1])}
+
+    def process(batch: TrackedBatch) -> None:
+        given.append(batch.df.count())
+        if len(given) <= 3:
+            raise ConnectionError("the warehouse is down")
+        done.extend(row.n for row in batch.map_records(change, "n int").collect())
+
+    errors: list[str] = []
+    for _ in range(15):
+        try:
+            tracked_query.run(process, retry_limit=0)
+        except Exception as exc:  # noqa: BLE001  # Spark's, of whatever class
+            errors.append(str(exc))
+        else:
+            break
+    assert all("warehouse is down" in error for error in errors[:3])
+    assert all("Python worker exited unexpectedly" in error for error in errors[3:])
+    assert given[:5] == [6] * 5
+    assert given[5] == 1
+    assert sorted(done) == [0, 1, 2, 3, 5]
+    (letter,) = tracked_query.letters
+    assert (letter.data, letter.attempts) == (b"record 4", 1)
+    assert letter.reason == "its process ended without an answer once"
+    assert tracked_query.unresolved() == {}
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
 def test_failures_of_a_part_that_raises_are_discarded(
     tracked_query: TrackedQuery,
 ) -> None:
@@ -70,7 +112,7 @@ def test_failures_of_a_part_that_raises_are_discarded(
 
 
 def test_a_sink_that_is_down_is_not_poison(tracked_query: TrackedQuery) -> None:
-    """Most quarters fail, so the batch fails with its own error, and nothing is acked."""
+    """Most eighths fail, so the batch fails with its own error, and nothing is acked."""
     tracked_query.stream.put(20)
     calls: list[int] = []
 
@@ -80,7 +122,7 @@ def test_a_sink_that_is_down_is_not_poison(tracked_query: TrackedQuery) -> None:
 
     with pytest.raises(Exception, match="the warehouse is down"):
         tracked_query.run(process, bisect=True, retry_limit=0)
-    assert calls == [20, 10, 10, 5, 5, 5, 5]
+    assert calls == [20, 10, 10, 5, 5, 5, 5, 3, 2, 3, 2, 3, 2, 3, 2]
     assert tracked_query.stream.checkpoints() == {}
     done: list[int] = []
     tracked_query.run(lambda batch: done.append(batch.df.count()), bisect=True, retry_limit=0)
@@ -107,6 +149,25 @@ def test_a_small_batch_in_an_outage_costs_its_records_no_attempt(
     tracked_query.run(process, bisect=True, retry_limit=0)
     assert attempts == [1, 1]
     assert tracked_query.letters == []
+
+
+def test_a_bad_record_that_comes_alone_is_dead_lettered_in_the_same_run(
+    tracked_query: TrackedQuery,
+) -> None:
+    """Nothing else succeeds, so it is suspected of an outage for twenty seconds."""
+    tracked_query.stream.put(1)
+    attempts: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        attempts.extend(row.attempt for row in batch.df.collect())
+        raise ValueError("always bad")
+
+    tracked_query.run(process, bisect=True, retry_limit=1)
+    assert set(attempts) == {1, 2}
+    assert [(letter.attempts, letter.reason) for letter in tracked_query.letters] == [
+        (2, "ValueError: always bad")
+    ]
+    assert tracked_query.unresolved() == {}
 
 
 def test_a_batch_that_does_not_fail_is_processed_as_a_whole(tracked_query: TrackedQuery) -> None:

@@ -235,6 +235,38 @@ def test_records_that_a_failed_record_blocks_keep_their_order(
     assert tracked_query.unresolved() == {}
 
 
+@pytest.mark.parametrize("on_failure", ["block_key", "block_shard"])
+def test_block_key_and_block_shard_keep_the_order_of_a_key_over_a_split(
+    tracked_query: TrackedQuery, on_failure: str, tmp_path: Path
+) -> None:
+    """The children are read while the failed records of their parents wait for their retries."""
+    for first in (0, 20):
+        tracked_query.put_texts(
+            [f"record {n}" for n in range(first, first + 20)], keys=lambda n: f"key {n % 5}"
+        )
+        if not first:
+            for _ in range(4):
+                tracked_query.stream.split()
+    done: list[tuple[str, int]] = []
+
+    def change(record: Record) -> dict[str, Any]:
+        n = int(record.data.split()[1])
+        if n in (5, 11, 18) and record.attempt < 3:
+            raise ConnectionError("not now")
+        return {"key": record.partition_key, "n": n}
+
+    def process(batch: TrackedBatch) -> None:
+        rows = batch.map_records(change, "key string, n int").collect()
+        done.extend((row.key, row.n) for row in rows)
+
+    tracked_query.run(process, on_failure=on_failure, retry_first_delay="2s", retry_max_delay="2s")
+    assert sorted(n for _, n in done) == list(range(40))
+    for key in {key for key, _ in done}:
+        order = [n for its, n in done if its == key]
+        assert order == sorted(order)
+    assert tracked_query.unresolved() == {}
+
+
 def test_fail_where_keeps_the_order_of_a_failed_key_too(tracked_query: TrackedQuery) -> None:
     tracked_query.put_texts([f"record {n}" for n in range(21)], keys=lambda n: f"key {n % 3}")
     batches: list[list[int]] = []

@@ -106,6 +106,35 @@ def test_a_frame_that_has_lost_columns_is_refused_at_once(
     assert ran == []
 
 
+def test_a_batch_that_is_replayed_past_the_retention_is_not_refused_for_ever(
+    tracked_query: TrackedQuery, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its first records have expired since its tasks read them, and `failOnDataLoss` is false. What
+    is left comes with the next plan.
+    """
+    stream = tracked_query.stream
+    stream.put(10)
+    stream.clock.advance(20 * 3600)
+    stream.put(10)
+
+    def fail(batch: TrackedBatch) -> None:
+        assert batch.df.count() == 20
+        raise ConnectionError("down")
+
+    with pytest.raises(Exception, match="down"):
+        tracked_query.run(fail)
+    stream.clock.advance(5 * 3600)
+    batches: list[list[int]] = []
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        tracked_query.run(
+            lambda batch: batches.append(sorted(numbers(batch.df))),
+            source={"fail_on_data_loss": False},
+        )
+    assert batches == [list(range(10, 20)), list(range(10, 20))]
+    assert "nothing of this batch is acked, and the next plan reads what is left" in caplog.text
+    assert stream.checkpoints() == stream.tips()
+
+
 def test_rows_that_were_filtered_before_the_function_fail_the_batch(
     tracked_query: TrackedQuery,
 ) -> None:

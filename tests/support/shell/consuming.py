@@ -31,6 +31,8 @@ COMMANDS = {  # how a command treats each record
     "reason='a seven', retry=False)",
     "never answers": "pass",
     "dies at the third": "count += 1\n    if count == 3: sys.exit(3)\n    answer(record, ok=True)",
+    "is killed by a seven": "record['data'][-1] == '7' and os.kill(os.getpid(), 9)\n    "
+    "answer(record, ok=True)",
     "acks the third time": "answer(record, ok=record['attempt'] >= 3)",
     "answers the sevens at length": "answer(record, ok=True, "
     "reason='x' * (2_000_000 if record['data'][-1] == '7' else 1))",
@@ -40,7 +42,7 @@ COMMANDS = {  # how a command treats each record
     "answer(record, ok=True)",
 }
 _PROGRAM = """
-import json, sys
+import json, os, sys
 held, count = [], 0
 def answer(record, **said):
     print(json.dumps({{"id": record["id"], **said}}), flush=True)

@@ -14,10 +14,18 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from spark_job.tracking.unanswered import (
+    delivery,
+    first_rows,
+    give,
+    is_limited,
+    rows_in,
+    with_withheld,
+)
 from state.plan import PlannedRetry, PlanStatus
 from state.report import OnFailure, OutcomePolicy, PlanReport, ShardOutcome
 from state.retry_policy import RetryPolicy
@@ -25,9 +33,10 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from state.plan import Plan, ShardReadResult
+    from spark_job.tracking.unanswered import Given
+    from state.plan import Plan, ShardReadResult, TaskResult
     from state.shard_state import ShardState
     from state.state_store import StateStore
     from tests.support.simulated.simulated_job import SimulatedJob
@@ -36,6 +45,7 @@ Row = dict[str, Any]
 Retry = TypeVar("Retry", PlannedRetry, UnresolvedRecord)
 AT_ONCE = OutcomePolicy(retry=RetryPolicy(retry_limit=3, first_delay_ms=0, jitter=0.0))
 OUTAGE_RECORDS = 100
+ENDED = "ended its process"
 LATER_MS = (
     3_600_000  # a rejected record needs no due time: it is not tried again, its letter is written
 )
@@ -78,8 +88,11 @@ class PlayedOutcomes:
     """`fails` returns why a row's record fails, or None. `calls` are the message ids that the
     function got, `letters` the dead letters.
 
-    `gone` are retries whose records have expired: shard, first and last number. `reports` false:
-    the batch runs untracked.
+    `gone` are records that have expired before their retry: shard, first and last number. `reports`
+    false: the batch runs untracked. `resolved`, by plan and in their order: what the last run of
+    the plan has processed, dead-lettered and found gone. `kills`: the row's record ends the process
+    that gets it, which raises `Killed`. What is given to the function then is the product's
+    decision.
     """
 
     open_store: Callable[[], StateStore]
@@ -87,10 +100,13 @@ class PlayedOutcomes:
     fails: Callable[[Row], str | None]
     policy: OutcomePolicy = AT_ONCE
     reports: bool = True
+    kills: Callable[[Row], bool] = lambda _: False
+    killed: int = 0
     calls: list[str] = field(default_factory=list)
     letters: list[tuple[str, int, str]] = field(default_factory=list)
     gone: list[tuple[str, int, int]] = field(default_factory=list)
     done: list[PlanReport] = field(default_factory=list)
+    resolved: dict[str, Resolved] = field(default_factory=dict)
     _tokens: Any = field(default_factory=count)
 
     def play(
@@ -99,24 +115,105 @@ class PlayedOutcomes:
         """The rows whose records were processed. `on_step` gets "opened" and "reported"."""
         with closing(self.open_store()) as store:
             pointer = store.read_pointer()
-            if not self.reports or pointer is None or pointer.status is not PlanStatus.OPEN:
+            is_open = pointer is not None and pointer.status is PlanStatus.OPEN
+            plan = store.read_plan(pointer.id) if pointer is not None and is_open else None
+            if not self.reports or pointer is None or plan is None:
                 return [row for row in rows if self.fails(row) is None]
             store.mark_tracked(self.policy)
             opened = store.open_report(pointer.id, f"t{next(self._tokens)}")
             on_step("opened")
-            plan = store.read_plan(pointer.id)
-            assert plan is not None
-            results = store.read_ends(pointer.id)
-            ends = {end.shard_id: end for task in results.values() for end in task.shards}
+            seen = _seen(store.read_ends(pointer.id), rows)
+            if seen is None:
+                # All comes again. What this batch has written does not count: a record that does
+                # not come again is a loss.
+                store.answer_report(opened)
+                self.resolved.pop(pointer.id, None)
+                return []
+            ends = {end.shard_id: end for task in seen.values() for end in task.shards}
             states = {shard: stored.state for shard, stored in store.load_states().items()}
+            part = _first_part(rows, seen, plan, states, opened.openings)
+            if part is not None:
+                rows = rows[: part.records]
+                ends = {end.shard_id: end for task in part.ends.values() for end in task.shards}
+            known_gone = len(self.gone)
             batch = _Batch(self, plan, ends, states)
+            attempts = _attempts_that_ended(seen, plan, opened.openings)
+            if attempts and self.policy.retry.exhausted(attempts + rows[0]["attempt"] - 1, None, 0):
+                batch.letters.append((rows[0]["messageId"], attempts, ENDED))
+                rows = []
+            if any(map(self.kills, rows)):
+                self.killed += 1
+                raise Killed
             good = [row for row in rows if batch.accept(row)]
-            report = msgspec.structs.replace(batch.report(len(rows)), tasks=tuple(sorted(results)))
+            report = msgspec.structs.replace(batch.report(len(rows)), tasks=tuple(sorted(seen)))
+            if part is not None:
+                report = with_withheld(report, part)
             self.letters += batch.letters
             store.finish_report(opened, report)
             self.done.append(report)
+            self.resolved.pop(pointer.id, None)
+            self.resolved[pointer.id] = Resolved(
+                [row["messageId"] for row in good],
+                [message_id for message_id, _, _ in batch.letters if message_id.count(":") > 1],
+                self.gone[known_gone:],
+            )
             on_step("reported")
             return good
+
+
+class Resolved(NamedTuple):
+    """The records that need not come again after a plan: message ids, and ranges as in `gone`."""
+
+    processed: list[str]
+    dead: list[str]
+    gone: list[tuple[str, int, int]]
+
+
+class Killed(Exception):  # noqa: N818  # it is what happens to the process, no error
+    """The process has ended while the function had a record."""
+
+
+def _first_part(
+    rows: Sequence[Row],
+    ends: Mapping[int, TaskResult],
+    plan: Plan,
+    states: Mapping[str, ShardState],
+    openings: int,
+) -> Given | None:
+    """The part of the batch that the function is given; None if it is given all of it. The rows are
+    in the order of the ends.
+    """
+    if not rows or not is_limited(openings, plan.delivery_limit):
+        return None
+    order = first_rows(ends, delivery(len(rows), openings, plan.delivery_limit).records)
+    numbers = [
+        SequenceNumber.parse(row["sequenceNumber"]) for row in rows if row["shardId"] == order.last
+    ]
+    return give(order, numbers[: order.rows + 1], plan, ends, states)
+
+
+def _attempts_that_ended(ends: Mapping[int, TaskResult], plan: Plan, openings: int) -> int:
+    """How often the only record of the batch's part was delivered without an answer."""
+    rows = rows_in(ends)
+    if not rows or not is_limited(openings, plan.delivery_limit):
+        return 0
+    return delivery(rows, openings, plan.delivery_limit).attempts
+
+
+def _seen(ends: Mapping[int, TaskResult], rows: Sequence[Row]) -> dict[int, TaskResult] | None:
+    """The tasks whose rows the batch has; None if it has only some of a task's, as others have
+    expired. A task may have been read by a zombie only, and its rows are not in the batch.
+    """
+    found = Counter(row["shardId"] for row in rows)
+    seen: dict[int, TaskResult] = {}
+    for task, result in ends.items():
+        there = sum(found[end.shard_id] for end in result.shards)
+        published = sum(end.count + end.retry_rows for end in result.shards)
+        if there == published:
+            seen[task] = result
+        elif there:
+            return None
+    return seen
 
 
 @dataclass(frozen=True)
@@ -144,6 +241,8 @@ class _Batch:
             shard.shard_id: _Numbers(shard.retries) for task in plan.tasks for shard in task.shards
         }
         self.stored = {shard: _Numbers(state.unresolved) for shard, state in states.items()}
+        self.parents = {shard: state.parents for shard, state in states.items()}
+        self.before = {shard: self._keys_before(shard) for shard in ends}
         self.failed: dict[str, list[_Failed]] = {}
         self.blocked: dict[str, list[Row]] = {}
         self.letters: list[tuple[str, int, str]] = []
@@ -151,23 +250,45 @@ class _Batch:
             str, dict[str | None, int]
         ] = {}  # by shard and key: the first number that waits
         self.rows: Counter[str] = Counter()
+        self.missing = self.expired_letters = 0  # records that are gone, and their letters
+        self.short: dict[tuple[str, SequenceNumber], int] = {}  # ranges of which some are gone
         for shard, end in ends.items():
-            done = {retry.first for retry in self.retries[shard].all[: end.retries_done]}
+            self.stored.setdefault(shard, _Numbers(()))  # somebody may have removed the state
+            planned = self.retries[shard].all
+            done = {retry.first for retry in planned[: end.retries_done]}
             left = [one for one in self.stored[shard].all if one.first not in done]
+            if end.retry_part is not None:  # only what comes after the part still waits
+                cut, rest = planned[end.retries_done].first, end.retry_part.rest
+                left = [
+                    msgspec.structs.replace(one, first=rest) if one.first == cut else one
+                    for one in left
+                ]
             self.waiting[shard] = {one.key: one.first.sequence for one in reversed(left)}
             for first in end.retries_gone:
-                stored = self.stored[shard].of(str(first))
-                assert stored is not None
-                self.letters.append(
-                    (f"{shard}:{first}", stored.attempts, "past the stream's retention")
-                )
+                stored = self._expired(shard, first)
+                self.missing += stored.count
                 self.played.gone.append((shard, stored.first.sequence, stored.last.sequence))
+            for short in end.retries_short:
+                self.missing += short.missing
+                self.short[shard, self._expired(shard, short.first).first] = short.missing
+
+    def _expired(self, shard: str, first: SequenceNumber) -> UnresolvedRecord:
+        """The record, or range, that is gone as a whole or in part. It gets one letter."""
+        stored = self.stored[shard].of(str(first))
+        assert stored is not None
+        self.expired_letters += 1
+        self.letters.append((f"{shard}:{first}", stored.attempts, "past the stream's retention"))
+        return stored
 
     def accept(self, row: Row) -> bool:
         """Whether the function has processed the row."""
         shard = row["shardId"]
         self.rows[shard] += 1
         retry = self.retries[shard].of(row["sequenceNumber"])
+        if retry is not None and self.short.pop((shard, retry.first), 0):
+            # The first record that comes of a range: those before it are gone.
+            number = int(row["sequenceNumber"])
+            self.played.gone.append((shard, retry.first.sequence, number - 1))
         if retry is not None and retry.exhausted:
             self.letters.append((row["messageId"], retry.attempts, "may not be tried again"))
             return False
@@ -190,12 +311,27 @@ class _Batch:
     def _must_wait(self, row: Row) -> bool:
         """Whether an earlier record that blocks it is not processed."""
         waiting, number = self.waiting[row["shardId"]], int(row["sequenceNumber"])
+        before = self.before[row["shardId"]]
         match self.played.policy.on_failure:
             case OnFailure.BLOCK_KEY:
-                return min(waiting.get(None, number), waiting.get(key_of(row), number)) < number
+                return (
+                    not before.isdisjoint((None, key_of(row)))
+                    or min(waiting.get(None, number), waiting.get(key_of(row), number)) < number
+                )
             case OnFailure.BLOCK_SHARD:
-                return min(waiting.values(), default=number) < number
+                return bool(before) or min(waiting.values(), default=number) < number
         return False
+
+    def _keys_before(self, shard: str) -> set[str | None]:
+        """The keys of all unresolved records of the shards that this one continues, and of those
+        that they continue.
+        """
+        keys: set[str | None] = set()
+        for parent in self.parents.get(shard, ()):
+            if parent in self.stored:
+                keys.update(one.key for one in self.stored[parent].all)
+            keys |= self._keys_before(parent)
+        return keys
 
     def _block_later(self, row: Row) -> None:
         waiting, number = self.waiting[row["shardId"]], int(row["sequenceNumber"])
@@ -229,7 +365,7 @@ class _Batch:
             shards=tuple(outcomes),
             outage=outage,
             failed=failed,
-            dead_lettered=len(self.letters),
+            dead_lettered=len(self.letters) - self.expired_letters + self.missing,
             done_ms=self.now_ms,
         )
 

@@ -63,7 +63,7 @@ def run_of(*numbers: int) -> RecordRun:
 
 
 class FakePages:
-    """A `page_runs.PageSource`. Tests append to `pages`. Like the real one, it may drop a page
+    """A `record_run.PageSource`. Tests append to `pages`. Like the real one, it may drop a page
     without records.
     """
 

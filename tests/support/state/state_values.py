@@ -126,6 +126,7 @@ plans = st.builds(
     tasks=st.lists(task_plans, max_size=3).map(tuple),
     until_ms=st.none() | times_ms,
     outages=counts,
+    delivery_limit=st.none() | st.integers(1, 10**6),
 )
 shard_ends = st.builds(
     ShardReadResult,
@@ -185,6 +186,8 @@ plan_reports = st.builds(
     shards=st.lists(shard_outcomes, max_size=3, unique_by=lambda outcome: outcome.shard_id).map(
         tuple
     ),
+    tasks=st.none() | st.lists(st.integers(0, 999), max_size=3).map(tuple),
+    delivery_limit=st.none() | st.integers(1, 10**6),
     outage=st.booleans(),
     failed=counts,
     retried=counts,

@@ -22,7 +22,7 @@ UNRESOLVED = ("pending", "queued", "exhausted")
 @dataclass
 class Entry:
     """Records that share an outcome: one, or those of a span. `known`: the numbers among them that
-    the tracker was given.
+    the tracker was given. `announced_ms`: when it was announced; None when it is not.
     """
 
     numbers: list[int]
@@ -36,6 +36,7 @@ class Entry:
     has_failed: bool = False
     uncounted: bool = False
     rejected: bool = False
+    announced_ms: int | None = None
 
     @property
     def first(self) -> int:
@@ -53,17 +54,33 @@ class Entry:
 
     @property
     def as_if_unread(self) -> bool:
-        return self.status == "pending" and not self.has_failed and not self.found_alone
+        return (
+            self.status == "pending"
+            and not self.has_failed
+            and not self.found_alone
+            and self.announced_ms is None
+        )
 
     def stored(self) -> tuple[int, int, int, int, int, int | None]:
+        told = replace(self)
+        told.end_unanswered()
         return (
-            self.numbers[0],
-            self.numbers[-1],
-            len(self.numbers),
-            self.attempts,
-            self.due_ms,
-            self.first_failure_ms,
+            told.numbers[0],
+            told.numbers[-1],
+            len(told.numbers),
+            told.attempts,
+            told.due_ms,
+            told.first_failure_ms,
         )
+
+    def end_unanswered(self) -> None:
+        """The process ends: an announced delivery counts as failed."""
+        if self.announced_ms is not None:
+            self.attempts += 1
+            self.due_ms = self.announced_ms
+            if self.first_failure_ms is None:
+                self.first_failure_ms = self.announced_ms
+            self.has_failed, self.announced_ms = True, None
 
 
 class Oracle:
@@ -131,7 +148,7 @@ class Oracle:
         return Effect.ACKED
 
     def resolve(self, entry: Entry) -> None:
-        entry.status = "acked"
+        entry.status, entry.announced_ms = "acked", None
         self.exhausted = [first for first in self.exhausted if first != entry.first]
 
     def fail(
@@ -150,6 +167,7 @@ class Oracle:
         if entry.status != "pending" or attempt <= entry.attempts:
             return Effect.IGNORED
         entry.has_failed, entry.uncounted, entry.rejected = True, not counts, not retry
+        entry.announced_ms = None
         if counts:
             entry.attempts += 1
             entry.first_failure_ms = (
@@ -177,7 +195,14 @@ class Oracle:
         assert span is not None
         place = self.entries.index(span)
         self.entries[place : place + 1] = [
-            replace(span, numbers=[number], deadline_ms=None, known=[number], found_alone=True)
+            replace(
+                span,
+                numbers=[number],
+                deadline_ms=None,
+                known=[number],
+                found_alone=True,
+                announced_ms=None,
+            )
             if number in out
             else Entry([number], "acked", known=[number] if number in span.known else [])
             for number in span.numbers
@@ -262,6 +287,7 @@ class Oracle:
         }
         self.exhausted = []
         for entry in self.entries:
+            entry.end_unanswered()
             entry.deadline_ms = None
             entry.found_alone = True
             entry.uncounted = False

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from state.errors import PlanMismatchError
-from state.plan import PlannedRetry, ShardReadResult, ShardSlice
+from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, ShortRange
 from state.position import SHARD_END, Position
 from state.report import ShardOutcome
 from state.settle import settle_shard, settle_tracked
@@ -277,3 +277,64 @@ def test_values_of_another_shard_are_refused() -> None:
         ValueError, match=f"slice of shard other cannot be settled into the state of shard {SHARD}"
     ):
         settle_tracked(STATE, replace(SLICE, shard_id="other"), END, None, PLAN)
+
+
+# ranges that were read in part --------------------------------------------------------------------
+PART = replace(
+    END,
+    retries_done=2,
+    retry_rows=5,
+    retry_part=RangePart(last=seq(33), rest=seq(35), count=3),
+)
+REST = waiting(35, 39, count=2)  # of the four, two are counted at least: its ends
+
+
+def test_of_a_range_that_was_read_in_part_the_rest_stays_queued_as_it_was() -> None:
+    stored = replace(RANGE, count=9, reason="why", first_failure_ms=1, key="k", rejected=True)
+    state = replace(STATE, unresolved=(ALONE, OTHER, stored))
+    after = settled(end=PART, state=state)
+    assert after.unresolved == (replace(stored, first=seq(35), count=6),)
+    assert settle_shard(state, PART, PLAN, SLICE) == after
+    assert settle_tracked(state, SLICE, PART, None, PLAN) == after
+
+
+def test_the_rest_of_a_range_counts_its_own_ends_at_least() -> None:
+    assert settled(end=PART).unresolved == (REST,)
+    last = replace(PART, retry_part=RangePart(last=seq(33), rest=seq(39), count=1))
+    assert settled(end=last).unresolved == (waiting(39),)
+
+
+def test_the_rest_of_a_range_does_not_count_records_that_are_gone() -> None:
+    short = replace(PART, retries_short=(ShortRange(first=seq(30), missing=1),))
+    state = replace(STATE, unresolved=(ALONE, OTHER, replace(RANGE, count=9)))
+    assert settled(end=short, state=state).unresolved == (waiting(35, 39, count=5),)
+
+
+def test_failed_records_of_a_part_are_queued_by_the_outcome_before_the_rest() -> None:
+    left = (waiting(31, attempts=2), waiting(33, attempts=2))
+    assert settled(*left, end=PART).unresolved == (*left, REST)
+    whole = (waiting(30, 33, count=3, attempts=0),)
+    assert settled(*whole, end=PART).unresolved == (*whole, REST)
+
+
+def test_an_outcome_for_a_record_of_the_rest_is_refused() -> None:
+    """It was not read."""
+    for record in (waiting(35), waiting(33, 35, count=2)):
+        with pytest.raises(PlanMismatchError, match="was not read"):
+            settled(record, end=PART)
+
+
+def test_a_part_of_a_range_that_an_operator_resolved_leaves_no_rest() -> None:
+    assert settled(end=PART, state=replace(STATE, unresolved=(ALONE, OTHER))).unresolved == ()
+
+
+@pytest.mark.parametrize(
+    ("last", "rest", "count", "done"),
+    [(29, 30, 1, 2), (33, 33, 1, 2), (33, 40, 1, 2), (33, 35, 0, 2), (33, 35, 1, 3)],
+)
+def test_a_part_that_is_not_of_its_range_is_refused(
+    last: int, rest: int, count: int, done: int
+) -> None:
+    part = RangePart(last=seq(last), rest=seq(rest), count=count)
+    with pytest.raises(PlanMismatchError, match="the read result of shard"):
+        settled(end=replace(PART, retry_part=part, retries_done=done))

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kinesis_spout.cli.letter_file import LetterFile
-from kinesis_spout.cli.record_lines import LineError, key_of_json, letter_line, outgoing_of_json
+from kinesis_spout.cli.record_lines import (
+    LineError,
+    key_of_json,
+    letter_line,
+    outgoing_of_json,
+    record_line,
+)
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.spout.dead_letter import DeadLetter
+from kinesis_spout.spout.emission import SpoutEmission
+from kinesis_spout.spout.record_run import RecordRun
+from kinesis_spout.spout.scheduler import SpoutDelivery
 
 NULL = Path("/dev/null")
 
@@ -46,6 +56,17 @@ def test_a_letter_has_all_that_is_known() -> None:
         "arrival": "1970-01-01T00:00:00.000Z",
         "dataBase64": "/w==",
     }
+
+
+def test_a_record_without_a_partition_key_has_no_key_and_is_put_back_with_a_random_one() -> None:
+    """As in a stream with record distribution AUTO."""
+    run, assigned = RecordRun(["5"], [None], [b"text"], [0]), SimpleNamespace(shard=letter())
+    delivery = SpoutDelivery(run, 0, 1, assigned)  # type: ignore[arg-type]  # only its shard's id is used
+    emission = SpoutEmission.of(None, delivery)  # type: ignore[arg-type]  # no outcome is given
+    assert emission.partition_key is None
+    line = record_line(emission)
+    assert "key" not in json.loads(line)
+    assert outgoing_of_json(line, lambda: "random").partition_key == "random"
 
 
 def test_a_letter_of_records_that_are_gone_has_no_payload() -> None:

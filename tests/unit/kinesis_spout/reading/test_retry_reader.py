@@ -7,31 +7,55 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from kinesis_spout.errors import RequestRefusedError
 from kinesis_spout.reading.retry_reader import BOUNDLESS, RetryByteBudget, RetryReader
-from kinesis_spout.testing import expired_iterator, internal_failure, throttle
-from state.plan import PlannedRetry
+from kinesis_spout.testing import (
+    alter,
+    early_end,
+    error,
+    expired_iterator,
+    internal_failure,
+    throttle,
+)
+from state.plan import PlannedRetry, RangePart
 from state.sequence_number import SequenceNumber
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kinesis_spout.testing.service.answers import GetRecordsAnswer
     from spark_job.process_services import ProcessServices
 
 HOUR_S = 3_600.0
+
+
+def without_records(page: GetRecordsAnswer) -> GetRecordsAnswer:
+    """An answer at the tip, where there is none."""
+    return msgspec.structs.replace(page, records=[], millis_behind_latest=0)
 
 
 def single(sequence: int, attempts: int = 1) -> PlannedRetry:
     return PlannedRetry(first=SequenceNumber(sequence), attempts=attempts)
 
 
-def span(first: int, last: int, count: int = 2, attempts: int = 0) -> PlannedRetry:
+def span(
+    first: int, last: int, count: int = 2, attempts: int = 0, max_records: int | None = None
+) -> PlannedRetry:
     return PlannedRetry(
-        first=SequenceNumber(first), last=SequenceNumber(last), count=count, attempts=attempts
+        first=SequenceNumber(first),
+        last=SequenceNumber(last),
+        count=count,
+        attempts=attempts,
+        max_records=max_records,
     )
+
+
+def part(last: int, rest: int, count: int) -> RangePart:
+    return RangePart(last=SequenceNumber(last), rest=SequenceNumber(rest), count=count)
 
 
 class Found:
@@ -45,12 +69,13 @@ class Found:
         max_bytes: int = BOUNDLESS,
         time_s: float | None = None,
         at_least_one: bool = True,
+        whole_ranges: bool = False,
         services: ProcessServices | None = None,
         **options: object,
     ) -> None:
         job.count_calls()
         services = services or job.services(job.settings(**options))
-        reader = RetryReader(shard(0), retries, services)
+        reader = RetryReader(shard(0), retries, services, whole_ranges=whole_ranges)
         until_s = None if time_s is None else services.clock.monotonic_s() + time_s
         parts = list(
             reader.read(RetryByteBudget(max_bytes), until_s=until_s, at_least_one=at_least_one)
@@ -66,6 +91,8 @@ class Found:
         ]
         self.numbers = [number for number, _ in self.rows]
         self.done, self.gone = reader.done, [one.sequence for one in reader.gone]
+        self.short = [(one.first.sequence, one.missing) for one in reader.short]
+        self.part, self.shard_gone = reader.part, reader.shard_gone
         assert reader.rows == len(self.rows)
 
 
@@ -177,13 +204,71 @@ def test_numbers_that_were_passed_and_not_found_are_gone(one: SimulatedJob) -> N
     assert found.done == 3
 
 
-def test_at_a_tip_without_a_record_all_are_gone(one: SimulatedJob) -> None:
-    """One call proves it: it was requested at the first of them."""
+def test_at_a_second_tip_without_a_record_all_are_gone(one: SimulatedJob) -> None:
+    """Two calls prove it: both were requested at the first of them."""
     old = one.put(5)
     one.clock.advance(25 * HOUR_S)
     found = Found(one, [single(old[0]), span(old[1], old[3]), single(old[4])])
     assert (found.numbers, found.gone, found.done) == ([], [old[0], old[1], old[4]], 3)
-    assert one.calls("GetRecords") == 1
+    assert (one.calls("GetRecords"), one.calls("GetShardIterator")) == (2, 2)
+
+
+def test_a_single_page_at_the_tip_proves_no_retry_gone(one: SimulatedJob) -> None:
+    """The service answers once without records: the retry was there all the time."""
+    put = one.put(5)
+    one.fake.faults.add(alter(without_records), operation="GetRecords", times=1)
+    found = Found(one, [single(put[1]), span(put[2], put[4], 3)])
+    assert (found.numbers, found.gone, found.short) == (put[1:5], [], [])
+
+
+def test_a_single_end_without_children_proves_no_retry_gone(one: SimulatedJob) -> None:
+    """A malformed answer, which a shard that is open can give."""
+    put = one.put(9_000, data=b"")
+    one.fake.faults.add(early_end(), operation="GetRecords", times=1)
+    found = Found(one, [single(put[1]), single(put[8_999])])
+    assert (found.numbers, found.gone) == ([put[1], put[8_999]], [])
+
+
+def test_a_tip_in_the_middle_of_a_range_is_asked_for_again_after_what_was_found(
+    one: SimulatedJob,
+) -> None:
+    put = one.put(1_500, data=b"")
+    one.fake.faults.add(alter(without_records), operation="GetRecords", skip=1, times=1)
+    found = Found(one, [span(put[0], put[-1], 2)])
+    assert (found.numbers, found.gone, found.short) == (put, [], [])
+
+
+def test_the_second_answer_at_the_tip_keeps_to_the_pace_and_to_the_time(
+    one: SimulatedJob,
+) -> None:
+    """What was not proven in time stays queued. The first retry is searched for in any case, so
+    that every reader makes progress.
+    """
+    put = one.put(9_000, data=b"")
+    one.fake.faults.add(alter(without_records), operation="GetRecords", skip=1, times=None)
+    begun_s = one.clock.monotonic_s()
+    retries = [single(put[0]), single(put[8_998]), single(put[8_999])]
+    found = Found(one, retries, time_s=3.0, reads_per_second=1)
+    assert (found.numbers, found.gone, found.done) == (put[:1], [], 1)
+    found = Found(one, retries[1:], time_s=0.0, reads_per_second=1)
+    assert (found.gone, found.done) == (put[8_998:], 2)
+    assert one.clock.monotonic_s() - begun_s >= 5
+
+
+def test_a_shard_that_the_service_does_not_know_proves_no_retry_gone(one: SimulatedJob) -> None:
+    """What was found before stays found, and the others stay queued."""
+    put = one.put(9_000, data=b"")
+    retries = [single(put[0]), single(put[8_999])]
+    one.fake.faults.add(
+        error("ResourceNotFoundException", f"Shard {shard(0)} does not exist"),
+        operation="GetShardIterator",
+        skip=1,
+        times=1,
+    )
+    found = Found(one, retries)
+    assert (found.numbers, found.gone, found.done, found.shard_gone) == ([put[0]], [], 1, True)
+    found = Found(one, retries[1:])
+    assert (found.numbers, found.shard_gone) == ([put[8_999]], False)
 
 
 def test_a_number_that_the_stream_never_had_is_an_error(one: SimulatedJob) -> None:
@@ -193,24 +278,52 @@ def test_a_number_that_the_stream_never_had_is_an_error(one: SimulatedJob) -> No
         Found(one, [single(put[2]), single(put[3] + 5)])
 
 
-def test_a_range_that_has_partly_expired_gives_the_records_that_are_left(one: SimulatedJob) -> None:
+def test_a_range_that_has_partly_expired_is_short_and_gives_the_records_that_are_left(
+    one: SimulatedJob,
+) -> None:
     put = one.put(3)
     one.clock.advance(20 * HOUR_S)
     put += one.put(3)
     one.clock.advance(5 * HOUR_S)
     found = Found(one, [span(put[0], put[4], 5)])
     assert (found.numbers, found.gone, found.done) == (put[3:5], [], 1)
+    assert found.short == [(put[0], 3)]
 
 
-def test_records_not_found_in_a_closed_or_expired_shard_are_gone(
+def test_a_collapsed_range_is_short_where_its_first_record_is_gone_however_many_are_left(
     one: SimulatedJob,
 ) -> None:
+    """It also covers records that were acked, so it may find more than it counts."""
+    put = one.put(1)
+    one.clock.advance(20 * HOUR_S)
+    put += one.put(5)
+    one.clock.advance(5 * HOUR_S)
+    assert Found(one, [span(put[0], put[5], 3)]).short == [(put[0], 1)]
+    assert Found(one, [span(put[1], put[5], 3)]).short == []
+
+
+def test_a_range_of_which_fewer_records_are_found_than_it_counts_is_short(
+    one: SimulatedJob,
+) -> None:
+    put = one.put(5)
+    assert Found(one, [span(put[0], put[4], 7)]).short == [(put[0], 2)]
+
+
+def test_records_not_found_in_a_closed_shard_are_gone(one: SimulatedJob) -> None:
     put = one.put(3)
     one.fake.split(STREAM, shard(0))
     assert Found(one, [single(put[2]), single(put[2] + 1)]).gone == [put[2] + 1]
+
+
+def test_records_of_a_shard_that_has_expired_are_not_searched_for_to_the_end(
+    one: SimulatedJob,
+) -> None:
+    """Whether the shard is gone is for the shard catalog to prove."""
+    put = one.put(3)
+    one.fake.split(STREAM, shard(0))
     one.clock.advance(25 * HOUR_S)
     found = Found(one, [single(put[0]), span(put[1], put[2])])
-    assert (found.numbers, found.gone, found.done) == ([], [put[0], put[1]], 2)
+    assert (found.numbers, found.gone, found.done, found.shard_gone) == ([], [], 0, True)
 
 
 # budget and time ----------------------------------------------------------------------------------
@@ -237,13 +350,74 @@ def test_at_least_one_record_is_returned_on_request(one: SimulatedJob) -> None:
     assert Found(one, retries, max_bytes=1, at_least_one=False).done == 0
 
 
-def test_a_range_is_returned_as_a_whole_or_not_at_all(one: SimulatedJob) -> None:
+def test_a_range_that_does_not_fit_is_read_in_part(one: SimulatedJob) -> None:
+    """The first number that was not read is that of a record, so nothing lies between."""
+    put = one.put(10, data=b"x" * 100)
+    found = Found(one, [span(put[0], put[4], 5), single(put[9])], max_bytes=350)
+    assert (found.numbers, found.done, found.part) == (put[:3], 0, part(put[2], put[3], 3))
+    found = Found(one, [single(put[0]), span(put[1], put[4], 4), single(put[9])], max_bytes=250)
+    assert (found.numbers, found.done, found.part) == (put[:2], 1, part(put[1], put[2], 1))
+
+
+def test_a_range_without_room_for_one_record_is_not_begun_unless_it_is_the_first(
+    one: SimulatedJob,
+) -> None:
+    put = one.put(10, data=b"x" * 100)
+    whole = span(put[1], put[4], 4)
+    found = Found(one, [single(put[0]), whole], max_bytes=150)
+    assert (found.numbers, found.done, found.part) == (put[:1], 1, None)
+    found = Found(one, [whole], max_bytes=1)
+    assert (found.numbers, found.done, found.part) == ([put[1]], 0, part(put[1], put[2], 1))
+    assert Found(one, [whole], max_bytes=1, at_least_one=False).part is None
+
+
+def test_a_range_is_read_up_to_the_records_that_its_plan_allows(one: SimulatedJob) -> None:
+    """The rest may be pages away, and behind empty ones."""
+    put = one.put(1_000, data=b"")
+    one.fake.insert_empty_pages(STREAM, shard(0), 3)
+    put += one.put(10, data=b"")
+    found = Found(one, [span(put[0], put[-1], 1_010, max_records=1_000)])
+    assert (found.numbers, found.part) == (put[:1_000], part(put[999], put[1_000], 1_000))
+    found = Found(one, [span(put[0], put[999], 1_000, max_records=1_000), single(put[1_005])])
+    assert (found.numbers, found.part, found.done) == ([*put[:1_000], put[1_005]], None, 2)
+
+
+def test_a_part_of_a_range_says_that_the_first_record_is_gone(one: SimulatedJob) -> None:
+    put = one.put(2)
+    one.clock.advance(20 * HOUR_S)
+    put += one.put(4)
+    one.clock.advance(5 * HOUR_S)
+    found = Found(one, [span(put[0], put[5], 6, max_records=2)])
+    assert (found.numbers, found.part) == (put[2:4], part(put[3], put[4], 2))
+    assert found.short == [(put[0], 1)]
+
+
+def test_on_request_a_range_is_returned_as_a_whole_or_not_at_all(one: SimulatedJob) -> None:
     """The first one is returned whatever its size; otherwise it would wait for ever."""
     put = one.put(10, data=b"x" * 100)
     whole = span(put[0], put[4], 5)
-    assert Found(one, [whole, single(put[9])], max_bytes=150).numbers == put[:5]
-    found = Found(one, [single(put[0]), span(put[1], put[4], 4), single(put[9])], max_bytes=450)
-    assert (found.numbers, found.done) == ([put[0]], 1)
+    found = Found(one, [whole, single(put[9])], max_bytes=150, whole_ranges=True)
+    assert (found.numbers, found.part) == (put[:5], None)
+    found = Found(
+        one,
+        [single(put[0]), span(put[1], put[4], 4), single(put[9])],
+        max_bytes=450,
+        whole_ranges=True,
+    )
+    assert (found.numbers, found.done, found.part) == ([put[0]], 1, None)
+
+
+def test_bytes_of_a_range_that_is_not_returned_are_given_back(one: SimulatedJob) -> None:
+    put = one.put(10, data=b"x" * 100)
+    budget = RetryByteBudget(450)
+    retries = [single(put[0]), span(put[1], put[4], 4)]
+    reader = RetryReader(shard(0), retries, one.services(), whole_ranges=True)
+    (found,) = reader.read(budget)
+    assert budget.take(found.records, at_least=0) == 1
+    records = next(
+        RetryReader(shard(0), [span(put[0], put[8], 9)], one.services()).read(RetryByteBudget())
+    ).records
+    assert budget.take(records, at_least=0) == 2
 
 
 def test_the_time_ends_the_search_after_the_first_retry_was_found(

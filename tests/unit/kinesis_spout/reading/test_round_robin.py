@@ -194,6 +194,18 @@ def test_the_newest_of_a_run_of_empty_pages_is_kept() -> None:
     assert (first.count, second, getter.take()) == (2, end, None)
 
 
+def test_a_page_that_was_replaced_is_not_dropped_in_the_place_of_its_successor() -> None:
+    """Another thread has fetched between the look at the empty page and its removal."""
+    getter = buffered(ScriptedGetter("a", 0, 2))
+    assert getter.try_reserve()
+    empty = getter.fetch()
+    assert getter.first() is empty
+    assert getter.try_reserve()
+    page = getter.fetch()
+    assert not getter.drop(empty)
+    assert getter.take() is page
+
+
 def test_a_shard_that_is_gone_is_not_fetched_again() -> None:
     """Its page is kept, after the pages before it."""
     gone = Page.empty("a", gone=True)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.testing import alter
+from kinesis_spout.testing import alter, error, late_listing
 from spark_job.driver.prober import ProbeResult
 from state.plan import ShardReadResult
 from state.position import SHARD_END, TRIM_HORIZON
@@ -271,3 +271,86 @@ def test_a_shard_that_is_finished_has_no_lag(world: World) -> None:
     world.catalog.states = finished
     world.job.clock.advance(30)
     assert world.catalog.lag_ms() == 0
+
+
+# retries of shards that are gone ------------------------------------------------------------------
+WAITING = UnresolvedRecord(first=SequenceNumber(6), last=SequenceNumber(6), attempts=1, due_ms=0)
+DRAINED = msgspec.structs.replace(
+    GONE, read_position=SHARD_END, lifecycle=Lifecycle.DRAINED, unresolved=(WAITING,)
+)
+
+
+def test_a_shard_with_retries_is_proven_gone_by_two_listings_and_a_question(world: World) -> None:
+    """At least a refresh interval apart. It was read to its end, so it is no data loss."""
+    world.store(DRAINED)
+    world.refresh()
+    assert world.catalog.gone() == set()
+    world.catalog.expire()
+    world.refresh(after_s=1)
+    assert world.catalog.gone() == set()
+    world.job.count_calls()
+    world.refresh(after_s=10)
+    assert world.catalog.gone() == {DRAINED.shard_id}
+    assert world.job.calls("GetShardIterator") == 2
+    world.refresh(after_s=10)
+    assert world.catalog.gone() == {DRAINED.shard_id}
+    assert world.job.calls("GetShardIterator") == 2
+
+
+def test_a_shard_that_answers_or_is_listed_again_is_not_gone(world: World) -> None:
+    stored = msgspec.structs.replace(DRAINED, shard_id=shard(0))
+    world.store(stored)
+    world.job.fake.faults.add(late_listing(shard(0)), operation="ListShards", times=3)
+    for _ in range(3):
+        world.refresh(after_s=10)
+    assert world.catalog.gone() == set()
+    world.job.fake.faults.add(late_listing(shard(0)), operation="ListShards", times=1)
+    unknown = error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
+    world.job.fake.faults.add(unknown, operation="GetShardIterator", times=2)
+    world.refresh(after_s=10)
+    assert world.catalog.gone() == {shard(0)}
+    world.refresh(after_s=10)
+    assert world.catalog.gone() == set()
+
+
+def test_one_false_answer_to_the_question_proves_no_shard_gone(world: World) -> None:
+    """Nor does it stop the query, where the listings are late."""
+    unread = msgspec.structs.replace(GONE, shard_id=shard(0), unresolved=(WAITING,))
+    world.store(unread)
+    world.job.fake.faults.add(late_listing(shard(0)), operation="ListShards", times=2)
+    unknown = error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
+    world.job.fake.faults.add(unknown, operation="GetShardIterator", times=1)
+    for _ in range(2):
+        world.refresh(after_s=10)
+    assert world.catalog.gone() == set()
+
+
+def test_a_shard_that_is_given_up_is_proven_gone_by_the_same_listings(lenient: World) -> None:
+    lenient.store(msgspec.structs.replace(GONE, unresolved=(WAITING,)))
+    lenient.refresh()
+    lenient.refresh(after_s=10)
+    assert lenient.catalog.gone() == {GONE.shard_id}
+
+
+def test_while_a_shard_with_retries_is_not_listed_the_listings_are_ten_seconds_apart(
+    job: SimulatedJob,
+) -> None:
+    with closing(World(job, shard_refresh_interval="60s")) as world:
+        world.store(DRAINED)
+        world.job.count_calls()
+        for _ in range(60):
+            world.refresh(after_s=1)
+        assert world.job.calls("ListShards") == 6
+        for _ in range(61):
+            world.refresh(after_s=1)
+        assert world.catalog.gone() == {DRAINED.shard_id}
+        assert world.job.calls("ListShards") <= 8
+
+
+def test_a_task_that_does_not_keep_the_list_proves_a_shard_gone_as_well(world: World) -> None:
+    world.store(DRAINED)
+    world.catalog.follow()
+    world.job.clock.advance(10)
+    world.catalog.follow()
+    assert world.catalog.gone() == {DRAINED.shard_id}
+    assert world.job.store().read_shard_list() is None

@@ -19,7 +19,7 @@ from tests.support.state.tracker import POLICY, seq
 
 if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
-    from kinesis_spout.spout.scheduler import SpoutDelivery
+    from kinesis_spout.spout.scheduler import CarefulDelivery, SpoutDelivery
 
 A, B, C = "shardId-0a", "shardId-0b", "shardId-0c"
 DUE_MS = 100
@@ -264,3 +264,48 @@ def test_records_that_time_out_keep_their_payloads_while_there_is_room() -> None
         seq(2),
         seq(3),
     ]
+
+
+# careful delivery ---------------------------------------------------------------------------------
+def waiting_one(spout: SpoutScheduler) -> CarefulDelivery:
+    """The careful delivery that waits for a commit."""
+    assert spout.careful is not None
+    return spout.careful
+
+
+def test_careful_delivery_ends_after_its_records_once_the_last_outcome_is_stored() -> None:
+    """A commit is asked for once each."""
+    spout = new_spout()
+    assign(spout, A, page_of([1, 2]))
+    assign(spout, B, page_of([3, 4]))
+    spout.begin_careful(2)
+    for number in (1, 3):
+        assert emit(spout) == []
+        careful = waiting_one(spout)
+        assert (careful.asks_for_commit(), careful.asks_for_commit()) == (True, False)
+        assert not spout.may_emit(0)
+        careful.on_commit(with_outcome=False)
+        assert spout.may_emit(0)
+        (delivery,) = emit(spout, 3)
+        assert delivery.sequence.sequence == number
+        assert spout.ack(delivery, 0)
+    assert emit(spout, 3) == []
+    assert not spout.may_emit(0)
+    careful = waiting_one(spout)
+    assert (careful.asks_for_commit(), careful.asks_for_commit()) == (True, False)
+    careful.on_commit(with_outcome=True)
+    assert spout.may_emit(0)
+    assert named(emit(spout, 3)) == [("a", 2), ("b", 4)]
+    assert not spout.is_careful
+
+
+def test_a_careful_delivery_of_a_released_shard_does_not_hold_up_the_others() -> None:
+    spout = new_spout()
+    assign(spout, A, page_of([1]))
+    assign(spout, B, page_of([2]))
+    spout.begin_careful(5)
+    assert emit(spout) == []
+    spout.remove(A)
+    assert spout.pending == 0
+    assert emit(spout) == []
+    assert waiting_one(spout).delivery.shard_id == B

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kinesis_spout.spout.kinesis_spout import SpoutClosedError
+from kinesis_spout.testing import error
 from state.errors import OwnedByAnotherError, StaleOwnerError
 from state.ownership import this_process
 from state.shard_state import Lifecycle
@@ -86,7 +87,20 @@ def test_closing_commits(one: SimulatedJob) -> None:
     assert one.states()[shard(0)].checkpoint_text == last.sequence_number
     with pytest.raises(SpoutClosedError):
         spout.spout.next_tuple()
-    assert not last.ack(), "an ack after the close does not count"
+
+
+def test_an_outcome_after_the_close_does_not_count(one: SimulatedJob) -> None:
+    """It could not be stored any more. The record comes again."""
+    one.put(2)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    first, second = spout.drain(ack=False)
+    spout.spout.close()
+    assert not first.ack()
+    assert not second.fail("late")
+    again = SteppedSpout(one)
+    again.fetch()
+    assert len(again.drain()) == 2
 
 
 def test_a_spout_stops_when_another_owner_has_taken_over(one: SimulatedJob) -> None:
@@ -178,3 +192,55 @@ def test_a_killed_task_goes_on_from_its_checkpoint() -> None:
         assert payloads(tasks[0].pump()) == ["0", "0"], "the other task goes on"
         again = SteppedSpout(job, task_index=1, total_tasks=2)
         assert payloads(again.pump()) == ["1", "1"]
+
+
+# shards that are gone -----------------------------------------------------------------------------
+def restarted_with_a_retry(job: SimulatedJob, **changes: Any) -> SteppedSpout:
+    """A spout that has to read record 1 again."""
+    job.put(3)
+    spout = SteppedSpout(job)
+    spout.fetch()
+    first, second, third = spout.drain(ack=False)
+    second.fail("once")
+    first.ack()
+    third.ack()
+    spout.coordinate()
+    spout.crash()
+    return SteppedSpout(job, **changes)
+
+
+def test_a_single_false_answer_that_a_shard_is_not_there_writes_no_letter(
+    one: SimulatedJob,
+) -> None:
+    spout = restarted_with_a_retry(one)
+    unknown = error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
+    one.fake.faults.add(unknown, operation="GetShardIterator", times=1)
+    one.count_calls()
+    for _ in range(20):
+        spout.after(0.5).step("retries")
+        spout.step("letters")
+    assert (spout.letters, one.calls("GetShardIterator")) == ([], 1)
+    for _ in range(3):
+        spout.after(1.0).step("retries")
+        spout.coordinate()
+    (again,) = spout.drain()
+    assert (again.data.decode(), again.attempt, spout.letters) == ("record 1", 2, [])
+
+
+def test_retries_of_a_shard_that_two_listings_leave_out_are_letters_without_a_payload(
+    one: SimulatedJob,
+) -> None:
+    spout = restarted_with_a_retry(one, shard_refresh_interval_s=30.0, fail_on_data_loss=False)
+    spout.pump()
+    one.fake.split(STREAM, shard(0))
+    spout.pump()
+    spout.after(26 * 3_600)
+    gone_s = one.clock.monotonic_s()
+    while not spout.letters:
+        spout.after(1.0).step("retries")
+        spout.coordinate()
+        spout.step("letters")
+        assert one.clock.monotonic_s() - gone_s < 60
+    assert one.clock.monotonic_s() - gone_s >= 30
+    (letter,) = spout.letters
+    assert (letter.shard_id, letter.data, letter.attempts) == (shard(0), None, 1)

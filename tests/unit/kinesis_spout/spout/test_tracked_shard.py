@@ -319,6 +319,24 @@ def test_a_restored_range_becomes_single_records() -> None:
     ]
 
 
+def test_of_a_range_that_is_partly_gone_one_letter_stands_for_the_records_that_are_missing() -> (
+    None
+):
+    shard = tracked_from(FakePages(), state=stored(waiting(3, 9, attempts=2)))
+    emit(shard)
+    (wanted,) = shard.held.wanted(0)
+    shard.restock(wanted, run_of(6, 9), 0)
+    deliveries = [shard.emit(0, None, new=True) for _ in range(3)]
+    assert [one.run.sequences for one in deliveries if one is not None] == [[6], [9]]
+    (letter,) = shard.held.letters()
+    assert (letter.run, letter.record.first, letter.record.attempts) == (None, seq(3), 2)
+    assert letter.record.reason is not None
+    assert letter.record.reason.startswith("5 of 7 records up to 9 were past the stream's")
+    assert shard.snapshot().unresolved[0].rejected
+    shard.dead_lettered(seq(3))
+    assert [one.first for one in shard.snapshot().unresolved] == [seq(6), seq(9)]
+
+
 def test_a_record_that_is_gone_is_dead_lettered_without_its_payload() -> None:
     shard = tracked_from(FakePages(), state=stored(waiting(3)))
     emit(shard)

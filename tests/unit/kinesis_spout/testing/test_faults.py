@@ -13,9 +13,11 @@ from kinesis_spout.testing import (
     Fault,
     TransportFaultError,
     early_end,
+    empty_at_tip,
     end_with_null_iterator,
     end_with_wrong_parents,
     expired_token,
+    gone,
     late_listing,
     limit_exceeded,
     service_unavailable,
@@ -111,3 +113,45 @@ def test_an_open_shard_can_seem_to_end() -> None:
     fake.faults.add(early_end(), operation="GetRecords")
     end = call(fake, "GetRecords", ShardIterator=iterator(fake))[1]
     assert end.keys() == {"Records", "MillisBehindLatest"}
+
+
+@pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords"])
+def test_a_shard_can_seem_to_be_gone_once(operation: str) -> None:
+    """The same request is answered the next time."""
+    fake, _ = new_fake()
+    fake.put(STREAM, "key", b"x")
+    members = {
+        "GetShardIterator": {
+            "StreamName": STREAM,
+            "ShardId": SHARD,
+            "ShardIteratorType": "TRIM_HORIZON",
+        },
+        "GetRecords": {"ShardIterator": iterator(fake)},
+    }[operation]
+    fake.faults.add(gone(), operation=operation)
+    status, body = call(fake, operation, **members)
+    assert (status, body["__type"]) == (400, "ResourceNotFoundException")
+    assert call(fake, operation, **members)[0] == 200
+
+
+def test_a_page_can_claim_the_tip_while_records_follow() -> None:
+    """Its iterator skips nothing: the records come with the next page."""
+    fake, clock = new_fake()
+    fake.put(STREAM, "key", b"x")
+    clock.advance(5)
+    fake.faults.add(empty_at_tip(), operation="GetRecords")
+    page = call(fake, "GetRecords", ShardIterator=iterator(fake))[1]
+    assert (page["Records"], page["MillisBehindLatest"]) == ([], 0)
+    following = call(fake, "GetRecords", ShardIterator=page["NextShardIterator"])[1]
+    assert [record["Data"] for record in following["Records"]] == ["eA=="]
+
+
+def test_the_end_of_a_shard_can_seem_to_be_its_tip() -> None:
+    """The page has an iterator and no children; the next one has the end."""
+    fake, _ = new_fake()
+    fake.split(STREAM, SHARD)
+    fake.faults.add(empty_at_tip(), operation="GetRecords")
+    page = call(fake, "GetRecords", ShardIterator=iterator(fake))[1]
+    assert page.keys() == {"Records", "MillisBehindLatest", "NextShardIterator"}
+    end = call(fake, "GetRecords", ShardIterator=page["NextShardIterator"])[1]
+    assert len(end["ChildShards"]) == 2

@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from kinesis_spout.testing import error
 from state.report import OnFailure
 from tests.support.simulated.played_outcomes import Row, numbered, policy, tracked
 from tests.support.simulated.simulated_driver import next_plan, rows_of, run_tracked, track_all
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
-    import pytest
-
+    from spark_job.driver.coordinator import Coordinator
     from state.plan import Plan
+    from tests.support.simulated.played_outcomes import PlayedOutcomes
 
 HOUR_S = 3_600.0
 
@@ -253,20 +256,131 @@ def test_few_failures_are_not_an_outage(one: SimulatedJob) -> None:
 
 
 # shards that end, and that are gone ---------------------------------------------------------------
-def test_retries_of_a_shard_that_the_service_has_forgotten_are_planned_and_reported_as_gone(
+def forgotten(job: SimulatedJob, **options: Any) -> tuple[Coordinator, PlayedOutcomes, str]:
+    """A job with a retry that has just come due, of a shard that the service has forgotten; and its
+    newest plan.
+    """
+    job.put(5)
+    job.fake.split(STREAM, shard(0))
+    outcomes = tracked(job, numbered(2), policy(first_delay_ms=90_000_000, max_delay_ms=90_000_000))
+    # The children were not checked either.
+    coordinator = job.coordinator(fail_on_data_loss=False, **options)
+    start, _ = track_all(job, coordinator, outcomes)
+    job.clock.advance(26 * HOUR_S)
+    return coordinator, outcomes, start
+
+
+def test_retries_of_a_shard_that_the_service_has_forgotten_are_letters_after_two_listings(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one.put(5)
-    one.fake.split(STREAM, shard(0))
-    outcomes = tracked(one, numbered(2), policy(first_delay_ms=90_000_000, max_delay_ms=90_000_000))
-    coordinator = one.coordinator(fail_on_data_loss=False)  # the children were not checked either
-    start, _ = track_all(one, coordinator, outcomes)
-    one.clock.advance(26 * HOUR_S)
-    _, rows = track_all(one, coordinator, outcomes, start)
-    assert rows == []
+    """At least a refresh interval apart. Nobody is asked for them in the plan that says so."""
+    coordinator, outcomes, start = forgotten(one, shard_refresh_interval="30s")
+    forgotten_s = one.clock.monotonic_s()
+    while not outcomes.letters:
+        plan = next_plan(coordinator, start)
+        assert one.clock.monotonic_s() - forgotten_s < 60
+        if plan != start:
+            start = plan
+            outcomes.play(rows_of(one, coordinator, plan))
     assert [reason for *_, reason in outcomes.letters] == ["past the stream's retention"]
+    assert one.clock.monotonic_s() - forgotten_s >= 30
+    (piece,) = (piece for task in plan_of(one, start).tasks for piece in task.shards)
+    assert piece.gone
+    track_all(one, coordinator, outcomes, start)
     assert one.states()[shard(0)].finished
     assert "waited for their retry" not in caplog.text
+
+
+def test_a_forgotten_shard_is_asked_for_every_few_seconds_until_it_is_proven_gone(
+    one: SimulatedJob,
+) -> None:
+    coordinator, outcomes, start = forgotten(one, shard_refresh_interval="60s", idle_wait="1s")
+    one.count_calls()
+    begun_s = one.clock.monotonic_s()
+    plans = 0
+    while not outcomes.letters:
+        plan = next_plan(coordinator, start)
+        if plan != start:
+            start, plans = plan, plans + 1
+            outcomes.play(rows_of(one, coordinator, plan))
+    seconds = one.clock.monotonic_s() - begun_s
+    assert 60 <= seconds < 90
+    assert plans <= seconds / 10 + 2
+    assert one.calls("ListShards") <= 2 * seconds / 10 + 2
+
+
+@pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords"])
+def test_a_single_false_answer_that_a_shard_is_not_there_writes_no_letter(
+    one: SimulatedJob, operation: str
+) -> None:
+    """The retry is read by the next plan after the hold."""
+    put = one.put(5)
+    outcomes = tracked(
+        one,
+        lambda row: row["attempt"] == 1 and row["data"] == b"record 2",
+        policy(first_delay_ms=20_000),
+    )
+    coordinator = one.coordinator()
+    start, _ = track_all(one, coordinator, outcomes)
+    one.clock.advance(20)
+    unknown = error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
+    plan = next_plan(coordinator, start)
+    one.fake.faults.add(unknown, operation=operation, times=1)
+    answered_s = one.clock.monotonic_s()
+    assert run_tracked(one, coordinator, plan, outcomes) == []
+    one.fake.faults.clear()
+    start = plan
+    while (plan := next_plan(coordinator, start)) == start:
+        pass
+    assert one.clock.monotonic_s() - answered_s <= 10.2
+    (row,) = run_tracked(one, coordinator, plan, outcomes)
+    assert (int(row["sequenceNumber"]), row["attempt"]) == (put[2], 2)
+    assert outcomes.letters == []
+
+
+def test_a_range_of_an_outage_is_read_in_parts_of_a_triggers_limit(one: SimulatedJob) -> None:
+    """Every record comes again exactly once, in order, and no plan has more than the limit."""
+    put = one.put(500)
+    broken = [True]
+    outcomes = tracked(one, lambda _: broken[0], policy(first_delay_ms=1_000))
+    coordinator = one.coordinator(idle_wait="0s")
+    start, _ = track_all(one, coordinator, outcomes)
+    broken[0] = False
+    one.clock.advance(70)
+    again: list[int] = []
+    while (plan := next_plan(coordinator, start, max_records=120)) != start:
+        rows = run_tracked(one, coordinator, plan, outcomes)
+        assert len(rows) <= 120
+        assert rows_of(one, coordinator, plan) == rows
+        again += [int(row["sequenceNumber"]) for row in rows]
+        start = plan
+    assert again == put
+    assert (unresolved(one), outcomes.letters) == (0, [])
+
+
+def test_a_range_that_expires_in_part_is_letters_for_its_missing_records_and_retries_of_the_others(
+    one: SimulatedJob,
+) -> None:
+    """Also where it is read in parts."""
+    put = one.put(60)
+    one.clock.advance(HOUR_S)
+    put += one.put(140)
+    broken = [True]
+    outcomes = tracked(one, lambda _: broken[0])
+    coordinator = one.coordinator(idle_wait="0s", fail_on_data_loss=False)
+    start = next_plan(coordinator)
+    run_tracked(one, coordinator, start, outcomes)
+    broken[0] = False
+    one.clock.advance(23.5 * HOUR_S)
+    again: list[int] = []
+    while (plan := next_plan(coordinator, start, max_records=50)) != start:
+        rows = run_tracked(one, coordinator, plan, outcomes)
+        again += [int(row["sequenceNumber"]) for row in rows]
+        start = plan
+    assert again == put[60:]
+    assert {name for name, _, _ in outcomes.letters} <= {f"{shard(0)}:{one}" for one in put}
+    assert sum(report.dead_lettered for report in outcomes.done) == 60
+    assert unresolved(one) == 0
 
 
 def test_gone_retries_of_an_application_that_acks_whole_batches_give_a_warning(
@@ -284,4 +398,24 @@ def test_gone_retries_of_an_application_that_acks_whole_batches_give_a_warning(
         assert rows_of(one, second, plan) == []
         next_plan(second, plan)
     assert f"{shard(0)}: {put[2]}" in caplog.text
+    assert unresolved(one) == 0
+
+
+def test_a_range_that_is_gone_in_part_gives_a_warning_where_whole_batches_are_acked(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    put = one.put(60)
+    one.clock.advance(HOUR_S)
+    one.put(140)
+    first = one.coordinator()
+    start = next_plan(first)
+    run_tracked(one, first, start, tracked(one, lambda _: True))
+    next_plan(first, start)
+    first.close()
+    one.clock.advance(23.5 * HOUR_S)
+    second = one.coordinator(whole_batch_ack=True, fail_on_data_loss=False)
+    plan = next_plan(second, start)
+    assert len(rows_of(one, second, plan)) == 140
+    next_plan(second, plan)
+    assert f"{shard(0)}: 60 from {put[0]} on" in caplog.text
     assert unresolved(one) == 0

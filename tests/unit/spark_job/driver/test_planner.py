@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,14 +16,20 @@ from kinesis_spout.shards.start_position import new_shards, start_position
 from spark_job.driver.planner import PlanLimits, make_plan, share_records
 from spark_job.driver.retry_planner import DueRetry, due_retries, queued_retries
 from state.codec.values import MAX_VALUE_BYTES, encode
+from state.plan import (
+    ChildShard,
+    RangePart,
+    ShardReadResult,
+    ShardSlice,
+    ShortRange,
+    TaskPlan,
+    TaskResult,
+)
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
 from state.state_store import StartPin
 from tests.support.state.shard_values import shard, state
-
-if TYPE_CHECKING:
-    from state.plan import ShardSlice
 
 LIMITS = PlanLimits(
     max_records_per_trigger=None,
@@ -205,42 +212,113 @@ def test_a_shard_without_allowance_and_without_due_retries_is_not_in_the_plan() 
     assert [one.shard_id for task in plan.tasks for one in task.shards] == ["b"]
 
 
-def test_a_task_has_no_more_retries_than_fit_into_its_znode() -> None:
-    """With the longest numbers that the service has, 500 shards with their iterators,
-    and ranges.
+def busy(index: int, retries: int, *, ranges: bool, shard_id: str) -> ShardState:
+    """A shard with numbers as long as the service's. Of a range, two records are queued."""
+    first = 10**55 + 10_000 * index
+    return msgspec.structs.replace(
+        state(shard_id),
+        read_position=Position.after(SequenceNumber(first + 9_999)),
+        unresolved=tuple(
+            UnresolvedRecord(
+                first=SequenceNumber(first + 2 * n),
+                last=SequenceNumber(first + 2 * n + ranges),
+                count=1 + ranges,
+                attempts=3,
+                due_ms=0,
+            )
+            for n in range(retries)
+        ),
+    )
+
+
+@pytest.mark.parametrize("ranges", [False, True], ids=["records", "ranges"])
+@pytest.mark.parametrize("id_length", [20, 128])
+def test_the_tasks_of_a_plan_fit_into_their_znodes_and_so_does_each_result(
+    *, ranges: bool, id_length: int
+) -> None:
+    """At worst: 500 shards with the longest iterators, 2,000 retries that are all gone or short,
+    ends with children. What does not fit into one task is planned all the same.
     """
-    first = 10**56
     states = [
-        msgspec.structs.replace(
-            state(f"shardId-{shard:012}"),
-            unresolved=tuple(
-                UnresolvedRecord(
-                    first=SequenceNumber(first + n),
-                    last=SequenceNumber(first + n + n % 2),
-                    count=1 + n % 2,
-                    attempts=3,
-                    due_ms=0,
-                )
-                for n in range(0, 60, 2 if shard % 2 else 3)
-            ),
-        )
-        for shard in range(500)
+        busy(n, 2 if ranges else 4, ranges=ranges, shard_id=f"{n:0{id_length}}") for n in range(500)
     ]
     plan = make_plan(
         "1-a",
         [one.shard_id for one in states],
         by_id(*states),
         replace(LIMITS, max_tasks=1),
-        endings={},
-        iterators={one.shard_id: "i" * 260 for one in states},
+        endings={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
+        iterators={one.shard_id: "i" * 512 for one in states},
         now_ms=7,
         until_ms=None,
         turn=1,
         retries=due_of(*states),
     )
-    (task,) = plan.tasks
-    assert sum(len(one.retries) for one in task.shards) > 1_000
-    assert len(encode(task, "task")) <= MAX_VALUE_BYTES
+    pieces = [piece for task in plan.tasks for piece in task.shards]
+    assert sum(len(piece.retries) for piece in pieces) == (1_000 if ranges else 2_000)
+    assert {piece.shard_id for piece in pieces} == {one.shard_id for one in states}
+    assert len(pieces) == 500
+    for task in plan.tasks:
+        assert len(encode(task, "task")) <= MAX_VALUE_BYTES
+        result = TaskResult(
+            token=secrets.token_hex(16), shards=tuple(map(all_is_said, task.shards))
+        )
+        assert len(encode(result, "end")) <= MAX_VALUE_BYTES
+
+
+def all_is_said(piece: ShardSlice) -> ShardReadResult:
+    """As long a result as a shard can have, but for the iterator, which is left out then."""
+    number = SequenceNumber(10**56 - 1)
+    children = tuple(
+        ChildShard(shard_id=piece.shard_id, parents=(piece.shard_id, piece.shard_id))
+        for _ in range(2)
+    )
+    return ShardReadResult(
+        shard_id=piece.shard_id,
+        first=number,
+        last=number,
+        count=10_000_000,
+        last_arrival_ms=1_700_000_000_000,
+        at_tip=True,
+        tip_ms=1_700_000_000_000,
+        at_shard_end=True,
+        children=children,
+        gone=True,
+        millis_behind_latest=604_800_000,
+        retries_done=len(piece.retries),
+        retry_rows=1_000_000,
+        retries_gone=tuple(one.first for one in piece.retries if one.last is None),
+        retries_short=tuple(
+            ShortRange(first=one.first, missing=100_000)
+            for one in piece.retries
+            if one.last is not None
+        ),
+        retry_part=RangePart(last=number, rest=number, count=100_000),
+        position=piece.position,
+        lapsed_ms=1_700_000_000_000,
+    )
+
+
+def test_a_task_keeps_its_hints_where_they_fit_and_drops_them_before_it_is_divided() -> None:
+    def tasks_of(length: int) -> tuple[TaskPlan, ...]:
+        states = [busy(n, 2, ranges=False, shard_id=f"shardId-{n:012}") for n in range(500)]
+        return make_plan(
+            "1-a",
+            [one.shard_id for one in states],
+            by_id(*states),
+            replace(LIMITS, max_tasks=1),
+            endings={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
+            iterators={one.shard_id: "i" * length for one in states},
+            now_ms=7,
+            until_ms=None,
+            turn=1,
+            retries=due_of(*states),
+        ).tasks
+
+    (kept,) = tasks_of(256)
+    assert all(piece.iterator for piece in kept.shards)
+    (dropped,) = tasks_of(1_000)
+    assert not any(piece.iterator for piece in dropped.shards)
 
 
 @pytest.mark.parametrize(
@@ -253,6 +331,50 @@ def test_retries_count_against_a_triggers_limit_and_leave_half_of_it_to_new_reco
     pieces = plan_of(["b"], queued("a", 1, 2, 3), state("b"), limits=limits)
     assert sum(len(one.retries) for one in pieces) == retries
     assert sum(one.max_records for one in pieces) == new
+
+
+def after_an_outage(count: int) -> ShardState:
+    """A shard of which an outage has queued a range."""
+    return msgspec.structs.replace(
+        state("a"),
+        unresolved=(
+            UnresolvedRecord(
+                first=SequenceNumber(1),
+                last=SequenceNumber(2 * count),
+                count=count,
+                attempts=0,
+                due_ms=0,
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("total", "shards", "planned", "new"),
+    [(100, [], 100, 0), (100, ["b"], 50, 50), (1, ["b"], 1, 0), (5_000, ["b"], 1_000, 4_000)],
+)
+def test_a_range_that_is_larger_than_a_trigger_is_planned_in_part(
+    total: int, shards: list[str], planned: int, new: int
+) -> None:
+    limits = replace(LIMITS, max_records_per_trigger=total, max_records_per_shard=10_000)
+    pieces = plan_of(shards, after_an_outage(1_000), state("b"), limits=limits)
+    ((retry,),) = (piece.retries for piece in pieces if piece.retries)
+    assert retry.max_rows == planned
+    assert (retry.first.sequence, retry.end.sequence, retry.count) == (1, 2_000, 1_000)
+    assert sum(piece.max_records for piece in pieces) == new
+
+
+def test_without_a_limit_a_range_is_planned_whole() -> None:
+    (piece,) = plan_of([], after_an_outage(1_000))
+    assert piece.retries[0].max_records is None
+
+
+def test_a_shard_that_is_proven_gone_is_planned_for_its_retries_without_a_question() -> None:
+    pieces = {
+        one.shard_id: one.gone
+        for one in plan_of(["b"], queued("a", 1), queued("b", 2), gone={"a", "b", "c"})
+    }
+    assert pieces == {"a": True, "b": False}
 
 
 def test_a_trigger_without_new_records_is_filled_with_retries() -> None:

@@ -83,6 +83,14 @@ def test_a_record_is_exhausted_one_millisecond_after_its_maximum_age_and_not_bef
     assert exhausted(too_old, old, of=policy(max_age_ms=600)) == {1: True}
 
 
+def test_a_record_does_not_age_before_its_first_counted_failure() -> None:
+    """In an outage it fails for long, and must not be exhausted by it."""
+    in_outage = record(1, attempts=0, first_failure_ms=0, due_ms=NOW_MS)
+    assert exhausted(in_outage, of=policy(max_age_ms=10)) == {1: False}
+    later = record(1, attempts=0, first_failure_ms=0, due_ms=NOW_MS + 1)
+    assert exhausted(later, of=policy(max_age_ms=10)) == {}
+
+
 def test_without_a_policy_nothing_is_ever_exhausted() -> None:
     assert exhausted(
         record(1, attempts=99, first_failure_ms=0), record(2, due_ms=NOW_MS + 1), of=None

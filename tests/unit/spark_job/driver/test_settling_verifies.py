@@ -94,7 +94,7 @@ def test_states_that_name_a_settled_plan_are_evidence_of_a_lost_start(one: Simul
     driver = one.coordinator()
     read_all(one, driver)
     driver.close()
-    del one.backend._nodes[f"{one.store().paths.base}/start"]
+    one.backend.remove([f"{one.store().paths.base}/start"])
     with pytest.raises(DataLossError, match="has no start"):
         next_plan(one.coordinator(starting_position="LATEST"))
 
@@ -130,8 +130,8 @@ def test_a_plan_of_a_state_that_was_removed_by_hand_is_not_settled_into_its_succ
     plan = next_plan(driver, start)
     run(one, driver, plan)
     driver.close()
-    for name in ("/state", ""):
-        del one.backend._nodes[f"{one.store().paths.base}/{shard(0)}{name}"]
+    path = f"{one.store().paths.base}/{shard(0)}"
+    one.backend.remove([path, f"{path}/state"])
     assert read_all(one, one.coordinator(), plan)[1] == put
 
 

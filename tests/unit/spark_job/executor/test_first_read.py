@@ -7,8 +7,19 @@ from typing import Any
 import pytest
 
 from kinesis_spout.reading.kpl import AggregatedRecordError
+from kinesis_spout.testing import error
 from spark_job.executor.first_read import Held, collect
-from state.plan import ChildShard, PlannedRetry, ShardReadResult, ShardSlice, TaskPlan
+from spark_job.executor.replay import replay
+from state.plan import (
+    ChildShard,
+    PlannedRetry,
+    RangePart,
+    ShardReadResult,
+    ShardSlice,
+    ShortRange,
+    TaskPlan,
+    TaskResult,
+)
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from tests.support.simulated.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard, simulated
@@ -341,3 +352,100 @@ def test_an_aggregate_among_the_retries_stops_the_task(one: SimulatedJob) -> Non
     put = one.put(1, data=AGGREGATE)
     with pytest.raises(AggregatedRecordError, match=shard(0)):
         read(one, task(whole(max_records=0, position=after(put[0]), retries=(retry(put[0]),))))
+
+
+HOUR_S = 3_600.0
+
+
+def span(first: int, last: int, count: int, **fields: Any) -> PlannedRetry:
+    return PlannedRetry(
+        first=SequenceNumber(first), last=SequenceNumber(last), count=count, attempts=0, **fields
+    )
+
+
+def retries_only(*retries: PlannedRetry, last: int, **fields: Any) -> ShardSlice:
+    return whole(max_records=0, position=after(last), retries=retries, **fields)
+
+
+def assert_replayed(job: SimulatedJob, plan: TaskPlan, held: Held) -> None:
+    """A replay reads the same records with the same attempts."""
+    settings = job.settings()
+    result = TaskResult(token="t", shards=(held.end,))
+    batches = list(replay(result, plan, job.services(settings), settings))
+    assert [
+        (int(number), attempt)
+        for batch in batches
+        for number, attempt in zip(
+            batch.column("sequenceNumber").to_pylist(),
+            batch.column("attempt").to_pylist(),
+            strict=True,
+        )
+    ] == again(held)
+
+
+@pytest.mark.parametrize("limit", ["bytes", "records"])
+def test_a_range_that_is_too_large_is_read_in_part_and_replayed_in_exactly_that_part(
+    one: SimulatedJob, limit: str
+) -> None:
+    put = one.put(20, data=b"x" * 100)
+    by_records = {} if limit == "bytes" else {"max_records": 7}
+    slice_ = retries_only(
+        retry(put[0]), span(put[2], put[18], 17, **by_records), retry(put[19]), last=put[19]
+    )
+    plan = task(slice_, max_bytes=800 if limit == "bytes" else 2**20)
+    (held,) = read(one, plan)
+    assert [number for number, _ in again(held)] == [put[0], *put[2:9]]
+    assert held.end == ShardReadResult(
+        shard_id=shard(0),
+        retries_done=1,
+        retry_rows=8,
+        retry_part=RangePart(last=SequenceNumber(put[8]), rest=SequenceNumber(put[9]), count=7),
+    )
+    assert_replayed(one, plan, held)
+
+
+def test_a_range_that_is_partly_past_the_retention_is_said_to_be_short(one: SimulatedJob) -> None:
+    put = one.put(3)
+    one.clock.advance(20 * HOUR_S)
+    put += one.put(3)
+    one.clock.advance(5 * HOUR_S)
+    plan = task(retries_only(span(put[0], put[4], 5), retry(put[5]), last=put[5]))
+    (held,) = read(one, plan)
+    assert held.end.retries_short == (ShortRange(first=SequenceNumber(put[0]), missing=3),)
+    assert (held.end.retries_done, held.end.retry_rows, held.end.retries_gone) == (2, 3, ())
+    assert_replayed(one, plan, held)
+
+
+def test_retries_of_a_shard_that_is_known_to_be_gone_are_gone_without_a_call(
+    one: SimulatedJob,
+) -> None:
+    """Nobody is asked; the other shards of the task are read as ever."""
+    put = one.put(3)
+    gone = ShardSlice(
+        shard_id="shardId-000000000099",
+        position=SHARD_END,
+        max_records=0,
+        retries=(retry(7), span(8, 9, 2)),
+        gone=True,
+    )
+    one.count_calls()
+    first, second = read(one, task(gone, retries_only(retry(put[1]), last=put[2]), max_bytes=1))
+    assert first.end == ShardReadResult(
+        shard_id=gone.shard_id,
+        retries_done=2,
+        retries_gone=(SequenceNumber(7), SequenceNumber(8)),
+    )
+    assert again(second) == [(put[1], 2)]
+    assert one.calls("GetShardIterator") == 1
+
+
+def test_a_shard_that_is_not_known_to_the_service_leaves_its_retries_queued_and_is_said_to_be_gone(
+    one: SimulatedJob,
+) -> None:
+    """Also where its new records are read, and found, in the same task."""
+    put = one.put(3)
+    answer = error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
+    one.fake.faults.add(answer, operation="GetShardIterator", times=1)
+    (held,) = read(one, task(whole(position=after(put[1]), retries=(retry(put[0]),))))
+    assert sequences(held) == put[2:]
+    assert (held.end.retries_done, held.end.retries_gone, held.end.gone) == (0, (), True)

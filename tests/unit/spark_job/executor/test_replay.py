@@ -10,6 +10,7 @@ import pytest
 
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.kpl import AggregatedRecordError
+from kinesis_spout.testing import alter, error
 from spark_job.executor.replay import replay
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan, TaskResult
 from state.position import TRIM_HORIZON
@@ -18,6 +19,8 @@ from tests.support.simulated.simulated_job import AGGREGATE, STREAM, SimulatedJo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from kinesis_spout.testing import Fault
 
 HOUR_S = 3_600.0
 
@@ -222,3 +225,34 @@ def test_a_retry_that_was_found_then_and_is_gone_now_is_loss(
         replayed(one, end, retries=retries)
     assert replayed(one, end, retries=retries, fail_on_data_loss=False) == [put[1]]
     assert "1 are left" in caplog.text
+
+
+# answers that are false once ----------------------------------------------------------------------
+def unknown() -> Fault:
+    return error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
+
+
+def without_records() -> Fault:
+    return alter(lambda page: msgspec.structs.replace(page, records=[], millis_behind_latest=0))
+
+
+@pytest.mark.parametrize("fault", [unknown(), without_records()], ids=["no-shard", "no-records"])
+@pytest.mark.parametrize("skip", [0, 1])
+def test_one_answer_that_the_records_are_gone_is_no_loss(
+    one: SimulatedJob, fault: Fault, skip: int
+) -> None:
+    put = one.put(12_000, data=b"")
+    one.fake.faults.add(fault, operation="GetRecords", skip=skip, times=1)
+    assert replayed(one, end_of(put)) == put
+    retries = {shard(0): [planned(put[1]), planned(put[2], put[-1])]}
+    end = ShardReadResult(shard_id=shard(0), retries_done=2, retry_rows=11_999)
+    one.fake.faults.add(fault, operation="GetRecords", skip=skip, times=1)
+    assert replayed(one, end, retries=retries) == put[1:]
+
+
+@pytest.mark.parametrize("fault", [unknown(), without_records()], ids=["no-shard", "no-records"])
+def test_two_answers_that_the_records_are_gone_are_loss(one: SimulatedJob, fault: Fault) -> None:
+    put = one.put(5)
+    one.fake.faults.add(fault, operation="GetRecords", times=2)
+    with pytest.raises(DataLossError, match="0 are left"):
+        replayed(one, end_of(put))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,39 +46,71 @@ def test_one_poison_record_is_found_anywhere_and_all_others_are_processed(
         assert found.calls <= max_calls(count) + 1
 
 
-@given(count=st.integers(4, 300), data=st.data())
+@given(count=st.integers(1, 300), data=st.data())
 def test_every_record_is_processed_or_poison_or_unresolved_and_the_calls_are_bounded(
     count: int, data: st.DataObject
 ) -> None:
     poison = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
     found, batch = search(count, poison)
-    assert found.calls <= max_calls(count) + len(found.poison)
-    if found.failed:
-        return
-    left = {record for part in found.unresolved for record in range(*part)}
-    assert set(found.poison) <= poison
-    assert batch.done | set(found.poison) | left == set(range(count))
+    single = set(found.poison) | set(found.alone)
+    assert found.calls <= max_calls(count) + len(single)
+    assert single <= poison
     assert not batch.done & poison
-    assert not left & (batch.done | set(found.poison))
+    if found.failed:
+        assert count >= 16
+        assert len(poison) > 4
+        assert not single
+        return
+    assert single, "so the next batch has less poison"
+    left = {record for part in found.unresolved for record in range(*part)}
+    assert batch.done | single | left == set(range(count))
+    assert not left & (batch.done | single)
 
 
-def test_a_batch_of_which_all_quarters_fail_counts_as_failed_after_six_calls() -> None:
-    found, batch = search(1000, set(range(1000)))
+@pytest.mark.parametrize("count", [16, 17, 1000, 1_000_000])
+def test_an_outage_ends_the_search_after_fourteen_calls_however_large_the_batch_is(
+    count: int,
+) -> None:
+    found = bisect(count, lambda _: False)
     assert found.failed
-    assert found.calls == 6
-    assert batch.done == set()
+    assert found.calls == 14
 
 
-def test_a_batch_with_three_bad_quarters_counts_as_failed_and_one_with_two_does_not() -> None:
+@given(st.integers(16, 400), st.data())
+def test_a_batch_counts_as_failed_exactly_when_more_than_half_of_its_eighths_fail(
+    count: int, data: st.DataObject
+) -> None:
+    poison = data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=12))
+    bounds = [0, count]
+    for _ in range(3):
+        middles = [(first + last + 1) // 2 for first, last in pairwise(bounds)]
+        bounds = sorted([*bounds, *middles])
+    bad = sum(bool(poison & set(range(*eighth))) for eighth in pairwise(bounds))
+    assert search(count, poison)[0].failed is (bad > 4)
+
+
+@pytest.mark.parametrize("count", [8, 40, 1000])
+def test_three_poison_records_in_different_quarters_do_not_fail_a_batch(count: int) -> None:
     for bad in combinations(range(4), 3):
-        assert search(40, {10 * quarter for quarter in bad})[0].failed
-    for two in combinations(range(4), 2):
-        assert not search(40, {10 * quarter for quarter in two})[0].failed
+        poison = {count // 4 * quarter for quarter in bad}
+        found, _ = search(count, poison)
+        assert not found.failed
+        left = {record for part in found.unresolved for record in range(*part)}
+        assert set(found.poison) | left >= poison
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", range(4, 16))
+def test_a_batch_of_fewer_than_sixteen_records_is_searched_to_single_records(count: int) -> None:
+    """Whatever the share of the poison is."""
+    for good in range(count):
+        found, batch = search(count, set(range(count)) - {good})
+        assert batch.done == {good}
+        assert set(found.poison) == set(range(count)) - {good}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 15])
 def test_nothing_is_poison_where_nothing_succeeded(count: int) -> None:
-    """A sink that is down is not poison, in a batch that is too small for quarters too."""
+    """A sink that is down is not poison, in a batch that is too small for eighths too."""
     found, _ = search(count, set(range(count)))
     assert (found.poison, found.failed) == ([], False)
     assert (found.alone, found.unresolved) == (list(range(count)), [])

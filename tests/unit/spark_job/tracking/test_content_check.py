@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import Row
 
@@ -12,9 +13,12 @@ from spark_job.tracking.content_check import (
     PartitionContent,
     ShardContent,
     check_content,
+    is_what_is_left,
+    lowest_published,
     merge_content,
+    read_retries,
 )
-from state.plan import ShardReadResult, TaskResult
+from state.plan import PlannedRetry, RangePart, ShardReadResult, TaskResult
 from state.sequence_number import SequenceNumber
 
 
@@ -43,6 +47,15 @@ def ends(**changes: Any) -> dict[int, TaskResult]:
     }
 
 
+def planned(first: int, last: int | None = None, **more: Any) -> PlannedRetry:
+    return PlannedRetry(
+        first=SequenceNumber(first), last=SequenceNumber(last) if last else None, attempts=1, **more
+    )
+
+
+NOTHING = ShardContent(shard_id="s")
+
+
 def test_contents_of_a_shard_are_merged_by_number_and_not_by_text() -> None:
     parts = [
         content("s", 100, 101, 2),
@@ -53,7 +66,76 @@ def test_contents_of_a_shard_are_merged_by_number_and_not_by_text() -> None:
 
 
 def test_the_rows_that_were_published_are_accepted() -> None:
-    check_content({"s": content("s", 9, 100, 5, 2)}, ends(), "1-a")
+    assert check_content({"s": content("s", 9, 100, 5, 2)}, ends(), "1-a") == []
+
+
+def test_rows_that_have_expired_since_they_were_published_are_named_and_not_refused() -> None:
+    found = {"s": content("s", 50, 100, 3, 0)}
+    asked: list[ShardContent] = []
+
+    def has_expired(found: ShardContent, end: ShardReadResult) -> bool:
+        asked.append(found)
+        return end.shard_id == "s"
+
+    assert check_content(found, ends(), "1-a", has_expired=has_expired) == ["s"]
+    assert asked == [found["s"]]
+    with pytest.raises(BatchContentError, match="of shard t"):
+        check_content({"t": content("t", 1, 1, 1)} | found, ends(), "1-a", has_expired=has_expired)
+
+
+RETRIES = (planned(2, 4, count=3), planned(6), planned(8))
+END = ShardReadResult(
+    shard_id="s",
+    first=SequenceNumber(9),
+    last=SequenceNumber(100),
+    count=5,
+    retries_done=3,
+    retry_rows=5,
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "oldest", "expired"),
+    [
+        (content("s", 50, 100, 3), 50, True),
+        (content("s", 50, 100, 3), 70, True),  # more has expired since
+        (content("s", 50, 100, 3), None, True),
+        (NOTHING, None, True),
+        (NOTHING, 101, True),
+        (content("s", 9, 100, 5, 2), 6, True),
+        (content("s", 9, 100, 5, 1), 7, True),
+        (content("s", 9, 100, 5, 4), 3, True),  # the range is left in part
+        (content("s", 9, 100, 5), 9, True),
+        (content("s", 50, 100, 3, 5), 2, False),  # all are there, so they were filtered out
+        (content("s", 50, 100, 3), 9, False),
+        (content("s", 50, 100, 3), 30, False),  # 30 is there, and missing
+        (content("s", 50, 70, 2), 50, False),  # the end is missing too
+        (content("s", 50, 100, 5), 50, False),
+        (NOTHING, 50, False),
+        (content("s", 9, 100, 5, 1), 6, False),  # 6 and 8 are there
+        (content("s", 9, 100, 5, 6), 6, False),
+        (content("s", 9, 100, 4), 9, False),  # the retries have expired, the new ones have not
+        (content("s", 50, 100, 3, 2), 50, True),
+    ],
+)
+def test_only_a_loss_at_the_beginning_that_the_service_confirms_is_expiry(
+    found: ShardContent, oldest: int | None, *, expired: bool
+) -> None:
+    first = None if oldest is None else SequenceNumber(oldest)
+    assert is_what_is_left(found, END, RETRIES, first) is expired
+
+
+def test_the_service_is_asked_for_the_lowest_number_of_which_rows_were_published() -> None:
+    """Retries lie before new records. One that was gone already had no row."""
+    gone = msgspec.structs.replace(END, retries_gone=(SequenceNumber(2),), retries_done=2)
+    assert read_retries(END, RETRIES) == list(RETRIES)
+    assert read_retries(gone, RETRIES) == [RETRIES[1]]
+    assert lowest_published(gone, read_retries(gone, RETRIES)) == SequenceNumber(6)
+    assert lowest_published(gone, []) == SequenceNumber(9)
+    assert lowest_published(ShardReadResult(shard_id="s"), []) is None
+    part = RangePart(last=SequenceNumber(3), rest=SequenceNumber(4), count=2)
+    cut = ShardReadResult(shard_id="s", retry_part=part, retry_rows=2)
+    assert read_retries(cut, RETRIES) == [planned(2, 3, count=2)]
 
 
 @pytest.mark.parametrize(

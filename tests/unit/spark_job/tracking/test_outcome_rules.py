@@ -18,7 +18,7 @@ from spark_job.tracking.outcome_rules import (
     first_tries,
 )
 from spark_job.tracking.outcomes import FailedRecord, Outcome
-from state.plan import PlannedRetry, ShardReadResult, ShardSlice
+from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, ShortRange
 from state.position import Position
 from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
@@ -76,6 +76,7 @@ def context(
         "states": {"s": ShardState(shard_id="s", read_position=position, unresolved=known)}
         if known
         else {},
+        "records": 1_000,
         "outages": 0,
         "first_tries": 1_000,
         "succeeded_ms": None,
@@ -179,6 +180,56 @@ def test_a_planned_retry_that_is_gone_is_a_letter_with_its_last_failure() -> Non
     assert outcomes.report.exhausted == 1
 
 
+def range_outcomes(**result: Any) -> BatchOutcomes:
+    """The outcomes of a batch whose plan had one range of four records."""
+    known = unresolved(7, 30, count=4, attempts=2, reason="as before")
+    retry = PlannedRetry(
+        first=SequenceNumber(7), last=SequenceNumber(30), count=4, attempts=2, max_records=3
+    )
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(30)), max_records=1, retries=(retry,)
+    )
+    end = ShardReadResult(shard_id="s", **result)
+    return decide([], context(known, slices={"s": one}, ends={"s": end}))
+
+
+def test_a_range_that_is_gone_is_one_letter_that_counts_its_records() -> None:
+    outcomes = range_outcomes(retries_done=1, retries_gone=(SequenceNumber(7),))
+    (letter,) = outcomes.letters
+    assert (letter.message_id, letter.gone, letter.records) == ("s:7:3", ("s", "7"), 4)
+    assert letter.reason == (
+        "4 records up to 30 are past the stream's retention; last failure: as before"
+    )
+    assert outcomes.report.exhausted == 4
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"retries_done": 1},
+        {"retry_part": RangePart(last=SequenceNumber(9), rest=SequenceNumber(10), count=1)},
+    ],
+    ids=["whole", "in-part"],
+)
+def test_a_range_that_is_partly_past_the_retention_is_one_letter_that_counts_what_is_missing(
+    part: dict[str, Any],
+) -> None:
+    """Numbers inside a range are not stored, so the letter names the first one."""
+    short = ShortRange(first=SequenceNumber(7), missing=3)
+    outcomes = range_outcomes(**part, retry_rows=1, retries_short=(short,))
+    (letter,) = outcomes.letters
+    assert letter == LetterNote(
+        message_id="s:7:3",
+        attempts=2,
+        first_failure_ms=None,
+        last_failure_ms=None,
+        reason="3 of 4 records up to 30 are past the stream's retention; last failure: as before",
+        gone=("s", "7"),
+        records=3,
+    )
+    assert outcomes.report.exhausted == 3
+
+
 def test_a_blocked_record_keeps_its_attempts_and_is_due_at_once() -> None:
     known = unresolved(7, attempts=1, first_failure_ms=1, last_failure_ms=2, reason="as before")
     (row,) = queued(
@@ -203,6 +254,22 @@ def test_keys_are_stored_only_where_they_block() -> None:
     assert row.key == "k"
 
 
+def test_a_record_ages_from_its_first_counted_failure() -> None:
+    """It has failed for long without one: the sink was down, perhaps."""
+    known = unresolved(7, attempts=0, first_failure_ms=NOW_MS - 100_001)
+    (row,) = queued(decide([failed(7)], context(known)))
+    assert (row.attempts, row.first_failure_ms) == (1, NOW_MS)
+    (letter,) = decide([failed(7, Outcome.REJECT)], context(known)).letters
+    assert letter.first_failure_ms == NOW_MS
+    retry = PlannedRetry(first=SequenceNumber(7), attempts=0)
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(9)), max_records=1, retries=(retry,)
+    )
+    end = ShardReadResult(shard_id="s", retries_done=1, retries_gone=(SequenceNumber(7),))
+    (letter,) = decide([], context(known, slices={"s": one}, ends={"s": end})).letters
+    assert letter.first_failure_ms is None
+
+
 def test_a_failure_together_with_other_records_does_not_count_as_an_attempt() -> None:
     (row,) = queued(
         decide(
@@ -210,7 +277,7 @@ def test_a_failure_together_with_other_records_does_not_count_as_an_attempt() ->
             context(retry=RetryPolicy(retry_limit=0, jitter=0.0)),
         )
     )
-    assert (row.attempts, row.due_ms, row.first_failure_ms) == (0, NOW_MS + 1_000, None)
+    assert (row.attempts, row.due_ms, row.first_failure_ms) == (0, NOW_MS + 1_000, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -248,6 +315,150 @@ def test_an_outage_is_more_than_half_and_at_least_a_hundred(
     assert outcomes.report.outage is outage
 
 
+# few records --------------------------------------------------------------------------------------
+SUSPECTS = (Outcome.RETRY, Outcome.ALONE)
+
+
+def planned(*firsts: int) -> dict[str, Any]:
+    """The slice and the end of shard s, of which these retries were read."""
+    retries = tuple(PlannedRetry(first=SequenceNumber(first), attempts=0) for first in firsts)
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=9, retries=retries
+    )
+    return {
+        "slices": {"s": one},
+        "ends": {"s": ShardReadResult(shard_id="s", retries_done=len(retries))},
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "records", "outage"),
+    [(10, 10, True), (10, 11, False), (9, 9, False), (99, 99, True), (99, 100, False)],
+)
+def test_an_outage_of_a_few_records_is_one_in_which_ten_fail_and_nothing_succeeds(
+    count: int, records: int, *, outage: bool
+) -> None:
+    outcomes = decide(
+        [failed(n) for n in range(1, count + 1)], context(records=records, first_tries=records)
+    )
+    assert outcomes.report.outage is outage
+    assert {row.attempts for row in queued(outcomes)} == ({0} if outage or count == 9 else {1})
+
+
+@pytest.mark.parametrize(
+    ("waiting", "outage"),
+    [
+        ([unresolved(n, attempts=0, last_failure_ms=1) for n in range(1, 10)], True),
+        ([unresolved(1, 9, attempts=0, last_failure_ms=1)], True),
+        ([unresolved(1, 8, attempts=0, last_failure_ms=1)], False),
+        ([unresolved(1, 9, attempts=1, last_failure_ms=1)], False),
+        ([unresolved(1, 9, attempts=0, last_failure_ms=1, blocked=True)], False),
+        ([unresolved(1, 9, attempts=0, last_failure_ms=1, rejected=True)], False),
+        ([unresolved(1, 9, attempts=0)], False),
+    ],
+    ids=["nine", "a range", "eight", "counted", "blocked", "rejected", "never tried"],
+)
+def test_records_that_failed_without_a_counted_failure_in_earlier_batches_are_evidence_too(
+    waiting: list[UnresolvedRecord], *, outage: bool
+) -> None:
+    """With batches of one record, an outage would never show in one of them."""
+    outcomes = decide([failed(50)], context(*waiting, records=1, first_tries=1))
+    assert outcomes.report.outage is outage
+    assert [row.attempts for row in queued(outcomes)] == [0]
+
+
+@pytest.mark.parametrize(("age_ms", "outage"), [(299_999, True), (300_000, False)])
+def test_an_outage_of_a_few_records_lasts_for_five_minutes_at_most(
+    age_ms: int, *, outage: bool
+) -> None:
+    """Bad records alone must not hold up for ever what comes after them."""
+    first_ms = NOW_MS - age_ms
+    waiting = [
+        unresolved(n, attempts=0, first_failure_ms=first_ms, last_failure_ms=1)
+        for n in range(1, 13)
+    ]
+    records = [failed(n) for n in range(1, 13)]
+    outcomes = decide(records, context(*waiting, records=12, **planned(*range(1, 13))))
+    assert outcomes.report.outage is outage
+    assert {row.attempts for row in queued(outcomes)} == {0 if outage else 1}
+
+
+def test_a_queued_record_that_is_in_the_batch_is_counted_once() -> None:
+    waiting = [unresolved(n, attempts=0, last_failure_ms=1) for n in range(1, 10)]
+    records = [failed(n) for n in range(1, 10)]
+    outcomes = decide(records, context(*waiting, records=9, **planned(*range(1, 10))))
+    assert not outcomes.report.outage
+
+
+@pytest.mark.parametrize("outcome", SUSPECTS)
+def test_a_lone_failure_does_not_count_and_is_retried_at_growing_distances(
+    outcome: Outcome,
+) -> None:
+    """Whatever the limit is: what it is written to may be down."""
+    age_ms, known, ages = 0, list[UnresolvedRecord](), []
+    retry = RetryPolicy(retry_limit=0, first_delay_ms=1_000, jitter=0.0)
+    while True:
+        outcomes = decide(
+            [failed(7, outcome)], context(*known, records=1, retry=retry, now_ms=NOW_MS + age_ms)
+        )
+        if outcomes.letters:
+            break
+        ages.append(age_ms)
+        known = list(queued(outcomes))
+        assert (known[0].attempts, known[0].first_failure_ms) == (0, NOW_MS)
+        age_ms = known[0].due_ms - NOW_MS
+    assert ages == [0, 1_000, 2_000, 4_000, 8_000, 16_000]
+    assert age_ms == 32_000
+    assert outcomes.letters[0].first_failure_ms == NOW_MS + 32_000
+
+
+@pytest.mark.parametrize("outcome", SUSPECTS)
+@pytest.mark.parametrize(
+    ("first_ms", "attempts"), [(NOW_MS - 19_999, 0), (NOW_MS - 20_000, 1), (NOW_MS + 5, 0)]
+)
+def test_the_failures_of_a_few_records_count_twenty_seconds_after_the_first(
+    outcome: Outcome, first_ms: int, attempts: int
+) -> None:
+    known = unresolved(7, attempts=0, first_failure_ms=first_ms, last_failure_ms=NOW_MS - 1)
+    (row,) = queued(decide([failed(7, outcome)], context(known, records=1)))
+    assert row.attempts == attempts
+    assert row.due_ms >= NOW_MS + 1_000
+
+
+@pytest.mark.parametrize("outcome", SUSPECTS)
+def test_a_record_with_a_counted_failure_is_bad_also_where_nothing_else_succeeds(
+    outcome: Outcome,
+) -> None:
+    """It failed while others succeeded, so its retries, which come alone, run as usual."""
+    known = unresolved(7, attempts=1, first_failure_ms=NOW_MS - 1, last_failure_ms=NOW_MS - 1)
+    (row,) = queued(decide([failed(7, outcome, attempt=2)], context(known, records=1)))
+    assert (row.attempts, row.due_ms) == (2, NOW_MS + 2_000)
+
+
+def test_a_success_in_the_batch_makes_its_failures_count() -> None:
+    """More than half of a few: the function works, and these records are bad."""
+    outcomes = decide([failed(n) for n in range(1, 100)], context(records=100, first_tries=100))
+    assert {row.attempts for row in queued(outcomes)} == {1}
+
+
+def test_rejected_records_are_no_evidence_that_the_sink_works() -> None:
+    records = [failed(1), failed(2, Outcome.REJECT), failed(3, Outcome.BLOCKED)]
+    outcomes = decide(records, context(records=3))
+    assert [row.attempts for row in queued(outcomes)] == [0, 0]
+    assert len(outcomes.letters) == 1
+
+
+def test_a_suspected_failure_keeps_the_delay_that_its_function_asked_for() -> None:
+    (row,) = queued(decide([failed(7, after_s=60.5)], context(records=1)))
+    assert (row.attempts, row.due_ms) == (0, NOW_MS + 60_500)
+
+
+def test_a_long_first_delay_is_kept_by_suspected_failures() -> None:
+    retry = RetryPolicy(first_delay_ms=300_000, jitter=0.0)
+    (row,) = queued(decide([failed(7)], context(records=1, retry=retry)))
+    assert (row.attempts, row.due_ms) == (0, NOW_MS + 300_000)
+
+
 def test_rejected_records_are_not_an_outage() -> None:
     outcomes = decide([failed(n, Outcome.REJECT) for n in range(1, 200)], context(first_tries=200))
     assert not outcomes.report.outage
@@ -263,7 +474,7 @@ def test_in_an_outage_attempts_and_age_do_not_count_and_neighbours_are_one_range
         (int(str(row.first)), int(str(row.last)), row.count, row.attempts, row.first_failure_ms)
         for row in queued(outcomes)
     ]
-    assert rows == [(10, 490, 49, 0, None), (510, 1500, 100, 0, None), (10, 20, 2, 0, None)]
+    assert rows == [(10, 490, 49, 0, NOW_MS), (510, 1500, 100, 0, NOW_MS), (10, 20, 2, 0, NOW_MS)]
     assert outcomes.letters == ()
     assert outcomes.report.retried == 151
 
@@ -328,6 +539,26 @@ def test_first_tries_are_new_records_and_records_that_an_outage_has_queued() -> 
     assert first_tries([one], [end], withheld) == 7 + 50 + 1 - 1
 
 
+def test_of_a_range_that_is_short_or_read_in_part_the_records_that_were_read_are_first_tries() -> (
+    None
+):
+    retries = tuple(
+        PlannedRetry(first=SequenceNumber(n), last=SequenceNumber(n + 9), count=10, attempts=0)
+        for n in (10, 20, 30)
+    )
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=0, retries=retries
+    )
+    end = ShardReadResult(
+        shard_id="s",
+        retries_done=1,
+        retry_rows=11,
+        retries_short=(ShortRange(first=SequenceNumber(10), missing=3),),
+        retry_part=RangePart(last=SequenceNumber(23), rest=SequenceNumber(24), count=4),
+    )
+    assert first_tries([one], [end], []) == 7 + 4
+
+
 def test_a_range_does_not_span_two_planned_retries_or_new_records() -> None:
     """Settling replaces each planned retry by itself."""
     retries = (
@@ -366,9 +597,10 @@ OUTCOMES = st.sampled_from([Outcome.BLOCKED, Outcome.UNCOUNTED, Outcome.RETRY, O
     ),
     limit=st.integers(0, 4),
     tried=st.integers(0, 600),
+    succeeded=st.sampled_from([0, 1, 300]),
 )
 def test_every_failed_record_is_either_queued_or_a_letter(
-    outcomes: dict[int, tuple[Outcome, int]], limit: int, tried: int
+    outcomes: dict[int, tuple[Outcome, int]], limit: int, tried: int, succeeded: int
 ) -> None:
     """Ranges are ascending and disjoint, and have no more attempts than their first record."""
     records = [
@@ -379,6 +611,7 @@ def test_every_failed_record_is_either_queued_or_a_letter(
         context(
             retry=RetryPolicy(retry_limit=limit),
             first_tries=tried,
+            records=len(outcomes) + succeeded,
             on_failure=OnFailure.BLOCK_SHARD,
         ),
     )
@@ -395,6 +628,7 @@ def test_every_failed_record_is_either_queued_or_a_letter(
         context(
             retry=RetryPolicy(retry_limit=limit),
             first_tries=tried,
+            records=len(outcomes) + succeeded,
             on_failure=OnFailure.BLOCK_SHARD,
         ),
     )

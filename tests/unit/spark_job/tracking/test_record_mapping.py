@@ -18,7 +18,7 @@ from kinesis_spout.errors import ConfigError
 from scheme.errors import MalformedRecordError
 from spark_job.rows import ARROW_SCHEMA
 from spark_job.tracking.content_check import BatchContentError
-from spark_job.tracking.outcomes import Outcome, Reject, Retry, key_hash
+from spark_job.tracking.outcomes import Outcome, Reject, Retry, key_hash, order_key
 from spark_job.tracking.record_mapping import RecordMapper, records_of
 from spark_job.tracking.record_note import NOTE, SUMMARY
 from spark_job.tracking.row_output import OutputColumn, OutputColumns
@@ -41,7 +41,7 @@ COLUMNS = OutputColumns(
 
 
 def rows(
-    *numbers: int, shard: str = "s", key: Callable[[int], str] = str, attempt: int = 1
+    *numbers: int, shard: str = "s", key: Callable[[int], str | None] = str, attempt: int = 1
 ) -> pa.RecordBatch:
     entries = [
         (
@@ -271,6 +271,21 @@ def test_later_rows_of_a_failed_key_are_not_tried() -> None:
     blocked = [note["messageId"] for note in found.notes if note["outcome"] == Outcome.BLOCKED]
     assert blocked == ["s:4:1", "s:6:1", "t:4:1"]
     assert {note["key"] for note in found.notes} == {key_hash("key 0")}
+
+
+def test_block_key_a_record_without_a_partition_key_blocks_no_other_record() -> None:
+    """As in a stream with record distribution AUTO."""
+    called: list[int] = []
+
+    def function(record: Record) -> object:
+        called.append(number(record))
+        return 1 / 0 if number(record) == 2 else one_row(record)
+
+    found = mapped(function, rows(1, 2, 3, key=lambda _: None), on_failure=OnFailure.BLOCK_KEY)
+    assert called == [1, 2, 3]
+    assert [(note["sequenceNumber"], note["partitionKey"]) for note in found.notes] == [("2", None)]
+    assert len({order_key(None, "s", (number, 0)) for number in called}) == 3
+    assert found.notes[0]["key"] == order_key(None, "s", (2, 0))
 
 
 def test_a_rejected_record_blocks_nothing() -> None:

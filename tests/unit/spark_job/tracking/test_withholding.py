@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_job.tracking.outcomes import FailedRecord, Outcome
-from spark_job.tracking.withholding import ShardRules, failure_rules, plan_rules
+import pyarrow as pa
+from msgspec.structs import replace
+
+from spark_job.tracking.outcomes import FailedRecord, Outcome, order_key
+from spark_job.tracking.withholding import ShardRules, WithheldRowFinder, failure_rules, plan_rules
 from state.plan import Plan, PlannedRetry, ShardSlice, TaskPlan
-from state.position import Position
+from state.position import SHARD_END, Position
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
@@ -85,6 +88,79 @@ def test_a_queued_range_without_a_key_blocks_all_later_rows() -> None:
 
 def test_nothing_is_blocked_with_on_failure_continue() -> None:
     assert plan_rules(plan(), states((5, None)), OnFailure.CONTINUE) == {}
+
+
+def withheld(rules: dict[str, ShardRules], *rows: tuple[int, str | None]) -> list[int]:
+    """The numbers of the rows of shard s, given with their partition keys, that are withheld."""
+    columns = ["shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "messageId"]
+    batch = pa.RecordBatch.from_pylist(
+        [
+            dict(zip(columns, ("s", str(number), 0, key, f"s:{number}:1"), strict=True))
+            for number, key in rows
+        ]
+    )
+    found = pa.Table.from_batches(WithheldRowFinder(rules, with_keys=True)(iter([batch])))
+    return [int(message_id.split(":")[1]) for message_id in found["messageId"].to_pylist()]
+
+
+def test_block_key_a_queued_record_without_a_partition_key_blocks_only_itself() -> None:
+    """As in a stream with record distribution AUTO. A range, whose keys are unknown, blocks all."""
+    own = order_key(None, "s", (5, 0))
+    rows = ((4, None), (5, None), (6, None), (7, "a"))
+    rules = plan_rules(plan(), states((5, own)), OnFailure.BLOCK_KEY)
+    assert withheld(rules, *rows) == []
+    rules = plan_rules(plan(), states((5, None)), OnFailure.BLOCK_KEY)
+    assert withheld(rules, *rows) == [6, 7]
+    rules = plan_rules(plan(), states((5, order_key("a", "s", (5, 0)))), OnFailure.BLOCK_KEY)
+    assert withheld(rules, *rows) == [7]
+
+
+def over_a_split(*rows: tuple[int, str | None]) -> dict[str, ShardState]:
+    """The states of shard s, of its parent, and of its grandparent that these records wait in."""
+    of_grandparent = ShardState(
+        shard_id="g", read_position=SHARD_END, unresolved=states(*rows)["s"].unresolved
+    )
+    of_parent = ShardState(shard_id="p", read_position=SHARD_END, parents=("g",))
+    of_shard = ShardState(
+        shard_id="s", read_position=Position.at(SequenceNumber(99)), parents=("p",)
+    )
+    return {"s": of_shard, "p": of_parent, "g": of_grandparent}
+
+
+def test_block_key_a_queued_record_of_an_ancestor_blocks_all_rows_of_its_key() -> None:
+    """Whatever their numbers are: an ancestor's records are all before them."""
+    rules = plan_rules(plan(planned(3)), over_a_split((500, "a")), OnFailure.BLOCK_KEY)["s"]
+    assert rules.withholds
+    assert [rules.outcome((number, 0), "a") for number in (0, 3, 600)] == [Outcome.BLOCKED] * 3
+    assert rules.outcome((3, 0), "b") is None
+
+
+def test_block_key_a_queued_record_of_an_ancestor_blocks_also_while_its_retry_is_in_the_plan() -> (
+    None
+):
+    """The tasks of a plan run at a time, and the retry may fail again."""
+    made = plan()
+    retried = ShardSlice(shard_id="g", position=SHARD_END, max_records=0, retries=(planned(500),))
+    task = TaskPlan(shards=(retried,), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
+    rules = plan_rules(
+        replace(made, tasks=(task, *made.tasks)), over_a_split((500, "a")), OnFailure.BLOCK_KEY
+    )
+    assert rules["s"].outcome((600, 0), "a") is Outcome.BLOCKED
+    assert rules["g"].outcome((500, 0), "a") is None
+
+
+def test_block_key_a_queued_range_of_an_ancestor_blocks_all_rows() -> None:
+    rules = plan_rules(plan(), over_a_split((500, None)), OnFailure.BLOCK_KEY)["s"]
+    assert rules.outcome((1, 0), "b") is Outcome.BLOCKED
+
+
+def test_block_shard_a_queued_record_of_an_ancestor_blocks_all_rows() -> None:
+    rules = plan_rules(plan(), over_a_split((500, "a")), OnFailure.BLOCK_SHARD)["s"]
+    assert rules.outcome((1, 0), None) is Outcome.BLOCKED
+
+
+def test_continue_a_queued_record_of_an_ancestor_blocks_nothing() -> None:
+    assert plan_rules(plan(), over_a_split((500, None)), OnFailure.CONTINUE) == {}
 
 
 def failed(number: int, outcome: Outcome = Outcome.RETRY, key: str | None = "k") -> FailedRecord:

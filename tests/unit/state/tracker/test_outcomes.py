@@ -11,6 +11,7 @@ from state.errors import IllegalTrackerEventError
 from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import UnresolvedRecord
+from state.tracker.inflight_record_tracker import UNANSWERED
 from state.tracker.transitions import Effect, NodeState
 from tests.support.state.tracker import (
     POLICY,
@@ -80,6 +81,18 @@ def test_a_failure_that_does_not_count_keeps_what_counted_before() -> None:
     tracker.fail(seq(1), 2, 900, counts=False)
     record = tracker.snapshot().unresolved[0]
     assert (record.attempts, record.first_failure_ms, record.last_failure_ms) == (1, 50, 900)
+
+
+def test_a_blocked_record_that_fails_itself_is_blocked_no_more() -> None:
+    """Before that it waited for an earlier record of its key. An outage does not change that."""
+    blocked = replace(waiting(1, attempts=0, due_ms=0), blocked=True, key="k")
+    state = replace(fresh_state(), read_position=Position.after(seq(1)), unresolved=(blocked,))
+    for counts in (False, True):
+        tracker = make_tracker(state=state)
+        tracker.retry(seq(1))
+        tracker.fail(seq(1), 1, 0, counts=counts)
+        record = tracker.snapshot().unresolved[0]
+        assert (record.blocked, record.key) == (not counts, "k")
 
 
 def test_a_late_ack_of_a_delivery_whose_failure_did_not_count_resolves_the_record() -> None:
@@ -279,3 +292,47 @@ def replace_policy(*, retry_limit: int, max_age_ms: int | None = None) -> RetryP
         jitter=0,
         max_age_ms=max_age_ms,
     )
+
+
+# announcements ------------------------------------------------------------------------------------
+def test_an_announced_delivery_counts_when_its_process_ends_without_an_answer() -> None:
+    """It is stored as failed and due at once, and in the end it is exhausted. The records before
+    and after it have no attempt.
+    """
+    tracker = make_tracker(1, 2, 3, policy=replace_policy(retry_limit=1))
+    tracker.announce(seq(2), 50)
+    tracker = restart(tracker, replace_policy(retry_limit=1))
+    assert [(one.first, one.attempts) for one in tracker.snapshot().unresolved] == [
+        (seq(1), 0),
+        (seq(2), 1),
+    ]
+    record = tracker.snapshot().unresolved[1]
+    assert (record.due_ms, record.first_failure_ms, record.reason) == (50, 50, UNANSWERED)
+    tracker.retry(seq(2))
+    tracker.announce(seq(2), 90)
+    tracker = restart(tracker, replace_policy(retry_limit=1))
+    assert [(one.first, one.attempts) for one in tracker.exhausted] == [(seq(2), 2)]
+    assert tracker.exhausted[0].first_failure_ms == 50
+
+
+def test_the_outcome_of_an_announced_delivery_is_the_only_one() -> None:
+    """A failure counts once. An ack resolves the record. An orderly end counts nothing."""
+    tracker = make_tracker(1, 2, 3)
+    for number in (1, 2, 3):
+        tracker.announce(seq(number), 50)
+    tracker.fail(seq(1), 1, 60, reason="no")
+    tracker.ack(seq(2), 1)
+    tracker.withdraw(seq(3))
+    state = tracker.snapshot()
+    assert [(one.first, one.attempts, one.reason) for one in state.unresolved] == [
+        (seq(1), 1, "no")
+    ]
+    assert state.read_position == Position.after(seq(2))
+
+
+def test_only_a_pending_delivery_is_announced() -> None:
+    tracker = make_tracker(1)
+    tracker.fail(seq(1), 1, 0)
+    for number in (1, 2):
+        with pytest.raises(IllegalTrackerEventError):
+            tracker.announce(seq(number), 0)

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from state.errors import IllegalTrackerEventError
 from state.position import SHARD_END, Position
+from state.retry_policy import RetryPolicy
 from state.shard_state import Lifecycle, UnresolvedRecord
 from state.tracker.transitions import Effect, NodeState
 from tests.support.state.tracker import (
@@ -305,6 +306,20 @@ def test_a_restored_range_is_split_into_the_records_that_are_found_in_it() -> No
     assert tracker.count(PENDING) == 3
     assert tracker.fail(seq(13), 2, 0) is Effect.QUEUED
     check_structure(tracker)
+
+
+def test_a_record_whose_failures_never_counted_does_not_age_until_one_counts() -> None:
+    """A Spark job that reads the stream under the same name has stored it so, in an outage."""
+    stored = UnresolvedRecord(
+        first=seq(1), last=seq(1), attempts=0, due_ms=0, first_failure_ms=0, last_failure_ms=0
+    )
+    state = replace(fresh_state(), read_position=Position.after(seq(1)), unresolved=(stored,))
+    tracker = make_tracker(
+        state=state, policy=RetryPolicy(first_delay_ms=100, jitter=0, max_age_ms=500)
+    )
+    assert tracker.take_retry(9_000) is not None
+    assert tracker.fail(seq(1), 1, 9_000) is Effect.QUEUED
+    assert tracker.snapshot().unresolved[0].first_failure_ms == 9_000
 
 
 def test_a_restored_record_that_has_had_all_of_its_attempts_is_exhausted() -> None:

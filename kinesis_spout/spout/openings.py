@@ -1,0 +1,115 @@
+"""What those before it have left to a spout that opens: an open plan, and a count of openings.
+
+The plan is what one batch of a Spark job reads. The spout reads from the shard states and not from
+the plan, so the plan's records are read again unless they are settled already.
+
+The count says how often in a row the spouts of this task have ended without being closed. The store
+has the number. A spout adds itself when it opens, and sets it to 0 when it is closed in
+order. A spout that has outlived the records which may have ended those before it sets it to 1: only
+itself is left to count.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from state.errors import ConflictError
+from state.plan import PlanStatus
+
+if TYPE_CHECKING:
+    from kinesis_spout.spout.services import SpoutContext
+    from state.sequence_number import SequenceNumber
+    from state.state_store import StateStore
+
+log = logging.getLogger("kinesis_spout")
+UNCLOSED = 2  # from so many openings in a row on, the next spout delivers carefully
+CAREFUL_RECORDS = 1_000  # for each of these openings, but not for more than ten
+_MAX_OPENINGS = 10
+
+
+def close_open_plan(store: StateStore) -> None:
+    """Close the newest plan if it is open, so that no task of that batch publishes a result any
+    more. A write of the owner; blocks.
+
+    The plan is not settled: no outcome is taken over. When Spark owns the application again, it
+    compares each result with the position that the spout has stored meanwhile.
+    """
+    while True:
+        pointer = store.read_pointer()
+        if pointer is None or pointer.status is not PlanStatus.OPEN:
+            return
+        try:
+            store.close_plan(pointer.id)
+        except ConflictError:
+            continue  # another task of this application closes it too: look again
+        log.warning(
+            "plan %s, which a Spark job of this application left open, is closed; its records that "
+            "are not settled are read again from the stored positions",
+            pointer.id,
+        )
+        return
+
+
+class SpoutOpenings:
+    """One per open spout. Blocks on the store. For one thread."""
+
+    def __init__(self, context: SpoutContext) -> None:
+        self._store = context.services.store
+        self._clock = context.services.clock
+        self._scheduler = context.scheduler
+        self._changed = context.changed
+        self._count = 0
+        self._emitted_before: int | None = 0  # it became fast; None while it is careful
+        self._marks: dict[str, SequenceNumber] | None = None
+
+    def begin(self) -> None:
+        """Count this opening, before its first record goes out."""
+        before = self._store.read_unclosed()
+        self._count = before + 1
+        self._store.save_unclosed(self._count)
+        if before < UNCLOSED:
+            return
+        self._emitted_before = None
+        with self._changed:
+            self._scheduler.begin_careful(CAREFUL_RECORDS * min(before, _MAX_OPENINGS))
+        log.warning(
+            "the last %d spouts of this task ended without being closed; in case a record ends its "
+            "process, records are delivered one at a time for a while, and each is counted as an "
+            "attempt first",
+            before,
+        )
+
+    def on_commit(self) -> None:
+        """After a commit: note whether this spout has outlived what may have ended those before
+        it.
+        """
+        if self._count <= 1:
+            return
+        with self._changed:
+            has_outlived = self._has_outlived()
+        if has_outlived:
+            self._store.save_unclosed(1)
+            self._count = 1
+
+    def end(self) -> None:
+        """The spout is closed in order, and all outcomes are stored."""
+        self._store.save_unclosed(0)
+
+    def _has_outlived(self) -> bool:
+        """Whether all that was in flight when an earlier spout ended has an outcome: the records
+        that it left, and as many new ones as can have been in flight, or all that there are.
+        """
+        scheduler = self._scheduler
+        if scheduler.is_careful or scheduler.has_restored(self._clock.now_ms()):
+            return False
+        if scheduler.is_idle:
+            return True
+        emitted = scheduler.emitted
+        if self._emitted_before is None:
+            self._emitted_before = emitted
+        if self._marks is None:
+            if emitted - self._emitted_before >= CAREFUL_RECORDS:
+                self._marks = scheduler.marks()
+            return False
+        return scheduler.has_passed(self._marks)

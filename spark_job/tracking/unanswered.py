@@ -1,0 +1,292 @@
+"""Finds a record that ends its process whenever the function gets it. Pure.
+
+Theory of operation. A batch that never answers leaves no trace but the count of its report's
+openings (`state.report.OpenReport`): each one of them ended with the process, of whatever cause.
+One or two may be anything, a deployment or a machine that was lost, so the batch is delivered as
+before. From the third on, the function gets only the first records of the batch, a quarter of those
+of the delivery before. The others are withheld: they were not tried, and are queued again as they
+were. The order of the rows is fixed by the published ends, so the same records come first in each
+replay.
+
+Sooner or later a delivery answers, because the record is not in it; or a single record is left that
+never answers. Each delivery of it alone counts as one of its attempts. When they are used up, it is
+dead-lettered without being delivered again.
+
+A batch that has answered with a part of its records says so in its report. The next plan gives the
+function at most twice as many, the plan after it twice as many again, until nothing is withheld. No
+new records are read meanwhile (`driver.outcome_summary`), so the search is over a set that only
+gets smaller.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from spark_job.tracking.content_check import read_retries
+from state.plan import RangePart, ShardReadResult
+from state.report import ShardOutcome
+from state.shard_state import UnresolvedRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from state.plan import Plan, PlannedRetry, TaskResult
+    from state.report import PlanReport
+    from state.sequence_number import SequenceNumber
+    from state.shard_state import ShardState
+
+UNLIMITED_OPENINGS = 2
+_QUARTER = 2  # bits
+# What Spark 4 says when a Python worker or an executor has died, or Java without more memory.
+_DEATHS = (
+    "Python worker exited unexpectedly",
+    "ExecutorLostFailure",
+    "OutOfMemoryError",
+    "exit code 137",
+    "exited with code 137",
+    "SIGKILL",
+)
+_DEAD_JVM = "Py4JNetworkError"
+
+
+class Delivery(NamedTuple):
+    """How many records the function is given, and how many deliveries of a single record have not
+    answered before, which count as its attempts.
+    """
+
+    records: int
+    attempts: int
+
+
+class RowOrder(NamedTuple):
+    """The first rows of a batch: all rows of `shards`, then the first `rows` of shard `last`."""
+
+    shards: tuple[str, ...]
+    last: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The part of a batch that the function is given.
+
+    - `ends`: the results of the tasks, cut to these rows.
+    - `withheld`: the other records that were read, by shard, as they are queued again.
+    - `records`: the number of the rows that are given.
+    """
+
+    records: int
+    ends: dict[int, TaskResult]
+    withheld: dict[str, tuple[UnresolvedRecord, ...]]
+
+
+def is_limited(openings: int, planned: int | None) -> bool:
+    """Whether the function may get only a part of a batch, after so many openings without an
+    answer. `planned` is the plan's own limit.
+    """
+    return planned is not None or openings >= UNLIMITED_OPENINGS
+
+
+def delivery(records: int, openings: int, planned: int | None) -> Delivery:
+    """The delivery of a batch of `records`, after so many openings without an answer."""
+    forgiven = UNLIMITED_OPENINGS if planned is None else 1
+    before = [_given(records, opening, planned) for opening in range(forgiven, openings)]
+    return Delivery(_given(records, openings, planned), before.count(1))
+
+
+def next_limit(given: int) -> int:
+    """The limit of the next plan, after a batch that has answered with a part of its records."""
+    return 2 * given
+
+
+def _given(records: int, openings: int, planned: int | None) -> int:
+    most = records if planned is None else min(records, planned)
+    quarters = openings if planned is not None else max(0, openings - UNLIMITED_OPENINGS + 1)
+    return min(records, max(1, most >> (_QUARTER * quarters)))
+
+
+def rows_in(ends: Mapping[int, TaskResult]) -> int:
+    """The number of rows that the tasks have published."""
+    return sum(end.count + end.retry_rows for task in ends.values() for end in task.shards)
+
+
+def first_rows(ends: Mapping[int, TaskResult], count: int) -> RowOrder:
+    """The first `count` rows, at least one and at most all: in the order of the tasks and of their
+    shards, each shard's by number.
+    """
+    whole: list[str] = []
+    left = count
+    for end in (end for _, task in sorted(ends.items()) for end in task.shards):
+        rows = end.count + end.retry_rows
+        if rows >= left:
+            return RowOrder(tuple(whole), end.shard_id, left)
+        if rows:
+            whole.append(end.shard_id)
+            left -= rows
+    raise ValueError(f"the tasks have published fewer rows than {count}")
+
+
+def give(
+    order: RowOrder,
+    numbers: Sequence[SequenceNumber],
+    plan: Plan,
+    ends: Mapping[int, TaskResult],
+    states: Mapping[str, ShardState],
+) -> Given:
+    """Cut the ends to these first rows, and queue the others again.
+
+    `numbers` are those of the first rows of shard `order.last`: `order.rows`, and one more if it
+    has more rows.
+    """
+    planned = {one.shard_id: one.retries for task in plan.tasks for one in task.shards}
+    given: dict[int, TaskResult] = {}
+    withheld: dict[str, tuple[UnresolvedRecord, ...]] = {}
+    for task, result in ends.items():
+        shards: list[ShardReadResult] = []
+        for end in result.shards:
+            if end.shard_id in order.shards:
+                shards.append(end)
+                continue
+            is_cut = end.shard_id == order.last
+            cut = _Cut(
+                end,
+                planned.get(end.shard_id, ()),
+                numbers[: order.rows] if is_cut else (),
+                numbers[order.rows] if is_cut and len(numbers) > order.rows else None,
+            )
+            shards.append(cut.given())
+            if rest := tuple(cut.withheld(states.get(end.shard_id))):
+                withheld[end.shard_id] = rest
+        given[task] = replace(result, shards=tuple(shards))
+    return Given(records=rows_in(given), ends=given, withheld=withheld)
+
+
+class _Cut:
+    """The rows of one shard, of which the first ones are given. `given` are their numbers, and
+    `following` is the number of the row after them.
+    """
+
+    def __init__(
+        self,
+        end: ShardReadResult,
+        planned: Sequence[PlannedRetry],
+        given: Sequence[SequenceNumber],
+        following: SequenceNumber | None,
+    ) -> None:
+        self._end = end
+        self._planned = planned
+        self._given = given
+        self._following = following
+        self._missing = {short.first: short.missing for short in end.retries_short}
+
+    def given(self) -> ShardReadResult:
+        """The end of the given rows. Retries that are gone stay in it: they have no rows."""
+        end = self._end
+        new = 0 if end.first is None or end.last is None else self._given_in(end.first, end.last)
+        done = self._retries_done()
+        return replace(
+            end,
+            first=end.first if new else None,
+            last=self._given[-1] if new else None,
+            count=new,
+            retry_rows=len(self._given) - new,
+            retries_done=done,
+            retry_part=self._part_of(self._planned[done]) if done < len(self._planned) else None,
+        )
+
+    def withheld(self, state: ShardState | None) -> Iterator[UnresolvedRecord]:
+        """The records that are not given. A retry is queued again as `state` has it."""
+        stored = {} if state is None else {one.first: one for one in state.unresolved}
+        for retry in read_retries(self._end, self._planned):
+            last = retry.last or retry.first
+            count = retry.count - self._missing.get(retry.first, 0)
+            if self._withholds(last):
+                first, rest = self._rest(retry.first, last, count)
+                known = stored.get(retry.first) or UnresolvedRecord(
+                    first=first, last=last, attempts=retry.attempts, due_ms=0
+                )
+                yield replace(known, first=first, last=last, count=rest)
+        end = self._end
+        if end.first is not None and end.last is not None and self._withholds(end.last):
+            first, rest = self._rest(end.first, end.last, end.count)
+            yield UnresolvedRecord(
+                first=first, last=end.last, count=rest, attempts=0, due_ms=0, blocked=True
+            )
+
+    def _withholds(self, last: SequenceNumber) -> bool:
+        """Whether rows up to this number are withheld, of the read that ends with it."""
+        return not self._given or (self._following is not None and self._following <= last)
+
+    def _rest(
+        self, first: SequenceNumber, last: SequenceNumber, count: int
+    ) -> tuple[SequenceNumber, int]:
+        """The first number of a read that is withheld, and how many of its records are."""
+        given = self._given_in(first, last)
+        following = first if self._following is None else self._following
+        return (following if given else first), count - given
+
+    def _given_in(self, first: SequenceNumber, last: SequenceNumber) -> int:
+        return bisect_right(self._given, last) - bisect_left(self._given, first)
+
+    def _retries_done(self) -> int:
+        """How many of the planned retries are given as a whole, or gone, from the first on."""
+        for index, retry in enumerate(self._planned[: self._end.retries_done]):
+            is_gone = retry.first in self._end.retries_gone
+            if not is_gone and self._withholds(retry.last or retry.first):
+                return index
+        return self._end.retries_done
+
+    def _part_of(self, retry: PlannedRetry) -> RangePart | None:
+        """The part of a range that is given; None if nothing of it is."""
+        last = retry.last or retry.first
+        count = self._given_in(retry.first, last)
+        if not count:
+            return None
+        until = self._given[bisect_right(self._given, last) - 1]
+        return RangePart(last=until, rest=self._following or until, count=count)
+
+
+def with_withheld(report: PlanReport, given: Given) -> PlanReport:
+    """The report of a batch of which only a part was given: the other records stay unresolved."""
+    if not given.withheld:
+        return report
+    failed = {outcome.shard_id: outcome.unresolved for outcome in report.shards}
+    return replace(
+        report,
+        shards=tuple(
+            ShardOutcome(
+                shard_id=shard,
+                unresolved=tuple(
+                    sorted(
+                        (*failed.get(shard, ()), *given.withheld.get(shard, ())),
+                        key=lambda one: one.first,
+                    )
+                ),
+            )
+            for shard in sorted(failed.keys() | given.withheld.keys())
+        ),
+        delivery_limit=next_limit(given.records),
+    )
+
+
+def died(error: BaseException) -> bool:
+    """Whether the error says that a process died which ran the function: a Python worker, an
+    executor, or the JVM.
+    """
+    return any(
+        type(one).__name__ == _DEAD_JVM or any(text in str(one) for text in _DEATHS)
+        for one in _chain(error)
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    next_error: BaseException | None = error
+    while next_error is not None and id(next_error) not in seen:
+        seen.add(id(next_error))
+        yield next_error
+        next_error = next_error.__cause__ or next_error.__context__

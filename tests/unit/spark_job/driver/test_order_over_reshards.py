@@ -1,0 +1,253 @@
+"""With block_key and block_shard, records wait for a failed one also in the shards that continue
+its shard. In simulated time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_job.driver.retry_queue import RetryQueue
+from state.position import SHARD_END, TRIM_HORIZON
+from state.report import OnFailure
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState, UnresolvedRecord
+from tests.support.simulated.played_outcomes import numbered, policy, tracked
+from tests.support.simulated.simulated_driver import next_plan, rows_of, track_all
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
+
+if TYPE_CHECKING:
+    from spark_job.driver.coordinator import Coordinator
+    from tests.support.simulated.played_outcomes import PlayedOutcomes
+
+BLOCKING = (OnFailure.BLOCK_KEY, OnFailure.BLOCK_SHARD)
+DELAY_S = 5.0
+
+
+def record(first: int, last: int | None = None, **rest: Any) -> UnresolvedRecord:
+    last = first if last is None else last
+    given = {"attempts": 1, "due_ms": 0, "count": last - first + 1} | rest
+    return UnresolvedRecord(first=SequenceNumber(first), last=SequenceNumber(last), **given)
+
+
+def states(
+    *of_ancestor: UnresolvedRecord, of_shard: tuple[UnresolvedRecord, ...] = ()
+) -> dict[str, ShardState]:
+    """A shard, its parent, where nothing is unresolved, and the parent of that."""
+    return {
+        "s": ShardState(
+            shard_id="s", read_position=TRIM_HORIZON, parents=("p",), unresolved=of_shard
+        ),
+        "p": ShardState(shard_id="p", read_position=SHARD_END, parents=("a",)),
+        "a": ShardState(shard_id="a", read_position=SHARD_END, unresolved=of_ancestor),
+    }
+
+
+def due(queue: RetryQueue, now_ms: int = 0) -> dict[str, list[int]]:
+    return {
+        shard_id: [one.retry.first.sequence for one in retries]
+        for shard_id, retries in queue.due(now_ms).items()
+    }
+
+
+# the queue ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("on_failure", "of_ancestor", "found"),
+    [
+        (OnFailure.CONTINUE, record(1, key="a"), [10, 11, 12]),
+        (OnFailure.BLOCK_KEY, record(1, key="a"), [11]),
+        (OnFailure.BLOCK_KEY, record(1, 9), []),
+        (OnFailure.BLOCK_SHARD, record(1, key="a"), []),
+    ],
+    ids=["continue", "the same key", "a range, whose keys are not known", "the shard"],
+)
+def test_a_retry_is_not_due_while_an_ancestor_has_an_unresolved_record_that_blocks_it(
+    on_failure: OnFailure, of_ancestor: UnresolvedRecord, found: list[int]
+) -> None:
+    """However long ago it was due itself. Once the ancestor's record is settled, it is."""
+    of_shard = (record(10, key="a"), record(11, key="b"), record(12, key="a"))
+    queue = RetryQueue()
+    queue.update(states(of_ancestor, of_shard=of_shard), policy(on_failure))
+    ancestors = {"a": [of_ancestor.first.sequence]}
+    assert due(queue, 10**15) == (ancestors | {"s": found} if found else ancestors)
+    queue.update(states(of_shard=of_shard), policy(on_failure))
+    assert due(queue) == {"s": [10, 11, 12]}
+
+
+def test_with_block_key_a_range_waits_for_every_record_of_an_ancestor_and_holds_all_behind_it() -> (
+    None
+):
+    of_shard = (record(10, key="b"), record(11, 19), record(20, key="b"))
+    queue = RetryQueue()
+    queue.update(
+        states(record(1, key="a", due_ms=5_000), of_shard=of_shard), policy(OnFailure.BLOCK_KEY)
+    )
+    assert due(queue, 4_999) == {"s": [10]}
+    assert due(queue, 5_000) == {"s": [10], "a": [1]}
+
+
+def test_a_retry_that_waits_for_an_ancestor_has_no_due_time() -> None:
+    """Nobody polls for it, or waits for it, beyond the ancestor's retry."""
+    queue = RetryQueue()
+    made = states(record(1, key="a", due_ms=5_000), of_shard=(record(10, key="a"),))
+    queue.update(made, policy(OnFailure.BLOCK_KEY))
+    assert queue.next_ms() == 5_000
+    assert not queue.is_due(4_999)
+    assert queue.records() == 2
+
+
+def test_shards_in_a_circle_wait_for_each_other_and_the_queue_still_answers() -> None:
+    made = {
+        name: ShardState(
+            shard_id=name,
+            read_position=SHARD_END,
+            parents=(parent,),
+            unresolved=(record(1, key="a"),),
+        )
+        for name, parent in (("s", "t"), ("t", "s"))
+    }
+    queue = RetryQueue()
+    queue.update(made, policy(OnFailure.BLOCK_KEY))
+    assert queue.next_ms() is None
+    assert not queue.is_due(10**15)
+    assert queue.due(10**15) == {}
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "of_ancestor", "held"),
+    [
+        (OnFailure.CONTINUE, record(1, 9), False),
+        (OnFailure.BLOCK_KEY, record(1, key="a"), False),
+        (OnFailure.BLOCK_KEY, record(1, 9), True),
+        (OnFailure.BLOCK_SHARD, record(1, key="a"), True),
+    ],
+)
+def test_a_shard_is_not_read_while_an_ancestor_has_a_record_that_blocks_all_of_it(
+    on_failure: OnFailure, of_ancestor: UnresolvedRecord, *, held: bool
+) -> None:
+    queue = RetryQueue()
+    queue.update(states(of_ancestor), policy(on_failure))
+    assert queue.holds("s", 100) is held
+    assert queue.holds("p", 100) is held
+    queue.update(states(), policy(on_failure))
+    assert not queue.holds("s", 100)
+
+
+# a job --------------------------------------------------------------------------------------------
+def processed(job: SimulatedJob, coordinator: Coordinator, outcomes: PlayedOutcomes) -> list[bytes]:
+    """The data of the records in the order in which they are processed, until nothing is left."""
+    found: list[bytes] = []
+    start = ""
+    for _ in range(50):
+        plan = next_plan(coordinator, start)
+        if plan == start and not any(state.unresolved for state in job.states().values()):
+            return found
+        if plan != start:
+            rows = rows_of(job, coordinator, plan)
+            found += [row["data"] for row in outcomes.play(rows)]
+            start = plan
+    raise AssertionError(f"still not at the end after 50 batches: {job.states()}")
+
+
+def reshard(one: SimulatedJob) -> None:
+    one.fake.split(STREAM, shard(0))
+    one.clock.advance(1)
+
+
+@pytest.mark.parametrize("on_failure", BLOCKING)
+def test_block_key_and_block_shard_hold_over_a_split_and_a_merge_behind_it(
+    one: SimulatedJob, on_failure: OnFailure
+) -> None:
+    """A key's record fails in the parent; later ones wait in the child and in the grandchild."""
+    one.put(5, data=b"0")
+    one.put(1, data=b"1 fails")
+    reshard(one)
+    one.put(5, data=b"2")
+    one.fake.merge(STREAM, shard(1), shard(2))
+    one.clock.advance(1)
+    one.put(5, data=b"3")
+    outcomes = tracked(
+        one,
+        lambda row: row["data"] == b"1 fails" and row["attempt"] < 3,
+        policy(on_failure, first_delay_ms=5_000),
+    )
+    found = processed(one, one.coordinator(idle_wait="10s"), outcomes)
+    assert found == [b"0"] * 5 + [b"1 fails"] + [b"2"] * 5 + [b"3"] * 5
+    assert outcomes.letters == []
+
+
+def test_block_key_other_keys_of_the_child_go_on(one: SimulatedJob) -> None:
+    one.put(3, key="bad")
+    reshard(one)
+    one.put(3, key="bad")
+    one.put(3, key="good")
+    outcomes = tracked(
+        one,
+        lambda row: row["data"] == b"record 1" and row["shardId"] == shard(0),
+        policy(OnFailure.BLOCK_KEY, first_delay_ms=60_000, retry_limit=1),
+    )
+    coordinator = one.coordinator(idle_wait="0s")
+    start, rows = track_all(one, coordinator, outcomes)
+    assert [row["partitionKey"] for row in rows].count("good") == 3
+    assert len(outcomes.calls) == 2 + 3
+    one.clock.advance(60)
+    track_all(one, coordinator, outcomes, start)
+    assert [attempts for _, attempts, _ in outcomes.letters] == [2]
+    assert not any(state.unresolved for state in one.states().values())
+
+
+@pytest.mark.parametrize("on_failure", BLOCKING)
+def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(
+    one: SimulatedJob, on_failure: OnFailure
+) -> None:
+    """It would be planned and blocked again at every poll."""
+    one.put(3)
+    reshard(one)
+    one.put(3)
+    outcomes = tracked(
+        one,
+        lambda row: row["data"] == b"record 1" and row["shardId"] == shard(0),
+        policy(on_failure, first_delay_ms=3_600_000, max_delay_ms=3_600_000),
+    )
+    coordinator = one.coordinator(idle_wait="0s")
+    start, _ = track_all(one, coordinator, outcomes)
+    assert len(outcomes.done) <= 3
+    one.clock.advance(60)
+    assert next_plan(coordinator, start) == start
+
+
+def test_an_available_now_run_waits_for_the_ancestors_retry_and_then_ends_the_child(
+    one: SimulatedJob,
+) -> None:
+    one.put(3)
+    reshard(one)
+    one.put(3)
+    outcomes = tracked(
+        one,
+        lambda row: (
+            row["data"] == b"record 1" and row["shardId"] == shard(0) and row["attempt"] == 1
+        ),
+        policy(OnFailure.BLOCK_KEY, first_delay_ms=20_000),
+    )
+    coordinator = one.coordinator()
+    coordinator.prepare_available_now()
+    begun_s = one.clock.monotonic_s()
+    track_all(one, coordinator, outcomes)
+    assert 20 <= one.clock.monotonic_s() - begun_s < 30
+    assert not any(state.unresolved for state in one.states().values())
+
+
+def test_an_available_now_run_that_may_not_wait_leaves_the_child_for_the_next_run(
+    one: SimulatedJob,
+) -> None:
+    one.put(3)
+    reshard(one)
+    one.put(3)
+    outcomes = tracked(one, numbered(1), policy(OnFailure.BLOCK_SHARD, first_delay_ms=20_000))
+    coordinator = one.coordinator(available_now_retry_wait="5s")
+    coordinator.prepare_available_now()
+    begun_s = one.clock.monotonic_s()
+    track_all(one, coordinator, outcomes)
+    assert one.clock.monotonic_s() - begun_s < 1
+    assert one.states()[shard(0)].unresolved_count == 2

@@ -1,0 +1,244 @@
+"""Which rows the function gets after deliveries that never answered. The others are queued."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from spark_job.tracking.unanswered import (
+    Delivery,
+    Given,
+    RowOrder,
+    delivery,
+    died,
+    first_rows,
+    give,
+    is_limited,
+    rows_in,
+    with_withheld,
+)
+from state.plan import Plan, PlannedRetry, ShardReadResult, ShardSlice, TaskPlan, TaskResult
+from state.position import Position
+from state.report import PlanReport, ShardOutcome
+from state.sequence_number import SequenceNumber
+from state.settle import settle_tracked
+from state.shard_state import ShardState, UnresolvedRecord
+
+BEFORE = UnresolvedRecord(
+    first=SequenceNumber(10),
+    last=SequenceNumber(14),
+    count=5,
+    attempts=2,
+    due_ms=7,
+    first_failure_ms=3,
+    reason="bad",
+)
+SINGLE = replace(BEFORE, first=SequenceNumber(20), last=SequenceNumber(20), count=1, attempts=0)
+GONE = replace(SINGLE, first=SequenceNumber(22), last=SequenceNumber(22))
+STATE = ShardState(
+    shard_id="s",
+    read_position=Position.after(SequenceNumber(99)),
+    unresolved=(BEFORE, SINGLE, GONE),
+)
+SLICE = ShardSlice(
+    shard_id="s",
+    position=STATE.read_position,
+    max_records=100,
+    retries=tuple(
+        PlannedRetry(
+            first=one.first,
+            last=None if one.last == one.first else one.last,
+            count=one.count,
+            attempts=one.attempts,
+        )
+        for one in STATE.unresolved
+    ),
+)
+NUMBERS = [*range(10, 15), 20, *range(100, 110)]
+END = ShardReadResult(
+    shard_id="s",
+    first=SequenceNumber(100),
+    last=SequenceNumber(109),
+    count=10,
+    retries_done=3,
+    retry_rows=6,
+    retries_gone=(SequenceNumber(22),),
+)
+OTHER = ShardReadResult(
+    shard_id="t", first=SequenceNumber(1), last=SequenceNumber(4), count=4, retries_done=0
+)
+
+
+def plan_of(*slices: ShardSlice) -> Plan:
+    task = TaskPlan(shards=slices, max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
+    return Plan(plan_id="1-a", created_ms=0, tasks=(task,))
+
+
+def ends_of(*shards: ShardReadResult) -> dict[int, TaskResult]:
+    return {number: TaskResult(token="t", shards=(end,)) for number, end in enumerate(shards)}
+
+
+def given_first(count: int) -> Given:
+    """The first rows of shard `s`."""
+    numbers = [SequenceNumber(number) for number in NUMBERS[: count + 1]]
+    order = RowOrder((), "s", count)
+    return give(order, numbers, plan_of(SLICE), ends_of(END, OTHER), {"s": STATE})
+
+
+@pytest.mark.parametrize(
+    ("records", "openings", "planned", "given", "attempts"),
+    [
+        (200, 0, None, 200, 0),
+        (200, 1, None, 200, 0),
+        (200, 2, None, 50, 0),
+        (200, 3, None, 12, 0),
+        (200, 4, None, 3, 0),
+        (200, 5, None, 1, 0),
+        (200, 6, None, 1, 1),
+        (200, 9, None, 1, 4),
+        (1, 1, None, 1, 0),
+        (1, 2, None, 1, 0),
+        (1, 3, None, 1, 1),
+        (200, 0, 100, 100, 0),
+        (200, 1, 100, 25, 0),
+        (200, 3, 100, 1, 0),
+        (200, 4, 100, 1, 1),
+        (200, 5, 100, 1, 2),
+        (3, 0, 100, 3, 0),
+        (3, 1, 100, 1, 0),
+        (200, 0, 1, 1, 0),
+        (200, 1, 1, 1, 0),
+        (200, 2, 1, 1, 1),
+    ],
+)
+def test_a_delivery_that_did_not_answer_is_repeated_with_a_quarter_of_its_records(
+    records: int, openings: int, planned: int | None, given: int, attempts: int
+) -> None:
+    """The first crash costs nothing, nor does the second of a plan without a limit. From then on
+    each delivery of a single record that did not answer is one of its attempts.
+    """
+    assert delivery(records, openings, planned) == Delivery(given, attempts)
+    assert is_limited(openings, planned) is (openings >= 2 or planned is not None)
+
+
+def test_the_first_rows_are_those_of_the_published_ends_in_the_order_of_tasks_and_shards() -> None:
+    ends = {1: ends_of(OTHER)[0], 0: ends_of(END)[0]}
+    assert rows_in(ends) == 20
+    assert first_rows(ends, 1) == RowOrder((), "s", 1)
+    assert first_rows(ends, 16) == RowOrder((), "s", 16)
+    assert first_rows(ends, 17) == RowOrder(("s",), "t", 1)
+    assert first_rows(ends, 20) == RowOrder(("s",), "t", 4)
+    with pytest.raises(ValueError, match="fewer rows than 21"):
+        first_rows(ends, 21)
+
+
+@given(count=st.integers(1, 16))
+def test_every_row_is_either_given_or_queued_again_as_it_was(count: int) -> None:
+    """Settled with its report, the withheld rows are unresolved with unchanged attempts and due at
+    once, and the others are acked. The ends of the given rows count exactly these.
+    """
+    made = given_first(count)
+    assert (made.records, rows_in(made.ends)) == (count, count)
+    report = with_withheld(PlanReport(), made)
+    assert report.delivery_limit == 2 * count
+    outcomes = {outcome.shard_id: outcome for outcome in report.shards}
+    assert [one.count for one in outcomes["t"].unresolved] == [4]
+    state = settle_tracked(STATE, SLICE, END, outcomes.get("s"), "1-a")
+    left = NUMBERS[count:]
+    assert sum(one.count for one in state.unresolved) == len(left)
+    for one in state.unresolved:
+        covered = [n for n in left if one.first.sequence <= n <= one.last.sequence]
+        assert (len(covered), covered[0], covered[-1]) == (
+            one.count,
+            one.first.sequence,
+            one.last.sequence,
+        )
+        before = BEFORE if covered[0] < 20 else SINGLE if covered[0] == 20 else None
+        if before is not None:
+            assert one == replace(before, first=one.first, count=one.count)
+        else:
+            assert (one.attempts, one.due_ms, one.blocked, one.reason) == (0, 0, True, None)
+
+
+def test_a_range_that_is_given_in_part_counts_as_read_in_part() -> None:
+    cut = given_first(3).ends[0].shards[0]
+    assert (cut.retries_done, cut.retry_rows, cut.count, cut.first) == (0, 3, 0, None)
+    assert cut.retry_part is not None
+    assert (cut.retry_part.last.sequence, cut.retry_part.count) == (12, 3)
+    whole = given_first(6).ends[0].shards[0]
+    assert (whole.retries_done, whole.retry_rows, whole.retry_part) == (3, 6, None)
+    assert given_first(5).ends[0].shards[0].retries_done == 1
+
+
+def test_a_batch_that_was_given_whole_reports_as_always() -> None:
+    numbers = [SequenceNumber(number) for number in range(1, 5)]
+    made = give(RowOrder(("s",), "t", 4), numbers, plan_of(SLICE), ends_of(END, OTHER), {})
+    assert made.ends == ends_of(END, OTHER)
+    report = PlanReport(failed=3)
+    assert with_withheld(report, made) is report
+
+
+def test_records_that_failed_come_before_the_withheld_ones_of_their_shard() -> None:
+    failed = replace(BEFORE, first=SequenceNumber(11), last=SequenceNumber(11), count=1)
+    report = PlanReport(shards=(ShardOutcome(shard_id="s", unresolved=(failed,)),), failed=1)
+    joined = with_withheld(report, given_first(5))
+    assert joined.shards[0].unresolved[0] == failed
+    assert [one.first.sequence for one in joined.shards[0].unresolved] == [11, 20, 100]
+    assert joined.failed == 1
+
+
+def raised_from(cause: Exception) -> Exception:
+    error = ValueError("the sink failed")
+    error.__cause__ = cause
+    return error
+
+
+class Py4JNetworkError(Exception):
+    """As py4j names it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "is_death"),
+    [
+        (ValueError("negative total"), False),
+        (ConnectionError("down"), False),
+        (RuntimeError("SparkException: Python worker exited unexpectedly (crashed)"), True),
+        (RuntimeError("ExecutorLostFailure (executor 1 exited ...) exit code 137"), True),
+        (RuntimeError("java.lang.OutOfMemoryError: Java heap space"), True),
+        (Py4JNetworkError("Answer from Java side is empty"), True),
+        (raised_from(RuntimeError("Python worker exited unexpectedly (crashed)")), True),
+        (raised_from(KeyError("n")), False),
+    ],
+)
+def test_an_error_is_an_answer_unless_it_says_that_a_process_died(
+    error: Exception, *, is_death: bool
+) -> None:
+    assert died(error) is is_death
+
+
+def test_a_search_finds_the_record_in_logarithmic_time_and_blames_no_other() -> None:
+    """Played over positions: the first two crashes, then quarters, then doubled limits. One record
+    in a thousand ends its process.
+    """
+    for killer in range(0, 1_000, 37):
+        waiting: list[Any] = list(range(1_000))
+        crashes, planned, found = 0, None, None
+        while waiting:
+            openings = 0
+            while True:
+                now = delivery(len(waiting), openings, planned)
+                part = waiting[: now.records]
+                if now.attempts > 3:
+                    found = part[0]
+                elif killer in part:
+                    openings, crashes = openings + 1, crashes + 1
+                    continue
+                break
+            del waiting[: now.records]
+            planned = 2 * now.records if waiting else None
+        assert found == killer
+        assert crashes <= 30
