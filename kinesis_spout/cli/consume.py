@@ -17,6 +17,7 @@ from kinesis_spout.cli.exec_process import ExecProcess
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.line_io import LineWriter
+from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.record_lines import raw_line, record_line
 from kinesis_spout.cli.shared_options import connection_of, errors, root_options
 from kinesis_spout.config import parse_duration_ms
@@ -41,6 +42,8 @@ _OPTION_NAMES = {
     "until": "--until",
     "shards": "--shard",
     "max_records": "--max-records",
+    "task_index": "--task-index",
+    "total_tasks": "--total-tasks",
     "max_pending": "--max-pending",
     "message_timeout_s": "--message-timeout",
     "dead_letter": "--dead-letter",
@@ -108,6 +111,23 @@ def consume(
         list[str] | None,
         typer.Option(metavar="ID", help="Read only this shard. Repeatable.", rich_help_panel=INPUT),
     ] = None,
+    task_index: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="This process is this one of several, counted from 0, that share the stream's "
+            "shards.",
+            rich_help_panel=INPUT,
+        ),
+    ] = 0,
+    total_tasks: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="How many processes share the stream's shards. Requires --application.",
+            rich_help_panel=INPUT,
+        ),
+    ] = 1,
     max_records: Annotated[
         int | None,
         typer.Option(
@@ -222,6 +242,8 @@ def consume(
                 starting_position=start,
                 until=until,
                 shards=tuple(shard or ()),
+                task_index=task_index,
+                total_tasks=total_tasks,
                 max_records=max_records,
                 max_pending=max_pending
                 or (DEFAULT_MAX_PENDING if exec_ is None else COMMAND_MAX_PENDING),
@@ -270,7 +292,9 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
             server = stack.enter_context(MetricsServer(spout, job.metrics_port))
             screen.note(f"metrics for Prometheus at {server.url}")
         stack.callback(spout.close)
-        spout.open()  # outside of `deferred`, so that a signal interrupts it
+        given = job.spout
+        with patience(screen.note, services(given.aws, given.stream_ref.name, given.zookeeper)):
+            spout.open()  # outside of `deferred`, so that a signal interrupts it
         with stop.deferred():
             try:
                 with closing(spout), screen.live(spout):
@@ -281,6 +305,23 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
                 screen.finish(spout)
                 raise
             screen.finish(spout)
+            if command is not None and command.bad_answers:
+                screen.note(
+                    f"{command.bad_answers:,} lines of the command's output were no answers"
+                )
+            if not stop.stopping:
+                _fail_for_letters(job, spout)
+
+
+def _fail_for_letters(job: ConsumeJob, spout: KinesisSpout) -> None:
+    """Raise `CliError` when records were not processed, though the run has ended."""
+    count = spout.metrics().total.counts.dead_lettered
+    if count:
+        what = "1 record was" if count == 1 else f"{count:,} records were"
+        how = "dropped; --dead-letter FILE keeps such records"
+        if job.letters is not None:
+            how = f"dead-lettered to {job.letters}"
+        raise CliError(f"{what} not processed, and {how}")
 
 
 def _run(
@@ -314,11 +355,6 @@ def _run(
         )
         left = f"; {command.waiting} unanswered records {later}" if command.waiting else ""
         raise CliError(f"the command {command.outcome}, so no more records are processed{left}")
-    if command.bad_answers:
-        raise CliError(
-            f"{command.bad_answers} lines of the command's output were not answers; make it print "
-            "answers only"
-        )
 
 
 def write_records(

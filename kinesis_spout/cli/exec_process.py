@@ -12,6 +12,7 @@ by line to a callback.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.cli.line_io import LineWriter
+from kinesis_spout.cli.line_io import LineSplitter, LineWriter, LongLine
 from kinesis_spout.cli.record_lines import record_line
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.spout.listener import SpoutListener
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 
 MAX_LATE_ANSWERS = 10_000  # how many timed-out records may still be answered
 _MAX_REASON_LENGTH = 1_000
-_MAX_ANSWER_BYTES = 1024 * 1024
+MAX_ANSWER_BYTES = 1024 * 1024
+_READ_BYTES = 64 * 1024
+_ID = re.compile(rb'"id"\s*:\s*"([^"\\]+)"')
 _TERMINATION_S = 5.0
 
 
@@ -85,6 +88,7 @@ class ExecProcess(SpoutListener):
         self._on_stderr = on_stderr
         self._readers: list[threading.Thread] = []
         self._answers_ended = threading.Event()
+        self._had_to_be_stopped = False
 
     def open(self) -> None:
         """Start the process. Raises `ConfigError` if the program cannot be started.
@@ -138,6 +142,8 @@ class ExecProcess(SpoutListener):
     @property
     def outcome(self) -> str:
         """How the process ended, in words. Call it after `close`."""
+        if self._had_to_be_stopped:
+            return "closed its stdout and did not end"
         code = None if self._process is None else self._process.returncode
         if code is not None and code < 0:
             return f"was killed by {signal.Signals(-code).name}"
@@ -176,6 +182,7 @@ class ExecProcess(SpoutListener):
             process.stdin.close()
         self._answers_ended.wait(grace_s)
         if not _has_ended(process, _TERMINATION_S if self._answers_ended.is_set() else 0.0):
+            self._had_to_be_stopped = True
             os.killpg(process.pid, signal.SIGTERM)
             if not _has_ended(process, _TERMINATION_S):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -194,22 +201,30 @@ class ExecProcess(SpoutListener):
 
     def _forward(self, stderr: BinaryIO) -> None:
         with stderr:
-            while line := stderr.readline(_MAX_ANSWER_BYTES):
+            while line := stderr.readline(MAX_ANSWER_BYTES):
                 if self._on_stderr is not None:
                     self._on_stderr(line.decode(errors="replace").rstrip("\r\n"))
 
     def _read_answers(self, answers: BinaryIO) -> None:
         number = 0
+        splitter = LineSplitter(MAX_ANSWER_BYTES)
         try:
             with answers:
-                while line := answers.readline(_MAX_ANSWER_BYTES):
-                    number += 1
-                    if line.strip():
+                while chunk := os.read(answers.fileno(), _READ_BYTES):
+                    for line in splitter.feed(chunk):
+                        number += 1
                         self._apply(number, line)
+            if (last := splitter.rest()) is not None:
+                self._apply(number + 1, last)
         finally:
             self._answers_ended.set()
 
-    def _apply(self, number: int, line: bytes) -> None:
+    def _apply(self, number: int, line: bytes | LongLine) -> None:
+        if isinstance(line, LongLine):
+            self._apply_long(number, line)
+            return
+        if not line or line.isspace():
+            return
         try:
             answer = _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
@@ -232,6 +247,21 @@ class ExecProcess(SpoutListener):
                 None if answer.reason is None else answer.reason[:_MAX_REASON_LENGTH],
                 retry=answer.retry,
             )
+
+    def _apply_long(self, number: int, line: LongLine) -> None:
+        """Fail the record of an answer that is too long to be read: without an outcome it would
+        time out, again and again.
+        """
+        self._reject(
+            f"line {number} of the command's output has {line.size_bytes:,} bytes, and an answer "
+            f"has at most {MAX_ANSWER_BYTES:,}; its record counts as failed"
+        )
+        named = _ID.search(line.head)
+        message_id = "" if named is None else named[1].decode(errors="replace")
+        with self._lock:
+            emission = self._waiting.pop(message_id, None) or self._late.pop(message_id, None)
+        if emission is not None:
+            emission.fail(f"its answer has {line.size_bytes:,} bytes")
 
     def _reject(self, sentence: str) -> None:
         self.bad_answers += 1

@@ -8,6 +8,7 @@ Usage errors are typer's: exit code 2.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import traceback
@@ -46,12 +47,14 @@ class Interrupted(BaseException):
 class StopSignals:
     """Handles SIGINT and SIGTERM while a command runs. A context manager, for the main thread.
 
-    A signal raises `Interrupted` in the main thread; inside `deferred` it only wakes `wait`. A
-    second signal is ignored, so that the command can end what it has started. Leaving restores the
-    earlier handlers.
+    A signal raises `Interrupted` in the main thread; inside `deferred` it only wakes `wait`, so
+    that the command can end what it has started. A second one ends the process at once, as a kill
+    would; with `once` it is ignored, for a command that has processes of its own to end. Leaving
+    restores the earlier handlers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, once: bool = False) -> None:
+        self._once = once
         self._woken = threading.Event()
         self._number: int | None = None
         self._deferred = False
@@ -98,6 +101,8 @@ class StopSignals:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self._number is not None:
+            if not self._once:
+                os._exit(128 + number)
             return
         self._number = number
         self._woken.set()

@@ -1,4 +1,5 @@
-"""Lines through file descriptors: `LineReader` reads them in batches, `LineWriter` writes them.
+"""Lines through file descriptors: `LineReader` reads them in batches, `LineWriter` writes them,
+`LineSplitter` cuts a stream of bytes into them.
 
 Neither blocks for ever. A line that has arrived does not wait long for others. A reader that is
 slow or gone does not block the writer for ever.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import select
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.clock import Clock, SystemClock
 
@@ -23,12 +24,62 @@ _POLL_S = 0.1  # how often `stopped` is asked
 _POLL_MS = 100
 LINGER_S = 0.2
 GRACE_S = 2.0
+HEAD_BYTES = 64 * 1024
+
+
+class LongLine(NamedTuple):
+    """A line above the limit: its first bytes (up to `HEAD_BYTES`), and how many it has in all."""
+
+    head: bytes
+    size_bytes: int
+
+
+class LineSplitter:
+    """Cuts a stream of bytes into lines, in time and memory that are linear in the bytes.
+
+    A line comes without its line end, LF or CR LF. Of a line above `max_line_bytes` only the head
+    is kept.
+    """
+
+    def __init__(self, max_line_bytes: int) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._parts: list[bytes] = []  # of the line that has no end yet
+        self._size_bytes = 0
+        self._is_long = False
+
+    def feed(self, chunk: bytes) -> list[bytes | LongLine]:
+        """The lines that end in this chunk."""
+        *ends, rest = chunk.split(b"\n")
+        lines: list[bytes | LongLine] = []
+        for end in ends:
+            self._add(end)
+            lines.append(self._take())
+        self._add(rest)
+        return lines
+
+    def rest(self) -> bytes | LongLine | None:
+        """The last line, if it has no line end; None if there is none."""
+        return self._take() if self._size_bytes else None
+
+    def _add(self, part: bytes) -> None:
+        self._size_bytes += len(part)
+        if self._is_long:
+            return
+        self._parts.append(part)
+        if self._size_bytes > self._max_line_bytes:
+            self._parts = [b"".join(self._parts)[:HEAD_BYTES]]
+            self._is_long = True
+
+    def _take(self) -> bytes | LongLine:
+        whole, size_bytes, is_long = b"".join(self._parts), self._size_bytes, self._is_long
+        self._parts, self._size_bytes, self._is_long = [], 0, False
+        return LongLine(whole, size_bytes) if is_long else whole.removesuffix(b"\r")
 
 
 class LineReader:
     """Reads lines from a file descriptor: a pipe, a terminal, a file. For one thread.
 
-    A line comes without its line end, LF or CR LF. `stopped()` is polled while no input comes.
+    Lines are as `LineSplitter` gives them. `stopped()` is polled while no input comes.
     """
 
     def __init__(
@@ -38,6 +89,7 @@ class LineReader:
         *,
         max_lines: int,
         max_bytes: int,
+        max_line_bytes: int,
         clock: Clock = _SYSTEM_CLOCK,
     ) -> None:
         self._descriptor = descriptor
@@ -45,27 +97,27 @@ class LineReader:
         self._max_lines = max_lines
         self._max_bytes = max_bytes
         self._clock = clock
-        self._incomplete = b""
+        self._splitter = LineSplitter(max_line_bytes)
 
-    def batches(self) -> Iterator[list[bytes]]:
+    def batches(self) -> Iterator[list[bytes | LongLine]]:
         """Lists of lines, none empty, until the input ends or `stopped()`. Blocks between them.
 
         A list is complete when it has about `max_lines` or `max_bytes`, or when its first line has
         waited for `LINGER_S`. When stopped, the last list has the complete lines that have arrived.
         """
-        lines: list[bytes] = []
+        lines: list[bytes | LongLine] = []
         held_bytes = 0
         due_s = 0.0
         while not self._stopped():
             chunk = self._read(max(0.0, due_s - self._clock.monotonic_s()) if lines else _POLL_S)
             if chunk == b"":
-                if self._incomplete:
-                    lines.append(self._incomplete)
+                last = self._splitter.rest()
+                lines += [] if last is None else [last]
                 break
             if not lines:
                 due_s = self._clock.monotonic_s() + LINGER_S
             if chunk is not None:
-                lines += self._split(chunk)
+                lines += self._splitter.feed(chunk)
                 held_bytes += len(chunk)
             is_full = len(lines) >= self._max_lines or held_bytes >= self._max_bytes
             if lines and (is_full or self._clock.monotonic_s() >= due_s):
@@ -79,10 +131,6 @@ class LineReader:
         if not select.select([self._descriptor], [], [], timeout_s)[0]:
             return None
         return os.read(self._descriptor, _READ_BYTES)
-
-    def _split(self, chunk: bytes) -> list[bytes]:
-        *whole, self._incomplete = (self._incomplete + chunk).split(b"\n")
-        return [line.removesuffix(b"\r") for line in whole]
 
 
 class LineWriter:

@@ -1,13 +1,18 @@
 """The command line: `kinesis-spout`.
 
-A command's module is imported when the command is called or listed in the help: `local` must not
-pay for the import of boto3 and pyarrow. Commands that need Spark live in `spark_job`, above this
+A command's module is imported when the command is called: `local` must not pay for the import of
+boto3 and pyarrow, nor `--help` for all of them. The list of commands takes its sentences from the
+source files instead. Commands that need Spark live in `spark_job`, above this
 package, and are entry points of the group `kinesis_spout.commands`. A command that cannot be loaded
 because the package of an extra is missing stays in the list, and says what to install.
 """
 
+import ast
 import importlib.metadata
+import signal
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +20,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from kinesis_spout import __version__
+from kinesis_spout.cli.entry import end_at_once
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
 from kinesis_spout.cli.shared_options import errors, root_options
 
@@ -32,16 +38,28 @@ EXTRAS_BY_MODULE = {"pyspark": ("PySpark", "spark"), "psutil": ("psutil", "spark
 class CommandsByEntryPoint(TyperGroup):
     """The commands of this package, and those that other packages register."""
 
+    _is_listing = False
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._is_listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._is_listing = False
+
     def list_commands(self, ctx: Any) -> list[str]:
         """All names. Registered commands come first, because most users come for them."""
         del ctx
         return [*_demo_first(_entry_points()), *OWN_COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command, imported now; None for an unknown name."""
+        """The command, imported now unless it is only listed; None for an unknown name."""
         del ctx
         point = OWN_COMMANDS.get(cmd_name) or _entry_points().get(cmd_name)
-        return None if point is None else _load(cmd_name, point)
+        if point is None:
+            return None
+        sentence = _sentence_of(point) if self._is_listing else None
+        return _load(cmd_name, point) if sentence is None else _listed(cmd_name, sentence)
 
 
 app = typer.Typer(
@@ -77,14 +95,6 @@ def kinesis_spout(
     root_options(ctx).debug = debug
 
 
-def main() -> None:
-    """The entry point of the console script.
-
-    Exit codes: 0 success, 1 an error, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM.
-    """
-    app()
-
-
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     return {point.name: point for point in importlib.metadata.entry_points(group=COMMAND_GROUP)}
 
@@ -92,6 +102,30 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
 def _demo_first(names: dict[str, importlib.metadata.EntryPoint]) -> list[str]:
     """`demo` first, for newcomers; then by name."""
     return sorted(names, key=lambda name: (name != "demo", name))
+
+
+def _sentence_of(point: importlib.metadata.EntryPoint) -> str | None:
+    """The first paragraph of the function's docstring, from the source file; None if only importing
+    the module tells, as where a package is missing.
+    """
+    if any(find_spec(module) is None for module in EXTRAS_BY_MODULE):
+        return None
+    package, *names = point.module.split(".")
+    spec = find_spec(package)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        file = Path(folder, *names).with_suffix(".py")
+        tree = ast.parse(file.read_bytes()) if file.is_file() else ast.Module([], [])
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name == point.attr:
+                return (ast.get_docstring(node) or "").partition("\n\n")[0] or None
+    return None
+
+
+def _listed(name: str, sentence: str) -> Any:
+    """A command as the list shows it. It cannot be called."""
+    command = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    command.command(name, help=sentence)(lambda: None)
+    return typer.main.get_command(command)
 
 
 def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
@@ -112,6 +146,8 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
         )
     else:
         command.command(name)(function)
+    if signal.getsignal(signal.SIGINT) is end_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the command handles it now
     return typer.main.get_command(command)
 
 
@@ -129,7 +165,3 @@ def _missing_package(package: str, install: str) -> Callable[[typer.Context], No
             )
 
     return fail
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,8 @@ import typer
 from rich.markup import escape
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.line_io import LineReader
+from kinesis_spout.cli.line_io import LineReader, LongLine
+from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
 from kinesis_spout.cli.shared_options import connection_of, errors, root_options
 from kinesis_spout.config import StreamRef
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 RETRY_FOR_S = 15.0  # short, because a user may be waiting at a terminal
 MAX_WARNINGS = 10
 MAX_KEY_LENGTH = 256  # characters: API reference, PutRecordsRequestEntry
+MAX_RECORD_BYTES = 10 * 1024 * 1024  # data and key: API reference, PutRecords
+# In a JSON text, a byte of data has up to six characters.
+MAX_JSON_LINE_BYTES = 6 * MAX_RECORD_BYTES
 
 
 # long: its parameters are the command's options, and typer takes the help from them
@@ -77,8 +81,12 @@ def produce(
     """Put each line of stdin on a stream as one record, as it arrives.
 
     Records may change their order. A record whose response is lost is put again,
-    so it may be on the stream twice.
+    so it may be on the stream twice. Empty lines are skipped.
     """
+    if key is not None and not 0 < len(key) <= MAX_KEY_LENGTH:
+        raise typer.BadParameter(
+            f"a partition key has 1 to {MAX_KEY_LENGTH} characters", param_hint="--key"
+        )
     if sum((key is not None, key_from is not None, as_json)) > 1:
         raise typer.BadParameter("use only one of them", param_hint="--key, --key-from, --json")
     console = errors()
@@ -100,14 +108,20 @@ def produce(
                 lambda: stop.stopping,
                 max_lines=REQUEST_RECORDS,
                 max_bytes=REQUEST_BYTES,
+                max_line_bytes=MAX_RECORD_BYTES
+                if key_from is None and not as_json
+                else MAX_JSON_LINE_BYTES,
             )
-            _put_all(reader, lines, ref.name, console)
+            _put_all(reader, lines, ref.name, console, services(aws, ref.name))
 
 
-def _put_all(reader: LineReader, lines: "LinePutter", stream: str, console: "Console") -> None:
+def _put_all(
+    reader: LineReader, lines: "LinePutter", stream: str, console: "Console", trying: str
+) -> None:
     try:
         for batch in reader.batches():
-            lines.put(batch)
+            with patience(partial(_note, console), trying):
+                lines.put(batch)
     except KinesisError as exc:
         first, last = lines.unconfirmed or (0, 0)
         raise CliError(
@@ -117,7 +131,7 @@ def _put_all(reader: LineReader, lines: "LinePutter", stream: str, console: "Con
     finally:
         noun = "record" if lines.put_count == 1 else "records"
         console.print(
-            f"put {lines.put_count:,} {noun} on stream {escape(stream)}",
+            f"put {lines.put_count:,} {noun} on stream {escape(stream)}{_skipped(lines)}",
             highlight=False,
             soft_wrap=True,
         )
@@ -125,11 +139,17 @@ def _put_all(reader: LineReader, lines: "LinePutter", stream: str, console: "Con
         raise CliError(f"{lines.refused_count:,} lines were not put")
 
 
+def _skipped(lines: "LinePutter") -> str:
+    count = lines.empty_count
+    noun = "line was" if count == 1 else "lines were"
+    return f"; {count:,} empty {noun} skipped" if count else ""
+
+
 def _record_maker(
     key: str | None, key_from: str | None, *, as_json: bool
-) -> "Callable[[bytes], OutgoingRecord | None]":
+) -> "Callable[[bytes], OutgoingRecord]":
     if as_json:
-        return lambda line: outgoing_of_json(line, _random_key) if line.strip() else None
+        return lambda line: outgoing_of_json(line, _random_key)
     if key_from is not None:
         return lambda line: OutgoingRecord(key_of_json(line, key_from), line)
     return lambda line: OutgoingRecord(_random_key() if key is None else key, line)
@@ -143,7 +163,11 @@ def _warn(console: "Console", printed: list[int], sentence: str) -> None:
     """Print the first few sentences; later ones are only counted."""
     printed[0] += 1
     if printed[0] <= MAX_WARNINGS:
-        console.print(f"[yellow]note:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
+        _note(console, sentence)
+
+
+def _note(console: "Console", sentence: str) -> None:
+    console.print(f"[yellow]note:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
 
 
 class _Numbered(NamedTuple):
@@ -154,26 +178,27 @@ class _Numbered(NamedTuple):
 class LinePutter:
     """Puts lines on a stream as records, and reports the lines that cannot be put.
 
-    `record_of` makes a record of a line, returns None for a line to skip, and raises `LineError`.
-    Lines are counted from 1. `warn` gets a sentence for each line that is not put. After `put` has
+    `record_of` makes a record of a line, and raises `LineError`. Empty lines are skipped. Lines are
+    counted from 1. `warn` gets a sentence for each line that is not put. After `put` has
     raised, `unconfirmed` holds the first and the last line that may or may not have been put.
     """
 
     def __init__(
         self,
         putter: RecordPutter,
-        record_of: "Callable[[bytes], OutgoingRecord | None]",
+        record_of: "Callable[[bytes], OutgoingRecord]",
         warn: "Callable[[str], None]",
     ) -> None:
         self.put_count = 0
         self.refused_count = 0
+        self.empty_count = 0
         self.unconfirmed: tuple[int, int] | None = None
         self._putter = putter
         self._record_of = record_of
         self._warn = warn
         self._line = 0
 
-    def put(self, lines: "Iterable[bytes]") -> None:
+    def put(self, lines: "Iterable[bytes | LongLine]") -> None:
         """Put the lines. Blocks on the network.
 
         When the service refuses a request, it is halved until only the records at fault are left
@@ -185,20 +210,29 @@ class LinePutter:
             self._put(numbered[at : at + len(request)])
             at += len(request)
 
-    def _numbered(self, line: bytes) -> _Numbered | None:
+    def _numbered(self, line: bytes | LongLine) -> _Numbered | None:
         self._line += 1
+        if not line or (isinstance(line, bytes) and line.isspace()):
+            self.empty_count += 1
+            return None
         try:
-            record = self._record_of(line)
+            return _Numbered(self._line, self._checked(line))
         except LineError as exc:
             self._refuse(self._line, str(exc))
             return None
-        if record is not None and not 0 < len(record.partition_key) <= MAX_KEY_LENGTH:
-            self._refuse(
-                self._line,
-                f"has a partition key that is empty or longer than {MAX_KEY_LENGTH} characters",
+
+    def _checked(self, line: bytes | LongLine) -> OutgoingRecord:
+        """The record of a line, within the service's limits. Raises `LineError`."""
+        if isinstance(line, LongLine):
+            raise LineError(_too_long(line.size_bytes))
+        record = self._record_of(line)
+        if not 0 < len(record.partition_key) <= MAX_KEY_LENGTH:
+            raise LineError(
+                f"has a partition key that is empty or longer than {MAX_KEY_LENGTH} characters"
             )
-            return None
-        return None if record is None else _Numbered(self._line, record)
+        if record.size_bytes > MAX_RECORD_BYTES:
+            raise LineError(_too_long(record.size_bytes))
+        return record
 
     def _put(self, numbered: "Sequence[_Numbered]") -> None:
         try:
@@ -217,3 +251,7 @@ class LinePutter:
     def _refuse(self, line: int, why: str) -> None:
         self.refused_count += 1
         self._warn(f"line {line} {why}")
+
+
+def _too_long(size_bytes: int) -> str:
+    return f"has {size_bytes:,} bytes, and a record has at most {MAX_RECORD_BYTES:,} with its key"

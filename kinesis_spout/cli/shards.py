@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
+from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.shard_report import ShardLine, shard_lines, shard_tree
 from kinesis_spout.cli.shared_options import connection_of, errors, root_options
 from kinesis_spout.clock import SystemClock
@@ -47,8 +48,10 @@ class ShardsOfStream:
 # long: its parameters are the command's options, and typer takes the help from them
 def shards(
     ctx: typer.Context,
+    stream: Annotated[
+        str, typer.Argument(metavar="STREAM", help="Name or ARN of the stream.", show_default=False)
+    ],
     *,
-    stream: Annotated[str, typer.Option(help="Name or ARN of the stream.")],
     application: Annotated[
         str | None, typer.Option(help="Name under which the checkpoints are stored.")
     ] = None,
@@ -107,11 +110,15 @@ def shards(
                 zookeeper, root=zookeeper_root, application=application, stream=ref.name
             )
             stack.enter_context(closing(store))
-        found = inspect_shards(client, store, now_ms=SystemClock().now_ms(), lag=lag)
+        with patience(_note, services(aws, ref.name, zookeeper)):
+            found = inspect_shards(client, store, now_ms=SystemClock().now_ms(), lag=lag)
         if found.has_state is False:
-            note = f"note: application {application} has no state on stream {ref.name}"
-            errors().print(note, highlight=False, markup=False, soft_wrap=True)
+            _note(f"application {application} has no state on stream {ref.name}")
         print_shards(stdout_console(), found, application, as_json=as_json)
+
+
+def _note(sentence: str) -> None:
+    errors().print(f"note: {sentence}", highlight=False, markup=False, soft_wrap=True)
 
 
 def inspect_shards(

@@ -219,7 +219,7 @@ class KinesisConnection:
                 f"the page token of the shard listing of {self.where} has expired"
             ) from exc
         status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
-        kind, advice = meaning_of(code, status, putting=exc.operation_name == "PutRecords")
+        kind, advice = meaning_of(code, status, operation=exc.operation_name)
         where = f"{about} of {self.where}" if about else self.where
         if exc.operation_name == "AssumeRole":
             raise kind(

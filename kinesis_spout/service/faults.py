@@ -33,12 +33,22 @@ _POLICY = (
 
 _REFUSED = "check the position and the stream"
 _KMS_DECRYPT = "allow kms:Decrypt on the key that the stream is encrypted with"
-# The advice about the same code when records are put instead of read.
+# The advice about the same code when other calls than reads get it.
+_WHEN_LISTING = {
+    _THROTTLED: "the account's calls that describe streams and list shards are limited, so list "
+    "them less often, or try again later",
+}
 _WHEN_PUTTING = {
     _THROTTLED: "add shards to the stream, or put fewer records at a time",
     _POLICY: "allow kinesis:PutRecords (and kms:GenerateDataKey if the stream is encrypted)",
     _KMS_DECRYPT: "allow kms:GenerateDataKey on the key that the stream is encrypted with",
     _REFUSED: "check the stream, and the size of records that it takes",
+}
+
+_ADVICE_OF = {
+    "PutRecords": _WHEN_PUTTING,
+    "ListShards": _WHEN_LISTING,
+    "DescribeStreamSummary": _WHEN_LISTING,
 }
 
 _MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
@@ -162,13 +172,13 @@ def meaning_of_local(kind: type[Exception]) -> tuple[type[KinesisError], str]:
 
 
 def meaning_of(
-    code: str, http_status: int, *, putting: bool = False
+    code: str, http_status: int, *, operation: str = "GetRecords"
 ) -> tuple[type[KinesisError], str]:
     """The error class of a code, and what to do about it. The HTTP status decides for an unknown
     code.
     """
     kind, advice = _MEANINGS.get(code) or _meaning_of_status(http_status)
-    return kind, _WHEN_PUTTING.get(advice, advice) if putting else advice
+    return kind, _ADVICE_OF.get(operation, {}).get(advice, advice)
 
 
 def _meaning_of_status(http_status: int) -> tuple[type[KinesisError], str]:

@@ -106,7 +106,7 @@ class RecordPutter:
         refused = [record for record, code in zip(waiting, codes, strict=True) if code is not None]
         if len(refused) < len(waiting):
             return refused
-        kind, advice = meaning_of(codes[0], 400, putting=True)
+        kind, advice = meaning_of(codes[0], 400, operation="PutRecords")
         raise kind(f"no record was accepted by {self._connection.where} ({codes[0]}); {advice}")
 
 

@@ -48,16 +48,22 @@ class _TreeOutcomes:
     (`kinesis_spout.tuple_tree.tracked_tuple.Outcomes`).
     """
 
-    __slots__ = ("_emission",)
+    __slots__ = ("_emission", "_roots")
 
-    def __init__(self, emission: SpoutEmission) -> None:
+    def __init__(self, emission: SpoutEmission, roots: dict[str, int]) -> None:
         self._emission = emission
+        self._roots = roots  # of the trees that have not ended, by message id
 
-    def ack(self, _message_id: str) -> None:
+    def ack(self, message_id: str) -> None:
+        self._roots.pop(message_id, None)
         self._emission.ack()
 
-    def fail(self, _message_id: str, *, reason: str | None = None) -> None:
+    def fail(self, message_id: str, *, reason: str | None = None) -> None:
+        self._roots.pop(message_id, None)
         self._emission.fail(reason)
+
+    def extend(self, _message_id: str, timeout_s: float | None) -> bool:
+        return self._emission.extend(timeout_s)
 
 
 class SpoutSession:
@@ -90,6 +96,7 @@ class SpoutSession:
         self._changed = threading.Condition(self._lock)
         self._waiting = 0
         self._acker: Acker[TupleTree] = Acker(services.random)
+        self._roots: dict[str, int] = {}
         self._stack = ExitStack()
         self._loops: dict[str, Loop] = {}
         context = SpoutContext(config, services, self.scheduler, self.hooks, self._changed)
@@ -256,6 +263,8 @@ class SpoutSession:
         with self._changed:
             deadline_ms = None if timeout_s is None else self.now_ms() + round(timeout_s * 1000)
             extended = not assigned.is_released and assigned.shard.extend(delivery, deadline_ms)
+        if extended and (root := self._roots.get(emission.message_id)) is not None:
+            self._acker.extend(root, deadline_ms)
         self._wake("timeouts")
         return extended
 
@@ -265,9 +274,10 @@ class SpoutSession:
         """
         timeout_ms = self._config.message_timeout_ms
         deadline_ms = None if timeout_ms is None else self.now_ms() + timeout_ms
-        return TupleTree(
-            self._acker, emission.message_id, _TreeOutcomes(emission), deadline_ms=deadline_ms
-        )
+        outcomes = _TreeOutcomes(emission, self._roots)
+        tree = TupleTree(self._acker, emission.message_id, outcomes, deadline_ms=deadline_ms)
+        self._roots[emission.message_id] = tree.root
+        return tree
 
     def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> SpoutEmission | None:
         """The emission that a message id names, if its payload is in memory; else None."""

@@ -55,6 +55,12 @@ class Outcomes(Protocol):
         """The emission has failed as a whole."""
         ...
 
+    def extend(self, message_id: str, timeout_s: float | None) -> bool:
+        """Give the emission, and its tree, `timeout_s` seconds from now (None: for ever). False if
+        it has an outcome already.
+        """
+        ...
+
 
 class TrackedTuple:
     """A part of one or more trees, to be acked or failed exactly once. Thread-safe; nothing blocks.
@@ -117,14 +123,15 @@ class TrackedTuple:
             outcomes = self._fail(reason)
         tell(outcomes)
 
-    def extend(self, deadline_ms: int | None) -> bool:
-        """Move the trees' deadlines to `deadline_ms` (None: never) where that is later. False when
-        all of them have ended.
-
-        A spout's own deadline for the emission is not moved; call `SpoutEmission.extend` for that.
+    def extend(self, timeout_s: float | None) -> bool:
+        """Give the emissions of all its trees `timeout_s` seconds from now (None: for ever). False
+        when all of them have ended.
         """
         with self._acker.lock:
-            extended = [self._acker.core.extend(root, deadline_ms) for root, _ in self._edges]
+            found = [self._acker.core.message_of(root) for root, _ in self._edges]
+        trees = [tree for tree in found if tree is not None]
+        # All of them, also after one that was extended.
+        extended = [tree.outcomes.extend(tree.message_id, timeout_s) for tree in trees]
         return any(extended)
 
     @property

@@ -533,7 +533,7 @@ ERRORS = {
     ),
     "ShardNotFoundError": Trouble(
         "The shard is past the stream's retention, or belongs to another stream.",
-        "`kinesis-spout shards --stream NAME` lists the shards that there are.",
+        "`kinesis-spout shards NAME` lists the shards that there are.",
     ),
     "SpoutClosedError": Trouble(
         "A method of a spout that is not open was called.",

@@ -75,7 +75,8 @@ def snapshot_of(
         if node is tail:
             read_position = (
                 Position.after(node.before.last)
-                if node.before.state is NodeState.ACKED
+                # A restored node may lie far behind what was read.
+                if node.before.state is NodeState.ACKED and not node.before.detached
                 else Position.at(node.first)
             )
             break

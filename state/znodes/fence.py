@@ -14,6 +14,7 @@ itself checks. A process that only believes that it is the owner does no harm.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from state.task_share import TaskShare
     from state.znodes.paths import ZookeeperPaths
 
+log = logging.getLogger("kinesis_spout")
 _MAX_ROUNDS = 8  # of regaining the ownership; each needs the session to expire once more
 
 
@@ -77,11 +79,17 @@ class Fence:
                 return self._held.epoch
             self._tree.ensure(self._paths.base)
             deadline = time.monotonic() + timeout_s
+            has_said = timeout_s <= 0
             while True:
                 taken = self._claims.take(owner, task)
                 if isinstance(taken, Claim):
                     self._held = taken
                     return taken.epoch
+                if taken is not None and not has_said:
+                    log.warning(
+                        "%s; waiting up to %.0f s for it", self._owned_by(taken, task), timeout_s
+                    )
+                    has_said = True
                 if taken is not None and not self._has_gone(taken, deadline - time.monotonic()):
                     raise self._owned_by(taken, task)
 

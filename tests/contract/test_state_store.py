@@ -20,6 +20,7 @@ from state.plan import PlanPointer, PlanStatus
 from state.position import TRIM_HORIZON, Position
 from state.state_store import StartPin, StateChange, StoredState
 from tests.support.state.state_stores import IDENTITY, OTHER, OWNER, end, owned, plan, state_at
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,12 +55,18 @@ def test_a_live_holder_is_named_to_the_second_owner(store_world: StoreWorld) -> 
     first.save_states([StateChange(None, state_at(1))])
 
 
-def test_the_second_owner_acquires_it_when_the_first_releases_it(store_world: StoreWorld) -> None:
-    """The release wakes a waiting owner long before its timeout."""
+def test_the_second_owner_acquires_it_when_the_first_releases_it(
+    store_world: StoreWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The release wakes a waiting owner long before its timeout. It says at once whom it waits
+    for.
+    """
     first = owned(store_world)
     second = store_world.open()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(second.acquire, OTHER, timeout_s=60)
+        wait_until(lambda: "process 4242 on host-a" in caplog.text)
+        assert "waiting up to 60 s for it" in caplog.text
         assert not waiting.done()
         first.release()
         assert waiting.result(timeout=30) == 2

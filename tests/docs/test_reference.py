@@ -186,8 +186,8 @@ def test_the_policies_are_those_that_the_errors_ask_for() -> None:
     """The advice for AccessDenied names the same actions."""
     for policy in POLICIES:
         if policy.kms:
-            putting = "put_records" in policy.operations
-            _, advice = meaning_of("AccessDeniedException", 400, putting=putting)
+            operation = "PutRecords" if "put_records" in policy.operations else "GetRecords"
+            _, advice = meaning_of("AccessDeniedException", 400, operation=operation)
             named = set(re.findall(r"\b(?:kinesis|kms):\w+", advice))
             assert named == {CALLS[name].action for name in policy.operations} | {policy.kms}
 

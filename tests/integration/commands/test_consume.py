@@ -194,15 +194,18 @@ def test_a_command_answers_in_any_order(orders: ServedFake, tmp_path: Path) -> N
 def test_failed_records_are_retried_and_then_dead_lettered(
     orders: ServedFake, tmp_path: Path
 ) -> None:
-    """The letter has the record and the reason; everything else is acked."""
+    """The letter has the record and the reason; everything else is acked. The exit code is 1."""
     put(orders, 10)
     letters = tmp_path / "dead.jsonl"
     letters.write_text('{"torn')
     command = ("--exec", command_that("fails the sevens", tmp_path / "log"), "--retry-limit", "1")
     ended = run(orders, "consume", "orders", *ALL, *command, "--dead-letter", str(letters))
-    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (
-        0,
-        "stream orders: 11 emitted, 9 acked, 2 failed, 1 retried, 1 dead-lettered",
+    assert (ended.returncode, ended.stderr.splitlines()[-2:]) == (
+        1,
+        [
+            "stream orders: 11 emitted, 9 acked, 2 failed, 1 retried, 1 dead-lettered",
+            f"error: 1 record was not processed, and dead-lettered to {letters}",
+        ],
     )
     torn, line = letters.read_text().splitlines()
     assert torn == '{"torn'
@@ -224,9 +227,45 @@ def test_a_command_may_refuse_a_retry(orders: ServedFake, tmp_path: Path) -> Non
         orders, "consume", "orders", *ALL, *command, "--dead-letter", str(tmp_path / "dead")
     )
     assert (
-        ended.stderr.splitlines()[-1]
+        ended.stderr.splitlines()[-2]
         == "stream orders: 10 emitted, 9 acked, 1 failed, 1 dead-lettered"
     )
+
+
+def test_records_that_are_dropped_are_an_error(orders: ServedFake, tmp_path: Path) -> None:
+    """Without --dead-letter nobody keeps them."""
+    put(orders, 10)
+    command = ("--exec", command_that("refuses the sevens", tmp_path / "log"))
+    ended = run(orders, "consume", "orders", *ALL, *command)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == (
+        "error: 1 record was not processed, and dropped; --dead-letter FILE keeps such records"
+    )
+
+
+def test_an_answer_that_is_too_long_fails_its_record_and_the_others_are_acked(
+    orders: ServedFake, tmp_path: Path
+) -> None:
+    put(orders, 10)
+    command = ("--exec", command_that("answers the sevens at length", tmp_path / "log"))
+    letters = tmp_path / "dead"
+    ended = run(
+        *(orders, "consume", "orders", *ALL, *command),
+        *("--retry-limit", "0", "--dead-letter", str(letters)),
+    )
+    assert "10 emitted, 9 acked, 1 failed, 1 dead-lettered" in ended.stderr
+    assert json.loads(letters.read_text())["reason"].startswith("its answer has 2,000,")
+
+
+def test_a_command_that_closes_its_stdout_is_said_to_have_done_that(
+    orders: ServedFake, tmp_path: Path
+) -> None:
+    """Not that it was killed by the signal that we sent to it."""
+    put(orders, 3)
+    command = ("--exec", command_that("closes its stdout", tmp_path / "log"))
+    ended = run(orders, "consume", "orders", *FROM_START, *command)
+    assert ended.returncode == 1
+    assert "error: the command closed its stdout" in ended.stderr
 
 
 def test_no_answer_in_time_is_a_failure(orders: ServedFake, tmp_path: Path) -> None:
@@ -242,9 +281,9 @@ def test_no_answer_in_time_is_a_failure(orders: ServedFake, tmp_path: Path) -> N
     ended = run(
         orders, "consume", "orders", *ALL, *command, "--dead-letter", str(tmp_path / "dead")
     )
-    assert ended.returncode == 0
+    assert ended.returncode == 1
     assert (
-        ended.stderr.splitlines()[-1]
+        ended.stderr.splitlines()[-2]
         == "stream orders: 2 emitted, 0 acked, 2 failed, 2 timed out, 2 dead-lettered"
     )
 
@@ -328,12 +367,14 @@ def test_a_record_that_kills_the_command_each_time_is_dead_lettered_in_the_end(
 def test_an_invalid_answer_is_reported_by_its_line_and_acks_nothing(
     orders: ServedFake, tmp_path: Path
 ) -> None:
-    """Its text is not shown, because it may be the payload."""
+    """It is no error where all records were acked. Its text is not shown, because it may be the
+    payload.
+    """
     put(orders, 1)
     ended = run(
         orders, "consume", "orders", *ALL, "--exec", command_that("talks", tmp_path / "log")
     )
-    assert ended.returncode == 1
+    assert ended.returncode == 0
     notes = [line for line in ended.stderr.splitlines() if line.startswith("note: ")]
     assert "line 1 of the command's output is not an answer" in notes[0]
     assert (
@@ -341,9 +382,7 @@ def test_an_invalid_answer_is_reported_by_its_line_and_acks_nothing(
         in notes[1]
     )
     assert "secret" not in ended.stderr
-    assert ended.stderr.splitlines()[-1].startswith(
-        "error: 2 lines of the command's output were not answers"
-    )
+    assert notes[-1] == "note: 2 lines of the command's output were no answers"
     assert "1 emitted, 1 acked" in ended.stderr
 
 

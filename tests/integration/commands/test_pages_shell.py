@@ -71,7 +71,7 @@ def test_every_line_does_what_it_says(
     program(
         tmp_path,
         "kinesis-spout",
-        f'exec {shlex.quote(sys.executable)} -m kinesis_spout.cli.main "$@"',
+        f'exec {shlex.quote(sys.executable)} -m kinesis_spout.cli.entry "$@"',
     )
     program(tmp_path, "python3", f"exec {command_that('refuses the sevens', tmp_path / 'log')}")
     (tmp_path / "orders.txt").write_text(

@@ -47,6 +47,19 @@ def test_each_line_is_a_record_under_a_key_of_its_own(orders: ServedFake) -> Non
     assert len({key for key, _ in held(orders)}) == 1_200
 
 
+def test_empty_lines_are_skipped_and_counted(orders: ServedFake) -> None:
+    ended = run(orders, "produce", "orders", stdin=b"one\n\n  \r\ntwo\n")
+    assert (ended.returncode, len(held(orders))) == (0, 2)
+    assert ended.stderr == "put 2 records on stream orders; 2 empty lines were skipped\n"
+
+
+def test_an_empty_key_is_wrong_usage(orders: ServedFake) -> None:
+    ended = run(orders, "produce", "orders", "--key", "", stdin=b"one\n")
+    assert ended.returncode == 2
+    assert "--key" in ended.stderr
+    assert held(orders) == []
+
+
 def test_empty_input_puts_nothing(orders: ServedFake) -> None:
     ended = run(orders, "produce", "orders")
     assert (ended.returncode, ended.stderr) == (0, "put 0 records on stream orders\n")
@@ -94,12 +107,14 @@ def test_invalid_lines_are_reported_and_the_others_are_put(orders: ServedFake) -
     assert held(orders) == [("k", b"good")]
 
 
-def test_a_record_that_the_service_refuses_is_found_among_the_others(orders: ServedFake) -> None:
+def test_a_line_that_is_larger_than_a_record_may_be_is_named_and_the_others_are_put(
+    orders: ServedFake,
+) -> None:
     lines = [b"small"] * 20
     lines[13] = b"x" * (11 * 1024 * 1024)
     ended = run(orders, "produce", "orders", stdin=b"\n".join(lines))
     assert ended.returncode == 1
-    assert ended.stderr.startswith("note: line 14 is refused: ")
+    assert ended.stderr.startswith("note: line 14 has 11,534,336 bytes, and a record has at most ")
     assert "put 19 records" in ended.stderr
     assert len(held(orders)) == 19
 

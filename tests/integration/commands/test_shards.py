@@ -31,7 +31,7 @@ PARENT, OTHER, CHILDREN = (
 
 
 def shards_command(fake: ServedFake, folder: Path, *arguments: str) -> CompletedProcess[str]:
-    connection = ("--stream", "orders", "--endpoint-url", fake.endpoint_url, "--region", REGION)
+    connection = ("orders", "--endpoint-url", fake.endpoint_url, "--region", REGION)
     return run_cli(
         *("shards", *connection, *arguments),
         cwd=folder,

@@ -20,7 +20,7 @@ TIME_LIMIT_S = 300.0
 
 
 def command_line(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "kinesis_spout.cli.main", *arguments]
+    return [sys.executable, "-m", "kinesis_spout.cli.entry", *arguments]
 
 
 def environment(**changes: str) -> dict[str, str]:

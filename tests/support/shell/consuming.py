@@ -34,6 +34,10 @@ COMMANDS = {  # how a command treats each record
     "is killed by a seven": "record['data'][-1] == '7' and os.kill(os.getpid(), 9)\n    "
     "answer(record, ok=True)",
     "acks the third time": "answer(record, ok=record['attempt'] >= 3)",
+    "answers the sevens at length": "answer(record, ok=True, "
+    "reason='x' * (2_000_000 if record['data'][-1] == '7' else 1))",
+    "closes its stdout": "answer(record, ok=True), __import__('os').close(1), "
+    "__import__('time').sleep(60)",
     "talks": "print('secret', record['data'])\n    answer({'id': 'x:1:1'}, ok=True)\n    "
     "answer(record, ok=True)",
 }

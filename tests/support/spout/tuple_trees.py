@@ -23,7 +23,13 @@ class RecordingSpout:
     def __init__(self, acker: Acker[TupleTree]) -> None:
         self.acker = acker
         self.outcomes: list[tuple[str, str | None]] = []
+        self.extended: list[tuple[str, float | None]] = []
         self.lock = Lock()
+
+    def extend(self, message_id: str, timeout_s: float | None) -> bool:
+        len(self.acker)  # waits for the lock
+        self.extended.append((message_id, timeout_s))
+        return True
 
     def ack(self, message_id: str) -> None:
         self.record(message_id, "acked")

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kinesis_spout.cli.main import app
+from kinesis_spout.testing import error
 from tests.support.shell.consuming import connection
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def test_wrong_usage_is_exit_code_2(
             "option --dead-letter: '/no/such/folder/dead' cannot be written",
         ),
         (("--exec", ""), "option --exec: '' is empty"),
+        (("--task-index", "1"), "option --task-index: 1 must be from 0 to"),
+        (("--total-tasks", "2"), "option --total-tasks: 2 "),
         (("--exec", "python 'quote"), 'option --exec: "python \'quote" cannot be split'),
     ],
 )
@@ -83,6 +86,18 @@ def test_a_missing_program_is_one_sentence(orders: ServedFake) -> None:
         "error: option --exec: 'no-such-program-here' cannot be started: No such file or "
         "directory; give a program in PATH\n"
     )
+
+
+@pytest.mark.parametrize("command", ["consume", "shards"])
+def test_what_is_tried_is_said_when_it_takes_long(
+    orders: ServedFake, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anybody wonders."""
+    monkeypatch.setattr("kinesis_spout.cli.patience.PATIENCE_S", 0.0)
+    monkeypatch.setattr("kinesis_spout.service.call_retry._FIRST_WAIT_S", 0.01)
+    orders.model.faults.add(error("InternalFailure", status=500), times=3)
+    ended = invoke(command, "orders", *(("--until", "now") if command == "consume" else ()))
+    assert "note: no answer yet; still trying stream orders in " in ended.stderr
 
 
 def test_a_missing_stream_is_one_sentence(orders: ServedFake) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,11 +89,30 @@ def stop_signals() -> Iterator[StopSignals]:
         yield stop
 
 
-def test_a_signal_interrupts_once(stop_signals: StopSignals) -> None:
-    with pytest.raises(Interrupted):
+def test_a_signal_interrupts_once() -> None:
+    """With `once`, for a command that has processes of its own to end."""
+    with StopSignals(once=True) as stop:
+        with pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert stop_signals.stopping
+        assert stop.stopping
+
+
+def test_a_second_signal_ends_the_process_at_once() -> None:
+    """Whatever it waits for."""
+    script = (
+        "import os, signal\n"
+        "from kinesis_spout.cli.exit_codes import StopSignals\n"
+        "with StopSignals() as stop, stop.deferred():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('first', flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('never')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "first\n", "")
 
 
 def test_a_deferred_signal_wakes_the_waiter_and_is_raised_at_the_end(

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli.line_io import LineReader, LineWriter
+from kinesis_spout.cli.line_io import (
+    HEAD_BYTES,
+    LineReader,
+    LineSplitter,
+    LineWriter,
+    LongLine,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +100,9 @@ def test_a_file_has_no_reader_that_could_leave(tmp_path: Path) -> None:
 # reading ------------------------------------------------------------------------------------------
 def test_lines_are_returned_before_more_arrive(pipe: Pipe) -> None:
     """Also complete lines in front of an incomplete one."""
-    reader = LineReader(pipe.read_end, never, max_lines=500, max_bytes=MEGABYTE)
+    reader = LineReader(
+        pipe.read_end, never, max_lines=500, max_bytes=MEGABYTE, max_line_bytes=MEGABYTE
+    )
     batches = reader.batches()
     os.write(pipe.write_end, b"one\ntwo\r\nthr")
     assert next(batches) == [b"one", b"two"]
@@ -110,7 +118,7 @@ def test_a_batch_ends_although_lines_keep_arriving(tmp_path: Path) -> None:
         sizes = [
             len(batch)
             for batch in LineReader(
-                lines.fileno(), never, max_lines=500, max_bytes=MEGABYTE
+                lines.fileno(), never, max_lines=500, max_bytes=MEGABYTE, max_line_bytes=MEGABYTE
             ).batches()
         ]
     assert sum(sizes) == MEGABYTE
@@ -120,5 +128,35 @@ def test_a_batch_ends_although_lines_keep_arriving(tmp_path: Path) -> None:
 def test_a_stopped_reader_returns_the_complete_lines(pipe: Pipe) -> None:
     asked = iter([False])
     os.write(pipe.write_end, b"one\nhalf")
-    reader = LineReader(pipe.read_end, lambda: next(asked, True), max_lines=500, max_bytes=MEGABYTE)
+    reader = LineReader(
+        pipe.read_end,
+        lambda: next(asked, True),
+        max_lines=500,
+        max_bytes=MEGABYTE,
+        max_line_bytes=MEGABYTE,
+    )
     assert list(reader.batches()) == [[b"one"]]
+
+
+def test_a_line_in_many_chunks_is_joined_once() -> None:
+    """Time and copies are linear in its length: 64 MiB in chunks of 4 KiB."""
+    splitter = LineSplitter(64 * MEGABYTE)
+    chunk = b"x" * 4096
+    for _ in range(16 * 1024):
+        assert splitter.feed(chunk) == []
+    (line,) = splitter.feed(b"\nrest")
+    assert len(line) == 64 * MEGABYTE
+    assert splitter.rest() == b"rest"
+
+
+def test_of_a_line_above_the_limit_only_the_head_is_held() -> None:
+    """The lines around it come as they are."""
+    splitter = LineSplitter(MEGABYTE)
+    lines = splitter.feed(b"before\n" + b"y" * MEGABYTE + b"z")
+    for _ in range(100):
+        lines += splitter.feed(b"w" * MEGABYTE)
+    held = sum(len(part) for part in splitter._parts)
+    lines += splitter.feed(b"\nafter\r\n")
+    assert held == HEAD_BYTES
+    assert lines == [b"before", LongLine(b"y" * HEAD_BYTES, 101 * MEGABYTE + 1), b"after"]
+    assert splitter.rest() is None

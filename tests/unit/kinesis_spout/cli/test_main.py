@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +26,44 @@ def test_help_lists_every_command_and_the_demo_first(tmp_path: Path) -> None:
     assert ended.returncode == 0
     places = [ended.stdout.index(f"│ {name} ") for name in ("demo", "run", "reset")]
     assert places == sorted(places)
+
+
+def test_help_imports_no_command(tmp_path: Path) -> None:
+    """It would take seconds, and a moment is what people wait for."""
+    script = (
+        "import sys\n"
+        "from kinesis_spout.cli.main import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print([name for name in ('pyspark', 'pyarrow', 'boto3', 'botocore', 'kazoo') "
+        "if name in sys.modules])\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_list_of_commands_shows_the_sentence_of_each_ones_own_help(tmp_path: Path) -> None:
+    listed = " ".join(run_cli("--help", cwd=tmp_path).stdout.replace("│", " ").split())
+    for name in ("consume", "local", "run", "demo"):
+        own = run_cli(name, "--help", cwd=tmp_path).stdout.replace("│", " ").split("\n\n")[1]
+        assert " ".join(own.split()) in listed
+
+
+def test_ctrl_c_while_modules_are_imported_ends_without_a_stack_trace(tmp_path: Path) -> None:
+    """The import of botocore sends the signal here, as a user who mistyped would."""
+    (tmp_path / "botocore.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    ended = run_cli("consume", "orders", cwd=tmp_path, PYTHONPATH=path)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
 def test_an_unknown_command_is_wrong_usage(tmp_path: Path) -> None:
@@ -85,9 +125,13 @@ def test_reset_requires_its_options(tmp_path: Path, missing: str) -> None:
 
 
 def hide(module: str, folder: Path) -> None:
-    """A module in front of the installed one that is missing, as if it were not installed."""
-    (folder / f"{module}.py").write_text(
-        f"raise ModuleNotFoundError(\"No module named '{module}'\", name='{module}')\n"
+    """Let Python not find an installed module, as if it were not installed."""
+    (folder / "sitecustomize.py").write_text(
+        "import importlib.machinery as machinery\n"
+        "found = machinery.PathFinder.find_spec\n"
+        "def find_spec(name, *rest):\n"
+        f"    return None if name.partition('.')[0] == {module!r} else found(name, *rest)\n"
+        "machinery.PathFinder.find_spec = find_spec\n"
     )
 
 

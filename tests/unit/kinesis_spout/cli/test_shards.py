@@ -136,7 +136,7 @@ def test_the_tree_is_headed_by_the_stream_its_status_and_the_application(job: Si
 # the command --------------------------------------------------------------------------------------
 def test_an_embedded_zookeeper_that_never_ran_is_not_created(tmp_path: Path) -> None:
     arguments = (
-        *("--stream", "s", "--region", "eu-west-1"),
+        *("s", "--region", "eu-west-1"),
         *("--application", "a", "--zookeeper", "embedded:zk"),
     )
     ended = run_cli("shards", *arguments, cwd=tmp_path)
@@ -154,6 +154,6 @@ def test_an_embedded_zookeeper_that_never_ran_is_not_created(tmp_path: Path) -> 
 def test_options_that_need_one_another_are_wrong_usage_alone(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    ended = run_cli("shards", "--stream", "s", *arguments, cwd=tmp_path)
+    ended = run_cli("shards", "s", *arguments, cwd=tmp_path)
     assert ended.returncode == 2
     assert "--application" in ended.stderr

@@ -136,6 +136,25 @@ def test_the_deadline_of_an_emission_can_be_extended(one: SimulatedJob) -> None:
     assert spout.spout.metrics().total.pending == 0
 
 
+@pytest.mark.parametrize("by", ["emission", "tree", "part"])
+def test_a_tree_is_extended_with_its_emission(by: str, one: SimulatedJob) -> None:
+    """From the emission, from the tree, and from a part of it, in seconds from now."""
+    one.put(1)
+    spout = SteppedSpout(one, message_timeout_s=5.0)
+    spout.fetch()
+    (emission,) = spout.drain(ack=False)
+    tree = emission.tree()
+    part = tree.child()
+    assert {"emission": emission, "tree": tree, "part": part}[by].extend(20.0)
+    spout.after(19.9).step("timeouts")
+    assert not tree.ended
+    assert spout.spout.metrics().total.pending == 1
+    spout.after(0.1).step("timeouts")
+    assert tree.ended
+    assert not part.extend(20.0)
+    assert spout.spout.metrics().total.counts.timed_out == 1
+
+
 def test_exhausted_records_are_dead_lettered_and_counted_as_acked(one: SimulatedJob) -> None:
     (sequence, _) = one.put(2)
     spout = SteppedSpout(one)

@@ -250,6 +250,25 @@ def test_a_restored_retry_in_flight_does_not_pull_the_read_position_back() -> No
     assert again.read_position == Position.at(seq(3))
 
 
+def test_a_restored_retry_that_was_acked_does_not_pull_the_read_position_back_either() -> None:
+    """The acked records between it and its neighbour would be delivered again, as if they were
+    new.
+    """
+    tracker = make_tracker(1, 2, 3, 4)
+    tracker.ack(seq(3), 1)
+    tracker.ack(seq(4), 1)
+    state = replace(tracker.snapshot(), read_position=Position.at(seq(5)))
+    successor = make_tracker(state=state)
+    first, second = (successor.take_retry(0) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    successor.ack(second.sequence, second.attempt)
+    successor.emit(seq(5))
+    again = successor.snapshot()
+    assert [record.first for record in again.unresolved] == seqs(1)
+    assert again.read_position == Position.at(seq(5))
+
+
 def test_a_snapshot_of_a_restored_tracker_is_the_state_that_it_was_restored_from() -> None:
     """Restoring loses nothing and invents nothing."""
     tracker = make_tracker(1, 2, 3)
