@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,13 +17,14 @@ from kinesis_spout.errors import KinesisError
 from kinesis_spout.spout.metrics import quantile_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.console import RenderableType
 
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
     from kinesis_spout.spout.metrics import ShardMetrics, SpoutMetrics
 
+_REFRESH_S = 1.0
 _WIDE = 200  # in a file, a row must not be folded
 MAX_WARNINGS = 10
 _COLUMNS = (
@@ -54,10 +56,17 @@ class ConsumeScreen:
         self._table = table
         self._quiet = quiet
         self._warnings = 0
+        # Rich places the table by what it drew last. A line that another thread prints while it
+        # draws would come in the middle of it.
+        self._writing = threading.Lock()
 
     def note(self, text: str) -> None:
         """Print a sentence above the table."""
-        self._console.print(f"[yellow]note:[/] {escape(text)}", highlight=False, soft_wrap=True)
+        self._print(f"[yellow]note:[/] {escape(text)}")
+
+    def _print(self, line: RenderableType) -> None:
+        with self._writing:
+            self._console.print(line, highlight=False, soft_wrap=True)
 
     @property
     def is_live(self) -> bool:
@@ -69,7 +78,7 @@ class ConsumeScreen:
 
     def print_line(self, line: str) -> None:
         """Print another program's line above the table, with its colours."""
-        self._console.print(Text.from_ansi(line), soft_wrap=True)
+        self._print(Text.from_ansi(line))
 
     def warn(self, sentence: str) -> None:
         """Print a note of a kind that may be frequent. After the tenth, none is printed."""
@@ -88,12 +97,29 @@ class ConsumeScreen:
         if not self.is_live:
             yield
             return
-        with Live(
-            get_renderable=lambda: self._rendered(spout),
-            console=self._console,
-            refresh_per_second=1,
-        ):
+        live = Live(self._rendered(spout), console=self._console, auto_refresh=False)
+        ended = threading.Event()
+        redrawing = threading.Thread(
+            target=self._redraw, args=(live, spout, ended), name="kinesis-spout-screen", daemon=True
+        )
+        with self._writing:
+            live.start(refresh=True)
+        redrawing.start()
+        try:
             yield
+        finally:
+            ended.set()
+            redrawing.join()
+            table = self._rendered(spout)
+            with self._writing:
+                live.update(table, refresh=True)
+                live.stop()
+
+    def _redraw(self, live: Live, spout: KinesisSpout, ended: threading.Event) -> None:
+        while not ended.wait(_REFRESH_S):
+            table = self._rendered(spout)
+            with self._writing:
+                live.update(table, refresh=True)
 
     def finish(self, spout: KinesisSpout) -> None:
         """Print the summary, and in a file the table. Call it after the spout is closed."""
@@ -115,7 +141,7 @@ class ConsumeScreen:
     @contextmanager
     def logs(self) -> Iterator[None]:
         """Print warnings and errors of the log as sentences here, while the block runs."""
-        handler = _LogLines(self._console)
+        handler = _LogLines(self._print)
         root = logging.getLogger()
         root.addHandler(handler)
         try:
@@ -125,15 +151,13 @@ class ConsumeScreen:
 
 
 class _LogLines(logging.Handler):
-    def __init__(self, console: Console) -> None:
+    def __init__(self, show: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._console = console
+        self._show = show
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = "[red]error:[/]" if record.levelno >= logging.ERROR else "[yellow]warning:[/]"
-        self._console.print(
-            f"{kind} {escape(record.getMessage())}", highlight=False, soft_wrap=True
-        )
+        self._show(f"{kind} {escape(record.getMessage())}")
 
 
 def stats_table(stream: str, metrics: SpoutMetrics) -> Table:

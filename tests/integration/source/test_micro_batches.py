@@ -97,13 +97,18 @@ def test_an_old_checkpoint_location_restored_never_skips(
     assert stream.checkpoints() == stream.tips()
 
 
-def test_a_batch_whose_plan_zookeeper_no_longer_knows_is_empty_and_its_records_come_again(
+def test_a_lost_zookeeper_is_data_loss_and_then_the_batch_is_empty_and_its_records_come_again(
     stream: StreamUnderTest, engine: MicroBatchEngine
 ) -> None:
+    """Where the user goes on: with what is still in the stream, from the oldest record on."""
     stream.put(100)
     with pytest.raises(Crash):
         engine.run_batch("logged")
-    engine.settings = stream.settings(zookeeper=f"{stream.zookeeper}-restored")
+    engine.settings = stream.settings(zookeeper=f"{stream.zookeeper}-lost")
+    with pytest.raises(DataLossError, match="has no start"):
+        engine.run_batch()
+    engine.stop()
+    engine.settings = stream.settings(zookeeper=f"{stream.zookeeper}-lost", fail_on_data_loss=False)
     engine.run_until_idle()
     assert sorted(all_ids(engine)) == sorted(stream.ids())
     assert engine.sink[0] == []
