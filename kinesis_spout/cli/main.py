@@ -9,7 +9,6 @@ because the package of an extra is missing stays in the list, and says what to i
 
 import ast
 import importlib.metadata
-import signal
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +19,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from kinesis_spout import __version__
-from kinesis_spout.cli.entry import end_at_once
+from kinesis_spout.cli import early_interrupt
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
 from kinesis_spout.cli.shared_options import errors, root_options
 
@@ -146,8 +145,7 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
         )
     else:
         command.command(name)(function)
-    if signal.getsignal(signal.SIGINT) is end_at_once:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # the command handles it now
+    early_interrupt.end()  # the command handles Ctrl-C now
     return typer.main.get_command(command)
 
 
