@@ -5,7 +5,12 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from kinesis_spout.errors import InterruptedSleepError
+
+if TYPE_CHECKING:
+    import threading
 
 
 class Clock(Protocol):
@@ -44,3 +49,18 @@ class SystemClock:
 
     def __hash__(self) -> int:
         return hash(SystemClock)
+
+
+class InterruptibleClock(SystemClock):
+    """The machine's clock. Its sleeps end with `InterruptedSleepError` once `interrupted` is set,
+    so that no backoff delays an end.
+    """
+
+    __slots__ = ("_interrupted",)
+
+    def __init__(self, interrupted: threading.Event) -> None:
+        self._interrupted = interrupted
+
+    def sleep(self, seconds: float) -> None:
+        if seconds > 0 and self._interrupted.wait(seconds):
+            raise InterruptedSleepError("the spout is being closed")

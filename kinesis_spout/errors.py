@@ -14,6 +14,7 @@
     |-- MalformedResponseError                an answer outside the contract, after retries
     |-- DataLossError                         records that were to be read are not in the stream
     |-- MissingExtraError (ImportError)       a package that an extra installs is missing
+    |-- InterruptedSleepError                 the spout is closed during a wait for the next attempt
     `-- IllegalAckerEventError                a second outcome, or a root that is not the acker's
 
 Messages are one sentence: what is wrong, where (stream, region or endpoint), what to do. They hold
@@ -131,3 +132,7 @@ class IllegalAckerEventError(KinesisError):
     """An event that an acker or a tuple tree refuses: a second outcome, or a root that it never
     issued. Nothing was changed.
     """
+
+
+class InterruptedSleepError(KinesisError):
+    """The spout is being closed, so no further attempt is made. Its users never see it."""

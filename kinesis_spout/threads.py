@@ -6,18 +6,17 @@ functions that run every call in the caller's thread, so that a seed determines 
 
 from __future__ import annotations
 
-import logging
 import threading
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Protocol
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-log = logging.getLogger("kinesis_spout")
+_T = TypeVar("_T")
 
 Step = Callable[[], float]
 """Does the work that is due. Returns the seconds until more work is due."""
-
-_JOIN_S = 30.0
 
 
 class Loop(Protocol):
@@ -28,7 +27,13 @@ class Loop(Protocol):
         ...
 
     def stop(self) -> None:
-        """Start no further step. Waits for the one that is running."""
+        """Start no further step. Any thread; never blocks."""
+        ...
+
+    def join(self, timeout_s: float | None) -> bool:
+        """Wait for the step that is running, after `stop`. Returns whether it has ended in time.
+        None waits for ever.
+        """
         ...
 
 
@@ -67,14 +72,10 @@ class ThreadLoop:
     def stop(self) -> None:
         self._stopped = True
         self._woken.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join(_JOIN_S)
-            if self._thread.is_alive():
-                log.warning(
-                    "thread %s is still busy after %.0f s and is left running",
-                    self._thread.name,
-                    _JOIN_S,
-                )
+
+    def join(self, timeout_s: float | None) -> bool:
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:
@@ -91,6 +92,64 @@ class ThreadLoop:
                 self._woken.wait(wait_s)
 
 
+class DaemonPool(Executor):
+    """As `ThreadPoolExecutor`, with daemon threads: a call that hangs does not keep its program
+    from exiting. Threads are started as they are needed.
+    """
+
+    def __init__(self, max_threads: int, name: str) -> None:
+        self._max_threads = max_threads
+        self._name = name
+        self._changed = threading.Condition()
+        self._work: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._idle = 0
+        self._threads: list[threading.Thread] = []
+        self._is_shut = False
+
+    def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
+        future: Future[_T] = Future()
+        with self._changed:
+            if self._is_shut:
+                raise RuntimeError(f"the pool {self._name} is shut down")
+            self._work.append((future, partial(fn, *args, **kwargs)))
+            if len(self._work) > self._idle and len(self._threads) < self._max_threads:
+                name = f"{self._name}-{len(self._threads)}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._changed.notify()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  # as `Executor` has it
+        with self._changed:
+            self._is_shut = True
+            if cancel_futures:
+                for future, _ in self._work:
+                    future.cancel()
+                self._work.clear()
+            self._changed.notify_all()
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def _run(self) -> None:
+        while (work := self._next()) is not None:
+            future, call = work
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as exc:  # noqa: BLE001  # the caller of result() gets it
+                    future.set_exception(exc)
+            del work, future, call  # they may hold payload, and the next work may be far away
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: self._work or self._is_shut)
+            self._idle -= 1
+            return self._work.popleft() if self._work else None
+
+
 def thread_pool(max_threads: int, name: str) -> Executor:
-    """The pool of production: its threads are started as they are needed."""
+    """A pool whose threads are waited for when the program exits."""
     return ThreadPoolExecutor(max_threads, thread_name_prefix=name)

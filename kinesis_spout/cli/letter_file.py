@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from typing import TYPE_CHECKING, BinaryIO
 
 from kinesis_spout.cli.record_lines import letter_line
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class LetterFile:
-    """Appends dead letters to a file. A context manager, and a `SpoutConfig.dead_letter`.
+    """Appends dead letters to a file. A context manager, and a `SpoutConfig.dead_letter`: several
+    threads may call it.
 
     A letter is on the disk when the call returns. Entering raises `ConfigError` when the file
     cannot be opened. The call raises OSError when a letter cannot be written. A part of a letter
@@ -30,6 +32,7 @@ class LetterFile:
         self._file: BinaryIO | None = None
         self._ends_torn = False
         self._is_on_disk = True
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         try:
@@ -56,6 +59,10 @@ class LetterFile:
             self._file = None
 
     def __call__(self, letter: DeadLetter) -> None:
+        with self._lock:
+            self._append(letter)
+
+    def _append(self, letter: DeadLetter) -> None:
         if self._file is None:
             raise RuntimeError(
                 f"the dead letter file {self._path} is not open; use it in a with statement"

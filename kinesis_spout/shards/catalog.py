@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -14,7 +16,7 @@ from state.shard_state import Lifecycle, ShardState
 from state.state_store import StartPin, StateChange, StateStore, StoredState, StreamIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.config import StreamRef
@@ -64,11 +66,14 @@ class TipWatch(Protocol):
 
 
 class ShardCatalog:
-    """One per query. Blocks on Kinesis and on the store; one thread at a time.
+    """One per query. Blocks on Kinesis and on the store. For one thread at a time, except `save`,
+    `load`, `expire` and reading `states`, which are for any thread.
 
-    `states` caches what the store holds. It is replaced by a load, and updated with what each write
-    returns. `only`: the ids of the shards that are read; empty for all. Every listed shard gets a
-    state, but the others are not missed when they are gone.
+    `states` caches what the store holds: a mapping that each load and each write replaces, so a
+    reader needs no lock. `lock` is held around each load, and around each write of states together
+    with what it is computed from. It is never held while Kinesis is called. `only`: the ids of the
+    shards that are read; empty for all. Every listed shard gets a state, but the others are not
+    missed when they are gone.
     """
 
     def __init__(
@@ -82,6 +87,7 @@ class ShardCatalog:
         only: Collection[str] = (),
     ) -> None:
         self.states: dict[str, StoredState] = {}
+        self.lock = threading.RLock()
         self._settings = settings
         self._store = store
         self._client = client
@@ -103,6 +109,7 @@ class ShardCatalog:
         self._saved_list: tuple[str, ...] = ()
         self._gone: frozenset[str] = frozenset()
         self._listed_s = NEVER_S
+        self._is_expired = False
         self.listed_ms = 0  # service time of the last listing
         self._relist_s = settings.shard_refresh_interval_ms / 1000
         self.retention_ms: int | None = None  # as of the last `describe`
@@ -136,8 +143,10 @@ class ShardCatalog:
         return self._clock.now_ms() + self._service_ahead_ms
 
     def expire(self) -> None:
-        """Make the next `refresh` list the shards: a shard has ended, so it has children."""
-        self._listed_s = NEVER_S
+        """Make the next `refresh` list the shards: a shard has ended, so it has children. Any
+        thread.
+        """
+        self._is_expired = True
 
     def refresh(self, pin: StartPin) -> None:
         """List the shards again if the last listing is older than `shardRefreshInterval`. New
@@ -147,20 +156,21 @@ class ShardCatalog:
         true, `StreamMismatchError` when the stream was deleted and created again meanwhile.
         """
         now_s = self._clock.monotonic_s()
-        if now_s - self._listed_s < self._relist_s:
+        if not self._is_due(now_s):
             return
-        summary = self.bind()
-        self._take(self._client.list_shards())
-        self._listed_s = now_s
+        with self._listing_at(now_s):
+            summary = self.bind()
+            self._take(self._client.list_shards())
         self._was_active = is_active = summary.status == "ACTIVE"
         # Before the new shards get a state: afterwards they would look as if they had been tracked.
         self._check_never_read(pin, summary.retention_ms)
-        fresh = new_shards(
-            self._listing, self.shard_states(), pin, tracked_since_ms=self.tracked_since_ms(pin)
-        )
-        # After tracked_since_ms, which needs the time of the listing before this one.
-        self.listed_ms = self.service_now_ms()
-        self._save([StateChange(before=None, after=state) for state in fresh])
+        with self.lock:
+            fresh = new_shards(
+                self._listing, self.shard_states(), pin, tracked_since_ms=self.tracked_since_ms(pin)
+            )
+            # After tracked_since_ms, which needs the time of the listing before this one.
+            self.listed_ms = self.service_now_ms()
+            self.save([StateChange(before=None, after=state) for state in fresh])
         self._save_list()
         self._watch.keep_only(self.states)
         self.loss.check_holes(self._listing, is_active=is_active, listed_s=now_s)
@@ -176,10 +186,10 @@ class ShardCatalog:
         writes neither states nor the list.
         """
         now_s = self._clock.monotonic_s()
-        if now_s - self._listed_s >= self._relist_s:
-            summary = self.describe()
-            self._take(self._client.list_shards())
-            self._listed_s = now_s
+        if self._is_due(now_s):
+            with self._listing_at(now_s):
+                summary = self.describe()
+                self._take(self._client.list_shards())
             interval_s = self._settings.shard_refresh_interval_ms / 1000
             is_late = self._check_gone(is_active=summary.status == "ACTIVE")
             self._relist_s = min(interval_s, RELIST_S) if is_late else interval_s
@@ -200,6 +210,20 @@ class ShardCatalog:
         if listed != self._saved_list:
             self._store.save_shard_list(listed)
             self._saved_list = listed
+
+    # the cache ------------------------------------------------------------------------------------
+    def save(self, changes: Sequence[StateChange]) -> None:
+        """Store states. Any thread; hold `lock` from where the changes are computed."""
+        if changes:
+            with self.lock, self._replacing() as cache:
+                self._store.save_states(
+                    changes, cache=cache, max_per_write=self._settings.states_per_write
+                )
+
+    def load(self) -> None:
+        """Load all states. Any thread."""
+        with self.lock:
+            self.states = dict(self._store.load_states())
 
     # views ----------------------------------------------------------------------------------------
     def shard_states(self) -> dict[str, ShardState]:
@@ -233,10 +257,12 @@ class ShardCatalog:
         complete about them: it will not show their children either.
         """
         late_ms = self.listed_ms - LISTED_LATE_MS
+        states = self.states  # one mapping for both: another thread may replace it
+        lineage = ShardLineage.of(self._listing, {one: states[one].state for one in states})
         return [
             shard
-            for shard in self.lineage().unfollowed()
-            if (self.states[shard].state.verified_until_ms or 0) > late_ms
+            for shard in lineage.unfollowed()
+            if (states[shard].state.verified_until_ms or 0) > late_ms
         ]
 
     def gone(self) -> frozenset[str]:
@@ -314,12 +340,16 @@ class ShardCatalog:
         if self.retention_ms is None:
             return
         step_ms = self.retention_ms // VERIFIED_SAVES_PER_RETENTION
-        gained = [
-            stored for stored in self.states.values() if self._gain_ms(stored.state) >= step_ms
-        ]
-        self._save(
-            [StateChange(before=stored, after=self._verified(stored.state)) for stored in gained]
-        )
+        with self.lock:
+            gained = [
+                stored for stored in self.states.values() if self._gain_ms(stored.state) >= step_ms
+            ]
+            self.save(
+                [
+                    StateChange(before=stored, after=self._verified(stored.state))
+                    for stored in gained
+                ]
+            )
 
     def _gain_ms(self, state: ShardState) -> int:
         return (self._watch.verified_ms(state.shard_id) or 0) - (state.verified_until_ms or 0)
@@ -345,13 +375,11 @@ class ShardCatalog:
 
     # private --------------------------------------------------------------------------------------
     def _take(self, listing: tuple[ShardInfo, ...]) -> None:
-        self._listing = listing
         # A shard that is listed twice, open and closed, has been closed in between.
-        self._closed = {}
+        closed: dict[str, bool] = {}
         for shard in listing:
-            self._closed[shard.shard_id] = shard.is_closed or self._closed.get(
-                shard.shard_id, False
-            )
+            closed[shard.shard_id] = shard.is_closed or closed.get(shard.shard_id, False)
+        self._listing, self._closed = listing, closed
 
     def _check_never_read(self, pin: StartPin, retention_ms: int) -> None:
         now_ms = self.service_now_ms()
@@ -377,12 +405,9 @@ class ShardCatalog:
             self.wanted(), is_active=self._was_active, listed_s=self._listed_s
         )
         self._is_unjudged = False
-        self._save(
-            [
-                StateChange(before=self.states[shard], after=_given_up(self.states[shard].state))
-                for shard in gone
-            ]
-        )
+        with self.lock:
+            known = [self.states[shard] for shard in gone if shard in self.states]
+            self.save([StateChange(before=one, after=_given_up(one.state)) for one in known])
 
     def _check_gone(self, *, is_active: bool) -> bool:
         """Whether a shard with unresolved records is not listed and not proven gone."""
@@ -393,13 +418,36 @@ class ShardCatalog:
         return not self._gone.issuperset(wanted.unlisted_with_retries())
 
     def _forget(self, shards: Sequence[str]) -> None:
-        if shards:
-            self._store.remove_states([self.states[shard] for shard in shards], cache=self.states)
+        with self.lock:
+            known = [self.states[shard] for shard in shards if shard in self.states]
+            if known:
+                with self._replacing() as cache:
+                    self._store.remove_states(known, cache=cache)
 
-    def _save(self, changes: Sequence[StateChange]) -> None:
-        self._store.save_states(
-            changes, cache=self.states, max_per_write=self._settings.states_per_write
-        )
+    @contextmanager
+    def _replacing(self) -> Iterator[dict[str, StoredState]]:
+        """A copy of the cache for the store to update. It replaces the cache, also after an error:
+        a part of the write may be done.
+        """
+        cache = dict(self.states)
+        try:
+            yield cache
+        finally:
+            self.states = cache
+
+    def _is_due(self, now_s: float) -> bool:
+        return self._is_expired or now_s - self._listed_s >= self._relist_s
+
+    @contextmanager
+    def _listing_at(self, now_s: float) -> Iterator[None]:
+        """Note a listing, if the block succeeds. `expire` during the block asks for another one."""
+        expired, self._is_expired = self._is_expired, False
+        try:
+            yield
+        except BaseException:
+            self._is_expired = self._is_expired or expired
+            raise
+        self._listed_s = now_s
 
 
 def _given_up(state: ShardState) -> ShardState:

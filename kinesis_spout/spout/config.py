@@ -75,15 +75,19 @@ class SpoutConfig:
     - `tracking`: False counts each emission as acked at once. Unlike with a retry limit of 0,
       nothing is ever dead-lettered.
     - `retry`: limit, backoff and maximum age of retries.
-    - `dead_letter`: called with exhausted records, from a thread of the spout's own. It is called
-      again, with backoff, until it returns. Without one, exhausted records are logged, without
-      their payload.
+    - `dead_letter`: called with exhausted records, from threads of the spout's own: with up to
+      four records at the same time, in any order, but never twice at the same time with one. It is
+      called again, with a backoff of that record, until it returns. A call of more than 30 seconds
+      counts as refused. Without a `dead_letter`, exhausted records are logged, without their
+      payload.
     - `breaker_failures`: the spout stops with an error after this many failures without a single
       ack; None for never.
     - `prefetch_records` per shard, and `prefetch_bytes` over all shards, are read ahead. Up to
       `prefetch_bytes` more are kept for retries.
     - `idle_poll_s`: pause between reads of a shard at its tip. It grows to `max_idle_poll_s` while
       there are no records. The service allows 5 reads per second and shard.
+    - `close_timeout_s`: how long `close` may take, in case Kinesis, ZooKeeper or `dead_letter`
+      hangs: a second longer at most. What is not stored by then comes again.
     - `start_active`: False defers even connecting until `activate` is called.
     - `task_index`, `total_tasks`: this process is one of several that share the stream's shards.
     - `fail_on_data_loss`: True: records that expired unread stop the spout. False: they are logged.
@@ -120,6 +124,7 @@ class SpoutConfig:
     fail_on_data_loss: bool = True
     refuse_aggregated: bool = True
     owner_wait_s: float = 60.0
+    close_timeout_s: float = 8.0
     task_index: int = 0
     total_tasks: int = 1
     start_active: bool = True
@@ -253,6 +258,7 @@ _DURATIONS = (
     "zookeeper_session_timeout_s",
     "message_timeout_s",
     "commit_interval_s",
+    "close_timeout_s",
     "idle_poll_s",
     "max_idle_poll_s",
     "shard_refresh_interval_s",

@@ -82,9 +82,11 @@ class SpoutTipWatch:
 
 
 class SpoutCoordinator:
-    """One per open spout. One thread calls all but `open`. Blocks on Kinesis and on the store.
+    """One per open spout. Blocks on the store, and all but the commits on Kinesis.
 
-    `wake` wakes that thread.
+    One thread calls `step`, which lists and assigns shards. Another one calls `commit_step`, so
+    that Kinesis holds up no commit. Both write shard states, under the lock of the catalog. `wake`
+    wakes the thread of `step`.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class SpoutCoordinator:
         self.has_ended = False
         self._pin: StartPin | None = None
         self._conflicts = 0
+        self._stored = 0  # of the records that were resolved, those that a commit has stored
         self._must_reload = False
         self._is_list_leader = False
         self._watch_fired = False
@@ -137,7 +140,7 @@ class SpoutCoordinator:
         self._store.bind_stream(
             StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms)
         )
-        self.catalog.states = dict(self._store.load_states())
+        self.catalog.load()
         self._store.watch_shard_list(self._on_watch)
         self._is_list_leader = self._store.try_lead()
         pin = self._store.read_start()
@@ -150,13 +153,10 @@ class SpoutCoordinator:
         self._pin = pin
 
     def step(self) -> float:
-        """Commit, list the shards if it is time, and assign new ones. Returns the seconds until the
-        next step.
+        """List the shards if it is time, and assign new ones. Returns the seconds until the next
+        step.
         """
-        has_committed = self.commit()
         try:
-            if has_committed:
-                self._openings.on_commit()
             if self._pin is not None:
                 self._assign(self._pin)
         except KinesisError as exc:
@@ -183,13 +183,45 @@ class SpoutCoordinator:
         self._wake()
 
     # committing -----------------------------------------------------------------------------------
+    def commit_step(self) -> float:
+        """Commit. Returns the seconds until the next commit."""
+        if self.commit():
+            try:
+                with self.catalog.lock:
+                    if not self._services.closing.is_set():  # the last commit has its own count
+                        self._openings.on_commit()
+            except StoreUnavailableError as exc:
+                self._hooks.error(exc)
+            except ConflictError as exc:
+                self._on_conflict(exc)
+        return self._config.commit_interval_s
+
     def commit(self) -> bool:
         """Store every state that has changed. False when it failed: they are stored later."""
         try:
-            self._reload()
+            with self.catalog.lock:
+                self._reload()
+                released = self._release_given_up()
+                dirty, changes = self._save_changes()
         except StoreUnavailableError as exc:
             self._hooks.error(exc)
             return False
+        except ConflictError as exc:
+            self._on_conflict(exc)
+            return False
+        for shard_id, change in changes.items():
+            self._hooks.checkpointed(shard_id, change.after.checkpoint_text)
+        released += self._release_finished(dirty)
+        for shard_id in released:
+            self._hooks.shard_finished(shard_id)
+        if released or any(change.after.end_was_read for change in changes.values()):
+            self._wake()  # there may be children to assign, or nothing left to read
+        return True
+
+    def _save_changes(self) -> tuple[list[AssignedShard], dict[str, StateChange]]:
+        """Store what has changed. Returns the shards that were dirty, and the changes by shard. The
+        caller holds the catalog's lock.
+        """
         with self._changed:
             dirty = [
                 assigned for assigned in self._scheduler.assigned.values() if assigned.is_dirty
@@ -205,6 +237,7 @@ class SpoutCoordinator:
             ends = self._ends(changes)
             careful = self._scheduler.careful
             with_outcome = careful is not None and careful.has_outcome
+            resolved = self._scheduler.resolved
         try:
             written = children_first(
                 changes.values(),
@@ -212,25 +245,29 @@ class SpoutCoordinator:
                 self.catalog.states.keys(),
                 tracked_since_ms=self._tracked_since_ms(),
             )
-            self._store.save_states(
-                written, cache=self.catalog.states, max_per_write=STATES_PER_WRITE
-            )
-        except (StoreUnavailableError, ConflictError) as exc:
-            self._retry_later(dirty, exc)
-            return False
+            self.catalog.save(written)
+        except (StoreUnavailableError, ConflictError):
+            with self._changed:
+                for assigned in dirty:
+                    assigned.is_dirty = True
+            raise
         self._conflicts = 0
         if careful is not None:
             with self._changed:
                 careful.on_commit(with_outcome=with_outcome)
                 self._changed.notify_all()
-        for shard_id, change in changes.items():
-            self._hooks.checkpointed(shard_id, change.after.checkpoint_text)
-        self._release_finished(dirty)
-        return True
+        self._stored = resolved
+        return dirty, changes
 
-    def commit_last(self, *, in_order: bool) -> None:
-        """Commit at the end, and note it as an orderly one. Conflicts are retried at once, as there
-        is no later commit; an outage of the store is not waited for.
+    @property
+    def not_stored(self) -> int:
+        """How many records were acked or dead-lettered since the last commit."""
+        with self._changed:
+            return self._scheduler.resolved - self._stored
+
+    def commit_last(self, *, in_order: bool) -> bool:
+        """Commit at the end, and note it as an orderly one. Returns whether it succeeded. Conflicts
+        are retried at once, as there is no later commit; an outage of the store is not waited for.
         """
         if in_order:
             with self._changed:
@@ -240,13 +277,15 @@ class SpoutCoordinator:
             if self.commit():
                 if in_order:
                     self._end_openings()
-                return
+                return True
             if self._conflicts == before:
-                return
+                break
+        return False
 
     def _end_openings(self) -> None:
         try:
-            self._openings.end()
+            with self.catalog.lock:
+                self._openings.end()
         except (StoreUnavailableError, ConflictError) as exc:
             self._hooks.error(exc)
 
@@ -282,15 +321,6 @@ class SpoutCoordinator:
     def _tracked_since_ms(self) -> int | None:
         return None if self._pin is None else self.catalog.tracked_since_ms(self._pin)
 
-    def _retry_later(self, dirty: list[AssignedShard], error: Exception) -> None:
-        with self._changed:
-            for assigned in dirty:
-                assigned.is_dirty = True
-        if isinstance(error, ConflictError):
-            self._on_conflict(error)
-        else:
-            self._hooks.error(error)
-
     def _on_conflict(self, error: ConflictError) -> None:
         """Another task has written a state that this one was about to write: a child's first state,
         or that a shard is given up.
@@ -304,9 +334,10 @@ class SpoutCoordinator:
         """Load all states after a conflict. Raises while the store does not answer, and is called
         again.
         """
-        if self._must_reload:
-            self.catalog.states = dict(self._store.load_states())
-            self._must_reload = False
+        with self.catalog.lock:
+            if self._must_reload:
+                self.catalog.load()
+                self._must_reload = False
 
     # shards ---------------------------------------------------------------------------------------
     def _assign(self, pin: StartPin) -> None:
@@ -320,16 +351,17 @@ class SpoutCoordinator:
         else:
             self.catalog.follow()
         self.catalog.save_verified()
-        self._release_given_up()
+        for shard_id in self._release_given_up():
+            self._hooks.shard_finished(shard_id)
         readable = [shard for shard in self.catalog.readable() if self._is_new(shard)]
         self.catalog.check_retention(readable)
         endings = self.catalog.endings()
         for shard_id in readable:
-            self._start(self.catalog.states[shard_id].state, endings.get(shard_id))
+            self._start(shard_id, endings.get(shard_id))
         # Shards that ended and still have retries, as after a restart: no page is read of them.
         for shard_id, stored in self.catalog.states.items():
             if stored.state.end_was_read and stored.state.unresolved and self._is_new(shard_id):
-                self._start(stored.state)
+                self._start(shard_id)
 
     def _follow_tasks(self) -> None:
         """Load the states that other tasks have stored: where the parents of our shards stand, and
@@ -343,10 +375,13 @@ class SpoutCoordinator:
         if not fired and now_s - self._loaded_s < LOAD_INTERVAL_S:
             return
         self._loaded_s = now_s
-        self._acquire(0.0)  # still ours, unless the session lapsed and another process took over
+        with self.catalog.lock:
+            if self._services.closing.is_set():
+                return  # the ownership is being released
+            self._acquire(0.0)  # still ours, unless the session lapsed and another took over
         self._is_list_leader = self._store.try_lead()
         known = self.catalog.states
-        self.catalog.states = dict(self._store.load_states())
+        self.catalog.load()
         if fired or self.catalog.states.keys() != known.keys():
             self.catalog.expire()
 
@@ -383,8 +418,13 @@ class SpoutCoordinator:
             shard_id, self._config.task_index, self._config.total_tasks
         )
 
-    def _start(self, state: ShardState, ending_sequence: SequenceNumber | None = None) -> None:
+    def _start(self, shard_id: str, ending_sequence: SequenceNumber | None = None) -> None:
+        """Assign a shard, unless it was assigned, stored as finished and released meanwhile."""
         with self._changed:
+            stored = self.catalog.states.get(shard_id)
+            if shard_id in self._scheduler.assigned or stored is None or stored.state.finished:
+                return
+            state = stored.state
             shard = TrackedShard(
                 state,
                 retry_policy=self._config.retry,
@@ -393,38 +433,42 @@ class SpoutCoordinator:
             )
             self._scheduler.add(shard)
             self._changed.notify_all()
-        self._hooks.shard_started(state.shard_id)
+        self._hooks.shard_started(shard_id)
 
     def _add_pages(self, state: ShardState, ending_sequence: SequenceNumber | None) -> Prefetched:
         return self._fetching.add(state, ending_sequence=ending_sequence, until_ms=self._until_ms)
 
-    def _release_given_up(self) -> None:
+    def _release_given_up(self) -> list[str]:
         """Release the shards that the catalog has given up because they are gone from the service.
+        Returns them. Also before each commit, which would else store what is given up.
 
         Their unresolved records are assigned again, without pages, by `_assign`.
         """
-        for shard_id in list(self._scheduler.assigned):
-            pages = self._fetching.get(shard_id)
-            if (
-                pages is not None
+        with self._changed:
+            gone = [
+                shard_id
+                for shard_id in self._scheduler.assigned
+                if (pages := self._fetching.get(shard_id)) is not None
                 and pages.gone
                 and self.catalog.states[shard_id].state.end_was_read
-            ):
-                self._release(shard_id)
+            ]
+            self._release(gone)
+        return gone
 
-    def _release_finished(self, assigned: Iterable[AssignedShard]) -> None:
-        """Release the shards that are stored as finished, by this commit or by one before it that
-        failed later on.
+    def _release_finished(self, dirty: Iterable[AssignedShard]) -> list[str]:
+        """Release those of the shards that are stored as finished, by this commit or by one before
+        it that failed later on. Returns them.
         """
-        for shard_id in [assigned.shard.shard_id for assigned in assigned]:
-            if (
-                shard_id in self._scheduler.assigned
-                and self.catalog.states[shard_id].state.finished
-            ):
-                self._release(shard_id)
-
-    def _release(self, shard_id: str) -> None:
         with self._changed:
+            finished = [
+                one.shard.shard_id
+                for one in dirty
+                if not one.is_released and self.catalog.states[one.shard.shard_id].state.finished
+            ]
+            self._release(finished)
+        return finished
+
+    def _release(self, shard_ids: Iterable[str]) -> None:
+        for shard_id in shard_ids:
             self._scheduler.remove(shard_id)
             self._fetching.remove(shard_id)
-        self._hooks.shard_finished(shard_id)

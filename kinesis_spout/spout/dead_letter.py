@@ -6,6 +6,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kinesis_spout.errors import KinesisError
+
+
+class LetterRefusedError(KinesisError):
+    """`dead_letter` raised, or did not return in time, several times in a row for one record. The
+    record stays unresolved, and its letter is tried again.
+    """
+
+    retryable = True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:

@@ -1,60 +1,249 @@
-"""Sends a spout's dead letters: the letter is written first, then its record counts as acked."""
+"""Sends a spout's dead letters: the letter is written first, then its record counts as acked.
+
+Letters go out side by side, so that one which hangs or is refused holds up no other. Each has a
+backoff of its own.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
+from concurrent.futures import FIRST_COMPLETED, wait
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from kinesis_spout.spout.dead_letter import DeadLetter
+from kinesis_spout.spout.dead_letter import DeadLetter, LetterRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator
+    from concurrent.futures import Future
 
     from kinesis_spout.spout.retry_buffer import DueLetter
+    from kinesis_spout.spout.scheduler import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
+    from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
+LETTERS_AT_ONCE = 4
+MAX_HANGING = 12  # calls beyond the time limit; with more than these, no letter goes out
+LETTER_TIMEOUT_S = 30.0
+REFUSALS = 5  # in a row; then the letter is counted as refused, and said to be
+_MAX_SAID = 10  # refused letters that are said one by one, until a letter passes again
+_BATCH = 100
 _STEP_INTERVAL_S = 0.2
 _FIRST_BACKOFF_S = 1.0
 _MAX_BACKOFF_S = 60.0
+_MAX_DOUBLINGS = 6
+
+_Key = tuple[str, "SequenceNumber"]
+
+
+class _Sending:
+    """A letter from its first call until it was written, or its record has another outcome."""
+
+    __slots__ = ("assigned", "future", "hangs", "letter", "refusals", "since_s", "wait_until_s")
+
+    def __init__(self, assigned: AssignedShard, letter: DueLetter) -> None:
+        self.assigned = assigned
+        self.letter = letter
+        self.future: Future[None] | None = None  # of the call that is running
+        self.since_s = 0.0  # when that call began
+        self.hangs = False  # that call is beyond the time limit, and counted as refused
+        self.refusals = 0  # in a row
+        self.wait_until_s = float("-inf")
+
+    @property
+    def key(self) -> _Key:
+        return (self.assigned.shard.shard_id, self.letter.record.first)
 
 
 class SpoutDeadLetterQueue:
-    """One per open spout. One thread calls `step`, which blocks as long as the callable does."""
+    """One per open spout. One thread calls `step`, which does not wait for the callable, and
+    another one `finish` at the end. `wake` wakes the thread of `step`.
+    """
 
-    def __init__(self, context: SpoutContext) -> None:
+    def __init__(self, context: SpoutContext, wake: Callable[[], None]) -> None:
         self._stream = context.config.stream_ref.name
         self._write = context.config.dead_letter or _log_letter
         self._scheduler = context.scheduler
+        self._clock = context.services.clock
         self._hooks = context.hooks
         self._changed = context.changed
-        self._failures = 0
+        self._wake = wake
+        self._pool = context.services.new_pool(LETTERS_AT_ONCE + MAX_HANGING, "kinesis-letter")
+        self._stepping = threading.Lock()
+        self._due: deque[_Sending] = deque()
+        self._sent: dict[_Key, _Sending] = {}  # their calls are running
+        self._refused: dict[_Key, _Sending] = {}  # they wait for their backoff
+        self._passes = True  # the last letter was not refused
+        self._said = 0
+        self._written = 0
+        self._is_closed = False
 
     def step(self) -> float:
-        """Write the letters that are due. Returns the seconds until the next step.
+        """Send the letters that are due. Returns the seconds until the next step.
 
-        If the callable raises, the letter is written again after a backoff, and the letters behind
-        it wait.
+        If the callable raises, or takes too long, the letter is sent again after a backoff.
         """
-        with self._changed:
-            due = list(self._scheduler.letters())
-        for assigned, letter in due:
-            try:
-                self._write_all(letter, assigned.shard.shard_id)
-            except Exception as exc:  # noqa: BLE001  # any error: the record stays unresolved
-                self._failures += 1
-                self._hooks.error(exc)
-                return min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (self._failures - 1))
-            self._failures = 0
-            with self._changed:
-                self._scheduler.dead_lettered(assigned, letter.record.first, letter.record.count)
-                self._changed.notify_all()
+        with self._stepping:
+            self._settle()
+            while self._send_next(()):
+                self._settle()
         return _STEP_INTERVAL_S
+
+    def finish(self, deadline_s: float) -> bool:
+        """Send each letter once more, up to a monotonic time. Returns whether one was written. A
+        call that is running is waited for, and not made again.
+        """
+        if not self._stepping.acquire(timeout=max(0.0, deadline_s - self._clock.monotonic_s())):
+            return False  # a listener hangs
+        try:
+            before = self._written
+            self._due.clear()
+            self._settle()
+            tried = set(self._sent)
+            while True:
+                self._settle()
+                left_s = deadline_s - self._clock.monotonic_s()
+                if left_s <= 0:
+                    break
+                if self._send_next(tried, at_once=True):
+                    continue
+                running = [
+                    one.future
+                    for one in self._sent.values()
+                    if one.future is not None and not one.hangs
+                ]
+                if not running:
+                    break
+                wait(running, timeout=left_s, return_when=FIRST_COMPLETED)
+            return self._written > before
+        finally:
+            self._stepping.release()
+
+    def close(self) -> None:
+        """Send no further letter. Calls that are running are left."""
+        self._is_closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # sending --------------------------------------------------------------------------------------
+    def _send_next(self, tried: Collection[_Key], *, at_once: bool = False) -> bool:
+        """Send the next due letter, if there is room for it. Returns whether it was sent."""
+        hanging = sum(one.hangs for one in self._sent.values())
+        is_full = len(self._sent) - hanging >= LETTERS_AT_ONCE or hanging >= MAX_HANGING
+        if is_full or self._is_closed:
+            return False
+        with self._changed:
+            if not self._due:
+                self._due.extend(islice(self._find_due(tried, at_once=at_once), _BATCH))
+            # An ack may have come since they were found.
+            while self._due and not _is_due(self._due[0]):
+                self._due.popleft()
+            if not self._due:
+                return False
+            one = self._due.popleft()
+        if isinstance(tried, set):
+            tried.add(one.key)
+        self._refused.pop(one.key, None)
+        self._sent[one.key] = one
+        one.since_s, one.hangs = self._clock.monotonic_s(), False
+        one.future = self._pool.submit(self._write_all, one.letter, one.assigned.shard.shard_id)
+        one.future.add_done_callback(lambda _: self._wake())
+        return True
+
+    def _find_due(self, tried: Collection[_Key], *, at_once: bool) -> Iterator[_Sending]:
+        """The letters that may be sent now. `at_once`: whatever their backoff."""
+        self._forget_resolved()
+        now_s = self._clock.monotonic_s()
+        for assigned, letter in self._scheduler.letters():
+            new = _Sending(assigned, letter)
+            if new.key in self._sent or new.key in tried:
+                continue
+            one = self._refused.get(new.key, new)
+            if at_once or one.wait_until_s <= now_s:
+                one.assigned, one.letter = assigned, letter
+                yield one
+
+    def _forget_resolved(self) -> None:
+        """Forget the refusals of letters whose records were acked late, or released."""
+        if not self._refused:
+            return
+        exhausted = {
+            (shard_id, record.first)
+            for shard_id, assigned in self._scheduler.assigned.items()
+            for record in assigned.shard.tracker.exhausted
+        }
+        for key in self._refused.keys() - exhausted:
+            self._uncount(self._refused.pop(key))
 
     def _write_all(self, letter: DueLetter, shard_id: str) -> None:
         for one in _letters(letter, self._stream, shard_id):
             self._write(one)
-            self._hooks.exhausted(one)
+
+    # outcomes -------------------------------------------------------------------------------------
+    def _settle(self) -> None:
+        """Take the outcomes of the calls, and count those that take too long as refused."""
+        now_s = self._clock.monotonic_s()
+        for key, one in list(self._sent.items()):
+            if one.future is not None and one.future.done():
+                del self._sent[key]
+                error, one.future = one.future.exception(), None
+                if error is None:
+                    self._on_written(one)
+                    continue
+                self._refused[key] = one
+                if not one.hangs:
+                    self._on_refused(one, error)
+            elif not one.hangs and now_s - one.since_s >= LETTER_TIMEOUT_S:
+                one.hangs = True
+                self._on_refused(one, TimeoutError(f"no return within {LETTER_TIMEOUT_S:g} s"))
+
+    def _on_written(self, one: _Sending) -> None:
+        self._passes, self._said = True, 0
+        self._written += 1
+        record = one.letter.record
+        for letter in _letters(one.letter, self._stream, one.assigned.shard.shard_id):
+            self._hooks.exhausted(letter)
+        with self._changed:
+            self._uncount(one)
+            self._scheduler.dead_lettered(one.assigned, record.first, record.count)
+            self._changed.notify_all()
+
+    def _on_refused(self, one: _Sending, error: BaseException) -> None:
+        """Said at the first refusal after a letter that passed, and for each letter when it counts
+        as refused.
+        """
+        one.refusals += 1
+        doublings = min(one.refusals - 1, _MAX_DOUBLINGS)
+        backoff_s = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0**doublings)
+        one.wait_until_s = self._clock.monotonic_s() + backoff_s
+        passed, self._passes = self._passes, False
+        if one.refusals == REFUSALS:
+            with self._changed:
+                one.assigned.refused_letters += 1
+        is_said = one.refusals == REFUSALS and self._said < _MAX_SAID
+        if passed or is_said:
+            self._said += is_said
+            shard_id, first = one.key
+            how_often = f"{REFUSALS} times in a row" if is_said else "once"
+            self._hooks.error(
+                LetterRefusedError(
+                    f"the dead letter of record {shard_id}:{first} was refused {how_often} "
+                    f"({type(error).__name__}: {error}); the record stays unresolved, and its "
+                    f"letter is sent again within {_MAX_BACKOFF_S:g} s; correct dead_letter"
+                )
+            )
+
+    def _uncount(self, one: _Sending) -> None:
+        """The letter does not count as refused any more. The caller holds the spout's lock."""
+        if one.refusals >= REFUSALS:
+            one.assigned.refused_letters -= 1
+
+
+def _is_due(one: _Sending) -> bool:
+    """Whether its record still waits for the letter."""
+    return not one.assigned.is_released and one.letter.record.first in one.assigned.shard.held
 
 
 def _letters(letter: DueLetter, stream: str, shard_id: str) -> Iterator[DeadLetter]:

@@ -78,8 +78,9 @@ class KinesisSpout:
             self._is_open = True
 
     def close(self, *, crashed: bool = False) -> None:
-        """Stop reading, commit, and release the ownership. Emissions without an outcome are
-        delivered again. Idempotent.
+        """Stop reading, commit, write the due dead letters, and release the ownership. Emissions
+        without an outcome are delivered again. Idempotent. Takes `close_timeout_s` and a second at
+        most; what was not stored by then is logged, and delivered again.
 
         `crashed`: a worker process that had records has ended without answering them. It counts as
         if this process had ended so: a record that ends its worker at each delivery is

@@ -74,6 +74,7 @@ class ShardMetrics:
     finished shards.
 
     - `pending`: delivered, without an outcome. `queued`: waiting for a retry or a dead letter.
+    - `refused`: dead letters that were refused several times in a row and are tried again.
     - `lag_ms`: how far the last emitted record is behind the service's time, 0 at the tip, None
       when unknown. In the total: of the shard that is farthest behind.
     """
@@ -83,6 +84,7 @@ class ShardMetrics:
     queued: int
     lag_ms: int | None
     checkpoint: str | None = None
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

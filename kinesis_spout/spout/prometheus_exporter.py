@@ -10,6 +10,7 @@ stay in the series of the stream.
 | `kinesis_spout_records_emitted_total` | stream, shard | deliveries |
 | `..._acked_total`, `failed`, `retried`, `timed_out`, `dead_lettered`, `malformed` | same | |
 | `kinesis_spout_pending_records`, `kinesis_spout_queued_records` | same | without an outcome |
+| `kinesis_spout_refused_letters` | same | dead letters that the sink does not take |
 | `kinesis_spout_lag_seconds` | same | behind the service's time |
 | `kinesis_spout_latency_seconds` | same, le | from a record's arrival to its ack |
 | `kinesis_spout_stream_...` | stream | each of the above, over all shards |
@@ -45,6 +46,7 @@ _COUNTS = {
 _GAUGES = {
     "pending_records": "Records that were delivered and have no outcome",
     "queued_records": "Records that wait for a retry or a dead letter",
+    "refused_letters": "Dead letters that were refused several times in a row",
     "lag_seconds": "How far the last emitted record is behind the service's time",
 }
 _PREFIX = "kinesis_spout_"
@@ -187,7 +189,12 @@ def _families(
 def _gauge(one: ShardMetrics, name: str) -> float | None:
     if name == "lag_seconds":
         return None if one.lag_ms is None else one.lag_ms / 1000
-    return one.pending if name == "pending_records" else one.queued
+    counts = {
+        "pending_records": one.pending,
+        "queued_records": one.queued,
+        "refused_letters": one.refused,
+    }
+    return counts[name]
 
 
 def _waits(stream: str, metrics: SpoutMetrics) -> CounterMetricFamily:

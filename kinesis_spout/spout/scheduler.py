@@ -63,6 +63,7 @@ class AssignedShard:
         "in_rotation",
         "is_dirty",
         "is_released",
+        "refused_letters",
         "shard",
     )
 
@@ -73,6 +74,7 @@ class AssignedShard:
         self.in_retry_rotation = False
         self.due_ms: int | None = None  # of its valid entry in the scheduler's heap
         self.is_released = False  # outcomes of its deliveries are ignored from then on
+        self.refused_letters = 0
         self.is_dirty = False  # its state may have changed since it was stored
 
     def metrics(self, service_now_ms: int) -> ShardMetrics:
@@ -87,6 +89,7 @@ class AssignedShard:
             queued=shard.unresolved - shard.pending,
             lag_ms=shard.lag_ms(service_now_ms),
             checkpoint=None if checkpoint is None else str(checkpoint),
+            refused=self.refused_letters,
         )
 
 
@@ -206,6 +209,12 @@ class SpoutScheduler:
         )
 
     @property
+    def resolved(self) -> int:
+        """How many records were acked or dead-lettered. O(shards)."""
+        counts = [self.released_counts, *(one.counts for one in self.assigned.values())]
+        return sum(one.acked + one.dead_lettered for one in counts)
+
+    @property
     def is_idle(self) -> bool:
         """Whether all shards are at their tips or ends, and nothing is pending. O(shards)."""
         return not self.pending and all(
@@ -238,6 +247,7 @@ class SpoutScheduler:
             pending=sum(one.pending for one in shards.values()),
             queued=sum(one.queued for one in shards.values()),
             lag_ms=max(lags, default=None),
+            refused=sum(one.refused for one in shards.values()),
         )
         return SpoutMetrics(
             total=total, shards=shards, waits=WaitTimes(waits.idle_s, waits.at_limit_s)

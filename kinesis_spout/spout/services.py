@@ -4,22 +4,21 @@ simulations bring their own.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.clock import Clock, InterruptibleClock, SystemClock
 from kinesis_spout.config import ReadRate
 from kinesis_spout.reading.pacing import Pacer, RetryPacer
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.threads import NewPool, StartLoop, ThreadLoop, thread_pool
+from kinesis_spout.threads import DaemonPool, NewPool, StartLoop, ThreadLoop
 from state.memory_store import MemoryStateStore
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
-    import threading
-
     from kinesis_spout.reading.retry_reader import Search
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.listener import SpoutNotifier
@@ -30,16 +29,17 @@ if TYPE_CHECKING:
 @dataclass(slots=True, kw_only=True)
 class SpoutServices:
     """The connections of one spout, which closes them. `store` is bound to the application and the
-    stream.
+    stream. `closing` is set while the spout is closed: no sleep of `connect`'s clock outlasts that.
     """
 
     client: KinesisClient
     store: StateStore
     clock: Clock = field(default_factory=SystemClock)
-    new_pool: NewPool = thread_pool
+    new_pool: NewPool = DaemonPool
     start_loop: StartLoop = ThreadLoop.start
     random: Random = field(default_factory=Random)
     rate: ReadRate = field(default_factory=ReadRate)
+    closing: threading.Event = field(default_factory=threading.Event)
     searches: dict[str, Search] = field(default_factory=dict)
     _pacers: dict[str, Pacer] = field(default_factory=dict)
     _retry_pacers: dict[str, RetryPacer] = field(default_factory=dict)
@@ -49,9 +49,16 @@ class SpoutServices:
         """New connections, none of them opened yet. Starts the embedded ZooKeeper if the
         configuration names one that is not running.
         """
-        clock = SystemClock()
+        closing = threading.Event()
+        clock = InterruptibleClock(closing)
         client = KinesisClient(config.aws, config.stream_ref, clock=clock)
-        return cls(client=client, store=open_store(config), clock=clock, rate=config.rate)
+        return cls(
+            client=client,
+            store=open_store(config),
+            clock=clock,
+            rate=config.rate,
+            closing=closing,
+        )
 
     def pacer(self, shard_id: str) -> Pacer:
         """The pace at which the shard is read for new records, on the clock's monotonic scale."""

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import wait
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.errors import InterruptedSleepError, KinesisError
 from kinesis_spout.spout.coordinator import SpoutCoordinator
 from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
 from kinesis_spout.spout.emission import SpoutEmission
@@ -25,7 +26,7 @@ from state.errors import StateError
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from typing import Self
 
     from kinesis_spout.spout.config import SpoutConfig
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("kinesis_spout")
 _NO_DEADLINE_S = 60.0
 MAX_MALFORMED_PER_CALL = 100
+_GRACE_S = 0.5  # for the last commit and the release, when the letters took all the time
+_REST_S = 0.5  # for threads that are still busy; they are left running after that
 
 
 class NothingAckedError(KinesisError):
@@ -97,14 +100,16 @@ class SpoutSession:
         self._waiting = 0
         self._acker: Acker[TupleTree] = Acker(services.random)
         self._roots: dict[str, int] = {}
-        self._stack = ExitStack()
         self._loops: dict[str, Loop] = {}
         context = SpoutContext(config, services, self.scheduler, self.hooks, self._changed)
         self._fetching = SpoutPrefetcher(context, lambda: self._wake("fetch"))
         self._coordinator = SpoutCoordinator(
             context, self._fetching, lambda: self._wake("coordinate")
         )
-        self._dead_letters = SpoutDeadLetterQueue(context)
+        self._dead_letters = SpoutDeadLetterQueue(context, lambda: self._wake("letters"))
+        self._closing = SpoutClosing(
+            context, self._coordinator, self._dead_letters, self._fetching, self._loops.values()
+        )
         self._retry_fetcher = SpoutRetryFetcher(
             context,
             self.now_ms,
@@ -116,30 +121,27 @@ class SpoutSession:
     def begin(cls, config: SpoutConfig, given: SpoutServices | None) -> Self:
         """Open everything, or nothing. Blocks on the store and on Kinesis."""
         services = SpoutServices.connect(config) if given is None else given
+        services.closing.clear()
         session = cls(config, services)
         with ExitStack() as stack:
             stack.callback(services.close)
             session._fetching.open()
             stack.callback(session._fetching.close)
             session._coordinator.open()
-            session._stack = stack.pop_all()
+            stack.pop_all()
         session._start_loops()
         return session
 
     def end(self, *, crashed: bool) -> None:
-        """Stop the threads, write the due dead letters, commit and close. Blocks. Errors of the
-        letters and of the commit are logged. `crashed`: see `KinesisSpout.close`.
+        """Stop the threads, commit, write the due dead letters and close. Blocks, at most for
+        `close_timeout_s` and a second. Errors of the letters and of the commit are logged.
+        `crashed`: see `KinesisSpout.close`.
         """
-        for name in ("fetch", "timeouts", "retries", "letters", "coordinate"):
-            self._loops[name].stop()
-        with self._stack:
-            with self._changed:
-                self._is_closed = True  # an ack from now on would count, but not be committed
-                self._changed.notify_all()
-            # After a StateError this process may not be the owner any more: it writes nothing.
-            if not isinstance(self.error, StateError):
-                self._dead_letters.step()
-                self._coordinator.commit_last(in_order=not crashed)
+        with self._changed:
+            self._is_closed = True  # an ack from now on would count, but not be committed
+            self._changed.notify_all()
+        # After a StateError this process may not be the owner any more: it writes nothing.
+        self._closing.run(writes=not isinstance(self.error, StateError), in_order=not crashed)
 
     # emitting -------------------------------------------------------------------------------------
     def now_ms(self) -> int:
@@ -164,7 +166,7 @@ class SpoutSession:
             if delivery is None:
                 careful = self.scheduler.careful
                 if careful is not None and careful.asks_for_commit():
-                    self._wake("coordinate")
+                    self._wake("commit")
                 return None
             if not self._tracking:
                 self.scheduler.ack(delivery, now_ms)
@@ -298,7 +300,7 @@ class SpoutSession:
 
     def commit_soon(self) -> None:
         """Wake the thread that commits."""
-        self._wake("coordinate")
+        self._wake("commit")
 
     def metrics(self, waits: WaitTimes) -> SpoutMetrics:
         with self._changed:
@@ -311,6 +313,7 @@ class SpoutSession:
             "timeouts": self._expire,
             "retries": self._retry_fetcher.step,
             "letters": self._dead_letters.step,
+            "commit": self._coordinator.commit_step,
             "coordinate": self._coordinator.step,
         }
         for name, step in steps.items():
@@ -322,8 +325,12 @@ class SpoutSession:
 
     def _stopped_by(self, error: Exception) -> None:
         """A thread ended with an error, which the next call for a record raises. Acks are still
-        committed.
+        committed. While the spout is closed, waits are interrupted, and the store is closed.
         """
+        if self._services.closing.is_set() and isinstance(
+            error, InterruptedSleepError | StateError
+        ):
+            return
         with self._changed:
             is_first = self.error is None
             self.error = self.error or error
@@ -371,3 +378,88 @@ class SpoutSession:
                 "breaker_failures to None; no record is lost"
             )
             self._stopped_by(error)
+
+
+class SpoutClosing:
+    """The end of one session, after no record goes out any more: within `close_timeout_s`,
+    whatever hangs.
+
+    The order is that of importance. The last commit comes first, then the letters, then a commit of
+    these, then the release of the ownership. Threads that hang in Kinesis are waited for last.
+    """
+
+    def __init__(
+        self,
+        context: SpoutContext,
+        coordinator: SpoutCoordinator,
+        dead_letters: SpoutDeadLetterQueue,
+        fetching: SpoutPrefetcher,
+        loops: Collection[Loop],
+    ) -> None:
+        self._services = context.services
+        self._clock = context.services.clock
+        self._timeout_s = context.config.close_timeout_s
+        self._coordinator = coordinator
+        self._dead_letters = dead_letters
+        self._fetching = fetching
+        self._loops = loops
+
+    def run(self, *, writes: bool, in_order: bool) -> None:
+        """Close everything. `writes` False: store nothing. `in_order`: see `commit_last`.
+
+        What does not end in time is left to threads of their own, which do not keep the program
+        from exiting. Raises the error of the last commit, unless that is retried.
+        """
+        began_s = self._clock.monotonic_s()
+        self._services.closing.set()
+        for loop in self._loops:
+            loop.stop()
+        pool = self._services.new_pool(1, "kinesis-spout-close")
+        stored = pool.submit(
+            self._store, began_s + self._timeout_s, writes=writes, in_order=in_order
+        )
+        rest = pool.submit(self._release)
+        pool.shutdown(wait=False)
+        try:
+            stored.result(self._timeout_s + _GRACE_S)
+        except TimeoutError:
+            if stored.done():
+                raise
+            self._say_what_comes_again(f"the store did not answer within {self._timeout_s:g} s")
+        finally:
+            spent_s = self._clock.monotonic_s() - began_s
+            left_s = max(0.0, self._timeout_s + _GRACE_S - spent_s)
+            if wait([rest], timeout=min(_REST_S, left_s)).not_done:
+                log.warning("the spout is closed; calls that hang are left to end by themselves")
+
+    def _store(self, deadline_s: float, *, writes: bool, in_order: bool) -> None:
+        try:
+            if writes and not self._coordinator.commit_last(in_order=in_order):
+                self._say_what_comes_again("the last commit failed")
+            elif writes and self._dead_letters.finish(deadline_s):
+                self._coordinator.commit_last(in_order=in_order)
+        finally:
+            self._dead_letters.close()
+            # A step that uses the store would take its closing for an error.
+            until_s = self._clock.monotonic_s() + _REST_S
+            for loop in self._loops:
+                loop.join(max(0.0, until_s - self._clock.monotonic_s()))
+            self._services.store.close()
+
+    def _release(self) -> None:
+        """Wait for what is still running, and close the rest."""
+        self._fetching.close()
+        is_late = not all(loop.join(0.0) for loop in self._loops)
+        for loop in self._loops:
+            loop.join(None)
+        if is_late:
+            self._services.store.close()  # a late step may have connected it again
+        self._services.client.close()
+
+    def _say_what_comes_again(self, why: str) -> None:
+        log.warning(
+            "%s, so the spout is closed without its last commit; %d records that were acked or "
+            "dead-lettered since the commit before come again, and so do those without an outcome",
+            why,
+            self._coordinator.not_stored,
+        )

@@ -396,6 +396,15 @@ ERRORS = {
         "A write is older than the state that is stored.",
         "This is a fault of the program: report it with the message. Nothing was written.",
     ),
+    "InterruptedSleepError": Trouble(
+        "A spout was closed while a call waited for its next attempt.",
+        "Nothing is wrong, and no record is lost. Only the threads of the spout see it.",
+    ),
+    "LetterRefusedError": Trouble(
+        "`dead_letter` raised, or did not return within 30 seconds, for one record. The spout goes "
+        "on, and the record stays unresolved.",
+        "Correct `dead_letter`, or what it writes to. The letter is sent again within a minute.",
+    ),
     "RedriveError": Trouble(
         "The path holds no dead letters, or files of more than one format. Nothing was put.",
         "Give the path of the job's `DeadLetter`, and the format if the message asks for it.",

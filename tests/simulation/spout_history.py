@@ -12,6 +12,7 @@ from tests.simulation.history import BrokenPromiseError
 from tests.simulation.spout_steps import SpoutJob, SpoutSteps
 from tests.simulation.stream_steps import StreamSteps
 from tests.simulation.world import LOGGER, World
+from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -83,7 +84,7 @@ class SpoutHistory(StreamSteps, SpoutSteps):
             self.open_all()
             came = 0
             for process in list(self.spouts.processes.values()):
-                for name in ("fetch", "timeouts", "retries", "letters", "coordinate"):
+                for name in LOOPS:
                     self.step(process, name)
                 came += self.drain(process)
             if not came and not self.missing() and not self.stuck():
@@ -103,7 +104,7 @@ class SpoutHistory(StreamSteps, SpoutSteps):
             if process not in self.spouts.processes.values():
                 return came
             if process.waits_for_commit:
-                self.step(process, "coordinate")
+                self.step(process, "commit")
             elif not emissions:
                 return came
 

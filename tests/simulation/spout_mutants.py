@@ -17,6 +17,8 @@ SCHEDULER = f"{_UNIT}/test_scheduler.py"
 SHARD = f"{_UNIT}/test_tracked_shard.py"
 PLAN = f"{_UNIT}/test_superseded_plan.py"
 CAREFUL = f"{_UNIT}/test_careful.py"
+CLOSING = f"{_UNIT}/test_closing.py"
+LETTERS = f"{_UNIT}/test_dead_letter_queue.py"
 
 _DELIVERING = (
     Mutant(
@@ -161,8 +163,8 @@ _STORING = (
     Mutant(
         "a failed commit is not repeated",
         "kinesis_spout/spout/coordinator.py",
-        "            for assigned in dirty:\n                assigned.is_dirty = True\n",
-        "            pass\n",
+        "                for assigned in dirty:\n                    assigned.is_dirty = True\n",
+        "                pass\n",
         STATES,
     ),
     Mutant(
@@ -175,15 +177,36 @@ _STORING = (
     Mutant(
         "closing does not commit",
         "kinesis_spout/spout/session.py",
-        "                self._coordinator.commit_last(in_order=not crashed)\n",
-        "                pass\n",
+        "            if writes and not self._coordinator.commit_last(in_order=in_order):\n",
+        "            if not writes:\n",
         STATES,
+    ),
+    Mutant(
+        "what the last letters have resolved is not stored",
+        "kinesis_spout/spout/session.py",
+        "                self._coordinator.commit_last(in_order=in_order)\n        finally:\n",
+        "                pass\n        finally:\n",
+        CLOSING,
+    ),
+    Mutant(
+        "a backoff goes on while the spout is closed",
+        "kinesis_spout/spout/session.py",
+        "        self._services.closing.set()\n",
+        "",
+        CLOSING,
+    ),
+    Mutant(
+        "a listing that hangs holds the lock of the states",
+        "kinesis_spout/shards/catalog.py",
+        "        with self._listing_at(now_s):\n            summary = self.bind()\n",
+        "        with self.lock, self._listing_at(now_s):\n            summary = self.bind()\n",
+        CLOSING,
     ),
     Mutant(
         "an ack counts after the last commit",
         "kinesis_spout/spout/session.py",
-        "                self._is_closed = True  #",
-        "                self._is_closed = False  #",
+        "            self._is_closed = True  #",
+        "            self._is_closed = False  #",
         STATES,
     ),
     Mutant(
@@ -213,11 +236,24 @@ _RETRYING = (
     Mutant(
         "a dead letter is counted before it is written",
         "kinesis_spout/spout/dead_letter_queue.py",
-        "        for assigned, letter in due:\n            try:\n",
-        "        for assigned, letter in due:\n"
-        "            self._scheduler.dead_lettered(assigned, letter.record.first, 1)\n"
-        "            try:\n",
+        "        self._sent[one.key] = one\n",
+        "        self._sent[one.key] = one\n"
+        "        self._scheduler.dead_lettered(one.assigned, one.letter.record.first, 1)\n",
         OUTCOMES,
+    ),
+    Mutant(
+        "a letter is sent again while its call hangs",
+        "kinesis_spout/spout/dead_letter_queue.py",
+        "            if new.key in self._sent or new.key in tried:\n",
+        "            if new.key in tried:\n",
+        LETTERS,
+    ),
+    Mutant(
+        "calls that hang take the places of the others",
+        "kinesis_spout/spout/dead_letter_queue.py",
+        "        is_full = len(self._sent) - hanging >= LETTERS_AT_ONCE or",
+        "        is_full = len(self._sent) >= LETTERS_AT_ONCE or",
+        LETTERS,
     ),
     Mutant(
         "a payload is dropped while its record is pending",

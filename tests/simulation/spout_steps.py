@@ -304,9 +304,10 @@ class SpoutSteps(Checks):
             zombie.books.done, zombie.books.answered = set(), set()
             for emission in list(zombie.books.pending.values()):
                 emission.ack()
-            loop = zombie.loops.by_name["coordinate"]
-            loop.ended = False
-            loop.take()
+            for name in self.random.sample(("commit", "coordinate"), 2):
+                loop = zombie.loops.by_name[name]
+                loop.ended = False
+                loop.take()
             self.world.warnings.said.clear()
             self.count("zombies")
         self.zombies = []

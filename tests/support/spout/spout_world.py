@@ -4,11 +4,12 @@ of its threads.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.clock import SystemClock
+from kinesis_spout.clock import InterruptibleClock
 from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
 from kinesis_spout.spout.config import SpoutConfig
 from kinesis_spout.spout.kinesis_spout import KinesisSpout
@@ -26,11 +27,15 @@ if TYPE_CHECKING:
 
 STREAM, APPLICATION = "orders", "billing"
 PLACE = "in-memory:2181"  # the store is given, so nothing connects to this address
-LOOPS = ("fetch", "timeouts", "retries", "letters", "coordinate")
+LOOPS = ("fetch", "timeouts", "retries", "letters", "commit", "coordinate")
 
 
-class PassingClock(SystemClock):
-    """The machine's clock: time passes by itself."""
+class PassingClock(InterruptibleClock):
+    """The machine's clock: time passes by itself. Its sleeps end when the spout is closed."""
+
+    def __init__(self) -> None:
+        self.interrupted = threading.Event()
+        super().__init__(self.interrupted)
 
     def advance(self, seconds: float) -> None:
         """Does nothing: no test waits on this clock for a later time."""
@@ -52,6 +57,9 @@ class StepLoop:
 
     def stop(self) -> None:
         self.ended = True
+
+    def join(self, _timeout_s: float | None) -> bool:
+        return True
 
     def take(self) -> None:
         if self.ended:
@@ -106,6 +114,7 @@ class SpoutUnderTest:
     loops: StepLoops = field(default_factory=StepLoops)
     shards: int = 1
     settings: FakeKinesisSettings = field(default_factory=FakeKinesisSettings)
+    new_service: Callable[[FakeKinesis], Service] = Service
 
     def __post_init__(self) -> None:
         self.fake = FakeKinesis(settings=self.settings, clock=self.clock)
@@ -121,13 +130,17 @@ class SpoutUnderTest:
 
     def services(self, **given: Any) -> SpoutServices:
         random = Random(0)  # noqa: S311  # a test to repeat, not a secret
-        client: Any = InProcessClient(Service(self.fake), ServiceTerms(), self.clock, random)  # type: ignore[arg-type]  # of the settings it takes these two
+        client: Any = InProcessClient(
+            self.new_service(self.fake), ServiceTerms(), self.clock, random
+        )  # type: ignore[arg-type]  # of the settings it takes these two
         chosen: dict[str, Any] = {
             "store": self.store(),
             "new_pool": InlinePool,
             "start_loop": self.loops,
             "clock": self.clock,
         } | given
+        if isinstance(self.clock, PassingClock):
+            chosen["closing"] = self.clock.interrupted
         return SpoutServices(
             client=client, random=random, rate=ReadRate(reads_per_second=1000), **chosen
         )

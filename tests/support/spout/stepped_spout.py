@@ -32,6 +32,9 @@ class _HeldLoop:
     def stop(self) -> None:
         """Nothing to stop."""
 
+    def join(self, _timeout_s: float | None) -> bool:
+        return True
+
 
 class SteppedSpout:
     """An open spout. `letters`: the dead letters that its sink took; `refuse_letters` makes the
@@ -74,6 +77,7 @@ class SteppedSpout:
 
     def coordinate(self) -> None:
         """Commit, and assign shards."""
+        self.step("commit")
         self.step("coordinate")
 
     def drain(self, *, ack: bool = True) -> list[SpoutEmission]:

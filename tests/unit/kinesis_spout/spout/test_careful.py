@@ -23,7 +23,7 @@ LIMIT = 2  # of retries, by `stepped_spout.EXACT`
 def turn(spout: SteppedSpout) -> None:
     """A turn of all background steps."""
     spout.after(2.0).fetch()
-    for name in ("retries", "letters", "coordinate"):
+    for name in ("retries", "letters", "commit", "coordinate"):
         spout.step(name)
 
 

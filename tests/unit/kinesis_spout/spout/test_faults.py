@@ -52,10 +52,10 @@ def test_a_shard_is_released_although_the_answer_to_its_last_commit_was_lost() -
         (emission,) = drain(spout, under_test.loops)
         emission.ack()
         tree.break_at(0, after=True)
-        under_test.loops.take("coordinate")
+        under_test.loops.take("commit", "coordinate")
         assert under_test.states()[parent].finished
         tree._writes_left = None
-        under_test.loops.take("coordinate", "coordinate")
+        under_test.loops.take("commit", "coordinate", "commit", "coordinate")
         assert parent not in spout.metrics().shards
         assert len(spout.metrics().shards) == 2
 
@@ -76,10 +76,10 @@ def test_a_store_outage_during_the_reload_after_a_conflict_does_not_stop_the_spo
         first, second = drain(spout, under_test.loops)
         first.ack()
         outage.skipped, outage.left, outage.lands = 1, 1, True
-        under_test.loops.take("coordinate")
+        under_test.loops.take("commit", "coordinate")
         outage.skipped, outage.left = calls_before_the_outage, 5
         second.ack()
-        under_test.loops.take("coordinate", "coordinate")
+        under_test.loops.take("commit", "coordinate", "commit", "coordinate")
         assert spout.next_tuple() is None
         outage.left = 0
     assert [state.checkpoint_text for state in under_test.states().values()] == [
@@ -97,14 +97,16 @@ def test_an_idle_shard_is_not_written_at_every_commit() -> None:
     with under_test.fresh(store=store) as spout:
         for emission in drain(spout, under_test.loops):
             emission.ack()
-        under_test.loops.take("coordinate", "fetch", "fetch", "fetch", "coordinate")
+        under_test.loops.take(
+            "commit", "coordinate", "fetch", "fetch", "fetch", "commit", "coordinate"
+        )
         tree.written.clear()
         for _ in range(10):
             under_test.clock.advance(1)
-            under_test.loops.take("fetch", "fetch", "fetch", "coordinate")
+            under_test.loops.take("fetch", "fetch", "fetch", "commit", "coordinate")
         assert tree.written == []
         under_test.clock.advance(3600)
-        under_test.loops.take("fetch", "fetch", "fetch", "coordinate")
+        under_test.loops.take("fetch", "fetch", "fetch", "commit", "coordinate")
         assert tree.written != []
 
 

@@ -190,7 +190,7 @@ def test_a_record_whose_letter_cannot_be_written_stays_unresolved(one: Simulated
     spout.coordinate()
     assert one.states()[shard(0)].unresolved
     spout.refuse_letters = False
-    spout.step("letters")
+    spout.after(1.0).step("letters")
     spout.coordinate()
     assert len(spout.letters) == 1
     assert not one.states()[shard(0)].unresolved

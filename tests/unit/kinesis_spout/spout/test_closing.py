@@ -1,0 +1,267 @@
+"""What a spout does while something hangs: it commits, and it closes in time. With the threads of
+production, and real time limits.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.spout.dead_letter import LetterRefusedError
+from kinesis_spout.spout.listener import SpoutListener
+from kinesis_spout.testing import service_unavailable
+from kinesis_spout.threads import DaemonPool, ThreadLoop
+from state.memory_store import MemoryTree
+from state.znodes.store import ZnodeStateStore
+from tests.support.spout.gates import TIMEOUT_S, Gate, GatedService, GatedTree
+from tests.support.spout.spout_world import PassingClock, SpoutUnderTest, spout_config
+from tests.support.state.zookeeper import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesis_spout.spout.dead_letter import DeadLetter
+    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.kinesis_spout import KinesisSpout
+
+CLOSE_TIMEOUT_S = 1.0
+ALLOWED_S = CLOSE_TIMEOUT_S + 1.0
+
+
+class Heard(SpoutListener):
+    """`stored`: set once a commit has stored the checkpoint that is awaited. `refused`: set once a
+    dead letter was refused.
+    """
+
+    def __init__(self) -> None:
+        self.stored = threading.Event()
+        self.refused = threading.Event()
+        self.awaited: str | None = None
+
+    def error(self, error: Exception) -> None:
+        if isinstance(error, LetterRefusedError):
+            self.refused.set()
+
+    def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:
+        del shard_id
+        if checkpoint is not None and checkpoint == self.awaited:
+            self.stored.set()
+
+
+class Threaded:
+    """A spout with its own threads, on gated services. `gates` are opened at the end."""
+
+    def __init__(self) -> None:
+        self.listing, self.reading, self.store = Gate(), Gate(), Gate()
+        self.gates = [self.listing, self.reading, self.store]
+        self.world = SpoutUnderTest(
+            clock=PassingClock(),
+            new_service=partial(GatedService, listing=self.listing, reading=self.reading),
+        )
+        self.heard = Heard()
+
+    def open(self, **options: Any) -> KinesisSpout:
+        world = self.world
+        tree = GatedTree(MemoryTree(world.backend), self.store)
+        given: dict[str, Any] = {
+            "store": ZnodeStateStore(tree, world.store().paths, reset_command="reset"),
+            "new_pool": DaemonPool,
+            "start_loop": ThreadLoop.start,
+            "commit_interval_s": 0.01,
+            "shard_refresh_interval_s": 0.01,
+            "idle_poll_s": 0.01,
+            "max_idle_poll_s": 0.01,
+            "close_timeout_s": CLOSE_TIMEOUT_S,
+            "listeners": (self.heard,),
+        }
+        spout = world.fresh(**(given | options))
+        spout.open()
+        return spout
+
+
+@pytest.fixture
+def threaded() -> Iterator[Threaded]:
+    one = Threaded()
+    yield one
+    for gate in one.gates:
+        gate.open()
+
+
+def taken(spout: KinesisSpout, count: int) -> list[SpoutEmission]:
+    came = spout.emissions()
+    return [next(came) for _ in range(count)]
+
+
+def closed_in_s(spout: KinesisSpout) -> float:
+    began_s = time.monotonic()
+    spout.close()
+    return time.monotonic() - began_s
+
+
+def checkpoint_of(world: SpoutUnderTest) -> str | None:
+    (state,) = world.states().values()
+    return state.checkpoint_text
+
+
+def test_commits_go_on_while_a_listing_hangs(threaded: Threaded) -> None:
+    spout = threaded.open()
+    threaded.listing.shut()
+    assert threaded.listing.reached.wait(TIMEOUT_S)
+    threaded.world.put(1)
+    (emission,) = taken(spout, 1)
+    threaded.heard.awaited = emission.sequence_number
+    emission.ack()
+    assert threaded.heard.stored.wait(TIMEOUT_S / 4), "no commit while a listing hangs"
+    threaded.listing.open()
+    spout.close()
+
+
+def test_closing_does_not_wait_for_a_listing_that_hangs(threaded: Threaded) -> None:
+    spout = threaded.open()
+    threaded.world.put(1)
+    (emission,) = taken(spout, 1)
+    threaded.listing.shut()
+    assert threaded.listing.reached.wait(TIMEOUT_S)
+    emission.ack()
+    assert closed_in_s(spout) < ALLOWED_S
+    assert checkpoint_of(threaded.world) == emission.sequence_number
+
+
+def test_closing_does_not_wait_for_a_read_that_hangs(threaded: Threaded) -> None:
+    spout = threaded.open()
+    threaded.world.put(1)
+    (emission,) = taken(spout, 1)
+    threaded.reading.shut()
+    assert threaded.reading.reached.wait(TIMEOUT_S)
+    emission.ack()
+    assert closed_in_s(spout) < ALLOWED_S
+    assert checkpoint_of(threaded.world) == emission.sequence_number
+
+
+def test_a_backoff_ends_when_the_spout_is_closed(
+    threaded: Threaded, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While Kinesis answers errors only. Else closing waits for the retries of each call."""
+    spout = threaded.open()
+    threaded.world.put(1)
+    (emission,) = taken(spout, 1)
+    emission.ack()
+    threaded.world.fake.faults.add(service_unavailable(), times=1_000_000)
+    wait_until(lambda: len(threaded.world.fake.faults.struck) >= 8)
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        assert closed_in_s(spout) < ALLOWED_S
+    assert "left to end by themselves" not in caplog.text
+    assert checkpoint_of(threaded.world) == emission.sequence_number
+
+
+def test_closing_ends_in_time_while_the_store_answers_errors(
+    threaded: Threaded, caplog: pytest.LogCaptureFixture
+) -> None:
+    spout = threaded.open(commit_interval_s=TIMEOUT_S, shard_refresh_interval_s=TIMEOUT_S)
+    threaded.world.put(3)
+    for emission in taken(spout, 3):
+        emission.ack()
+    threaded.world.backend.set_unavailable(unavailable=True)
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        assert closed_in_s(spout) < ALLOWED_S
+    assert "3 records that were acked or dead-lettered" in caplog.text
+    threaded.world.backend.set_unavailable(unavailable=False)
+
+
+def test_closing_ends_in_time_while_the_store_does_not_answer(
+    threaded: Threaded, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says how many records come again."""
+    spout = threaded.open(commit_interval_s=TIMEOUT_S, shard_refresh_interval_s=TIMEOUT_S)
+    threaded.world.put(3)
+    for emission in taken(spout, 3):
+        emission.ack()
+    threaded.store.shut()
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        assert closed_in_s(spout) < ALLOWED_S
+    assert "did not answer within 1 s" in caplog.text
+    assert "3 records that were acked or dead-lettered" in caplog.text
+
+
+class HangingSink:
+    """A sink that hangs. `at_once`: how many calls there were at most for one letter at a time."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.calls: list[str] = []
+        self.at_once = 0
+        self._gate = gate
+        self._running: list[str] = []
+
+    def __call__(self, letter: DeadLetter) -> None:
+        self.calls.append(letter.sequence_number)
+        self._running.append(letter.sequence_number)
+        self.at_once = max(self.at_once, self._running.count(letter.sequence_number))
+        self._gate.go_through()
+        self._running.remove(letter.sequence_number)
+
+
+def test_closing_does_not_wait_for_a_dead_letter_that_hangs(threaded: Threaded) -> None:
+    """What was acked is stored before. The letter's record stays unresolved, and its call is not
+    made a second time.
+    """
+    gate = Gate()
+    threaded.gates.append(gate)
+    sink = HangingSink(gate)
+    spout = threaded.open(dead_letter=sink, commit_interval_s=TIMEOUT_S)
+    threaded.world.put(2)
+    acked, dead = taken(spout, 2)
+    gate.shut()
+    dead.fail("no", retry=False)
+    assert gate.reached.wait(TIMEOUT_S)
+    acked.ack()
+    assert closed_in_s(spout) < ALLOWED_S
+    assert checkpoint_of(threaded.world) == acked.sequence_number
+    (state,) = threaded.world.states().values()
+    assert [str(one.first) for one in state.unresolved] == [dead.sequence_number]
+    assert (sink.calls, sink.at_once) == ([dead.sequence_number], 1)
+
+
+def test_the_last_commit_comes_before_the_last_letters(threaded: Threaded) -> None:
+    """And what the letters have resolved is stored by another one."""
+    stored: list[str | None] = []
+
+    def refuse_first(_letter: DeadLetter) -> None:
+        if not threaded.heard.refused.is_set():
+            raise OSError("full")
+        stored.append(checkpoint_of(threaded.world))
+
+    spout = threaded.open(dead_letter=refuse_first, commit_interval_s=TIMEOUT_S)
+    threaded.world.put(2)
+    acked, dead = taken(spout, 2)
+    dead.fail("no", retry=False)
+    assert threaded.heard.refused.wait(TIMEOUT_S)
+    acked.ack()
+    spout.close()
+    assert stored == [acked.sequence_number]
+    assert checkpoint_of(threaded.world) == dead.sequence_number
+
+
+def test_a_spout_opens_again_after_it_was_closed_in_the_middle_of_a_backoff(
+    threaded: Threaded,
+) -> None:
+    spout = threaded.open()
+    threaded.world.fake.faults.add(service_unavailable(), times=1_000_000)
+    wait_until(lambda: bool(threaded.world.fake.faults.struck))
+    spout.close()
+    threaded.world.fake.faults.clear()
+    spout.open()
+    threaded.world.put(1)
+    assert taken(spout, 1)
+    spout.close()
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 100_000.0])
+def test_a_close_timeout_that_is_no_duration_is_refused(seconds: float) -> None:
+    with pytest.raises(ConfigError, match="close_timeout_s"):
+        spout_config(close_timeout_s=seconds)

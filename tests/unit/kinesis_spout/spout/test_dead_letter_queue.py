@@ -1,0 +1,227 @@
+"""Letters that the sink refuses, or does not return from, beside letters that it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesis_spout.spout.dead_letter import LetterRefusedError
+from kinesis_spout.spout.dead_letter_queue import (
+    LETTER_TIMEOUT_S,
+    LETTERS_AT_ONCE,
+    MAX_HANGING,
+    REFUSALS,
+)
+from kinesis_spout.spout.listener import SpoutListener
+from kinesis_spout.testing import ManualClock
+from kinesis_spout.threads import DaemonPool
+from tests.support.spout.gates import Gate
+from tests.support.spout.spout_world import SpoutUnderTest, drain
+from tests.support.state.zookeeper import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesis_spout.spout.dead_letter import DeadLetter
+    from kinesis_spout.spout.kinesis_spout import KinesisSpout
+
+
+class Errors(SpoutListener):
+    """The refusals that were told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def error(self, error: Exception) -> None:
+        assert isinstance(error, LetterRefusedError)
+        self.told.append(str(error))
+
+
+class Sink:
+    """Refuses the letters whose numbers are in `refused`."""
+
+    def __init__(self) -> None:
+        self.refused: set[str] = set()
+        self.calls: list[str] = []
+        self.taken: list[str] = []
+
+    def __call__(self, letter: DeadLetter) -> None:
+        self.calls.append(letter.sequence_number)
+        if letter.sequence_number in self.refused:
+            raise OSError("no room")
+        self.taken.append(letter.sequence_number)
+
+
+def exhausted(under_test: SpoutUnderTest, spout: KinesisSpout, count: int) -> list[str]:
+    """Reject so many new records. Returns their sequence numbers."""
+    under_test.put(count)
+    came = drain(spout, under_test.loops)
+    assert all(emission.fail("bad", retry=False) for emission in came)
+    return [emission.sequence_number for emission in came]
+
+
+def test_a_letter_that_the_sink_refuses_holds_up_no_other() -> None:
+    under_test, sink = SpoutUnderTest(shards=2), Sink()
+    with under_test.fresh(dead_letter=sink) as spout:
+        numbers = exhausted(under_test, spout, 6)
+        sink.refused = {numbers[0]}
+        under_test.loops.take("letters")
+        assert sorted(sink.taken) == sorted(numbers[1:])
+        under_test.loops.take("commit")
+        left = [one for state in under_test.states().values() for one in state.unresolved]
+        assert [str(one.first) for one in left] == numbers[:1]
+        sink.refused.clear()
+    assert sorted(sink.taken) == sorted(numbers), "closing sends it once more"
+    assert not any(state.unresolved for state in under_test.states().values())
+
+
+def test_a_refused_letter_waits_for_a_backoff_of_its_own() -> None:
+    """1, 2, 4 ... up to 60 seconds."""
+    under_test, sink = SpoutUnderTest(), Sink()
+    assert isinstance(under_test.clock, ManualClock)
+    with under_test.fresh(dead_letter=sink) as spout:
+        sink.refused = set(exhausted(under_test, spout, 1))
+        under_test.loops.take("letters")
+        for backoff_s in (1, 2, 4, 8, 16, 32, 60, 60):
+            made = len(sink.calls)
+            under_test.clock.advance(backoff_s - 0.001)
+            under_test.loops.take("letters")
+            assert len(sink.calls) == made
+            under_test.clock.advance(0.001)
+            under_test.loops.take("letters")
+            assert len(sink.calls) == made + 1
+        fresh = exhausted(under_test, spout, 1)
+        under_test.loops.take("letters")
+        assert sink.taken == fresh
+
+
+def test_a_letter_that_was_refused_several_times_is_counted_and_said_once() -> None:
+    under_test, sink, errors = SpoutUnderTest(), Sink(), Errors()
+    with under_test.fresh(dead_letter=sink, listeners=(errors,)) as spout:
+        (number,) = exhausted(under_test, spout, 1)
+        sink.refused = {number}
+        for refusals in range(1, REFUSALS + 3):
+            under_test.loops.take("letters")
+            under_test.clock.advance(60)
+            assert spout.metrics().total.refused == (refusals >= REFUSALS)
+        first, said = errors.told
+        assert "refused once" in first
+        assert "refused 5 times in a row (OSError: no room)" in said
+        assert number in said
+        sink.refused.clear()
+        under_test.loops.take("letters")
+        assert spout.metrics().total.refused == 0
+        assert spout.metrics().total.counts.dead_lettered == 1
+
+
+def test_a_late_ack_ends_the_refusals_of_a_letter() -> None:
+    under_test, sink = SpoutUnderTest(), Sink()
+    with under_test.fresh(dead_letter=sink) as spout:
+        under_test.put(1)
+        (emission,) = drain(spout, under_test.loops)
+        emission.fail("bad", retry=False)
+        sink.refused = {emission.sequence_number}
+        for _ in range(REFUSALS):
+            under_test.loops.take("letters")
+            under_test.clock.advance(60)
+        assert spout.metrics().total.refused == 1
+        assert emission.ack()
+        under_test.loops.take("letters")
+        assert spout.metrics().total.refused == 0
+        assert len(sink.calls) == REFUSALS
+
+
+def test_an_outage_of_the_sink_is_not_said_for_each_letter() -> None:
+    under_test, sink, errors = SpoutUnderTest(), Sink(), Errors()
+    with under_test.fresh(dead_letter=sink, listeners=(errors,)) as spout:
+        sink.refused = set(exhausted(under_test, spout, 200))
+        for _ in range(REFUSALS + 2):
+            under_test.loops.take("letters")
+            under_test.clock.advance(60)
+        assert spout.metrics().total.refused == 200
+        assert len(errors.told) == 11
+
+
+class GatedSink(Sink):
+    """Hangs at the gate of a letter that has one. `running`: the calls that have not returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates: dict[str, Gate] = {}
+
+    def __call__(self, letter: DeadLetter) -> None:
+        if (gate := self.gates.get(letter.sequence_number)) is not None:
+            self.calls.append(letter.sequence_number)
+            gate.go_through()
+            self.taken.append(letter.sequence_number)
+        else:
+            super().__call__(letter)
+
+
+def stepped(under_test: SpoutUnderTest, fact: Callable[[], bool]) -> None:
+    """Step the letters until it is so. Their calls run in threads."""
+
+    def look() -> bool:
+        under_test.loops.take("letters")
+        return fact()
+
+    wait_until(look)
+
+
+def test_a_call_beyond_the_time_limit_is_left_and_not_made_again_until_it_returns() -> None:
+    under_test, sink = SpoutUnderTest(), GatedSink()
+    spout = under_test.fresh(dead_letter=sink, new_pool=DaemonPool, close_timeout_s=0.1)
+    spout.open()
+    numbers = exhausted_in_threads(under_test, spout, LETTERS_AT_ONCE + 1)
+    hanging = numbers[:LETTERS_AT_ONCE]
+    sink.gates = {number: Gate() for number in hanging}
+    for gate in sink.gates.values():
+        gate.shut()
+    under_test.loops.take("letters")
+    assert all(gate.reached.wait(60) for gate in sink.gates.values())
+    under_test.loops.take("letters")
+    assert sorted(sink.calls) == sorted(hanging), "all places are taken"
+    under_test.clock.advance(LETTER_TIMEOUT_S)
+    stepped(under_test, lambda: sink.taken == numbers[LETTERS_AT_ONCE:])
+    under_test.clock.advance(1000)
+    under_test.loops.take("letters")
+    assert sorted(sink.calls) == sorted(numbers), "none is called again while it hangs"
+    for gate in sink.gates.values():
+        gate.open()
+    stepped(under_test, lambda: spout.metrics().total.counts.dead_lettered == len(numbers))
+    assert sorted(sink.calls) == sorted(numbers)
+    spout.close()
+
+
+def test_the_calls_that_hang_are_bounded() -> None:
+    under_test, sink = SpoutUnderTest(), GatedSink()
+    spout = under_test.fresh(dead_letter=sink, new_pool=DaemonPool, close_timeout_s=0.1)
+    spout.open()
+    numbers = exhausted_in_threads(under_test, spout, 2 * MAX_HANGING)
+    sink.gates = {number: Gate() for number in numbers}
+    for gate in sink.gates.values():
+        gate.shut()
+    for _ in range(MAX_HANGING):
+        under_test.loops.take("letters")
+        under_test.clock.advance(LETTER_TIMEOUT_S)
+    under_test.loops.take("letters")
+    stepped(under_test, lambda: len(sink.calls) == MAX_HANGING)
+    for gate in sink.gates.values():
+        gate.open()
+    stepped(under_test, lambda: len(sink.taken) == len(numbers))
+    spout.close()
+
+
+def exhausted_in_threads(under_test: SpoutUnderTest, spout: KinesisSpout, count: int) -> list[str]:
+    """As `exhausted`, where reads run in threads."""
+    under_test.put(count)
+    numbers: list[str] = []
+
+    def take() -> bool:
+        under_test.loops.take("fetch")
+        while (emission := spout.next_tuple()) is not None:
+            emission.fail("bad", retry=False)
+            numbers.append(emission.sequence_number)
+        return len(numbers) == count
+
+    wait_until(take)
+    return numbers

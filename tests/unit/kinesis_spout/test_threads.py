@@ -1,0 +1,49 @@
+"""The pool of a spout."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from kinesis_spout.threads import DaemonPool
+
+TIMEOUT_S = 60.0
+
+
+def test_calls_run_side_by_side_up_to_the_maximum_and_the_others_wait() -> None:
+    pool, together = DaemonPool(3, "test"), threading.Barrier(4)
+    calls = [pool.submit(together.wait, TIMEOUT_S) for _ in range(3)]
+    late = pool.submit(lambda: "late")
+    assert not late.done()
+    together.wait(TIMEOUT_S)
+    assert late.result(TIMEOUT_S) == "late"
+    assert sorted(call.result(TIMEOUT_S) for call in calls) != []
+    pool.shutdown()
+
+
+def test_an_error_goes_to_the_caller_and_the_thread_goes_on() -> None:
+    with DaemonPool(1, "test") as pool:
+        with pytest.raises(ZeroDivisionError):
+            pool.submit(lambda: 1 // 0).result(TIMEOUT_S)
+        assert pool.submit(int, "7").result(TIMEOUT_S) == 7
+
+
+def test_a_program_can_exit_while_a_call_hangs() -> None:
+    """The threads are daemons, and nothing joins them."""
+    pool, hangs, end = DaemonPool(1, "test"), threading.Event(), threading.Event()
+
+    def hang() -> bool:
+        hangs.set()
+        return end.wait(TIMEOUT_S) and threading.current_thread().daemon
+
+    call = pool.submit(hang)
+    assert hangs.wait(TIMEOUT_S)
+    waiting = pool.submit(int)
+    pool.shutdown(wait=False, cancel_futures=True)
+    assert waiting.cancelled()
+    with pytest.raises(RuntimeError, match="test is shut down"):
+        pool.submit(int)
+    end.set()
+    assert call.result(TIMEOUT_S)
+    pool.shutdown()
