@@ -130,9 +130,8 @@ class SpoutUnderTest:
 
     def services(self, **given: Any) -> SpoutServices:
         random = Random(0)  # noqa: S311  # a test to repeat, not a secret
-        client: Any = InProcessClient(
-            self.new_service(self.fake), ServiceTerms(), self.clock, random
-        )  # type: ignore[arg-type]  # of the settings it takes these two
+        terms: Any = ServiceTerms()  # of the source's settings, the client takes these two
+        client = InProcessClient(self.new_service(self.fake), terms, self.clock, random)
         chosen: dict[str, Any] = {
             "store": self.store(),
             "new_pool": InlinePool,
