@@ -16,8 +16,7 @@ from state.retry_policy import RetryPolicy
 from state.task_share import MAX_TASKS
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.dead_letter import DeadLetter
-    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
     from kinesis_spout.spout.listener import SpoutListener
     from scheme.record_scheme import RecordScheme
 
@@ -82,6 +81,9 @@ class SpoutConfig:
       ack; None for never.
     - `prefetch_records` per shard, and `prefetch_bytes` over all shards, are read ahead. Up to
       `prefetch_bytes` more are kept for retries.
+    - `give_up_after_s`: the spout stops with the last error after so many seconds in which the
+      fetch of a shard, the listing or the commit had no success. None: it tries again for ever.
+      What waiting cannot mend, as a missing permission, stops it at once.
     - `idle_poll_s`: pause between reads of a shard at its tip. It grows to `max_idle_poll_s` while
       there are no records. The service allows 5 reads per second and shard.
     - `start_active`: False defers even connecting until `activate` is called.
@@ -109,6 +111,7 @@ class SpoutConfig:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     dead_letter: Callable[[DeadLetter], None] | None = None
     breaker_failures: int | None = 1_000
+    give_up_after_s: float | None = None
     commit_interval_s: float = 1.0
     prefetch_records: int = 10_000
     prefetch_bytes: int = 64 * 1024 * 1024
@@ -252,6 +255,7 @@ _COUNTS = (
 _DURATIONS = (
     "zookeeper_session_timeout_s",
     "message_timeout_s",
+    "give_up_after_s",
     "commit_interval_s",
     "idle_poll_s",
     "max_idle_poll_s",

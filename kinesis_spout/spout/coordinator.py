@@ -21,6 +21,7 @@ from kinesis_spout.shards.start_position import pin_start
 from kinesis_spout.spout.completion import SpoutCompletion
 from kinesis_spout.spout.config import STATES_PER_WRITE
 from kinesis_spout.spout.openings import SpoutOpenings, close_open_plan
+from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.errors import ConflictError, NotListerError, StoreUnavailableError
 from state.ownership import this_process
@@ -96,6 +97,7 @@ class SpoutCoordinator:
         self._scheduler = context.scheduler
         self._fetching = fetching
         self._hooks = context.hooks
+        self._outages = context.outages
         self._changed = context.changed
         settings = SpoutCatalogSettings(
             config.stream_ref,
@@ -159,12 +161,9 @@ class SpoutCoordinator:
                 self._openings.on_commit()
             if self._pin is not None:
                 self._assign(self._pin)
-        except KinesisError as exc:
-            if not exc.retryable:
-                raise
-            self._hooks.error(exc)
-        except StoreUnavailableError as exc:
-            self._hooks.error(exc)
+            self._outages.succeeded(SpoutPart.LISTING)
+        except (KinesisError, StoreUnavailableError) as exc:
+            self._outages.failed(SpoutPart.LISTING, exc)
         except ConflictError as exc:
             self._on_conflict(exc)
         except NotListerError:
@@ -188,7 +187,7 @@ class SpoutCoordinator:
         try:
             self._reload()
         except StoreUnavailableError as exc:
-            self._hooks.error(exc)
+            self._outages.failed(SpoutPart.COMMIT, exc)
             return False
         with self._changed:
             dirty = [
@@ -219,6 +218,7 @@ class SpoutCoordinator:
             self._retry_later(dirty, exc)
             return False
         self._conflicts = 0
+        self._outages.succeeded(SpoutPart.COMMIT)
         if careful is not None:
             with self._changed:
                 careful.on_commit(with_outcome=with_outcome)
@@ -289,7 +289,7 @@ class SpoutCoordinator:
         if isinstance(error, ConflictError):
             self._on_conflict(error)
         else:
-            self._hooks.error(error)
+            self._outages.failed(SpoutPart.COMMIT, error)
 
     def _on_conflict(self, error: ConflictError) -> None:
         """Another task has written a state that this one was about to write: a child's first state,
@@ -427,4 +427,5 @@ class SpoutCoordinator:
         with self._changed:
             self._scheduler.remove(shard_id)
             self._fetching.remove(shard_id)
+        self._outages.forget(shard_id)
         self._hooks.shard_finished(shard_id)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kinesis_spout.spout.dead_letter import DeadLetter
+from kinesis_spout.spout.emission import DeadLetter
+from kinesis_spout.spout.outages import SpoutPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,7 @@ class SpoutDeadLetterQueue:
         self._write = context.config.dead_letter or _log_letter
         self._scheduler = context.scheduler
         self._hooks = context.hooks
+        self._outages = context.outages
         self._changed = context.changed
         self._failures = 0
 
@@ -43,9 +45,10 @@ class SpoutDeadLetterQueue:
                 self._write_all(letter, assigned.shard.shard_id)
             except Exception as exc:  # noqa: BLE001  # any error: the record stays unresolved
                 self._failures += 1
-                self._hooks.error(exc)
+                self._outages.failed(SpoutPart.LETTERS, exc)
                 return min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (self._failures - 1))
             self._failures = 0
+            self._outages.succeeded(SpoutPart.LETTERS)
             with self._changed:
                 self._scheduler.dead_lettered(assigned, letter.record.first, letter.record.count)
                 self._changed.notify_all()

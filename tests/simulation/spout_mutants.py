@@ -13,6 +13,7 @@ GETTER = "tests/unit/kinesis_spout/reading/test_shard_getter.py"
 _UNIT = "tests/unit/kinesis_spout/spout"
 OUTCOMES = f"{_UNIT}/test_outcomes.py"
 STATES = f"{_UNIT}/test_states.py"
+OUTAGES = f"{_UNIT}/test_outages.py"
 SCHEDULER = f"{_UNIT}/test_scheduler.py"
 SHARD = f"{_UNIT}/test_tracked_shard.py"
 PLAN = f"{_UNIT}/test_superseded_plan.py"
@@ -153,8 +154,8 @@ _STORING = (
     Mutant(
         "an outcome during a commit is never stored",
         "kinesis_spout/spout/coordinator.py",
-        "        self._conflicts = 0\n        if careful",
-        "        self._conflicts = 0\n        for assigned in self._scheduler.assigned.values():\n"
+        "        self._outages.succeeded(SpoutPart.COMMIT)\n        if careful",
+        "        for assigned in self._scheduler.assigned.values():\n"
         "            assigned.is_dirty = False\n        if careful",
         f"{_UNIT}/test_commits.py",
     ),
@@ -164,6 +165,28 @@ _STORING = (
         "            for assigned in dirty:\n                assigned.is_dirty = True\n",
         "            pass\n",
         STATES,
+    ),
+    Mutant(
+        "an outage of reading stops the spout",
+        "kinesis_spout/spout/prefetcher.py",
+        "            raise FetchPostponedError(str(exc)) from exc\n",
+        "            raise\n",
+        OUTAGES,
+    ),
+    Mutant(
+        "a shard in trouble is read again at once",
+        "kinesis_spout/spout/prefetcher.py",
+        "max(super().ready_at_s(), self._idle_until_s, retry_at_s)",
+        "max(super().ready_at_s(), self._idle_until_s)",
+        OUTAGES,
+    ),
+    Mutant(
+        "what was read again before a fault is forgotten",
+        "kinesis_spout/spout/retry_fetcher.py",
+        "        self._restock(assigned, list(_found(records[: reader.done], rows)))\n",
+        "        if error is None:\n"
+        "            self._restock(assigned, list(_found(records[: reader.done], rows)))\n",
+        OUTAGES,
     ),
     Mutant(
         "a conflict is not followed by a reload",
