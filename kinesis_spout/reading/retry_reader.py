@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from kinesis_spout.errors import ThrottledError
+from kinesis_spout.errors import KinesisError, ThrottledError
 from kinesis_spout.reading.shard_getter import KinesisShardGetter, OneAttemptGetter
 from kinesis_spout.service.record_columns import fitting_records, payload_bytes
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
@@ -146,7 +146,7 @@ class RetryReader:
         self.shard_gone = False
         self._whole_ranges = whole_ranges
         self._new_getter = OneAttemptGetter if one_attempt else KinesisShardGetter
-        self._waits_through_throttling = not one_attempt
+        self._one_attempt = one_attempt
         self._shard_id = shard_id
         self._retries = retries
         self._services = services
@@ -182,7 +182,12 @@ class RetryReader:
             done, rows = self.done, self.rows
             # Every read makes progress: at least one call, and a range that was begun is finished.
             may_stop = self.done > 0 or not (jumped or self._range)
-            page = self._fetch(getter, until_s if may_stop else None)
+            try:
+                page = self._fetch(getter, until_s if may_stop else None)
+            except KinesisError:
+                if self._one_attempt:
+                    self._note_search()  # the next attempt goes on there
+                raise
             if page is None:
                 in_time = False
             elif page.gone:
@@ -265,7 +270,7 @@ class RetryReader:
             try:
                 return getter.fetch_unless_throttled(self._limit)
             except ThrottledError as exc:
-                if not exc.retryable or not self._waits_through_throttling:
+                if not exc.retryable or self._one_attempt:
                     raise
 
     def _choose_next(self, page: Page, *, hit: bool, moved: bool) -> None:

@@ -80,7 +80,8 @@ class SpoutConfig:
     - `breaker_failures`: the spout stops with an error after this many failures without a single
       ack; None for never.
     - `prefetch_records` per shard, and `prefetch_bytes` over all shards, are read ahead. Up to
-      `prefetch_bytes` more are kept for retries.
+      `prefetch_bytes` more are kept for retries, half of them at most for dead letters. What does
+      not fit is read again when its turn comes.
     - `give_up_after_s`: the spout stops with the last error after so many seconds in which the
       fetch of a shard, the listing or the commit had no success. None: it tries again for ever.
       What waiting cannot mend, as a missing permission, stops it at once.

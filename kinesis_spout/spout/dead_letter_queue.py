@@ -46,6 +46,8 @@ class SpoutDeadLetterQueue:
             except Exception as exc:  # noqa: BLE001  # any error: the record stays unresolved
                 self._failures += 1
                 self._outages.failed(SpoutPart.LETTERS, exc)
+                with self._changed:
+                    self._scheduler.letter_refused(assigned, letter.record.first)
                 return min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (self._failures - 1))
             self._failures = 0
             self._outages.succeeded(SpoutPart.LETTERS)

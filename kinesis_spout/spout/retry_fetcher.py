@@ -50,7 +50,6 @@ class SpoutRetryFetcher:
         self._services = context.services
         self._scheduler = context.scheduler
         self._changed = context.changed
-        self._max_bytes = context.config.prefetch_bytes
 
     def step(self) -> float:
         """Read what the shards want, as far as there is room. The rest is wanted again later.
@@ -58,21 +57,31 @@ class SpoutRetryFetcher:
         """
         now_ms = self._now_ms()
         with self._changed:
-            wanted = [
-                (assigned, records)
-                for assigned in self._scheduler.assigned.values()
-                if (records := assigned.shard.held.wanted(now_ms))
-            ]
+            held = [(one, one.shard.held) for one in self._scheduler.assigned.values()]
+            retries = [(one, buffer.wanted(now_ms)) for one, buffer in held]
+        self._read_all(retries, self._scheduler.room_bytes)
+        with self._changed:
+            letters = [(one, buffer.wanted_letters()) for one, buffer in held]
+        self._read_all(letters, self._scheduler.letter_room_bytes)
+        return _STEP_INTERVAL_S
+
+    def _read_all(
+        self,
+        wanted: Sequence[tuple[AssignedShard, Sequence[UnresolvedRecord]]],
+        room_bytes: Callable[[], int],
+    ) -> None:
         for assigned, records in wanted:
+            if not records:
+                continue
             if assigned.shard.shard_id in self._gone():
                 self._restock(assigned, [(record, None) for record in records])
                 continue
             if self._must_wait(assigned.shard.shard_id):
                 continue
-            if (room_bytes := self._room_bytes()) <= 0:
-                break
-            self._read(assigned, records, room_bytes)
-        return _STEP_INTERVAL_S
+            with self._changed:
+                room = room_bytes()
+            if room > 0:
+                self._read(assigned, records, room)
 
     def _must_wait(self, shard_id: str) -> bool:
         """Whether a read of the shard would fail again, or would wait for so long that it delays
@@ -84,16 +93,6 @@ class SpoutRetryFetcher:
             self._outages.retry_at_s(SpoutPart.RETRIES, shard_id),
             self._services.retry_pacer(shard_id).ready_at_s(now_s) - _LONGEST_WAIT_S,
         )
-
-    def _room_bytes(self) -> int:
-        """How many bytes of payload may still be kept for retries.
-
-        Payloads that are kept are not read again, so room always comes back when they are resolved.
-        """
-        with self._changed:
-            return self._max_bytes - sum(
-                assigned.shard.held.held_bytes for assigned in self._scheduler.assigned.values()
-            )
 
     def _restock(
         self, assigned: AssignedShard, found: Sequence[tuple[UnresolvedRecord, RecordRun | None]]

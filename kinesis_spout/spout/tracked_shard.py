@@ -234,10 +234,10 @@ class TrackedShard:
         *,
         reason: str | None,
         retry: bool = True,
-        keep: bool = True,
+        max_held_bytes: int,
     ) -> Effect:
-        """Fail a delivery. Without `retry` its record is exhausted at once. `keep`: there is room
-        for its payload.
+        """Fail a delivery. Without `retry` its record is exhausted at once. Its payload is kept if
+        all that are kept fit into `max_held_bytes`.
         """
         run = delivery.run
         if not run.registered:
@@ -247,15 +247,15 @@ class TrackedShard:
         sequence = delivery.sequence
         effect = self.tracker.fail(sequence, delivery.attempt, now_ms, reason=reason, retry=retry)
         self._recount()
-        if effect is Effect.QUEUED and not keep:
-            self.held.drop(sequence)
+        if effect in {Effect.QUEUED, Effect.EXHAUSTED}:
+            self.held.fit(sequence, max_held_bytes)
         return effect
 
     def expire(self, now_ms: int, *, max_held_bytes: int) -> list[Delivery]:
         """Fail all deliveries whose deadline is `now_ms` or earlier. Returns them in the order of
         the deadlines.
 
-        Payloads of the records that are queued by this are kept up to `max_held_bytes`.
+        Their payloads are kept up to `max_held_bytes`.
         """
         due = [
             run for run in self._runs if (ms := run.next_deadline_ms()) is not None and ms <= now_ms
@@ -269,12 +269,9 @@ class TrackedShard:
             for one in expired
             if (run := self.held.get(one.sequence)) is not None
         ]
-        # Payloads are dropped from the latest deadline backwards, until the others fit.
+        # From the latest deadline backwards, until the others fit.
         for one in reversed(expired):
-            if self.held.held_bytes <= max_held_bytes:
-                break
-            if self.tracker.queued(one.sequence) is not None:
-                self.held.drop(one.sequence)
+            self.held.fit(one.sequence, max_held_bytes)
         return late
 
     def extend(self, delivery: Delivery, deadline_ms: int | None) -> bool:

@@ -14,6 +14,7 @@ _UNIT = "tests/unit/kinesis_spout/spout"
 OUTCOMES = f"{_UNIT}/test_outcomes.py"
 STATES = f"{_UNIT}/test_states.py"
 OUTAGES = f"{_UNIT}/test_outages.py"
+HELD_BYTES = f"{_UNIT}/test_held_bytes.py"
 SCHEDULER = f"{_UNIT}/test_scheduler.py"
 SHARD = f"{_UNIT}/test_tracked_shard.py"
 PLAN = f"{_UNIT}/test_superseded_plan.py"
@@ -245,16 +246,30 @@ _RETRYING = (
     Mutant(
         "a payload is dropped while its record is pending",
         "kinesis_spout/spout/tracked_shard.py",
-        "        if effect is Effect.QUEUED and not keep:\n",
-        "        if not keep:\n",
+        "        if effect in {Effect.QUEUED, Effect.EXHAUSTED}:\n            self.held.fit",
+        "        if True:\n            self.held.fit",
         PROPERTY,
     ),
     Mutant(
         "payloads of resolved records are kept",
         "kinesis_spout/spout/retry_buffer.py",
-        "            self.held_bytes -= run.payload_bytes\n",
-        "            pass\n",
+        "        self.held_bytes -= run.payload_bytes\n",
+        "",
         PROPERTY,
+    ),
+    Mutant(
+        "payloads of exhausted records are kept without a limit",
+        "kinesis_spout/spout/retry_buffer.py",
+        "        if self.held_bytes > max_bytes or (is_letter and",
+        "        if not is_letter and self.held_bytes > max_bytes or (False and",
+        HELD_BYTES,
+    ),
+    Mutant(
+        "letters that are refused keep the others from being read",
+        "kinesis_spout/spout/retry_buffer.py",
+        "            if drop:\n",
+        "            if False:\n",
+        HELD_BYTES,
     ),
     Mutant(
         "a due retry without a payload blocks the others",
