@@ -62,7 +62,7 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, outcomes: Outcomes, delivery: SpoutDelivery) -> SpoutEmission:
-        return cls(outcomes, delivery.run.data[delivery.index], delivery)
+        return cls(outcomes, delivery.payload, delivery)
 
     @property
     def attempt(self) -> int:

@@ -74,7 +74,9 @@ class SpoutShardGetter(OneAttemptGetter):
 
     @property
     def final_page(self) -> Page | None:
-        """The newest page once reading has stopped at `until_ms`; None before."""
+        """The newest page, without its records, once reading has stopped at `until_ms`; None
+        before.
+        """
         return self._final_page
 
     def ready_at_s(self) -> float:
@@ -85,8 +87,8 @@ class SpoutShardGetter(OneAttemptGetter):
         if self._final_page is not None:
             # A fetch that began before the buffer was closed. Its page takes the place of the final
             # one if that has no records, as the buffer keeps the newest empty page only.
-            self._final_page = Page.empty(self.shard_id)
-            return self._final_page
+            self._final_page = page = Page.empty(self.shard_id)
+            return page
         try:
             page = self._fetch_page(limit)
         except KinesisError as exc:
@@ -97,7 +99,8 @@ class SpoutShardGetter(OneAttemptGetter):
         self._outages.succeeded(SpoutPart.FETCH, self.shard_id)
         in_time = page.count if self._until_ms is None else page.arrived_by(self._until_ms)
         if in_time < page.count:
-            self._final_page = page = page.head(in_time)
+            page = page.head(in_time)
+            self._final_page = page.without_records()
         return page
 
     def _fetch_page(self, limit: int) -> Page:

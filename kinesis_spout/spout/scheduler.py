@@ -103,6 +103,19 @@ class SpoutDelivery(Delivery, frozen=True, eq=False):
     def shard_id(self) -> str:
         return self.assigned.shard.shard_id
 
+    @property
+    def payload(self) -> bytes:
+        """Of a pending delivery; the caller holds the lock. Raises LookupError after its outcome.
+
+        A run whose records the tracker knows has no payloads any more: the retry buffer holds them.
+        """
+        if self.run.data:
+            return self.run.data[self.index]
+        held = self.assigned.shard.held.get(self.sequence)
+        if held is None:
+            raise LookupError(f"the payload of {self.sequence} of {self.shard_id} is not here")
+        return held.data[0]
+
 
 class CarefulDelivery:
     """A delivery from its announcement until its outcome is stored. `is_announced`: the store has

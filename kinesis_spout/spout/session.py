@@ -166,9 +166,13 @@ class SpoutSession:
                 if careful is not None and careful.asks_for_commit():
                     self._wake("coordinate")
                 return None
+            # Before the lock is free: the run lets go of a payload once its record is acked, or
+            # once the tracker knows it.
+            payloads = delivery.run.data
+            data = payloads[delivery.index] if payloads else delivery.payload
             if not self._tracking:
                 self.scheduler.ack(delivery, now_ms)
-        return SpoutEmission(self, delivery.run.data[delivery.index], delivery)
+        return SpoutEmission(self, data, delivery)
 
     def _emit_decoded(self, scheme: RecordScheme) -> SpoutEmission | None:
         """The next record that the scheme can decode. Malformed ones before it are dead-lettered.

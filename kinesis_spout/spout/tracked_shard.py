@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.spout.record_run import ACKED, Delivery, PageRuns, RecordRun
+from kinesis_spout.spout.record_run import ACKED, RELEASED, Delivery, PageRuns, RecordRun
 from kinesis_spout.spout.retry_buffer import RetryBuffer
 from state.tracker.inflight_record_tracker import UNANSWERED, InflightRecordTracker
 from state.tracker.transitions import Effect, NodeState
@@ -211,6 +211,7 @@ class TrackedShard:
         if states[index]:
             return None  # acked before
         states[index] = ACKED
+        run.data[index] = RELEASED
         self._unacked -= 1
         run.unacked = unacked = run.unacked - 1
         if not unacked:
@@ -286,14 +287,16 @@ class TrackedShard:
         return self.tracker.extend(delivery.sequence, delivery.attempt, deadline_ms)
 
     def find(self, sequence: SequenceNumber, attempt: int) -> Delivery | None:
-        """The delivery that a message id names, if its payload is in memory; else None."""
+        """The delivery that a message id names, if its payload is in memory; else None, as for a
+        record that is acked.
+        """
         for run in self._runs:
             if (
                 attempt == 1
                 and not sequence.sub
                 and (index := run.index_of(sequence.sequence)) is not None
             ):
-                return Delivery(run, index, 1)
+                return None if run.states[index] == ACKED else Delivery(run, index, 1)
         held = self.held.get(sequence)
         return None if held is None or held.size > 1 else Delivery(held, 0, attempt)
 
@@ -442,7 +445,7 @@ class TrackedShard:
                 )
                 self.held.hold(sequence, run.single(index))
         self._unacked -= run.unacked
-        run.registered = True
+        run.register()
         self._runs.popleft()
 
 

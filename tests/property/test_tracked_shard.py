@@ -177,7 +177,7 @@ class SpoutMachine(RuleBasedStateMachine):
         shard_id = delivery.shard_id
         oracle = self.oracles[shard_id]
         entry = oracle.find(delivery.sequence.sequence)
-        assert delivery.run.data[delivery.index] == payload(entry.number)
+        assert delivery.payload == payload(entry.number)
         assert delivery.attempt == entry.attempts + 1
         due = [one for one in oracle.due(self.now_ms) if one.held]
         unread = oracle.of("unread")

@@ -24,8 +24,8 @@ _DELIVERING = (
     Mutant(
         "an ack in the spout is lost",
         "kinesis_spout/spout/tracked_shard.py",
-        "        states[index] = ACKED\n        self._unacked -= 1\n",
-        "        self._unacked -= 1\n",
+        "        states[index] = ACKED\n        run.data",
+        "        run.data",
         SHARD,
     ),
     Mutant(
@@ -262,6 +262,20 @@ _RETRYING = (
         "kinesis_spout/spout/retry_buffer.py",
         "        if self.held_bytes > max_bytes or (is_letter and",
         "        if not is_letter and self.held_bytes > max_bytes or (False and",
+        HELD_BYTES,
+    ),
+    Mutant(
+        "a run keeps the payloads of acked records",
+        "kinesis_spout/spout/tracked_shard.py",
+        "        run.data[index] = RELEASED\n",
+        "",
+        HELD_BYTES,
+    ),
+    Mutant(
+        "a run keeps its payloads when the tracker knows its records",
+        "kinesis_spout/spout/record_run.py",
+        "        self.data = []\n",
+        "",
         HELD_BYTES,
     ),
     Mutant(

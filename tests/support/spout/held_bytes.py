@@ -9,12 +9,10 @@ from typing import Any
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import FakeKinesis
 
-MIN_PAYLOAD_BYTES = 1_000  # shorter strings of bytes are not payload
 
-
-def held_bytes(*roots: object) -> int:
-    """The bytes of all payloads that can be reached from these objects, each counted once. The
-    service and its client are not looked into.
+def held_bytes(*roots: object, size: int) -> int:
+    """The bytes of all payloads that can be reached from these objects, each counted once. Each
+    payload has `size` bytes. The service and its client are not looked into.
     """
     found = 0
     seen: set[int] = set()
@@ -25,7 +23,7 @@ def held_bytes(*roots: object) -> int:
             continue
         seen.add(id(one))
         if isinstance(one, bytes):
-            found += len(one) if len(one) >= MIN_PAYLOAD_BYTES else 0
+            found += size if len(one) == size else 0
         elif isinstance(one, FunctionType):  # not its globals: all modules are reached from there
             stack += [one.__closure__, one.__defaults__, one.__kwdefaults__]
         else:

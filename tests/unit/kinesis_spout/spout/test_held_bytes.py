@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scheme.raw_scheme import RawScheme
 from state.retry_policy import RetryPolicy
 from tests.support.spout.held_bytes import held_bytes
 from tests.support.spout.spout_world import SpoutUnderTest, drain
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
 KIB = 1024
-SIZE = 20 * KIB
-BUDGET = 200 * KIB
+SIZE = 4 * KIB
+BUDGET = 40 * KIB
 SOON = RetryPolicy(retry_limit=3, first_delay_ms=1, jitter=0)
 
 
@@ -69,12 +70,12 @@ def test_a_sink_that_is_down_makes_the_spout_hold_no_more_than_prefetch_bytes() 
         assert len(rejected(under_test, spout, 100)) == 100
         for _ in range(30):
             turns(under_test, 1)
-            assert held_bytes(spout) <= BUDGET + SIZE
+            assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
         sink.is_up = True
         turns(under_test, 300)
         assert sorted(sink.taken, key=int) == sorted(numbers, key=int)
         assert sink.sizes == {SIZE}
-        assert held_bytes(spout) == 0
+        assert held_bytes(spout, size=SIZE) == 0
     (state,) = under_test.states().values()
     assert state.unresolved_count == 0
 
@@ -88,12 +89,13 @@ def test_retries_go_on_while_the_sink_is_down() -> None:
         for number, emission in enumerate(drain(spout, under_test.loops)):
             emission.fail("bad", retry=bool(number % 2))
         came = set()
-        for _ in range(300):
+        for turn in range(300):
             turns(under_test, 1)
             while (again := spout.next_tuple()) is not None:
                 came.add(again.sequence_number)
                 again.ack()
-            assert held_bytes(spout) <= BUDGET + SIZE
+            if not turn % 10:
+                assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
         assert len(came) == 50
         assert sink.taken == []
 
@@ -107,10 +109,11 @@ def test_letters_that_the_sink_refuses_leave_room_for_the_others() -> None:
     with under_test.fresh(dead_letter=sink, prefetch_bytes=BUDGET) as spout:
         rejected(under_test, spout, 60)
         sink.refused = set(numbers[:30])
-        for _ in range(600):
+        for turn in range(300):
             under_test.loops.take("retries", "letters")
             under_test.clock.advance(1)
-            assert held_bytes(spout) <= BUDGET + SIZE
+            if not turn % 10:
+                assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
         assert sorted(sink.taken, key=int) == sorted(numbers[30:], key=int)
 
 
@@ -125,4 +128,53 @@ def test_timed_out_records_are_held_up_to_prefetch_bytes(*, late: bool) -> None:
         under_test.clock.advance(100)
         turns(under_test, 3)
         assert spout.metrics().total.counts.timed_out == 100
-        assert held_bytes(spout) <= BUDGET + SIZE
+        assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
+
+
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("options", [{}, {"message_timeout_s": None}, {"scheme": RawScheme()}])
+def test_an_emission_that_is_held_keeps_no_other_payload(
+    options: dict[str, Any], *, committed: bool
+) -> None:
+    under_test = SpoutUnderTest()
+    put(under_test, 100)
+    with under_test.fresh(**options) as spout:
+        came = drain(spout, under_test.loops)
+        under_test.clock.advance(10)
+        put(under_test, 100)
+        came += drain(spout, under_test.loops)
+        assert len(came) == 200
+        kept = came[::25]
+        for emission in came:
+            if emission not in kept:
+                assert emission.ack()
+        del came, emission
+        if committed:
+            turns(under_test, 3, "coordinate", "fetch")
+        assert held_bytes(spout, kept, size=SIZE) == len(kept) * SIZE
+        for one in kept:
+            assert len(one.data) == len(one.record.data) == SIZE
+            assert one.ack()
+        turns(under_test, 3, "coordinate", "fetch")
+        assert spout.metrics().total.pending == 0
+        assert held_bytes(spout, size=SIZE) == 0
+
+
+def test_a_record_that_was_acked_cannot_be_found_by_its_message_id_any_more() -> None:
+    """Its payload is not here. An ack or a failure by its id does not count."""
+    under_test = SpoutUnderTest()
+    put(under_test, 3)
+    with under_test.fresh(scheme=RawScheme()) as spout:
+        first, second, _ = (one.message_id for one in drain(spout, under_test.loops))
+        assert spout.ack(second)
+        assert not spout.ack(second)
+        assert not spout.fail(second)
+        assert spout.fail(first, "no")
+
+
+def test_payloads_come_whole_without_tracking() -> None:
+    under_test = SpoutUnderTest()
+    put(under_test, 3)
+    with under_test.fresh(tracking=False) as spout:
+        assert [len(one.data) for one in drain(spout, under_test.loops)] == [SIZE] * 3
+        assert held_bytes(spout, size=SIZE) == 0
