@@ -204,6 +204,7 @@ class SpoutDeadLetterQueue:
                     self._on_written(one)
                     continue
                 self._refused[key] = one
+                one.letter = one.letter._replace(run=None)  # found again when it is due
                 if not one.hangs:
                     self._on_refused(one, error)
             elif not one.hangs and now_s - one.since_s >= LETTER_TIMEOUT_S:
