@@ -340,7 +340,7 @@ def _run(
             max_records=job.spout.max_records,
         )
         return
-    command.open()
+    command.open(spout.ack)
     try:
         still_running = run_command(spout, command, stopped=stopped)
     finally:

@@ -82,7 +82,8 @@ class ExecProcess(SpoutListener):
         self._stopped = stopped
         self._lock = threading.Lock()
         self._waiting: dict[str, SpoutEmission] = {}
-        self._late: OrderedDict[str, SpoutEmission] = OrderedDict()
+        self._late: OrderedDict[str, None] = OrderedDict()  # message ids
+        self._ack_late: Callable[[str], bool] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._writer: LineWriter | None = None
         self._on_stderr = on_stderr
@@ -90,12 +91,14 @@ class ExecProcess(SpoutListener):
         self._answers_ended = threading.Event()
         self._had_to_be_stopped = False
 
-    def open(self) -> None:
-        """Start the process. Raises `ConfigError` if the program cannot be started.
+    def open(self, ack_late: Callable[[str], bool]) -> None:
+        """Start the process. `ack_late` acks a record that has timed out, by its message id
+        (`KinesisSpout.ack`). Raises `ConfigError` if the program cannot be started.
 
         It has a process group of its own, so that Ctrl-C in the terminal does not end it: it can
         still answer the records that it has.
         """
+        self._ack_late = ack_late
         try:
             process = subprocess.Popen(
                 self._words,
@@ -163,10 +166,10 @@ class ExecProcess(SpoutListener):
             return False
 
     def timed_out(self, emission: SpoutEmission) -> None:
-        """Keep the record for a while: a late answer still counts."""
+        """Remember the record for a while: a late ack still counts."""
         with self._lock:
             if self._waiting.pop(emission.message_id, None) is not None:
-                self._late[emission.message_id] = emission
+                self._late[emission.message_id] = None
                 if len(self._late) > MAX_LATE_ANSWERS:
                     self._late.popitem(last=False)
 
@@ -234,8 +237,14 @@ class ExecProcess(SpoutListener):
             )
             return
         with self._lock:
-            emission = self._waiting.pop(answer.id, None) or self._late.pop(answer.id, None)
-        if emission is None:
+            emission = self._waiting.pop(answer.id, None)
+            is_late = answer.id in self._late
+            self._late.pop(answer.id, None)
+        if is_late:
+            # A late failure changes nothing: the time-out was the failure.
+            if answer.ok and self._ack_late is not None:
+                self._ack_late(answer.id)
+        elif emission is None:
             self._reject(
                 f"line {number} of the command's output is for a record that does not wait for an "
                 "answer, and is ignored"
@@ -259,7 +268,8 @@ class ExecProcess(SpoutListener):
         named = _ID.search(line.head)
         message_id = "" if named is None else named[1].decode(errors="replace")
         with self._lock:
-            emission = self._waiting.pop(message_id, None) or self._late.pop(message_id, None)
+            emission = self._waiting.pop(message_id, None)
+            self._late.pop(message_id, None)
         if emission is not None:
             emission.fail(f"its answer has {line.size_bytes:,} bytes")
 

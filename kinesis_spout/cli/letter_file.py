@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from kinesis_spout.spout.dead_letter import DeadLetter
+    from kinesis_spout.spout.emission import DeadLetter
 
 
 class LetterFile:

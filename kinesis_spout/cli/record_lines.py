@@ -15,8 +15,7 @@ from state.position import Position
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.spout.dead_letter import DeadLetter
-    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
 
 _BASE64 = {"data_base64": "dataBase64"}
 

@@ -109,7 +109,7 @@ class BufferedGetter:
 
     @property
     def last_page(self) -> Page | None:
-        """The newest page that was fetched, even if it was taken since; it may be empty."""
+        """The newest page that was fetched, even if it was taken since, without its records."""
         return self._last_page
 
     @property
@@ -168,7 +168,7 @@ class BufferedGetter:
             self._reserved = False
             self.budget.settle(page_bytes)
         with self._lock:
-            self._last_page = page
+            self._last_page = page.without_records()
             if self._pages and not self._pages[-1].count:
                 self._pages.pop()  # it held no bytes
             self._pages.append(page)

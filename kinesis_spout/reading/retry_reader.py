@@ -29,8 +29,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from kinesis_spout.errors import ThrottledError
-from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.errors import KinesisError, ThrottledError
+from kinesis_spout.reading.shard_getter import KinesisShardGetter, OneAttemptGetter
 from kinesis_spout.service.record_columns import fitting_records, payload_bytes
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
 from state.plan import RangePart, ShortRange, missing_records
@@ -124,7 +124,9 @@ class RetryReader:
     answered that it does not know the shard. The search depends on the sequence numbers only, so a
     second reader finds the same records.
 
-    `whole_ranges`: a range is returned as a whole or not at all.
+    `whole_ranges`: a range is returned as a whole or not at all. `one_attempt`: the caller tries
+    again by itself, so `read` raises at a call's first failure, throttling included. `done` then
+    says what was searched for before it.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class RetryReader:
         services: RetryServices,
         *,
         whole_ranges: bool = False,
+        one_attempt: bool = False,
     ) -> None:
         self.done = 0
         self.rows = 0
@@ -142,6 +145,8 @@ class RetryReader:
         self.part: RangePart | None = None
         self.shard_gone = False
         self._whole_ranges = whole_ranges
+        self._new_getter = OneAttemptGetter if one_attempt else KinesisShardGetter
+        self._one_attempt = one_attempt
         self._shard_id = shard_id
         self._retries = retries
         self._services = services
@@ -177,7 +182,12 @@ class RetryReader:
             done, rows = self.done, self.rows
             # Every read makes progress: at least one call, and a range that was begun is finished.
             may_stop = self.done > 0 or not (jumped or self._range)
-            page = self._fetch(getter, until_s if may_stop else None)
+            try:
+                page = self._fetch(getter, until_s if may_stop else None)
+            except KinesisError:
+                if self._one_attempt:
+                    self._note_search()  # the next attempt goes on there
+                raise
             if page is None:
                 in_time = False
             elif page.gone:
@@ -211,7 +221,7 @@ class RetryReader:
             self._limit = min(MAX_PAGE_RECORDS, max(FIRST_PAGE_RECORDS, retry.max_rows))
         elif self.done == len(self._retries) - 1:
             self._limit = 1  # the last one: it is the first record there, or it is gone
-        self._getter = KinesisShardGetter(
+        self._getter = self._new_getter(
             services.client,
             self._shard_id,
             Position.after(_last_number(self._range)) if self._range else Position.at(retry.first),
@@ -260,7 +270,7 @@ class RetryReader:
             try:
                 return getter.fetch_unless_throttled(self._limit)
             except ThrottledError as exc:
-                if not exc.retryable:
+                if not exc.retryable or self._one_attempt:
                     raise
 
     def _choose_next(self, page: Page, *, hit: bool, moved: bool) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ThrottledError
+from kinesis_spout.reading.shard_getter import FetchPostponedError
 from kinesis_spout.threads import NewPool, thread_pool
 
 if TYPE_CHECKING:
@@ -83,9 +84,9 @@ class RoundRobinReader:
         """Start the fetches that are due, wait up to `timeout_s` for one to complete, and return
         the getters whose fetches completed.
 
-        Returns at once when there is nothing to wait for. A throttled shard is not returned; it is
-        tried again when it is ready. Raises the first error of a fetch, after the other fetches
-        have completed or been cancelled.
+        Returns at once when there is nothing to wait for. A shard that is throttled, or whose fetch
+        is postponed, is not returned; it is tried again when it is ready. Raises the first error of
+        a fetch, after the other fetches have completed or been cancelled.
         """
         left_s = timeout_s
         while True:
@@ -152,7 +153,9 @@ class RoundRobinReader:
 
     def _raise_if_failed(self, future: Future[Page]) -> None:
         error = future.exception()
-        if error is None or (isinstance(error, ThrottledError) and error.retryable):
+        if error is None or isinstance(error, FetchPostponedError):
+            return
+        if isinstance(error, ThrottledError) and error.retryable:
             return
         for other in self._in_flight:
             other.cancel()

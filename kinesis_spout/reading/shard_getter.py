@@ -38,6 +38,10 @@ _THROTTLED_FOR_S = 120.0
 _MAX_PAUSE_S = 60.0
 
 
+class FetchPostponedError(Exception):
+    """Nothing was read, for a fault that the getter tries again: call again at `ready_at_s()`."""
+
+
 class ShardGetter(Protocol):
     """Reads one shard forward. One caller at a time; `fetch` blocks on the network."""
 
@@ -75,7 +79,7 @@ class ThrottleRaisingGetter(Protocol):
 
     def fetch_unless_throttled(self, limit: int) -> Page:
         """As `fetch`, but raises `ThrottledError` at once: nothing was read, call again at
-        `ready_at_s()`.
+        `ready_at_s()`. Raises `FetchPostponedError` for other faults that are to be tried again so.
 
         Raises `StillThrottledError` when the shard has been throttled for too long.
         """
@@ -178,12 +182,12 @@ class KinesisShardGetter:
         fresh_iterators = 0
         while True:
             if self._iterator is None:
-                self._iterator = self._client.shard_iterator(self._shard_id, self._position)
+                self._iterator = self._new_iterator()
                 self._iterator_is_a_hint = False
                 fresh_iterators += 1
             self._pacer.on_fetch(self._clock.monotonic_s())
             try:
-                fetched = self._client.get_records(self._iterator, limit, retry_throttled=False)
+                fetched = self._get_records(self._iterator, limit)
             except ExpiredIteratorError:
                 if fresh_iterators == _FRESH_ITERATORS_PER_FETCH:
                     raise
@@ -196,6 +200,12 @@ class KinesisShardGetter:
             else:
                 self._pacer.on_page(self._clock.monotonic_s(), fetched.page.payload_bytes)
                 return fetched
+
+    def _new_iterator(self) -> str:
+        return self._client.shard_iterator(self._shard_id, self._position)
+
+    def _get_records(self, iterator: str, limit: int) -> FetchedPage:
+        return self._client.get_records(iterator, limit, retry_throttled=False)
 
     def _accept(self, fetched: FetchedPage, limit: int) -> Page:
         decoded = fetched.page
@@ -272,6 +282,18 @@ class KinesisShardGetter:
                 f"{now_s - self._throttled_since_s:.0f} s; "
                 "lower the read rate, or move other consumers of the shard to enhanced fan-out"
             ) from exc
+
+
+class OneAttemptGetter(KinesisShardGetter):
+    """The getter of a caller that tries again by itself: each call is one attempt, so that a shard
+    in trouble holds no thread.
+    """
+
+    def _new_iterator(self) -> str:
+        return self._client.shard_iterator(self._shard_id, self._position, retry=False)
+
+    def _get_records(self, iterator: str, limit: int) -> FetchedPage:
+        return self._client.get_records(iterator, limit, retry=False)
 
 
 @cache

@@ -143,8 +143,10 @@ class KinesisConnection:
         understand: Callable[[dict[str, Any]], _T],
         *,
         about: str | None = None,
+        retry: bool = True,
     ) -> _T:
-        """Call an operation and return its answer as `understand` parses it, with retries.
+        """Call an operation and return its answer as `understand` parses it, with retries unless
+        `retry` is off.
 
         A KeyError, TypeError or ValueError of `understand` means that the answer is incomplete.
         `about`: the part of the stream that the call concerns, for messages.
@@ -159,7 +161,7 @@ class KinesisConnection:
                     f"the answer to {operation} for {self.where} is incomplete; check the endpoint"
                 ) from exc
 
-        return self.retry(attempt)
+        return self.retry(attempt) if retry else attempt()
 
     def retry(self, call: Callable[[], _T], *, retry_throttled: bool = True) -> _T:
         """Run `call` with the retries of this connection (`call_with_retries`)."""

@@ -101,9 +101,9 @@ class KinesisClient:
             "times; try again later"
         )
 
-    def shard_iterator(self, shard_id: str, position: Position) -> str:
+    def shard_iterator(self, shard_id: str, position: Position, *, retry: bool = True) -> str:
         """An iterator at a position, valid for five minutes. Raises `ShardNotFoundError` and
-        `RequestRefusedError`.
+        `RequestRefusedError`. With `retry` off it makes one attempt.
         """
         arguments = (
             self._connection.stream_argument()
@@ -111,16 +111,16 @@ class KinesisClient:
             | iterator_arguments(position)
         )
         return self._connection.call(
-            "get_shard_iterator", arguments, iterator_in, about=f"shard {shard_id}"
+            "get_shard_iterator", arguments, iterator_in, about=f"shard {shard_id}", retry=retry
         )
 
     def get_records(
-        self, iterator: str, limit: int, *, retry_throttled: bool = True
+        self, iterator: str, limit: int, *, retry_throttled: bool = True, retry: bool = True
     ) -> FetchedPage:
         """The records at an iterator, at most `limit` (1 to 10,000) and 10 MB.
 
         Raises `ExpiredIteratorError` at once. With `retry_throttled` off it raises `ThrottledError`
-        at once too, for callers that pace themselves.
+        at once too, for callers that pace themselves. With `retry` off it makes one attempt.
         """
         arguments: dict[str, Any] = {"ShardIterator": iterator, "Limit": limit}
         if self.stream.arn is not None:
@@ -130,6 +130,8 @@ class KinesisClient:
             answer = self._connection.send("get_records", arguments, about="a shard")
             return FetchedPage(decode_get_records(answer[RAW_BODY]), service_time_ms(answer))
 
+        if not retry:
+            return fetch()
         return self._connection.retry(fetch, retry_throttled=retry_throttled)
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
 """The standalone spout: delivers a stream record by record in one Python process."""
 
 from kinesis_spout.spout.config import SpoutConfig
-from kinesis_spout.spout.dead_letter import DeadLetter
-from kinesis_spout.spout.emission import FailRecordError, SpoutEmission
+from kinesis_spout.spout.emission import DeadLetter, FailRecordError, SpoutEmission
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutClosedError
 from kinesis_spout.spout.listener import SpoutListener
+from kinesis_spout.spout.outages import SpoutHealth, SpoutOutage
 
 __all__ = [
     "DeadLetter",
@@ -13,5 +13,7 @@ __all__ = [
     "SpoutClosedError",
     "SpoutConfig",
     "SpoutEmission",
+    "SpoutHealth",
     "SpoutListener",
+    "SpoutOutage",
 ]

@@ -67,7 +67,7 @@ class SpoutCompletion:
         ):
             return False
         if pages.final_page is not None:
-            return assigned.shard.pages.last_page is pages.final_page
+            return assigned.shard.pages.last_page == pages.final_page
         tip_ms = assigned.shard.tip_ms()
         return tip_ms is not None and tip_ms > self._counts_after_ms and self._was_open(shard_id)
 

@@ -16,8 +16,7 @@ from state.retry_policy import RetryPolicy
 from state.task_share import MAX_TASKS
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.dead_letter import DeadLetter
-    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
     from kinesis_spout.spout.listener import SpoutListener
     from scheme.record_scheme import RecordScheme
 
@@ -83,7 +82,11 @@ class SpoutConfig:
     - `breaker_failures`: the spout stops with an error after this many failures without a single
       ack; None for never.
     - `prefetch_records` per shard, and `prefetch_bytes` over all shards, are read ahead. Up to
-      `prefetch_bytes` more are kept for retries.
+      `prefetch_bytes` more are kept for retries, half of them at most for dead letters. What does
+      not fit is read again when its turn comes.
+    - `give_up_after_s`: the spout stops with the last error after so many seconds in which the
+      fetch of a shard, the listing or the commit had no success. None: it tries again for ever.
+      What waiting cannot mend, as a missing permission, stops it at once.
     - `idle_poll_s`: pause between reads of a shard at its tip. It grows to `max_idle_poll_s` while
       there are no records. The service allows 5 reads per second and shard.
     - `close_timeout_s`: how long `close` may take, in case Kinesis, ZooKeeper or `dead_letter`
@@ -113,6 +116,7 @@ class SpoutConfig:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     dead_letter: Callable[[DeadLetter], None] | None = None
     breaker_failures: int | None = 1_000
+    give_up_after_s: float | None = None
     commit_interval_s: float = 1.0
     prefetch_records: int = 10_000
     prefetch_bytes: int = 64 * 1024 * 1024
@@ -257,6 +261,7 @@ _COUNTS = (
 _DURATIONS = (
     "zookeeper_session_timeout_s",
     "message_timeout_s",
+    "give_up_after_s",
     "commit_interval_s",
     "close_timeout_s",
     "idle_poll_s",

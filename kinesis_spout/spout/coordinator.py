@@ -21,6 +21,7 @@ from kinesis_spout.shards.start_position import pin_start
 from kinesis_spout.spout.completion import SpoutCompletion
 from kinesis_spout.spout.config import STATES_PER_WRITE
 from kinesis_spout.spout.openings import SpoutOpenings, close_open_plan
+from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.errors import ConflictError, NotListerError, StoreUnavailableError
 from state.ownership import this_process
@@ -98,6 +99,7 @@ class SpoutCoordinator:
         self._scheduler = context.scheduler
         self._fetching = fetching
         self._hooks = context.hooks
+        self._outages = context.outages
         self._changed = context.changed
         settings = SpoutCatalogSettings(
             config.stream_ref,
@@ -159,12 +161,9 @@ class SpoutCoordinator:
         try:
             if self._pin is not None:
                 self._assign(self._pin)
-        except KinesisError as exc:
-            if not exc.retryable:
-                raise
-            self._hooks.error(exc)
-        except StoreUnavailableError as exc:
-            self._hooks.error(exc)
+            self._outages.succeeded(SpoutPart.LISTING)
+        except (KinesisError, StoreUnavailableError) as exc:
+            self._outages.failed(SpoutPart.LISTING, exc)
         except ConflictError as exc:
             self._on_conflict(exc)
         except NotListerError:
@@ -204,7 +203,7 @@ class SpoutCoordinator:
                 released = self._release_given_up()
                 dirty, changes = self._save_changes()
         except StoreUnavailableError as exc:
-            self._hooks.error(exc)
+            self._outages.failed(SpoutPart.COMMIT, exc)
             return False
         except ConflictError as exc:
             self._on_conflict(exc)
@@ -252,6 +251,7 @@ class SpoutCoordinator:
                     assigned.is_dirty = True
             raise
         self._conflicts = 0
+        self._outages.succeeded(SpoutPart.COMMIT)
         if careful is not None:
             with self._changed:
                 careful.on_commit(with_outcome=with_outcome)
@@ -472,3 +472,4 @@ class SpoutCoordinator:
         for shard_id in shard_ids:
             self._scheduler.remove(shard_id)
             self._fetching.remove(shard_id)
+            self._outages.forget(shard_id)

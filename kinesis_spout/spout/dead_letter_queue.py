@@ -13,7 +13,9 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kinesis_spout.spout.dead_letter import DeadLetter, LetterRefusedError
+from kinesis_spout.errors import KinesisError
+from kinesis_spout.spout.emission import DeadLetter
+from kinesis_spout.spout.outages import SpoutPart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -37,6 +39,14 @@ _MAX_BACKOFF_S = 60.0
 _MAX_DOUBLINGS = 6
 
 _Key = tuple[str, "SequenceNumber"]
+
+
+class LetterRefusedError(KinesisError):
+    """`dead_letter` raised, or did not return in time, several times in a row for one record. The
+    record stays unresolved, and its letter is sent again.
+    """
+
+    retryable = True
 
 
 class _Sending:
@@ -69,6 +79,7 @@ class SpoutDeadLetterQueue:
         self._scheduler = context.scheduler
         self._clock = context.services.clock
         self._hooks = context.hooks
+        self._outages = context.outages
         self._changed = context.changed
         self._wake = wake
         self._pool = context.services.new_pool(LETTERS_AT_ONCE + MAX_HANGING, "kinesis-letter")
@@ -193,6 +204,7 @@ class SpoutDeadLetterQueue:
                     self._on_written(one)
                     continue
                 self._refused[key] = one
+                one.letter = one.letter._replace(run=None)  # found again when it is due
                 if not one.hangs:
                     self._on_refused(one, error)
             elif not one.hangs and now_s - one.since_s >= LETTER_TIMEOUT_S:
@@ -201,6 +213,7 @@ class SpoutDeadLetterQueue:
 
     def _on_written(self, one: _Sending) -> None:
         self._passes, self._said = True, 0
+        self._outages.succeeded(SpoutPart.LETTERS)
         self._written += 1
         record = one.letter.record
         for letter in _letters(one.letter, self._stream, one.assigned.shard.shard_id):
@@ -219,8 +232,11 @@ class SpoutDeadLetterQueue:
         backoff_s = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0**doublings)
         one.wait_until_s = self._clock.monotonic_s() + backoff_s
         passed, self._passes = self._passes, False
-        if one.refusals == REFUSALS:
-            with self._changed:
+        if isinstance(error, Exception):
+            self._outages.failed(SpoutPart.LETTERS, error, is_told=True)
+        with self._changed:
+            self._scheduler.letter_refused(one.assigned, one.letter.record.first)
+            if one.refusals == REFUSALS:
                 one.assigned.refused_letters += 1
         is_said = one.refusals == REFUSALS and self._said < _MAX_SAID
         if passed or is_said:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from kinesis_spout.spout.outages import SpoutHealth
     from kinesis_spout.spout.services import SpoutServices
 
 __all__ = ["FailRecordError", "KinesisSpout", "SpoutClosedError", "SpoutConfig", "SpoutEmission"]
@@ -224,6 +225,16 @@ class KinesisSpout:
         """
         session = self._session or self._ended
         return (session or self._open_session()).metrics(self._waits)
+
+    def health(self) -> SpoutHealth:
+        """Whether the spout can do its work, and since when and why not. An outage ends no spout
+        (`give_up_after_s`); this tells of it. Cheap enough for a probe.
+
+        Also for a spout that was closed or that an error has stopped. Raises `SpoutClosedError` for
+        a spout that was never open.
+        """
+        session = self._session or self._ended
+        return (session or self._open_session()).health()
 
     # private --------------------------------------------------------------------------------------
     def _connect(self) -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kinesis_spout.spout.dead_letter import DeadLetter
-    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
 
 log = logging.getLogger("kinesis_spout")
 
@@ -107,6 +106,10 @@ class SpoutNotifier:
     def error(self, error: Exception) -> None:
         """An error that is retried, or that came after the one that stopped the spout. Logged."""
         log.warning("%s: %s", type(error).__name__, error)
+        self._notify("error", error)
+
+    def failing(self, error: Exception) -> None:
+        """An error that is retried. Not logged: `SpoutOutages` logs an outage, not its errors."""
         self._notify("error", error)
 
     def stopped(self, error: Exception) -> None:

@@ -89,11 +89,18 @@ class ShardMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoutMetrics:
-    """`shards` holds the shards that are assigned now."""
+    """`shards` holds the shards that are assigned now.
+
+    By part of the spout's work (`fetch`, `retries`, `listing`, `commit`, `letters`): `failing_s`,
+    for how many seconds it has failed so far, 0 when it does not; `outages`, how many outages it
+    has had.
+    """
 
     total: ShardMetrics
     shards: Mapping[str, ShardMetrics]
     waits: WaitTimes = field(default_factory=WaitTimes)
+    failing_s: Mapping[str, float] = field(default_factory=dict)
+    outages: Mapping[str, int] = field(default_factory=dict)
 
 
 def quantile_ms(latency: list[int], share: float) -> int | None:

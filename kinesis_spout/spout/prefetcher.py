@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from kinesis_spout.errors import KinesisError, ThrottledError
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.round_robin import RoundRobinReader
-from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.reading.shard_getter import FetchPostponedError, OneAttemptGetter
 from kinesis_spout.service.get_records_decoder import decode_get_records
+from kinesis_spout.spout.outages import SpoutPart
 from scheme.record import KPL_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.spout.config import SpoutConfig
-    from kinesis_spout.spout.services import SpoutContext, SpoutServices
+    from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
 
@@ -31,25 +33,26 @@ _MAX_BACKOFF_STEPS = 20
 _NOTHING_TO_DO_S = 1.0
 
 
-class SpoutShardGetter(KinesisShardGetter):
+class SpoutShardGetter(OneAttemptGetter):
     """The getter of a spout: it polls a shard at its tip less often, and stops at a time.
 
-    `until_ms`: no record that arrived later is returned (ms since 1970 UTC; None: no limit).
-    Raises `AggregatedRecordError` for a page with a KPL aggregate, if the configuration refuses
-    these, before any record of the page is known.
+    `until_ms`: no record that arrived later is returned (ms since 1970 UTC; None: no limit). A
+    transient fault postpones the fetch, and the next one comes after a pause that grows. Raises
+    `AggregatedRecordError` for a page with a KPL aggregate, if the configuration refuses these,
+    before any record of the page is known.
     """
 
     keeps_lists = True
 
     def __init__(
         self,
-        config: SpoutConfig,
-        services: SpoutServices,
+        context: SpoutContext,
         state: ShardState,
         *,
         ending_sequence: SequenceNumber | None,
         until_ms: int | None,
     ) -> None:
+        config, services = context.config, context.services
         super().__init__(
             services.client,
             state.shard_id,
@@ -58,7 +61,9 @@ class SpoutShardGetter(KinesisShardGetter):
             clock=services.clock,
             random=services.random,
             ending_sequence=ending_sequence,
+            throttled_for_s=math.inf,  # `SpoutOutages` tells how long is too long
         )
+        self._outages = context.outages
         self._idle_poll_s = config.idle_poll_s
         self._max_idle_poll_s = max(config.idle_poll_s, config.max_idle_poll_s)
         self._refuses_aggregates = config.refuse_aggregated
@@ -69,22 +74,33 @@ class SpoutShardGetter(KinesisShardGetter):
 
     @property
     def final_page(self) -> Page | None:
-        """The newest page once reading has stopped at `until_ms`; None before."""
+        """The newest page, without its records, once reading has stopped at `until_ms`; None
+        before.
+        """
         return self._final_page
 
     def ready_at_s(self) -> float:
-        return max(super().ready_at_s(), self._idle_until_s)
+        retry_at_s = self._outages.retry_at_s(SpoutPart.FETCH, self.shard_id)
+        return max(super().ready_at_s(), self._idle_until_s, retry_at_s)
 
     def fetch_unless_throttled(self, limit: int) -> Page:
         if self._final_page is not None:
             # A fetch that began before the buffer was closed. Its page takes the place of the final
             # one if that has no records, as the buffer keeps the newest empty page only.
-            self._final_page = Page.empty(self.shard_id)
-            return self._final_page
-        page = self._fetch_page(limit)
+            self._final_page = page = Page.empty(self.shard_id)
+            return page
+        try:
+            page = self._fetch_page(limit)
+        except KinesisError as exc:
+            self._outages.failed(SpoutPart.FETCH, exc, self.shard_id)
+            if isinstance(exc, ThrottledError):
+                raise
+            raise FetchPostponedError(str(exc)) from exc
+        self._outages.succeeded(SpoutPart.FETCH, self.shard_id)
         in_time = page.count if self._until_ms is None else page.arrived_by(self._until_ms)
         if in_time < page.count:
-            self._final_page = page = page.head(in_time)
+            page = page.head(in_time)
+            self._final_page = page.without_records()
         return page
 
     def _fetch_page(self, limit: int) -> Page:
@@ -144,8 +160,9 @@ class SpoutPrefetcher:
     """
 
     def __init__(self, context: SpoutContext, wake: Callable[[], None]) -> None:
+        self._context = context
         self._config = config = context.config
-        self._services = services = context.services
+        services = context.services
         self._scheduler = context.scheduler
         self._changed = context.changed
         self._wake = wake
@@ -179,8 +196,7 @@ class SpoutPrefetcher:
     ) -> Prefetched:
         """Start to read a shard at its read position. `until_ms`: see `SpoutShardGetter`."""
         getter = SpoutShardGetter(
-            self._config,
-            self._services,
+            self._context,
             state,
             ending_sequence=ending_sequence,
             until_ms=until_ms,

@@ -15,6 +15,8 @@ stay in the series of the stream.
 | `kinesis_spout_latency_seconds` | same, le | from a record's arrival to its ack |
 | `kinesis_spout_stream_...` | stream | each of the above, over all shards |
 | `kinesis_spout_wait_seconds_total` | stream, reason | waits of `emissions()`: idle, at_limit |
+| `kinesis_spout_failing_seconds` | stream, part | how long the outage has lasted; 0 without one |
+| `kinesis_spout_outages_total` | stream, part | fetch, retries, listing, commit, letters |
 """
 
 from __future__ import annotations
@@ -78,6 +80,7 @@ class SpoutCollector:
         yield from _families(_PREFIX, ("stream", "shard"), shards)
         yield from _families(f"{_PREFIX}stream_", ("stream",), [((stream,), metrics.total)])
         yield _waits(stream, metrics)
+        yield from _outages(stream, metrics)
 
 
 class MetricsServer:
@@ -206,6 +209,31 @@ def _waits(stream: str, metrics: SpoutMetrics) -> CounterMetricFamily:
     waits.add_metric((stream, "idle"), metrics.waits.idle_s)
     waits.add_metric((stream, "at_limit"), metrics.waits.at_limit_s)
     return waits
+
+
+def _outages(stream: str, metrics: SpoutMetrics) -> Iterator[Metric]:
+    from prometheus_client.metrics_core import (  # noqa: PLC0415  # an extra
+        CounterMetricFamily,
+        GaugeMetricFamily,
+    )
+
+    labels = ("stream", "part")
+    failing = GaugeMetricFamily(
+        f"{_PREFIX}failing_seconds",
+        "How long a part of the spout's work has failed and been tried again; 0 when it does not",
+        labels=labels,
+    )
+    for part, seconds in metrics.failing_s.items():
+        failing.add_metric((stream, part), seconds)
+    yield failing
+    outages = CounterMetricFamily(
+        f"{_PREFIX}outages",
+        "Outages of a part of the spout's work: fetch, retries, listing, commit, letters",
+        labels=labels,
+    )
+    for part, count in metrics.outages.items():
+        outages.add_metric((stream, part), count)
+    yield outages
 
 
 def cumulative(latency: list[int]) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ enough. The in-flight tracker gets one node for a whole stretch of acked records
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 PENDING = 0
 ACKED = 1
 RUN_RECORDS = 1_000
+# In place of a payload that nobody asks for again. Not of the type of a payload: to use it is an
+# error, and never an empty record.
+RELEASED: Any = None
 
 
 class RecordRun:
@@ -34,6 +37,9 @@ class RecordRun:
     times in ms since 1970. `deadlines` has one entry in ms per emitted record, ascending, or none
     where records do not time out. The first `granted` records may be emitted without any further
     check. `registered` means that the tracker knows the records, and their outcomes go there.
+
+    Emissions keep their run alive, so it lets go of payloads early: of a record once it is acked,
+    and of all when it is registered. An emission has its payload itself.
 
     Not thread-safe.
     """
@@ -86,6 +92,11 @@ class RecordRun:
     @property
     def payload_bytes(self) -> int:
         return sum(map(len, self.data))
+
+    def register(self) -> None:
+        """The tracker knows the records, and the payloads of pending ones are held elsewhere."""
+        self.registered = True
+        self.data = []
 
     def cut(self) -> RecordRun:
         """Move the records that were not emitted yet into a new run, and return it."""
@@ -190,8 +201,8 @@ class PageSource(Protocol):
 
 
 class PageRuns:
-    """The runs of a shard. `last_page` is the newest page whose records were all taken; it was
-    dropped from `source`. `source` None: there are no pages.
+    """The runs of a shard. `last_page` is the newest page whose records were all taken, without
+    them; it was dropped from `source`. `source` None: there are no pages.
     """
 
     def __init__(self, source: PageSource | None) -> None:
@@ -231,7 +242,7 @@ class PageRuns:
             return False
         if self._page is not None:
             self._source.drop(self._page)
-            self.last_page = self._page
+            self.last_page = self._page.without_records()
         self._page = self._source.first()
         self._records = NO_LISTS if self._page is None else self._page.columns.lists()
         self._taken = 0

@@ -1,8 +1,9 @@
 """Payloads of the records that a shard's tracker knows one by one: of all pending ones, and of
-queued ones while there is room.
+queued and exhausted ones while there is room.
 
 A payload can be missing after a restart, or for lack of room. Its record is then `wanted`: the
-retry fetcher reads it again and calls `restock`. Pure.
+retry fetcher reads it again and calls `restock`. Letters have half of the room at most, so that a
+sink that is down stops no retry. Pure.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from state.plan import missing_records
 from state.sequence_number import SequenceNumber
+from state.tracker.transitions import NodeState
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.record_run import RecordRun
@@ -34,15 +36,18 @@ class DueLetter(NamedTuple):
 
 class RetryBuffer:
     """Payloads by the sequence number of a record, or of the first record of a range. `held_bytes`
-    counts payload.
+    counts payload, and `letter_bytes` the part of it that is of exhausted records.
     """
 
     def __init__(self, tracker: InflightRecordTracker) -> None:
         self.held_bytes = 0
+        self.letter_bytes = 0
         self._tracker = tracker
         self._missing: set[SequenceNumber] = set()
         self._runs: dict[SequenceNumber, RecordRun] = {}
         self._gone: set[SequenceNumber] = set()
+        self._letters: set[SequenceNumber] = set()  # exhausted records whose payload is here
+        self._refusals: dict[SequenceNumber, int] = {}  # by exhausted record: of the sink
 
     def __contains__(self, sequence: SequenceNumber) -> bool:
         """Whether the payload is here, or is known to be gone from the stream."""
@@ -52,7 +57,8 @@ class RetryBuffer:
         """Keep the payload of a record, or of what is left of a range. The tracker knows the
         record.
         """
-        self.drop(sequence)
+        self._drop_payload(sequence)
+        self._gone.discard(sequence)
         run.registered = True
         self._runs[sequence] = run
         self.held_bytes += run.payload_bytes
@@ -61,13 +67,39 @@ class RetryBuffer:
         return self._runs.get(sequence)
 
     def drop(self, sequence: SequenceNumber) -> None:
-        """Forget a payload: the record is resolved, or there is no room. A no-op for one that is
-        not here.
+        """Forget a record: it is resolved, or there is no room. A no-op for one that is not
+        here.
         """
-        run = self._runs.pop(sequence, None)
-        if run is not None:
-            self.held_bytes -= run.payload_bytes
+        self._drop_payload(sequence)
         self._gone.discard(sequence)
+        self._refusals.pop(sequence, None)
+
+    def fit(self, sequence: SequenceNumber, max_bytes: int) -> None:
+        """A record is not pending any more: keep its payload only if all payloads here fit into
+        `max_bytes`, and those of letters into half of it.
+        """
+        run = self._runs.get(sequence)
+        is_letter = run is not None and self._tracker.queued(sequence) is None
+        if run is not None and is_letter and sequence not in self._letters:
+            self._letters.add(sequence)
+            self.letter_bytes += run.payload_bytes
+        if self.held_bytes > max_bytes or (is_letter and self.letter_bytes > max_bytes // 2):
+            self.drop(sequence)
+
+    def refuse(self, sequence: SequenceNumber, *, drop: bool) -> None:
+        """The sink refused the letter of an exhausted record. With `drop`, its payload makes room
+        for others, and is read again after those that were refused less often.
+        """
+        if sequence in self:
+            self._refusals[sequence] = self._refusals.get(sequence, 0) + 1
+            if drop:
+                self._drop_payload(sequence)
+
+    @property
+    def lacks_letter(self) -> bool:
+        """Whether an exhausted record waits for its payload."""
+        here = len(self._letters) + len(self._gone)
+        return self._tracker.count(NodeState.EXHAUSTED) > here
 
     def oldest_arrival_ms(self) -> int | None:
         """Arrival time of the oldest record here; None without any. O(records held)."""
@@ -92,17 +124,26 @@ class RetryBuffer:
         ]
 
     def wanted(self, now_ms: int) -> list[UnresolvedRecord]:
-        """The records to read again, in order: due retries and exhausted records without a payload
-        here.
-        """
+        """The queued records to read again, in order: due ones without a payload here."""
         self.due_retry(now_ms)
         queued = (
             self._tracker.queued(sequence) for sequence in self._missing if sequence not in self
         )
         self._missing = set()
-        lacking = [record for record in self._tracker.exhausted if record.first not in self]
         return sorted(
-            [*(record for record in queued if record is not None), *lacking],
+            (record for record in queued if record is not None), key=lambda record: record.first
+        )
+
+    def wanted_letters(self) -> list[UnresolvedRecord]:
+        """The exhausted records to read again, in order: of those without a payload here the ones
+        that were refused least often.
+        """
+        if not self.lacks_letter:
+            return []
+        lacking = [record for record in self._tracker.exhausted if record.first not in self]
+        fewest = min((self._refusals.get(one.first, 0) for one in lacking), default=0)
+        return sorted(
+            (one for one in lacking if self._refusals.get(one.first, 0) == fewest),
             key=lambda record: record.first,
         )
 
@@ -131,6 +172,17 @@ class RetryBuffer:
             self._gone.add(record.first)
         else:
             self.hold(record.first, found)
+            self._letters.add(record.first)
+            self.letter_bytes += found.payload_bytes
+
+    def _drop_payload(self, sequence: SequenceNumber) -> None:
+        run = self._runs.pop(sequence, None)
+        if run is None:
+            return
+        self.held_bytes -= run.payload_bytes
+        if sequence in self._letters:
+            self._letters.discard(sequence)
+            self.letter_bytes -= run.payload_bytes
 
     def _unfold(self, queued: UnresolvedRecord, found: RecordRun, now_ms: int) -> None:
         """Replace a queued range by its records, each with the range's attempts. They are due at

@@ -11,6 +11,7 @@ from kinesis_spout.errors import KinesisError
 from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.service.record_columns import RecordColumns
 from kinesis_spout.shards.catalog import RELIST_S
+from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.record_run import RecordRun
 from state.plan import PlannedRetry
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from state.shard_state import UnresolvedRecord
 
 _STEP_INTERVAL_S = 0.2
+_LONGEST_WAIT_S = 1.0  # of a read for its shard's pace
 
 
 class SpoutRetryFetcher:
@@ -43,12 +45,11 @@ class SpoutRetryFetcher:
         self._now_ms = now_ms
         self._gone = gone
         self._on_unknown = on_unknown
-        self._held_until_s: dict[str, float] = {}  # by shard that was not known
+        self._unknown_until_s: dict[str, float] = {}  # by shard that was not known
+        self._outages = context.outages
         self._services = context.services
         self._scheduler = context.scheduler
-        self._hooks = context.hooks
         self._changed = context.changed
-        self._max_bytes = context.config.prefetch_bytes
 
     def step(self) -> float:
         """Read what the shards want, as far as there is room. The rest is wanted again later.
@@ -56,42 +57,42 @@ class SpoutRetryFetcher:
         """
         now_ms = self._now_ms()
         with self._changed:
-            wanted = [
-                (assigned, records)
-                for assigned in self._scheduler.assigned.values()
-                if (records := assigned.shard.held.wanted(now_ms))
-            ]
+            held = [(one, one.shard.held) for one in self._scheduler.assigned.values()]
+            retries = [(one, buffer.wanted(now_ms)) for one, buffer in held]
+        self._read_all(retries, self._scheduler.room_bytes)
+        with self._changed:
+            letters = [(one, buffer.wanted_letters()) for one, buffer in held]
+        self._read_all(letters, self._scheduler.letter_room_bytes)
+        return _STEP_INTERVAL_S
+
+    def _read_all(
+        self,
+        wanted: Sequence[tuple[AssignedShard, Sequence[UnresolvedRecord]]],
+        room_bytes: Callable[[], int],
+    ) -> None:
         for assigned, records in wanted:
+            if not records:
+                continue
             if assigned.shard.shard_id in self._gone():
                 self._restock(assigned, [(record, None) for record in records])
                 continue
-            if self._is_held(assigned.shard.shard_id):
+            if self._must_wait(assigned.shard.shard_id):
                 continue
-            if (room_bytes := self._room_bytes()) <= 0:
-                break
-            try:
-                found = list(self._read(assigned.shard.shard_id, records, room_bytes))
-            except KinesisError as exc:
-                if not exc.retryable:
-                    raise
-                self._hooks.error(exc)
-            else:
-                self._restock(assigned, found)
-        return _STEP_INTERVAL_S
+            with self._changed:
+                room = room_bytes()
+            if room > 0:
+                self._read(assigned, records, room)
 
-    def _is_held(self, shard_id: str) -> bool:
-        now_s = self._services.clock.monotonic_s()
-        return now_s < self._held_until_s.get(shard_id, now_s)
-
-    def _room_bytes(self) -> int:
-        """How many bytes of payload may still be kept for retries.
-
-        Payloads that are kept are not read again, so room always comes back when they are resolved.
+    def _must_wait(self, shard_id: str) -> bool:
+        """Whether a read of the shard would fail again, or would wait for so long that it delays
+        the other shards.
         """
-        with self._changed:
-            return self._max_bytes - sum(
-                assigned.shard.held.held_bytes for assigned in self._scheduler.assigned.values()
-            )
+        now_s = self._services.clock.monotonic_s()
+        return now_s < max(
+            self._unknown_until_s.get(shard_id, now_s),
+            self._outages.retry_at_s(SpoutPart.RETRIES, shard_id),
+            self._services.retry_pacer(shard_id).ready_at_s(now_s) - _LONGEST_WAIT_S,
+        )
 
     def _restock(
         self, assigned: AssignedShard, found: Sequence[tuple[UnresolvedRecord, RecordRun | None]]
@@ -104,9 +105,12 @@ class SpoutRetryFetcher:
             self._changed.notify_all()
 
     def _read(
-        self, shard_id: str, records: Sequence[UnresolvedRecord], room_bytes: int
-    ) -> Iterator[tuple[UnresolvedRecord, RecordRun | None]]:
-        """Each record that was looked for, with the run of what was found of it, or None."""
+        self, assigned: AssignedShard, records: Sequence[UnresolvedRecord], room_bytes: int
+    ) -> None:
+        """Look for records of a shard. Those that come before an error count. Raises an error that
+        waiting cannot mend.
+        """
+        shard_id = assigned.shard.shard_id
         retries = [
             PlannedRetry(
                 first=record.first,
@@ -117,15 +121,30 @@ class SpoutRetryFetcher:
             for record in records
         ]
         # One letter stands for a range that is exhausted, so no range is read in part.
-        reader = RetryReader(shard_id, retries, self._services, whole_ranges=True)
+        reader = RetryReader(shard_id, retries, self._services, whole_ranges=True, one_attempt=True)
         rows = RecordRun([], [], [], [])
-        for delivery in reader.read(RetryByteBudget(room_bytes)):
-            rows.extend(RecordRun(*RecordColumns.of(delivery.records).lists()))
+        error: KinesisError | None = None
+        try:
+            for delivery in reader.read(RetryByteBudget(room_bytes)):
+                rows.extend(RecordRun(*RecordColumns.of(delivery.records).lists()))
+        except KinesisError as exc:
+            error = exc
         if reader.shard_gone:
-            self._held_until_s[shard_id] = self._services.clock.monotonic_s() + RELIST_S
+            self._unknown_until_s[shard_id] = self._services.clock.monotonic_s() + RELIST_S
             self._on_unknown()
-        numbers = rows.sequences
-        for record in records[: reader.done]:  # found in their order
-            first = bisect_left(numbers, record.first.sequence)
-            last = bisect_right(numbers, record.last.sequence)
-            yield record, rows.part(first, last) if first < last else None
+        self._restock(assigned, list(_found(records[: reader.done], rows)))
+        if error is None or reader.done:
+            self._outages.succeeded(SpoutPart.RETRIES, shard_id)
+        if error is not None:
+            self._outages.failed(SpoutPart.RETRIES, error, shard_id)
+
+
+def _found(
+    records: Sequence[UnresolvedRecord], rows: RecordRun
+) -> Iterator[tuple[UnresolvedRecord, RecordRun | None]]:
+    """Each record that was looked for, with the run of what was found of it, or None."""
+    numbers = rows.sequences
+    for record in records:  # found in their order
+        first = bisect_left(numbers, record.first.sequence)
+        last = bisect_right(numbers, record.last.sequence)
+        yield record, rows.part(first, last) if first < last else None

@@ -106,6 +106,19 @@ class SpoutDelivery(Delivery, frozen=True, eq=False):
     def shard_id(self) -> str:
         return self.assigned.shard.shard_id
 
+    @property
+    def payload(self) -> bytes:
+        """Of a pending delivery; the caller holds the lock. Raises LookupError after its outcome.
+
+        A run whose records the tracker knows has no payloads any more: the retry buffer holds them.
+        """
+        if self.run.data:
+            return self.run.data[self.index]
+        held = self.assigned.shard.held.get(self.sequence)
+        if held is None:
+            raise LookupError(f"the payload of {self.sequence} of {self.shard_id} is not here")
+        return held.data[0]
+
 
 class CarefulDelivery:
     """A delivery from its announcement until its outcome is stored. `is_announced`: the store has
@@ -478,8 +491,13 @@ class SpoutScheduler:
             return Effect.UNKNOWN
         shard = assigned.shard
         before = shard.pending
-        keep = shard.held.held_bytes < self._held_bytes_per_shard
-        effect = shard.fail(delivery, now_ms, reason=reason, retry=retry, keep=keep)
+        effect = shard.fail(
+            delivery,
+            now_ms,
+            reason=reason,
+            retry=retry,
+            max_held_bytes=self._held_bytes_per_shard,
+        )
         self.pending += shard.pending - before
         if effect in {Effect.QUEUED, Effect.EXHAUSTED}:
             assigned.is_dirty = True
@@ -528,6 +546,26 @@ class SpoutScheduler:
         assigned.counts.dead_lettered += count
         self._enqueue(assigned)
         return True
+
+    def letter_refused(self, assigned: AssignedShard, sequence: SequenceNumber) -> None:
+        """The sink refused a letter. Its payload makes room if another one waits for room."""
+        shards = [one.shard for one in self.assigned.values()]
+        is_short = self.letter_room_bytes() <= 0 and any(one.held.lacks_letter for one in shards)
+        assigned.shard.held.refuse(sequence, drop=is_short)
+
+    def room_bytes(self) -> int:
+        """How many bytes of payload may still be kept for retries and letters. O(shards).
+
+        Payloads that are kept are not read again, so room always comes back when they are resolved.
+        """
+        return self._max_held_bytes - sum(
+            assigned.shard.held.held_bytes for assigned in self.assigned.values()
+        )
+
+    def letter_room_bytes(self) -> int:
+        """How many bytes of payload may still be kept for letters. O(shards)."""
+        letter_bytes = sum(assigned.shard.held.letter_bytes for assigned in self.assigned.values())
+        return min(self.room_bytes(), self._max_held_bytes // 2 - letter_bytes)
 
     @property
     def _held_bytes_per_shard(self) -> int:

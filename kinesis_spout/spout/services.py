@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.retry_reader import Search
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.listener import SpoutNotifier
+    from kinesis_spout.spout.outages import SpoutOutages
     from kinesis_spout.spout.scheduler import SpoutScheduler
     from state.state_store import StateStore
 
@@ -91,6 +92,7 @@ class SpoutContext:
     scheduler: SpoutScheduler
     hooks: SpoutNotifier
     changed: threading.Condition
+    outages: SpoutOutages
 
 
 def open_store(config: SpoutConfig) -> StateStore:

@@ -8,6 +8,7 @@ import logging
 import threading
 from concurrent.futures import wait
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import InterruptedSleepError, KinesisError
@@ -15,6 +16,7 @@ from kinesis_spout.spout.coordinator import SpoutCoordinator
 from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
 from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.listener import SpoutNotifier
+from kinesis_spout.spout.outages import SpoutHealth, SpoutOutages, said
 from kinesis_spout.spout.prefetcher import SpoutPrefetcher
 from kinesis_spout.spout.retry_fetcher import SpoutRetryFetcher
 from kinesis_spout.spout.scheduler import Limits, SpoutDelivery, SpoutScheduler
@@ -101,7 +103,12 @@ class SpoutSession:
         self._acker: Acker[TupleTree] = Acker(services.random)
         self._roots: dict[str, int] = {}
         self._loops: dict[str, Loop] = {}
-        context = SpoutContext(config, services, self.scheduler, self.hooks, self._changed)
+        self._outages = SpoutOutages(
+            self.hooks, services.clock, services.random, give_up_after_s=config.give_up_after_s
+        )
+        context = SpoutContext(
+            config, services, self.scheduler, self.hooks, self._changed, self._outages
+        )
         self._fetching = SpoutPrefetcher(context, lambda: self._wake("fetch"))
         self._coordinator = SpoutCoordinator(
             context, self._fetching, lambda: self._wake("coordinate")
@@ -168,9 +175,13 @@ class SpoutSession:
                 if careful is not None and careful.asks_for_commit():
                     self._wake("commit")
                 return None
+            # Before the lock is free: the run lets go of a payload once its record is acked, or
+            # once the tracker knows it.
+            payloads = delivery.run.data
+            data = payloads[delivery.index] if payloads else delivery.payload
             if not self._tracking:
                 self.scheduler.ack(delivery, now_ms)
-        return SpoutEmission(self, delivery.run.data[delivery.index], delivery)
+        return SpoutEmission(self, data, delivery)
 
     def _emit_decoded(self, scheme: RecordScheme) -> SpoutEmission | None:
         """The next record that the scheme can decode. Malformed ones before it are dead-lettered.
@@ -304,7 +315,15 @@ class SpoutSession:
 
     def metrics(self, waits: WaitTimes) -> SpoutMetrics:
         with self._changed:
-            return self.scheduler.metrics(waits, self._coordinator.catalog.service_now_ms())
+            metrics = self.scheduler.metrics(waits, self._coordinator.catalog.service_now_ms())
+        return replace(metrics, failing_s=self._outages.failing_s(), outages=self._outages.counts())
+
+    def health(self) -> SpoutHealth:
+        """See `KinesisSpout.health`."""
+        health = self._outages.health()
+        if self.error is None:
+            return health
+        return replace(health, ok=False, last_error=said(self.error))
 
     # threads --------------------------------------------------------------------------------------
     def _start_loops(self) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.spout.record_run import ACKED, Delivery, PageRuns, RecordRun
+from kinesis_spout.spout.record_run import ACKED, RELEASED, Delivery, PageRuns, RecordRun
 from kinesis_spout.spout.retry_buffer import RetryBuffer
 from state.tracker.inflight_record_tracker import UNANSWERED, InflightRecordTracker
 from state.tracker.transitions import Effect, NodeState
@@ -211,6 +211,7 @@ class TrackedShard:
         if states[index]:
             return None  # acked before
         states[index] = ACKED
+        run.data[index] = RELEASED
         self._unacked -= 1
         run.unacked = unacked = run.unacked - 1
         if not unacked:
@@ -234,10 +235,10 @@ class TrackedShard:
         *,
         reason: str | None,
         retry: bool = True,
-        keep: bool = True,
+        max_held_bytes: int,
     ) -> Effect:
-        """Fail a delivery. Without `retry` its record is exhausted at once. `keep`: there is room
-        for its payload.
+        """Fail a delivery. Without `retry` its record is exhausted at once. Its payload is kept if
+        all that are kept fit into `max_held_bytes`.
         """
         run = delivery.run
         if not run.registered:
@@ -247,15 +248,15 @@ class TrackedShard:
         sequence = delivery.sequence
         effect = self.tracker.fail(sequence, delivery.attempt, now_ms, reason=reason, retry=retry)
         self._recount()
-        if effect is Effect.QUEUED and not keep:
-            self.held.drop(sequence)
+        if effect in {Effect.QUEUED, Effect.EXHAUSTED}:
+            self.held.fit(sequence, max_held_bytes)
         return effect
 
     def expire(self, now_ms: int, *, max_held_bytes: int) -> list[Delivery]:
         """Fail all deliveries whose deadline is `now_ms` or earlier. Returns them in the order of
         the deadlines.
 
-        Payloads of the records that are queued by this are kept up to `max_held_bytes`.
+        Their payloads are kept up to `max_held_bytes`.
         """
         due = [
             run for run in self._runs if (ms := run.next_deadline_ms()) is not None and ms <= now_ms
@@ -269,12 +270,9 @@ class TrackedShard:
             for one in expired
             if (run := self.held.get(one.sequence)) is not None
         ]
-        # Payloads are dropped from the latest deadline backwards, until the others fit.
+        # From the latest deadline backwards, until the others fit.
         for one in reversed(expired):
-            if self.held.held_bytes <= max_held_bytes:
-                break
-            if self.tracker.queued(one.sequence) is not None:
-                self.held.drop(one.sequence)
+            self.held.fit(one.sequence, max_held_bytes)
         return late
 
     def extend(self, delivery: Delivery, deadline_ms: int | None) -> bool:
@@ -289,14 +287,16 @@ class TrackedShard:
         return self.tracker.extend(delivery.sequence, delivery.attempt, deadline_ms)
 
     def find(self, sequence: SequenceNumber, attempt: int) -> Delivery | None:
-        """The delivery that a message id names, if its payload is in memory; else None."""
+        """The delivery that a message id names, if its payload is in memory; else None, as for a
+        record that is acked.
+        """
         for run in self._runs:
             if (
                 attempt == 1
                 and not sequence.sub
                 and (index := run.index_of(sequence.sequence)) is not None
             ):
-                return Delivery(run, index, 1)
+                return None if run.states[index] == ACKED else Delivery(run, index, 1)
         held = self.held.get(sequence)
         return None if held is None or held.size > 1 else Delivery(held, 0, attempt)
 
@@ -445,7 +445,7 @@ class TrackedShard:
                 )
                 self.held.hold(sequence, run.single(index))
         self._unacked -= run.unacked
-        run.registered = True
+        run.register()
         self._runs.popleft()
 
 

@@ -27,7 +27,12 @@ def metrics() -> list[Metric]:
     """What the exporter gives at a scrape of a spout with one shard."""
     shard = ShardMetrics(counts=ShardCounts(), pending=0, queued=0, lag_ms=0)
     spout = SimpleNamespace(
-        metrics=lambda: SpoutMetrics(total=shard, shards={"shardId-000000000000": shard}),
+        metrics=lambda: SpoutMetrics(
+            total=shard,
+            shards={"shardId-000000000000": shard},
+            failing_s={"fetch": 0.0},
+            outages={"fetch": 0},
+        ),
         config=SimpleNamespace(stream_ref=StreamRef("stream")),
     )
     return list(SpoutCollector(cast("KinesisSpout", spout)).collect())

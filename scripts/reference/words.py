@@ -564,7 +564,7 @@ ERRORS = {
     "StillThrottledError": Trouble(
         "Other consumers use up the shard's read limits.",
         "Lower [`readsPerSecond`](options.md), move other consumers to enhanced fan-out, or add "
-        "shards.",
+        "shards. The spout waits for ever, unless `give_up_after_s` is set.",
     ),
     "StoredDataError": Trouble(
         "A node in ZooKeeper is damaged, or was written by a newer version.",
@@ -596,6 +596,7 @@ ERRORS = {
 # Exceptions that never reach a user, or that a user raises to name an outcome.
 NOT_ERRORS = {
     "ExpiredListingError": "the listing of shards is started again",
+    "FetchPostponedError": "the fetch is tried again after a pause",
     "Interrupted": "a signal: the command ends with its exit code",
     "LineError": "`produce` names the line and goes on",
     "MismatchError": "becomes a `MalformedRecordError`",

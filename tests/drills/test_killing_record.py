@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.support.spark.source import StreamUnderTest
 
-RECORDS, KILLER = 100, 37
+RECORDS, KILLER = 500, 137
 MOST_RESTARTS = 30
 
 
@@ -50,7 +50,7 @@ def test_a_job_that_is_killed_by_one_record_dead_letters_it_and_processes_the_ot
     assert Counter(row["n"] for row in rows) == Counter(n for n in range(RECORDS) if n != KILLER)
     assert {row["attempt"] for row in rows} == {1}
     (letter,) = rows_in(tmp_path / "dead", ["data", "reason", "attempts"])
-    assert b'"n": 37,' in letter["data"]
+    assert b'"n": 137,' in letter["data"]
     assert letter["reason"] == "its process ended without an answer 2 times"
     assert letter["attempts"] == 2
     assert stream.checkpoints() == stream.tips()

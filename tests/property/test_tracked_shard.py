@@ -177,7 +177,7 @@ class SpoutMachine(RuleBasedStateMachine):
         shard_id = delivery.shard_id
         oracle = self.oracles[shard_id]
         entry = oracle.find(delivery.sequence.sequence)
-        assert delivery.run.data[delivery.index] == payload(entry.number)
+        assert delivery.payload == payload(entry.number)
         assert delivery.attempt == entry.attempts + 1
         due = [one for one in oracle.due(self.now_ms) if one.held]
         unread = oracle.of("unread")
@@ -331,7 +331,7 @@ class SpoutMachine(RuleBasedStateMachine):
     def read_again(self, which: int, gone: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
         shard_id = list(self.oracles)[which % len(self.oracles)]
         shard, oracle = self.assigned(shard_id).shard, self.oracles[shard_id]
-        wanted = shard.held.wanted(self.now_ms)
+        wanted = [*shard.held.wanted(self.now_ms), *shard.held.wanted_letters()]
         self.put_aside()
         for record in wanted:
             entry = oracle.find(record.first.sequence)
@@ -477,6 +477,9 @@ class SpoutMachine(RuleBasedStateMachine):
             }
             assert pending <= numbers, "the payload of a pending record was dropped"
             assert held.held_bytes == sum(len(payload(number)) for number in numbers)
+            exhausted = {entry.number for entry in oracle.of("exhausted")}
+            assert held.letter_bytes == sum(len(payload(one)) for one in numbers & exhausted)
+            assert {one.sequence for one in held._letters} == numbers & exhausted
             if not oracle.unresolved and not oracle.of("unread"):
                 assert (len(shard._runs), shard.tracker.node_count, held.held_bytes) == (0, 0, 0)
 

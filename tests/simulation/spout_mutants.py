@@ -13,6 +13,8 @@ GETTER = "tests/unit/kinesis_spout/reading/test_shard_getter.py"
 _UNIT = "tests/unit/kinesis_spout/spout"
 OUTCOMES = f"{_UNIT}/test_outcomes.py"
 STATES = f"{_UNIT}/test_states.py"
+OUTAGES = f"{_UNIT}/test_outages.py"
+HELD_BYTES = f"{_UNIT}/test_held_bytes.py"
 SCHEDULER = f"{_UNIT}/test_scheduler.py"
 SHARD = f"{_UNIT}/test_tracked_shard.py"
 PLAN = f"{_UNIT}/test_superseded_plan.py"
@@ -24,8 +26,8 @@ _DELIVERING = (
     Mutant(
         "an ack in the spout is lost",
         "kinesis_spout/spout/tracked_shard.py",
-        "        states[index] = ACKED\n        self._unacked -= 1\n",
-        "        self._unacked -= 1\n",
+        "        states[index] = ACKED\n        run.data",
+        "        run.data",
         SHARD,
     ),
     Mutant(
@@ -155,8 +157,8 @@ _STORING = (
     Mutant(
         "an outcome during a commit is never stored",
         "kinesis_spout/spout/coordinator.py",
-        "        self._conflicts = 0\n        if careful",
-        "        self._conflicts = 0\n        for assigned in self._scheduler.assigned.values():\n"
+        "        self._outages.succeeded(SpoutPart.COMMIT)\n        if careful",
+        "        for assigned in self._scheduler.assigned.values():\n"
         "            assigned.is_dirty = False\n        if careful",
         f"{_UNIT}/test_commits.py",
     ),
@@ -166,6 +168,28 @@ _STORING = (
         "                for assigned in dirty:\n                    assigned.is_dirty = True\n",
         "                pass\n",
         STATES,
+    ),
+    Mutant(
+        "an outage of reading stops the spout",
+        "kinesis_spout/spout/prefetcher.py",
+        "            raise FetchPostponedError(str(exc)) from exc\n",
+        "            raise\n",
+        OUTAGES,
+    ),
+    Mutant(
+        "a shard in trouble is read again at once",
+        "kinesis_spout/spout/prefetcher.py",
+        "max(super().ready_at_s(), self._idle_until_s, retry_at_s)",
+        "max(super().ready_at_s(), self._idle_until_s)",
+        OUTAGES,
+    ),
+    Mutant(
+        "what was read again before a fault is forgotten",
+        "kinesis_spout/spout/retry_fetcher.py",
+        "        self._restock(assigned, list(_found(records[: reader.done], rows)))\n",
+        "        if error is None:\n"
+        "            self._restock(assigned, list(_found(records[: reader.done], rows)))\n",
+        OUTAGES,
     ),
     Mutant(
         "a conflict is not followed by a reload",
@@ -258,16 +282,44 @@ _RETRYING = (
     Mutant(
         "a payload is dropped while its record is pending",
         "kinesis_spout/spout/tracked_shard.py",
-        "        if effect is Effect.QUEUED and not keep:\n",
-        "        if not keep:\n",
+        "        if effect in {Effect.QUEUED, Effect.EXHAUSTED}:\n            self.held.fit",
+        "        if True:\n            self.held.fit",
         PROPERTY,
     ),
     Mutant(
         "payloads of resolved records are kept",
         "kinesis_spout/spout/retry_buffer.py",
-        "            self.held_bytes -= run.payload_bytes\n",
-        "            pass\n",
+        "        self.held_bytes -= run.payload_bytes\n",
+        "",
         PROPERTY,
+    ),
+    Mutant(
+        "payloads of exhausted records are kept without a limit",
+        "kinesis_spout/spout/retry_buffer.py",
+        "        if self.held_bytes > max_bytes or (is_letter and",
+        "        if not is_letter and self.held_bytes > max_bytes or (False and",
+        HELD_BYTES,
+    ),
+    Mutant(
+        "a run keeps the payloads of acked records",
+        "kinesis_spout/spout/tracked_shard.py",
+        "        run.data[index] = RELEASED\n",
+        "",
+        HELD_BYTES,
+    ),
+    Mutant(
+        "a run keeps its payloads when the tracker knows its records",
+        "kinesis_spout/spout/record_run.py",
+        "        self.data = []\n",
+        "",
+        HELD_BYTES,
+    ),
+    Mutant(
+        "letters that are refused keep the others from being read",
+        "kinesis_spout/spout/retry_buffer.py",
+        "            if drop:\n",
+        "            if False:\n",
+        HELD_BYTES,
     ),
     Mutant(
         "a due retry without a payload blocks the others",

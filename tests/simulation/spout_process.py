@@ -23,8 +23,7 @@ from tests.support.spout.spout_world import StepLoops
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.config import SpoutConfig
-    from kinesis_spout.spout.dead_letter import DeadLetter
-    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
     from kinesis_spout.spout.scheduler import CarefulDelivery
     from state.shard_state import ShardState
     from tests.simulation.world import World

@@ -15,8 +15,7 @@ from tests.simulation.world import APPLICATION, STREAM
 from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.dead_letter import DeadLetter
-    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
     from state.shard_state import ShardState
 
 MOST_OPENINGS = 5

@@ -12,8 +12,7 @@ from tests.simulation.world import APPLICATION, STREAM
 from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.dead_letter import DeadLetter
-    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
 
 REFRESH_S = 1.0
 

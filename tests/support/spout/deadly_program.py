@@ -17,7 +17,7 @@ from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from state.retry_policy import RetryPolicy
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.dead_letter import DeadLetter
+    from kinesis_spout.spout.emission import DeadLetter
 
 STREAM = "orders"
 DEADLY = 13

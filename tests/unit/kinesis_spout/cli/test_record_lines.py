@@ -17,8 +17,7 @@ from kinesis_spout.cli.record_lines import (
     record_line,
 )
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.spout.dead_letter import DeadLetter
-from kinesis_spout.spout.emission import SpoutEmission
+from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
 from kinesis_spout.spout.record_run import RecordRun
 from kinesis_spout.spout.scheduler import SpoutDelivery
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.spout.dead_letter import LetterRefusedError
+from kinesis_spout.spout.dead_letter_queue import LetterRefusedError
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.testing import service_unavailable
 from kinesis_spout.threads import DaemonPool, ThreadLoop
@@ -26,8 +26,7 @@ from tests.support.state.zookeeper import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.spout.dead_letter import DeadLetter
-    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
 CLOSE_TIMEOUT_S = 1.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.spout.dead_letter import LetterRefusedError
 from kinesis_spout.spout.dead_letter_queue import (
     LETTER_TIMEOUT_S,
     LETTERS_AT_ONCE,
     MAX_HANGING,
     REFUSALS,
+    LetterRefusedError,
 )
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.testing import ManualClock
@@ -21,7 +21,7 @@ from tests.support.state.zookeeper import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.spout.dead_letter import DeadLetter
+    from kinesis_spout.spout.emission import DeadLetter
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
 

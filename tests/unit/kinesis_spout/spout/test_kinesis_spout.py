@@ -168,11 +168,12 @@ def test_open_raises_for_a_missing_stream_and_nothing_stays_open(
     ]
 
 
-def test_a_service_that_stays_down_stops_the_spout(one: SimulatedJob) -> None:
-    """`next_tuple` raises the service's error after the client's retries."""
-    spout = SteppedSpout(one)
+def test_a_service_that_stays_down_stops_a_spout_that_is_to_give_up(one: SimulatedJob) -> None:
+    """`next_tuple` raises the service's last error."""
+    spout = SteppedSpout(one, give_up_after_s=20.0)
     one.fake.faults.add(internal_failure(), operation="GetRecords", times=None)
-    spout.fetch()
+    for _ in range(30):
+        spout.after(1).fetch()
     with pytest.raises(Exception, match="GetRecords"):
         spout.spout.next_tuple()
 

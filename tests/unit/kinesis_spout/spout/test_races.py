@@ -22,8 +22,7 @@ from tests.support.spout.spout_world import STREAM, PassingClock, SpoutUnderTest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kinesis_spout.spout.dead_letter import DeadLetter
-    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
     from kinesis_spout.spout.metrics import ShardCounts
 

@@ -41,11 +41,16 @@ def ack(shard: TrackedShard, number: int, attempt: int = 1) -> int | None:
 
 
 def fail(
-    shard: TrackedShard, number: int, attempt: int = 1, *, now_ms: int = 0, keep: bool = True
+    shard: TrackedShard,
+    number: int,
+    attempt: int = 1,
+    *,
+    now_ms: int = 0,
+    max_held_bytes: int = 1 << 20,
 ) -> Effect:
     found = shard.find(seq(number), attempt)
     assert found is not None
-    return shard.fail(found, now_ms, reason="no", keep=keep)
+    return shard.fail(found, now_ms, reason="no", max_held_bytes=max_held_bytes)
 
 
 def checkpoint(shard: TrackedShard) -> str | None:
@@ -143,11 +148,11 @@ def test_the_second_outcome_of_an_emission_does_not_count() -> None:
     deliveries = [shard.emit(0, None, new=True) for _ in range(2)]
     assert deliveries[0] is not None
     assert deliveries[1] is not None
-    assert shard.fail(deliveries[0], 0, reason=None) is Effect.QUEUED
-    assert shard.fail(deliveries[0], 0, reason=None) is Effect.IGNORED
+    assert shard.fail(deliveries[0], 0, reason=None, max_held_bytes=0) is Effect.QUEUED
+    assert shard.fail(deliveries[0], 0, reason=None, max_held_bytes=0) is Effect.IGNORED
     assert shard.ack(deliveries[1]) == 1
     assert shard.ack(deliveries[1]) is None
-    assert shard.fail(deliveries[1], 0, reason=None) is Effect.UNKNOWN
+    assert shard.fail(deliveries[1], 0, reason=None, max_held_bytes=0) is Effect.UNKNOWN
     assert shard.unresolved == 1
 
 
@@ -158,7 +163,7 @@ def test_a_late_failure_of_an_earlier_attempt_is_ignored_and_a_late_ack_counts()
     fail(shard, 1)
     second = shard.emit(DUE_MS, None, new=True)
     assert second is not None
-    assert shard.fail(first, DUE_MS, reason=None) is Effect.IGNORED
+    assert shard.fail(first, DUE_MS, reason=None, max_held_bytes=0) is Effect.IGNORED
     assert shard.ack(first) == 1
     assert shard.ack(second) is None
     assert (shard.pending, shard.unresolved) == (0, 0)
@@ -224,7 +229,7 @@ def test_retries_before_the_last_new_record_do_not_count_as_retries_in_a_row() -
 def test_a_record_that_is_not_in_memory_is_wanted_and_blocks_no_other_retry() -> None:
     shard = tracked(page_of([1, 2]))
     emit(shard, 2)
-    fail(shard, 1, keep=False)
+    fail(shard, 1, max_held_bytes=0)
     fail(shard, 2)
     assert emit(shard, now_ms=DUE_MS) == [2]
     (wanted,) = shard.held.wanted(DUE_MS)

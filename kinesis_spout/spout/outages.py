@@ -1,0 +1,273 @@
+"""What an open spout cannot do at the moment: since when, why, and when it tries again.
+
+An outage of the service or of the store ends no spout. Each part of its work is tried again with
+exponential backoff, each shard by itself, until it succeeds. An error that waiting cannot mend, as
+a missing stream, a missing permission or lost records, stops the spout at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from kinesis_spout.errors import (
+    ExpiredIteratorError,
+    KinesisError,
+    MalformedResponseError,
+    StillThrottledError,
+    ThrottledError,
+)
+from state.errors import StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from random import Random
+
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.spout.listener import SpoutNotifier
+
+log = logging.getLogger("kinesis_spout")
+_FIRST_PAUSE_S = 0.2
+_MAX_PAUSE_S = 10.0
+_DOUBLINGS = 6  # from the first pause to the longest
+# A read is one attempt, so that a shard in trouble holds no thread. Faults that are gone at one of
+# the next attempts are no outage.
+_BLIP_S = 2.0
+_THROTTLED_BLIP_S = 120.0
+
+
+class SpoutPart(StrEnum):
+    """A part of a spout's work that can fail by itself."""
+
+    FETCH = "fetch"
+    RETRIES = "retries"
+    LISTING = "listing"
+    COMMIT = "commit"
+    LETTERS = "letters"
+
+
+_WORK = {
+    SpoutPart.FETCH: "fetch records",
+    SpoutPart.RETRIES: "read records again for their retries",
+    SpoutPart.LISTING: "list its shards",
+    SpoutPart.COMMIT: "commit",
+    SpoutPart.LETTERS: "write dead letters",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoutOutage:
+    """A part of a spout's work that fails at the moment, and is tried again.
+
+    - `part`: `fetch` (of new records), `retries` (reading records again), `listing` (of the
+      shards), `commit` or `letters`.
+    - `shards`: the shards concerned; empty where it is not of single shards.
+    - `since_ms`: the first failure since the last success, in ms since 1970 UTC. `last_error`: the
+      sentence of the last one.
+    """
+
+    part: str
+    shards: tuple[str, ...] = ()
+    since_ms: int
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoutHealth:
+    """Whether a spout can do its work. `since_ms` and `last_error` are of the longest outage, or of
+    the error that has stopped the spout (then `since_ms` may be None); both None when `ok`.
+    """
+
+    ok: bool
+    since_ms: int | None = None
+    last_error: str | None = None
+    outages: tuple[SpoutOutage, ...] = ()
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """The failures of one part, or of one shard's, since its last success."""
+
+    since_s: float
+    since_ms: int
+    error: Exception
+    failures: int = 0
+    retry_at_s: float = 0.0
+
+
+class SpoutOutages:
+    """One per open spout. Any thread may call it; it never blocks.
+
+    `give_up_after_s`: after this time without a success of a part (of a shard, where it is of
+    single shards), `failed` raises its error. None: never. Dead letters are never given up.
+    """
+
+    def __init__(
+        self, hooks: SpoutNotifier, clock: Clock, random: Random, *, give_up_after_s: float | None
+    ) -> None:
+        self._hooks = hooks
+        self._clock = clock
+        self._random = random
+        self._give_up_after_s = give_up_after_s
+        self._lock = threading.Lock()
+        self._troubles: dict[tuple[SpoutPart, str | None], _Trouble] = {}
+        self._began_s: dict[SpoutPart, float] = {}  # by part with an outage that was logged
+        self._counts = dict.fromkeys(SpoutPart, 0)
+
+    def failed(
+        self,
+        part: SpoutPart,
+        error: Exception,
+        shard_id: str | None = None,
+        *,
+        is_told: bool = False,
+    ) -> None:
+        """Note a failure: it is tried again at `retry_at_s`, and listeners are told, unless
+        `is_told` says that they were.
+
+        Raises `error` if waiting cannot mend it, or if it is time to give up.
+        """
+        is_letter = part is SpoutPart.LETTERS
+        if not is_letter and not is_transient(error):
+            raise error
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            trouble = self._troubles.get((part, shard_id))
+            if trouble is None:
+                trouble = _Trouble(now_s, self._clock.now_ms(), error)
+                self._troubles[part, shard_id] = trouble
+            trouble.error = error
+            trouble.retry_at_s = now_s + self._pause_s(trouble.failures)
+            trouble.failures += 1
+            failing_s = now_s - trouble.since_s
+            begins = part not in self._began_s and failing_s >= _blip_s(part, error)
+            if begins:
+                self._began_s[part] = trouble.since_s
+                self._counts[part] += 1
+        if not is_letter and self._give_up_after_s is not None:
+            _give_up(error, failing_s, self._give_up_after_s)
+        if begins:
+            of_shard = "" if shard_id is None else f" of shard {shard_id}"
+            log.warning(
+                "the spout cannot %s%s, and tries again until it can: %s",
+                _WORK[part],
+                of_shard,
+                said(error),
+            )
+        if not is_told:
+            self._hooks.failing(error)
+
+    def succeeded(self, part: SpoutPart, shard_id: str | None = None) -> None:
+        """Note a success. Costs next to nothing without a failure before it."""
+        if (part, shard_id) not in self._troubles:
+            return
+        with self._lock:
+            self._troubles.pop((part, shard_id), None)
+            if any(failing is part for failing, _shard_id in self._troubles):
+                return
+            began_s = self._began_s.pop(part, None)
+        if began_s is not None:
+            log.warning(
+                "the spout can %s again after %.0f s",
+                _WORK[part],
+                self._clock.monotonic_s() - began_s,
+            )
+
+    def forget(self, shard_id: str) -> None:
+        """The shard was released: nothing of it is tried again."""
+        self.succeeded(SpoutPart.FETCH, shard_id)
+        self.succeeded(SpoutPart.RETRIES, shard_id)
+
+    def retry_at_s(self, part: SpoutPart, shard_id: str | None = None) -> float:
+        """When to try again, on the clock's monotonic scale; -inf without a failure."""
+        trouble = self._troubles.get((part, shard_id))
+        return float("-inf") if trouble is None else trouble.retry_at_s
+
+    def health(self) -> SpoutHealth:
+        """The outages at this moment, the longest first. Short faults of reading are none."""
+        with self._lock:
+            parts = {
+                part: sorted(
+                    (
+                        (trouble, shard_id or "")
+                        for (failing, shard_id), trouble in self._troubles.items()
+                        if failing is part
+                    ),
+                    key=lambda found: (found[0].since_s, found[1]),
+                )
+                for part in self._began_s
+            }
+        outages = sorted((_outage(part, of) for part, of in parts.items()), key=_since_ms)
+        if not outages:
+            return SpoutHealth(ok=True)
+        return SpoutHealth(
+            ok=False,
+            since_ms=outages[0].since_ms,
+            last_error=outages[0].last_error,
+            outages=tuple(outages),
+        )
+
+    def failing_s(self) -> Mapping[str, float]:
+        """How long each part has been in an outage, in seconds; 0 without one."""
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            return {str(part): now_s - self._began_s.get(part, now_s) for part in SpoutPart}
+
+    def counts(self) -> Mapping[str, int]:
+        """How many outages each part has had."""
+        with self._lock:
+            return {str(part): count for part, count in self._counts.items()}
+
+    def _pause_s(self, failures: int) -> float:
+        longest_s = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures, _DOUBLINGS))
+        return self._random.uniform(longest_s / 2, longest_s)
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether waiting may mend an error: the spout goes on where a Spark task fails and is run
+    again.
+    """
+    if isinstance(error, KinesisError):
+        waits = (ExpiredIteratorError, MalformedResponseError, StillThrottledError)
+        return error.retryable or isinstance(error, waits)
+    return isinstance(error, StoreUnavailableError)
+
+
+def said(error: Exception) -> str:
+    """An error as a sentence. This project's errors are sentences; others are named."""
+    if isinstance(error, KinesisError | StoreUnavailableError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _give_up(error: Exception, failing_s: float, after_s: float) -> None:
+    if failing_s < after_s:
+        return
+    if isinstance(error, ThrottledError):
+        # A retryable one would be waited for.
+        raise StillThrottledError(str(error)) from error
+    raise error
+
+
+def _blip_s(part: SpoutPart, error: Exception) -> float:
+    """How long a part may fail before that counts as an outage."""
+    if part not in (SpoutPart.FETCH, SpoutPart.RETRIES):
+        return 0.0
+    return _THROTTLED_BLIP_S if isinstance(error, ThrottledError) else _BLIP_S
+
+
+def _outage(part: SpoutPart, troubles: list[tuple[_Trouble, str]]) -> SpoutOutage:
+    oldest, _shard_id = troubles[0]
+    return SpoutOutage(
+        part=str(part),
+        shards=tuple(sorted(shard_id for _trouble, shard_id in troubles if shard_id)),
+        since_ms=oldest.since_ms,
+        last_error=said(oldest.error),
+    )
+
+
+def _since_ms(outage: SpoutOutage) -> int:
+    return outage.since_ms

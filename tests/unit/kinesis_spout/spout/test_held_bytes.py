@@ -1,0 +1,183 @@
+"""How much payload a spout holds: what its unresolved records need, and what its options allow."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scheme.raw_scheme import RawScheme
+from state.retry_policy import RetryPolicy
+from tests.support.spout.held_bytes import held_bytes
+from tests.support.spout.spout_world import SpoutUnderTest, drain
+
+if TYPE_CHECKING:
+    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.kinesis_spout import KinesisSpout
+
+KIB = 1024
+SIZE = 4 * KIB
+BUDGET = 40 * KIB
+SOON = RetryPolicy(retry_limit=3, first_delay_ms=1, jitter=0)
+
+
+class Sink:
+    """Takes dead letters once it is up."""
+
+    def __init__(self) -> None:
+        self.is_up = False
+        self.refused: set[str] = set()
+        self.taken: list[str] = []
+        self.sizes: set[int | None] = set()
+
+    def __call__(self, letter: Any) -> None:
+        if not self.is_up or letter.sequence_number in self.refused:
+            raise OSError("the sink is down")
+        self.taken.append(letter.sequence_number)
+        self.sizes.add(None if letter.data is None else len(letter.data))
+
+
+def put(under_test: SpoutUnderTest, count: int) -> list[str]:
+    """The sequence numbers of records whose payloads differ."""
+    return [
+        under_test.fake.put("orders", f"key {number}", os.urandom(SIZE)).partition(":")[2]
+        for number in range(count)
+    ]
+
+
+def turns(under_test: SpoutUnderTest, count: int, *names: str) -> None:
+    for _ in range(count):
+        under_test.loops.take(*names)
+        under_test.clock.advance(1)
+
+
+def rejected(under_test: SpoutUnderTest, spout: KinesisSpout, count: int) -> list[SpoutEmission]:
+    """Fail all records so that they are dead-lettered. Nobody holds their emissions after."""
+    came = drain(spout, under_test.loops)
+    assert len(came) == count
+    for emission in came:
+        emission.fail("bad", retry=False)
+    return came
+
+
+def test_a_sink_that_is_down_makes_the_spout_hold_no_more_than_prefetch_bytes() -> None:
+    """The letters are complete when it is up again: payloads are read again."""
+    under_test = SpoutUnderTest()
+    numbers = put(under_test, 100)
+    sink = Sink()
+    with under_test.fresh(dead_letter=sink, prefetch_bytes=BUDGET) as spout:
+        assert len(rejected(under_test, spout, 100)) == 100
+        for _ in range(30):
+            turns(under_test, 1)
+            assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
+        sink.is_up = True
+        turns(under_test, 300)
+        assert sorted(sink.taken, key=int) == sorted(numbers, key=int)
+        assert sink.sizes == {SIZE}
+        assert held_bytes(spout, size=SIZE) == 0
+    (state,) = under_test.states().values()
+    assert state.unresolved_count == 0
+
+
+def test_retries_go_on_while_the_sink_is_down() -> None:
+    """Letters take at most half of the room that is kept for retries."""
+    under_test = SpoutUnderTest()
+    put(under_test, 100)
+    sink = Sink()
+    with under_test.fresh(dead_letter=sink, prefetch_bytes=BUDGET, retry=SOON) as spout:
+        for number, emission in enumerate(drain(spout, under_test.loops)):
+            emission.fail("bad", retry=bool(number % 2))
+        came = set()
+        for turn in range(300):
+            turns(under_test, 1)
+            while (again := spout.next_tuple()) is not None:
+                came.add(again.sequence_number)
+                again.ack()
+            if not turn % 10:
+                assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
+        assert len(came) == 50
+        assert sink.taken == []
+
+
+def test_letters_that_the_sink_refuses_leave_room_for_the_others() -> None:
+    """Here the first 30 are refused for ever, and fill the room several times over."""
+    under_test = SpoutUnderTest()
+    numbers = put(under_test, 60)
+    sink = Sink()
+    sink.is_up = True
+    with under_test.fresh(dead_letter=sink, prefetch_bytes=BUDGET) as spout:
+        rejected(under_test, spout, 60)
+        sink.refused = set(numbers[:30])
+        for turn in range(300):
+            under_test.loops.take("retries", "letters")
+            under_test.clock.advance(1)
+            if not turn % 10:
+                assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
+        assert sorted(sink.taken, key=int) == sorted(numbers[30:], key=int)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_timed_out_records_are_held_up_to_prefetch_bytes(*, late: bool) -> None:
+    """Without a retry they are exhausted, and payloads of these count too."""
+    under_test = SpoutUnderTest()
+    put(under_test, 100)
+    policy = SOON if late else RetryPolicy(retry_limit=0)
+    with under_test.fresh(dead_letter=Sink(), prefetch_bytes=BUDGET, retry=policy) as spout:
+        drain(spout, under_test.loops)
+        under_test.clock.advance(100)
+        turns(under_test, 3)
+        assert spout.metrics().total.counts.timed_out == 100
+        assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
+
+
+@pytest.mark.parametrize("committed", ["never", "between the acks", "after them"])
+@pytest.mark.parametrize("options", [{}, {"message_timeout_s": None}, {"scheme": RawScheme()}])
+def test_an_emission_that_is_held_keeps_no_other_payload(
+    options: dict[str, Any], committed: str
+) -> None:
+    under_test = SpoutUnderTest()
+    put(under_test, 100)
+    with under_test.fresh(**options) as spout:
+        came = drain(spout, under_test.loops)
+        under_test.clock.advance(10)
+        put(under_test, 100)
+        came += drain(spout, under_test.loops)
+        assert len(came) == 200
+        kept = came[::25]
+        others = [one for one in came if one not in kept]
+        del came
+        for number, emission in enumerate(others):
+            if committed == "between the acks" and number == 90:
+                turns(under_test, 1, "coordinate")
+            assert emission.ack()
+        del others, emission
+        if committed == "after them":
+            turns(under_test, 3, "coordinate", "fetch")
+        assert held_bytes(spout, kept, size=SIZE) == len(kept) * SIZE
+        for one in kept:
+            assert len(one.data) == len(one.record.data) == SIZE
+            assert one.ack()
+        turns(under_test, 3, "coordinate", "fetch")
+        assert spout.metrics().total.pending == 0
+        assert held_bytes(spout, size=SIZE) == 0
+
+
+def test_a_record_that_was_acked_cannot_be_found_by_its_message_id_any_more() -> None:
+    """Its payload is not here. An ack or a failure by its id does not count."""
+    under_test = SpoutUnderTest()
+    put(under_test, 3)
+    with under_test.fresh(scheme=RawScheme()) as spout:
+        first, second, _ = (one.message_id for one in drain(spout, under_test.loops))
+        assert spout.ack(second)
+        assert not spout.ack(second)
+        assert not spout.fail(second)
+        assert spout.fail(first, "no")
+
+
+def test_payloads_come_whole_without_tracking() -> None:
+    under_test = SpoutUnderTest()
+    put(under_test, 3)
+    with under_test.fresh(tracking=False) as spout:
+        assert [len(one.data) for one in drain(spout, under_test.loops)] == [SIZE] * 3
+        assert held_bytes(spout, size=SIZE) == 0

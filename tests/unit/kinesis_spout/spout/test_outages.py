@@ -1,0 +1,321 @@
+"""Outages of the service, in simulated time: the spout goes on, says so, and ends only where it is
+told to or where waiting cannot help.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.errors import (
+    AccessDeniedError,
+    CredentialsError,
+    KinesisError,
+    StillThrottledError,
+    StreamNotFoundError,
+)
+from kinesis_spout.spout.listener import SpoutListener
+from kinesis_spout.testing.faults import plan as faults
+from state.memory_store import MemoryTree
+from state.retry_policy import RetryPolicy
+from state.znodes.store import ZnodeStateStore
+from tests.simulation.store_outage import OutageTree, StoreOutage
+from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain
+
+if TYPE_CHECKING:
+    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.kinesis_spout import KinesisSpout
+    from kinesis_spout.testing.faults.plan import Fault
+
+OUTAGES = {
+    "503": faults.service_unavailable(),
+    "a dropped connection": faults.drop(),
+    "a truncated body": faults.replace(lambda _request: 1),
+    "an expired iterator": faults.expired_iterator(),
+    "a throttle": faults.throttle(),
+}
+FATAL = {
+    "AccessDeniedException": AccessDeniedError,
+    "UnrecognizedClientException": CredentialsError,
+}
+
+
+class Errors(SpoutListener):
+    """Collects the errors that the spout tells of."""
+
+    def __init__(self) -> None:
+        self.seen: list[Exception] = []
+
+    def error(self, error: Exception) -> None:
+        self.seen.append(error)
+
+
+def pass_time(
+    under_test: SpoutUnderTest, spout: KinesisSpout, seconds: float, *, step_s: float = 1.0
+) -> list[SpoutEmission]:
+    """Let the threads run for so long, and return what was emitted."""
+    came: list[SpoutEmission] = []
+    ends_s = under_test.clock.monotonic_s() + seconds
+    while under_test.clock.monotonic_s() < ends_s:
+        under_test.loops.take()
+        while (emission := spout.next_tuple()) is not None:
+            came.append(emission)
+        under_test.clock.advance(step_s)
+    return came
+
+
+def strike(under_test: SpoutUnderTest, fault: Fault, **where: object) -> None:
+    under_test.fake.faults.add(fault, times=None, **where)  # type: ignore[arg-type]  # of `add`
+
+
+@pytest.mark.parametrize("kind", OUTAGES)
+def test_an_outage_of_reading_ends_no_spout_and_no_record_is_lost(kind: str) -> None:
+    under_test = SpoutUnderTest()
+    with under_test.fresh() as spout:
+        under_test.put(3)
+        strike(under_test, OUTAGES[kind], operation="GetRecords")
+        assert pass_time(under_test, spout, 1_000) == []
+        under_test.fake.faults.clear()
+        assert len(pass_time(under_test, spout, 30)) == 3
+
+
+@pytest.mark.parametrize("kind", OUTAGES)
+def test_the_pause_between_attempts_grows(kind: str) -> None:
+    under_test = SpoutUnderTest()
+    with under_test.fresh() as spout:
+        strike(under_test, OUTAGES[kind], operation="GetRecords")
+        pass_time(under_test, spout, 1_000, step_s=0.5)
+        assert 60 < len(under_test.fake.faults.struck) < 1_000
+
+
+def test_a_shard_in_trouble_delays_no_other() -> None:
+    under_test = SpoutUnderTest(shards=4)
+    shards = [one.shard_id for one in under_test.fake.shards(STREAM)]
+    with under_test.fresh(fetch_concurrency=2) as spout:
+        for shard_id in shards[:3]:
+            strike(under_test, OUTAGES["503"], operation="GetRecords", shard_id=shard_id)
+        for _ in range(20):
+            began_s = under_test.clock.monotonic_s()
+            under_test.loops.take("fetch")
+            assert under_test.clock.monotonic_s() - began_s < 0.5
+            under_test.clock.advance(0.25)
+        under_test.put(40)
+        assert {one.shard_id for one in pass_time(under_test, spout, 3)} == {shards[3]}
+
+
+def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    under_test = SpoutUnderTest(shards=3)
+    listener = Errors()
+    caplog.set_level(logging.INFO, "kinesis_spout")
+    with under_test.fresh(listeners=(listener,)) as spout:
+        strike(under_test, OUTAGES["503"], operation="GetRecords")
+        pass_time(under_test, spout, 300)
+        under_test.fake.faults.clear()
+        pass_time(under_test, spout, 30)
+    said = [one.getMessage() for one in caplog.records if "fetch" in one.getMessage()]
+    assert len(said) == 2
+    assert "tries again" in said[0]
+    assert "again after 3" in said[1]
+    assert len(listener.seen) > 20
+
+
+def test_a_fault_that_is_gone_at_the_next_attempt_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    under_test = SpoutUnderTest()
+    with caplog.at_level(logging.INFO, "kinesis_spout"), under_test.fresh() as spout:
+        under_test.fake.faults.add(OUTAGES["503"], operation="GetRecords", times=1)
+        pass_time(under_test, spout, 10)
+        assert spout.health().ok
+        assert spout.metrics().outages["fetch"] == 0
+    assert not caplog.records
+
+
+def test_health_names_the_shards_that_cannot_be_fetched_since_when_and_why() -> None:
+    under_test = SpoutUnderTest(shards=2)
+    first, _ = [one.shard_id for one in under_test.fake.shards(STREAM)]
+    with under_test.fresh() as spout:
+        under_test.loops.take()
+        assert spout.health().ok
+        began_ms = under_test.clock.now_ms()
+        strike(under_test, OUTAGES["503"], operation="GetRecords", shard_id=first)
+        pass_time(under_test, spout, 60)
+        health = spout.health()
+        assert not health.ok
+        (outage,) = health.outages
+        assert (outage.part, outage.shards) == ("fetch", (first,))
+        assert began_ms <= outage.since_ms <= began_ms + 2_000
+        assert health.since_ms == outage.since_ms
+        assert health.last_error == outage.last_error
+        assert "try again later" in outage.last_error
+        assert spout.metrics().failing_s["fetch"] > 50
+        under_test.fake.faults.clear()
+        pass_time(under_test, spout, 30)
+        assert spout.health().ok
+        assert spout.metrics().failing_s["fetch"] == 0
+        assert spout.metrics().outages["fetch"] == 1
+
+
+@pytest.mark.parametrize("kind", ["503", "a dropped connection"])
+def test_an_outage_of_the_listing_ends_no_spout(kind: str) -> None:
+    under_test = SpoutUnderTest()
+    with under_test.fresh(shard_refresh_interval_s=1) as spout:
+        strike(under_test, OUTAGES[kind], operation="ListShards")
+        pass_time(under_test, spout, 100)
+        assert [one.part for one in spout.health().outages] == ["listing"]
+        under_test.put(2)
+        assert len(pass_time(under_test, spout, 10)) == 2
+        under_test.fake.faults.clear()
+        pass_time(under_test, spout, 10)
+        assert spout.health().ok
+
+
+def test_a_malformed_listing_is_asked_for_again() -> None:
+    under_test = SpoutUnderTest()
+    with under_test.fresh(shard_refresh_interval_s=1) as spout:
+        strike(under_test, faults.replace(lambda _request: {"Shards": 1}), operation="ListShards")
+        pass_time(under_test, spout, 20)
+        assert not spout.health().ok
+        under_test.fake.faults.clear()
+        pass_time(under_test, spout, 10)
+        assert spout.health().ok
+
+
+def store_with_outage(under_test: SpoutUnderTest) -> tuple[ZnodeStateStore, StoreOutage]:
+    outage = StoreOutage()
+    tree = OutageTree(MemoryTree(under_test.backend), outage)
+    return ZnodeStateStore(tree, under_test.store().paths, reset_command="reset"), outage
+
+
+def test_an_outage_of_the_store_is_logged_once_and_shows_in_health(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    under_test = SpoutUnderTest()
+    under_test.put(1)
+    store, outage = store_with_outage(under_test)
+    with caplog.at_level(logging.INFO, "kinesis_spout"), under_test.fresh(store=store) as spout:
+        (emission,) = drain(spout, under_test.loops)
+        emission.ack()
+        outage.left = 1_000
+        pass_time(under_test, spout, 30)
+        assert "commit" in [one.part for one in spout.health().outages]
+        outage.left = 0
+        pass_time(under_test, spout, 5)
+        assert spout.health().ok
+    assert len([one for one in caplog.records if "commit" in one.getMessage()]) == 2
+
+
+def test_letters_that_cannot_be_written_show_in_health() -> None:
+    under_test = SpoutUnderTest()
+    under_test.put(1)
+    written: list[object] = []
+
+    def write(letter: object) -> None:
+        if not written:
+            raise OSError("disk full")
+
+    with under_test.fresh(dead_letter=write, give_up_after_s=5.0) as spout:
+        (emission,) = drain(spout, under_test.loops)
+        emission.fail("bad", retry=False)
+        pass_time(under_test, spout, 100)
+        (outage,) = spout.health().outages
+        assert (outage.part, outage.last_error) == ("letters", "OSError: disk full")
+        written.append(1)
+        pass_time(under_test, spout, 100)
+        assert spout.health().ok
+
+
+@pytest.mark.parametrize("code", FATAL)
+@pytest.mark.parametrize("operation", ["GetRecords", "ListShards"])
+def test_an_error_that_waiting_cannot_mend_stops_the_spout_at_once(
+    code: str, operation: str
+) -> None:
+    under_test = SpoutUnderTest()
+    with under_test.fresh(shard_refresh_interval_s=1) as spout:
+        strike(under_test, faults.error(code), operation=operation)
+        with pytest.raises(FATAL[code]):
+            pass_time(under_test, spout, 10)
+        health = spout.health()
+        assert not health.ok
+        assert code in (health.last_error or "")
+
+
+def test_a_stream_that_is_deleted_stops_the_spout() -> None:
+    under_test = SpoutUnderTest()
+    with under_test.fresh() as spout:
+        strike(under_test, faults.error("ResourceNotFoundException"))
+        with pytest.raises(StreamNotFoundError):
+            pass_time(under_test, spout, 10)
+
+
+@pytest.mark.parametrize("kind", OUTAGES)
+def test_give_up_after_s_ends_a_spout_that_had_no_success_for_so_long(kind: str) -> None:
+    under_test = SpoutUnderTest()
+    with under_test.fresh(give_up_after_s=60.0) as spout:
+        strike(under_test, OUTAGES[kind], operation="GetRecords")
+        assert pass_time(under_test, spout, 50) == []
+        with pytest.raises(StillThrottledError if kind == "a throttle" else KinesisError):
+            pass_time(under_test, spout, 30)
+
+
+def test_a_success_in_between_starts_the_time_to_give_up_again() -> None:
+    under_test = SpoutUnderTest()
+    with under_test.fresh(give_up_after_s=60.0) as spout:
+        for _ in range(4):
+            strike(under_test, OUTAGES["503"], operation="GetRecords")
+            pass_time(under_test, spout, 40)
+            under_test.fake.faults.clear()
+            pass_time(under_test, spout, 20)
+        assert spout.health().ok
+
+
+def test_retries_of_one_shard_in_trouble_do_not_delay_those_of_another() -> None:
+    """Their payloads were lost with the process before."""
+    under_test = SpoutUnderTest(shards=2)
+    under_test.put(20)
+    policy = RetryPolicy(retry_limit=5, first_delay_ms=1, jitter=0)
+    with under_test.fresh(retry=policy) as spout:
+        for emission in drain(spout, under_test.loops):
+            emission.fail("later")
+        under_test.loops.take("coordinate")
+    first, second = [one.shard_id for one in under_test.fake.shards(STREAM)]
+    under_test.clock.advance(60)
+    with under_test.fresh(retry=policy) as spout:
+        strike(under_test, OUTAGES["503"], operation="GetRecords", shard_id=first)
+        began_s = under_test.clock.monotonic_s()
+        came = drain(spout, under_test.loops, rounds=1)
+        assert {one.shard_id for one in came} == {second}
+        assert under_test.clock.monotonic_s() - began_s < 1
+        under_test.fake.faults.clear()
+        came += pass_time(under_test, spout, 10)
+        assert len(came) == 20
+
+
+def test_what_was_read_again_before_a_fault_is_not_read_once_more() -> None:
+    """Else a shard with many retries, of whose calls some always fail, would never get through."""
+    under_test = SpoutUnderTest()
+    under_test.put(4_000)  # more than a page is between the two that fail
+    policy = RetryPolicy(retry_limit=5, first_delay_ms=1, jitter=0)
+    with under_test.fresh(retry=policy) as spout:
+        first, *others, last = drain(spout, under_test.loops)
+        for one in others:
+            one.ack()
+        for one in (first, last):
+            one.fail("later")
+        under_test.loops.take("coordinate")
+    under_test.clock.advance(60)
+    with under_test.fresh(retry=policy) as spout:
+        came = []
+        for _ in range(10):
+            under_test.fake.faults.add(OUTAGES["503"], operation="GetRecords", skip=1)
+            under_test.loops.take("retries")
+            under_test.fake.faults.clear()
+            while (emission := spout.next_tuple()) is not None:
+                came.append(emission.sequence_number)
+                emission.ack()
+            under_test.clock.advance(1)
+        assert came == [first.sequence_number, last.sequence_number]
