@@ -149,16 +149,16 @@ def test_an_emission_that_is_held_keeps_no_other_payload(
         del came
         for number, emission in enumerate(others):
             if committed == "between the acks" and number == 90:
-                turns(under_test, 1, "coordinate")
+                turns(under_test, 1, "commit")
             assert emission.ack()
         del others, emission
         if committed == "after them":
-            turns(under_test, 3, "coordinate", "fetch")
+            turns(under_test, 3, "commit", "fetch")
         assert held_bytes(spout, kept, size=SIZE) == len(kept) * SIZE
         for one in kept:
             assert len(one.data) == len(one.record.data) == SIZE
             assert one.ack()
-        turns(under_test, 3, "coordinate", "fetch")
+        turns(under_test, 3, "commit", "fetch")
         assert spout.metrics().total.pending == 0
         assert held_bytes(spout, size=SIZE) == 0
 

@@ -281,7 +281,7 @@ def test_retries_of_one_shard_in_trouble_do_not_delay_those_of_another() -> None
     with under_test.fresh(retry=policy) as spout:
         for emission in drain(spout, under_test.loops):
             emission.fail("later")
-        under_test.loops.take("coordinate")
+        under_test.loops.take("commit")
     first, second = [one.shard_id for one in under_test.fake.shards(STREAM)]
     under_test.clock.advance(60)
     with under_test.fresh(retry=policy) as spout:
@@ -306,7 +306,7 @@ def test_what_was_read_again_before_a_fault_is_not_read_once_more() -> None:
             one.ack()
         for one in (first, last):
             one.fail("later")
-        under_test.loops.take("coordinate")
+        under_test.loops.take("commit")
     under_test.clock.advance(60)
     with under_test.fresh(retry=policy) as spout:
         came = []
