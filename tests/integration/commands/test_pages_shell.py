@@ -90,7 +90,7 @@ def test_every_line_does_what_it_says(
     assert (tmp_path / "orders.jsonl").read_text() == ""
 
     ended = in_shell(fake_kinesis, tmp_path, f"{process} --until now")
-    assert (ended.returncode, ended.stdout) == (0, "")
+    assert (ended.returncode, ended.stdout) == (1, ""), "a record was dead-lettered"
     assert data_of((tmp_path / "dead.jsonl").read_text()) == ["order 7"]
     ended = in_shell(fake_kinesis, tmp_path, put_back)
     assert (ended.returncode, ended.stderr) == (0, "put 1 record on stream orders\n")
