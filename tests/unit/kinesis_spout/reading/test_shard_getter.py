@@ -58,14 +58,16 @@ class ScriptedClient(KinesisClient):
         self.iterators_for: list[Position] = []
         self.fetches: list[tuple[str, int]] = []
 
-    def shard_iterator(self, shard_id: str, position: Position) -> str:
+    def shard_iterator(self, shard_id: str, position: Position, *, retry: bool = True) -> str:
+        del retry
         assert shard_id == SHARD
         self.iterators_for.append(position)
         return f"fresh-{len(self.iterators_for)}"
 
     def get_records(
-        self, iterator: str, limit: int, *, retry_throttled: bool = True
+        self, iterator: str, limit: int, *, retry_throttled: bool = True, retry: bool = True
     ) -> FetchedPage:
+        del retry_throttled, retry
         self.fetches.append((iterator, limit))
         answer = self.script.popleft() if len(self.script) > 1 else self.script[0]
         if isinstance(answer, KinesisError):

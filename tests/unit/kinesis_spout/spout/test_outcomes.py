@@ -145,7 +145,8 @@ def test_a_tree_is_extended_with_its_emission(by: str, one: SimulatedJob) -> Non
     (emission,) = spout.drain(ack=False)
     tree = emission.tree()
     part = tree.child()
-    assert {"emission": emission, "tree": tree, "part": part}[by].extend(20.0)
+    extend = {"emission": emission.extend, "tree": tree.extend, "part": part.extend}[by]
+    assert extend(20.0)
     spout.after(19.9).step("timeouts")
     assert not tree.ended
     assert spout.spout.metrics().total.pending == 1

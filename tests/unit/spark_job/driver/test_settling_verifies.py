@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from spark_job.driver.coordinator import Coordinator
     from state.shard_state import ShardState
+    from state.state_store import StartPin
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -313,8 +314,8 @@ def die_after_settling(driver: Coordinator, plan: str) -> None:
     """As a process that is killed between settling and the next listing."""
     settle = driver._settle_if_current
 
-    def settle_and_die(*given: object) -> None:
-        settle(*given)  # type: ignore[arg-type]  # as they came
+    def settle_and_die(plan_id: str, pin: StartPin) -> None:
+        settle(plan_id, pin)
         raise RuntimeError("died")
 
     driver._settle_if_current = settle_and_die  # type: ignore[method-assign]  # the process dies here
