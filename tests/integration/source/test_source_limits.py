@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -143,13 +144,18 @@ def test_records_of_one_arrival_time_are_all_read_once_and_in_order(
 
 
 def test_a_start_at_a_time_that_many_records_share_gives_all_of_them(
-    stream: StreamUnderTest,
+    zookeeper_chroot: str,
 ) -> None:
-    stream.put(100)
-    stream.clock.advance(60)
-    with engine_of(stream, starting_position="-61s") as engine:
-        engine.run_until_idle()
-        assert sorted(ids_of(engine.delivered)) == sorted(stream.ids())
+    with served(zookeeper_chroot) as (stream, fake):
+        stream.clock.advance(60)
+        shared_ms = stream.clock.now_ms() - 1_000
+        ids = [
+            fake.put(STREAM, f"key {n}", b"x", arrival_ms=shared_ms - (n < 20)) for n in range(100)
+        ]
+        start = datetime.fromtimestamp(shared_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        with engine_of(stream, starting_position=start) as engine:
+            engine.run_until_idle()
+            assert sorted(ids_of(engine.delivered)) == sorted(ids[20:])
 
 
 # the middle of a shard ----------------------------------------------------------------------------
