@@ -126,6 +126,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     delivery_limit: int | None = None
     format: int = PLAN_FORMAT
 
+    @property
+    def slices(self) -> dict[str, ShardSlice]:
+        """The slices of all tasks by shard, in the order of the tasks."""
+        return {shard.shard_id: shard for task in self.tasks for shard in task.shards}
+
 
 class ChildShard(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A shard that continues the hash-key range of its parents: one parent after a split, two after
@@ -254,7 +259,8 @@ class RetryRead(NamedTuple):
     def as_retry(self) -> PlannedRetry:
         """The retry of exactly what was read."""
         last = None if self.last == self.retry.first else self.last
-        return msgspec.structs.replace(self.retry, last=last, max_records=None)
+        count = self.retry.count if self.part is None else self.part.count
+        return msgspec.structs.replace(self.retry, last=last, count=count, max_records=None)
 
     def rest_of(self, stored: UnresolvedRecord) -> UnresolvedRecord | None:
         """What stays queued of `stored`, the record that was read; None if nothing does."""
@@ -294,6 +300,11 @@ def retries_read(retries: Sequence[PlannedRetry], end: ShardReadResult) -> list[
             )
         )
     return reads
+
+
+def retries_with_rows(retries: Sequence[PlannedRetry], end: ShardReadResult) -> list[PlannedRetry]:
+    """The planned `retries` of which `end` has rows, each cut to what was read of it."""
+    return [read.as_retry for read in retries_read(retries, end) if not read.is_gone]
 
 
 def make_plan_id(number: int, nonce: str) -> str:

@@ -148,16 +148,16 @@ class ShardCatalog:
         """
         self._is_expired = True
 
-    def refresh(self, pin: StartPin) -> None:
+    def refresh(self, pin: StartPin) -> bool:
         """List the shards again if the last listing is older than `shardRefreshInterval`. New
-        shards get a state at once. Call `give_up_vanished` after it.
+        shards get a state at once. Call `give_up_vanished` after it. Returns whether it listed.
 
         Raises `DataLossError` when a shard is gone that never had a state and `failOnDataLoss` is
         true, `StreamMismatchError` when the stream was deleted and created again meanwhile.
         """
         now_s = self._clock.monotonic_s()
         if not self._is_due(now_s):
-            return
+            return False
         with self._listing_at(now_s):
             summary = self.bind()
             self._take(self._client.list_shards())
@@ -180,6 +180,7 @@ class ShardCatalog:
         is_late = self._check_gone(is_active=is_active) or bool(self.unfollowed())
         interval_s = self._settings.shard_refresh_interval_ms / 1000
         self._relist_s = min(interval_s, RELIST_S) if is_late else interval_s
+        return True
 
     def follow(self) -> None:
         """List the shards at the same interval, for a process that is not the shard list leader: it

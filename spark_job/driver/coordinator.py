@@ -242,8 +242,7 @@ class Coordinator:
 
     def _refresh(self, pin: StartPin) -> None:
         """List the shards if it is time."""
-        self._catalog.refresh(pin)
-        if self._available_now is not None:
+        if self._catalog.refresh(pin) and self._available_now is not None:
             self._available_now.note_closed(self._catalog.closed())
 
     def _settle_if_current(self, plan_id: str, pin: StartPin) -> None:

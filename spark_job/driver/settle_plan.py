@@ -82,7 +82,7 @@ def settle(
     ends = tuple(end for _, task in sorted(results.items()) for end in task.shards)
     unreported = policy is not None and report is None and any(_has_records(end) for end in ends)
     seen = [] if unreported else _seen(results, report, plan_id)
-    planned = _slices(plan)
+    planned = {} if plan is None else plan.slices  # a part of the plan may be gone
     if lapsed := [end.shard_id for end in seen if end.lapsed_ms is not None]:
         on_lapsed(lapsed)
     _say_gone(seen, planned, report)
@@ -135,13 +135,6 @@ def delivery_limit_after(
 
 def _has_records(end: ShardReadResult) -> bool:
     return bool(end.count or end.retry_rows or end.retries_gone)
-
-
-def _slices(plan: Plan | None) -> dict[str, ShardSlice]:
-    """What the plan was to read, by shard; empty for a plan of which a part is gone."""
-    if plan is None:
-        return {}
-    return {shard.shard_id: shard for task in plan.tasks for shard in task.shards}
 
 
 def _seen(

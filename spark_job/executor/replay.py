@@ -15,7 +15,7 @@ from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from spark_job.rows import to_rows
-from state.plan import retries_read
+from state.plan import retries_with_rows
 from state.position import Position
 from state.sequence_number import SequenceNumber
 
@@ -52,7 +52,7 @@ def _replay_retries(
     services: ProcessServices,
     settings: SourceSettings,
 ) -> Iterator[pa.RecordBatch]:
-    reads = [one.as_retry for one in retries_read(planned, end) if not one.is_gone]
+    reads = retries_with_rows(planned, end)
     rows = 0
     for _ in range(ANSWERS):
         reader = RetryReader(end.shard_id, reads, services)

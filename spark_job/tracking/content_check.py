@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec.structs import replace
-
 from kinesis_spout.errors import KinesisError
 from state.tracker.emission import parse_message_id
 
@@ -98,17 +96,8 @@ def check_content(
     return expired
 
 
-def read_retries(end: ShardReadResult, planned: Sequence[PlannedRetry]) -> list[PlannedRetry]:
-    """The planned retries of which the task has published rows, ascending."""
-    done = [retry for retry in planned[: end.retries_done] if retry.first not in end.retries_gone]
-    part = end.retry_part
-    if part is not None and end.retries_done < len(planned):
-        done.append(replace(planned[end.retries_done], last=part.last, count=part.count))
-    return done
-
-
 def lowest_published(end: ShardReadResult, read: Sequence[PlannedRetry]) -> SequenceNumber | None:
-    """The first number of the shard that was published; `read` is the result of `read_retries`."""
+    """The first number of the shard that was published; `read` are its retries with rows."""
     firsts = [retry.first for retry in read] + ([] if end.first is None else [end.first])
     return min(firsts, default=None)
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
-from spark_job.tracking.content_check import is_what_is_left, lowest_published, read_retries
+from spark_job.tracking.content_check import is_what_is_left, lowest_published
+from state.plan import retries_with_rows
 from state.position import Position
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ class ExpiredRows:
     def __call__(self, found: ShardContent, end: ShardReadResult) -> bool:
         if self.services.settings.fail_on_data_loss:
             return False  # the task that read the rows again has found all of them
-        planned = {one.shard_id: one.retries for task in self.plan.tasks for one in task.shards}
-        read = read_retries(end, planned.get(end.shard_id, ()))
+        planned = self.plan.slices.get(end.shard_id)
+        read = [] if planned is None else retries_with_rows(planned.retries, end)
         lowest = lowest_published(end, read)
         return lowest is not None and is_what_is_left(
             found, end, read, self._oldest_from(end.shard_id, lowest)

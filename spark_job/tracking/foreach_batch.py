@@ -30,7 +30,6 @@ import dataclasses
 import logging
 import secrets
 from contextlib import suppress
-from dataclasses import replace as dataclass_replace
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -201,7 +200,7 @@ class Tracked:
         They tell the earlier failures of the plan's retries, and the records that wait outside the
         plan.
         """
-        has_retries = any(shard.retries for task in plan.tasks for shard in task.shards)
+        has_retries = any(shard.retries for shard in plan.slices.values())
         if not has_retries and self._options.policy.on_failure is OnFailure.CONTINUE:
             return {}
         return _all_states(store)
@@ -264,7 +263,7 @@ class Tracked:
         times = "once" if now.attempts == 1 else f"{now.attempts} times"
         reason = f"its process ended without an answer {times}"
         run = BatchRun(batch, is_whole=True)
-        run.failures[record.message_id] = dataclass_replace(
+        run.failures[record.message_id] = dataclasses.replace(
             record, attempt=attempts + 1, reason=reason
         )
         return run
@@ -343,7 +342,7 @@ class Tracked:
         states: Mapping[str, ShardState],
         failed: Sequence[FailedRecord],
     ) -> BatchContext:
-        slices = {shard.shard_id: shard for task in plan.tasks for shard in task.shards}
+        slices = plan.slices
         ends = {end.shard_id: end for task in task_ends.values() for end in task.shards}
         return BatchContext(
             policy=self._options.policy,

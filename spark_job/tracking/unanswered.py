@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from spark_job.tracking.content_check import read_retries
-from state.plan import RangePart, ShardReadResult
+from state.plan import RangePart, ShardReadResult, retries_read
 from state.report import ShardOutcome
 from state.shard_state import UnresolvedRecord
 
@@ -142,7 +141,7 @@ def give(
     `numbers` are those of the first rows of shard `order.last`: `order.rows`, and one more if it
     has more rows.
     """
-    planned = {one.shard_id: one.retries for task in plan.tasks for one in task.shards}
+    planned = plan.slices
     given: dict[int, TaskResult] = {}
     withheld: dict[str, tuple[UnresolvedRecord, ...]] = {}
     for task, result in ends.items():
@@ -154,7 +153,7 @@ def give(
             is_cut = end.shard_id == order.last
             cut = _Cut(
                 end,
-                planned.get(end.shard_id, ()),
+                planned[end.shard_id].retries if end.shard_id in planned else (),
                 numbers[: order.rows] if is_cut else (),
                 numbers[order.rows] if is_cut and len(numbers) > order.rows else None,
             )
@@ -181,7 +180,6 @@ class _Cut:
         self._planned = planned
         self._given = given
         self._following = following
-        self._missing = {short.first: short.missing for short in end.retries_short}
 
     def given(self) -> ShardReadResult:
         """The end of the given rows. Retries that are gone stay in it: they have no rows."""
@@ -201,15 +199,13 @@ class _Cut:
     def withheld(self, state: ShardState | None) -> Iterator[UnresolvedRecord]:
         """The records that are not given. A retry is queued again as `state` has it."""
         stored = {} if state is None else {one.first: one for one in state.unresolved}
-        for retry in read_retries(self._end, self._planned):
-            last = retry.last or retry.first
-            count = retry.count - self._missing.get(retry.first, 0)
-            if self._withholds(last):
-                first, rest = self._rest(retry.first, last, count)
-                known = stored.get(retry.first) or UnresolvedRecord(
-                    first=first, last=last, attempts=retry.attempts, due_ms=0
+        for read in retries_read(self._planned, self._end):
+            if not read.is_gone and self._withholds(read.last):
+                first, rest = self._rest(read.retry.first, read.last, read.found)
+                known = stored.get(read.retry.first) or UnresolvedRecord(
+                    first=first, last=read.last, attempts=read.retry.attempts, due_ms=0
                 )
-                yield replace(known, first=first, last=last, count=rest)
+                yield replace(known, first=first, last=read.last, count=rest)
         end = self._end
         if end.first is not None and end.last is not None and self._withholds(end.last):
             first, rest = self._rest(end.first, end.last, end.count)
@@ -236,17 +232,16 @@ class _Cut:
         """How many of the planned retries are given as a whole, or gone, from the first on."""
         for index, retry in enumerate(self._planned[: self._end.retries_done]):
             is_gone = retry.first in self._end.retries_gone
-            if not is_gone and self._withholds(retry.last or retry.first):
+            if not is_gone and self._withholds(retry.end):
                 return index
         return self._end.retries_done
 
     def _part_of(self, retry: PlannedRetry) -> RangePart | None:
         """The part of a range that is given; None if nothing of it is."""
-        last = retry.last or retry.first
-        count = self._given_in(retry.first, last)
+        count = self._given_in(retry.first, retry.end)
         if not count:
             return None
-        until = self._given[bisect_right(self._given, last) - 1]
+        until = self._given[bisect_right(self._given, retry.end) - 1]
         return RangePart(last=until, rest=self._following or until, count=count)
 
 

@@ -88,7 +88,7 @@ def plan_rules(
     rules: dict[str, ShardRules] = {}
     in_order = on_failure is not OnFailure.CONTINUE
     ancestors = unresolved_ancestors(states) if in_order else {}
-    for one in (shard for task in plan.tasks for shard in task.shards):
+    for one in plan.slices.values():
         unresolved = states[one.shard_id].unresolved if one.shard_id in states else ()
         waiting = _outside(one, unresolved) if in_order else []
         inherited = [

@@ -237,9 +237,7 @@ class _Batch:
         states: dict[str, ShardState],
     ) -> None:
         self.played, self.plan, self.now_ms, self.ends = played, plan, played.now_ms(), ends
-        self.retries = {
-            shard.shard_id: _Numbers(shard.retries) for task in plan.tasks for shard in task.shards
-        }
+        self.retries = {shard.shard_id: _Numbers(shard.retries) for shard in plan.slices.values()}
         self.stored = {shard: _Numbers(state.unresolved) for shard, state in states.items()}
         self.parents = {shard: state.parents for shard, state in states.items()}
         self.before = {shard: self._keys_before(shard) for shard in ends}

@@ -16,9 +16,8 @@ from spark_job.tracking.content_check import (
     is_what_is_left,
     lowest_published,
     merge_content,
-    read_retries,
 )
-from state.plan import PlannedRetry, RangePart, ShardReadResult, TaskResult
+from state.plan import PlannedRetry, RangePart, ShardReadResult, TaskResult, retries_with_rows
 from state.sequence_number import SequenceNumber
 
 
@@ -128,14 +127,14 @@ def test_only_a_loss_at_the_beginning_that_the_service_confirms_is_expiry(
 def test_the_service_is_asked_for_the_lowest_number_of_which_rows_were_published() -> None:
     """Retries lie before new records. One that was gone already had no row."""
     gone = msgspec.structs.replace(END, retries_gone=(SequenceNumber(2),), retries_done=2)
-    assert read_retries(END, RETRIES) == list(RETRIES)
-    assert read_retries(gone, RETRIES) == [RETRIES[1]]
-    assert lowest_published(gone, read_retries(gone, RETRIES)) == SequenceNumber(6)
+    assert retries_with_rows(RETRIES, END) == list(RETRIES)
+    assert retries_with_rows(RETRIES, gone) == [RETRIES[1]]
+    assert lowest_published(gone, retries_with_rows(RETRIES, gone)) == SequenceNumber(6)
     assert lowest_published(gone, []) == SequenceNumber(9)
     assert lowest_published(ShardReadResult(shard_id="s"), []) is None
     part = RangePart(last=SequenceNumber(3), rest=SequenceNumber(4), count=2)
     cut = ShardReadResult(shard_id="s", retry_part=part, retry_rows=2)
-    assert read_retries(cut, RETRIES) == [planned(2, 3, count=2)]
+    assert retries_with_rows(RETRIES, cut) == [planned(2, 3, count=2)]
 
 
 @pytest.mark.parametrize(
