@@ -88,6 +88,30 @@ class Page(PageRecords):
             at_tip=False,
         )
 
+    def after(self, count: int) -> Self:
+        """The page without its first `count` records, of which it has more."""
+        if not count:
+            return self
+        columns = self.columns.after(count)
+        return replace(
+            self,
+            columns=columns,
+            count=self.count - count,
+            first=SequenceNumber.parse(columns.first_number()),
+            payload_bytes=columns.payload_bytes,
+        )
+
+    def up_to(self, last: SequenceNumber) -> int:
+        """How many of its records have a sequence number up to `last`."""
+        if self.last is None or self.last <= last:
+            return self.count
+        # The record itself is there, unless the service lost it: then all numbers are compared.
+        numbers = self.records.column("sequenceNumber")
+        index = int(pc.index(numbers, pa.scalar(str(last.sequence))).as_py())
+        if index >= 0:
+            return index + 1
+        return sum(SequenceNumber.parse(text) <= last for text in numbers.to_pylist())
+
     def arrived_by(self, until_ms: int) -> int:
         """How many records come before the first one that arrived after `until_ms` (ms since 1970
         UTC).

@@ -111,6 +111,21 @@ class RecordColumns:
             self._numbers[:count], self._keys[:count], self._data[:count], self.arrivals[:count]
         )
 
+    def after(self, count: int) -> RecordColumns:
+        """All but the first `count` records, in the same form: Arrow is sliced, not copied."""
+        if self._batch is not None:
+            return RecordColumns.of(self._batch.slice(count))
+        return RecordColumns(
+            self._numbers[count:], self._keys[count:], self._data[count:], self.arrivals[count:]
+        )
+
+    def first_number(self) -> str:
+        """The sequence number of the first record, in either form."""
+        if self._batch is None:
+            return self._numbers[0]
+        number: str = self._batch.column("sequenceNumber")[0].as_py()
+        return number
+
     def last_number(self) -> str:
         """The sequence number of the last record, in either form."""
         if self._batch is None:
