@@ -149,12 +149,15 @@ class BufferedGetter:
 
     @property
     def wants_fetch(self) -> bool:
-        """Whether the buffer has room, and the shard more to read: neither closed, ended nor
-        gone, nor read as far as it may be.
+        """Whether the shard has more to read and the buffer has room, or somebody waits for it."""
+        return self._is_demanded or (not self.is_over and self._records < self._max_records)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to be read: it is closed, ended or gone, or was read as far as it
+        may be.
         """
-        if self.ended or self.gone or self._is_demanded:
-            return self._is_demanded
-        return not self._closed and self._left != 0 and self._records < self._max_records
+        return self._closed or self.ended or self.gone or self._left == 0
 
     @property
     def is_demanded(self) -> bool:

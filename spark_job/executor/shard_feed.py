@@ -58,7 +58,7 @@ class ShardFeed:
     others.
 
     `first`: the first entry of the log for this shard, if it has one already: the read begins
-    there. `total_records`: the most records that may be read.
+    there. `total_records`: the most records that may be read; `held_records`: the most that are held.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class ShardFeed:
         retention_ms: int | None,
         budget: ByteBudget,
         total_records: int,
+        held_records: int | None = None,
         first: ShardReadResult | None = None,
     ) -> None:
         self.shard = shard
@@ -83,7 +84,7 @@ class ShardFeed:
         start = shard.position if first is None or first.first is None else Position.at(first.first)
         self.getter = BufferedGetter(
             self._shard_getter(start, iterator=shard.iterator),
-            max_records=total_records,
+            max_records=min(total_records, held_records or total_records),
             total_records=total_records,
             budget=budget,
             page_bytes=FIRST_PAGE_BYTES,

@@ -52,7 +52,8 @@ class Pace:
       less than `round_bytes`, so that a slow shard does not cost many writes.
     - `max_small_rounds`: after so many of these, the log is sealed.
     - `max_log_bytes`: a log of so many bytes is sealed. Another append fits into its znode.
-    - `held_bytes`: memory for pages that are read ahead.
+    - `held_bytes`: memory for pages that are read ahead; `held_records`: and how many records of a
+      shard these may have, None for no limit.
     """
 
     round_bytes: int = 8 * 1024 * 1024
@@ -60,6 +61,7 @@ class Pace:
     max_small_rounds: int = 16
     max_log_bytes: int = MAX_VALUE_BYTES // 2
     held_bytes: int = 32 * 1024 * 1024
+    held_records: int | None = None
 
 
 DEFAULT_PACE = Pace()
@@ -159,6 +161,7 @@ class _Attempt:
                 self._settings,
                 retention_ms=self._plan.retention_ms,
                 budget=budget,
+                held_records=self._pace.held_records,
                 total_records=(
                     counts[shard.shard_id]
                     if self._is_complete
@@ -263,7 +266,7 @@ class _Attempt:
         while True:
             self._close_feeds()
             feeds = self._feeds.values()
-            if self._reader.idle and not any(feed.getter.wants_fetch for feed in feeds):
+            if self._reader.idle and all(feed.getter.is_over for feed in feeds):
                 return True
             lingered = waited_s >= linger_s and any(feed.held_records for feed in feeds)
             is_full = sum(feed.held_bytes for feed in feeds) >= self._pace.round_bytes
