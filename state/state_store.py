@@ -25,10 +25,13 @@ Threads. All methods are safe from any thread.
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from state.errors import InvalidStoreSettingError
 from state.position import Position
 from state.shard_state import ShardState
 from state.task_log import TaskLog
@@ -38,7 +41,9 @@ if TYPE_CHECKING:
 
     from state.plan import Plan, PlanPointer, TaskPlan, TaskResult
     from state.report import OpenReport, OutcomePolicy, PlanReport
-    from state.task_share import TaskShare
+
+MAX_TASKS = 1000
+_SHARE = re.compile(r"(0|[1-9]\d*)-of-([1-9]\d*)")
 
 
 class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -67,6 +72,43 @@ class StartPin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     shards: tuple[str, ...]
     shard_positions: dict[str, Position] = {}
     format: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskShare:
+    """Task `index` of `total`, with `index` counted from 0. Its text, `1-of-3`, is also the name of
+    its znodes.
+    """
+
+    index: int
+    total: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.total <= MAX_TASKS:
+            raise InvalidStoreSettingError(
+                f"a total of {self.total} tasks is not possible; use 1 to {MAX_TASKS}"
+            )
+        if not 0 <= self.index < self.total:
+            raise InvalidStoreSettingError(
+                f"there is no task {self.index} of {self.total}; they are counted from 0, so use 0 "
+                f"to {self.total - 1}"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> TaskShare:
+        """Read a text like `1-of-3`; raises `InvalidStoreSettingError` for any other."""
+        written = _SHARE.fullmatch(text)
+        if written is None:
+            raise InvalidStoreSettingError(f"{text!r} is not a task; use the form 1-of-3")
+        return cls(int(written[1]), int(written[2]))
+
+    def __str__(self) -> str:
+        return f"{self.index}-of-{self.total}"
+
+    @property
+    def label(self) -> str:
+        """`task 1 of 3`, for messages."""
+        return f"task {self.index} of {self.total}"
 
 
 class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

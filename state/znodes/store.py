@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from state.plan import Plan, PlanPointer, TaskPlan, TaskResult
     from state.report import OpenReport, OutcomePolicy, PlanReport
+    from state.state_store import TaskShare
     from state.task_log import TaskLog
-    from state.task_share import TaskShare
     from state.znodes.paths import ZookeeperPaths
 
 

@@ -15,7 +15,7 @@ from state.errors import (
     StateTooLargeError,
 )
 from state.plan import Plan, PlanPointer, PlanStatus, TaskResult
-from state.task_share import TaskShare
+from state.state_store import TaskShare
 from tests.support.state import state_values
 from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import OTHER, end, owned, plan, task_of

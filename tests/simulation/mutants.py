@@ -219,8 +219,8 @@ OURS = (
     Mutant(
         "records that a replayed batch can no longer read are skipped in silence",
         "spark_job/driver/coordinator.py",
-        "            self._check_replayed(tasks[task] for task in tasks if task not in ends)\n",
-        "",
+        "                tasks[task] for task in tasks if task not in ends or not ends[task].sealed\n",
+        "                tasks[task] for task in tasks if False\n",
         "tests/unit/spark_job/driver/test_lost_records.py",
     ),
     Mutant(

@@ -15,8 +15,7 @@ from state.position import TRIM_HORIZON, Position
 from state.report import PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.state_store import OwnerInfo, StreamIdentity
-from state.task_share import TaskShare
+from state.state_store import OwnerInfo, StreamIdentity, TaskShare
 from state.znodes.tree import Delete
 from state.zookeeper.store import ZookeeperStateStore
 
