@@ -146,7 +146,7 @@ OPTIONS: dict[str, Option] = {
         "maxBytesPerTask",
         size(1),
         "64MiB",
-        meaning="maximum payload bytes that a task delivers, and about what it holds in memory",
+        meaning="maximum payload bytes that a task delivers in a batch",
     ),
     "max_fetch_time": Option(
         "maxFetchTime",

@@ -9,8 +9,8 @@ it any more. An attempt completes when it has handed over all rows of a sealed l
 
 An entry is a `ShardReadResult`: records of one shard that follow those of the shard's earlier
 entries. A shard's retries are entries of their own, before all new records. What an entry says of
-the tip, the shard's end and the next iterator holds after its records, so only a shard's last entry
-counts in these.
+the tip and the next iterator holds after its records, so only a shard's last entry counts in these.
+A shard's end stays its end: no records follow it.
 
 The log of an unsealed, closed plan counts as sealed: nothing can be appended under a closed plan.
 
@@ -60,15 +60,17 @@ class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
         if self.sealed:
             raise TaskLogError("the log is sealed, so nothing can be appended to it")
         new = tuple(entries)
-        last = {entry.shard_id: entry for entry in self.entries}
+        shards = _by_shard(self.entries)
         for entry in new:
-            _check_continues(last.get(entry.shard_id), entry)
-            last[entry.shard_id] = entry
+            _check_continues(shards.get(entry.shard_id), entry)
+            _add(shards, entry)
+        all_entries = (*self.entries, *new)
+        last = {entry.shard_id: number for number, entry in enumerate(all_entries)}
         return replace(
             self,
             entries=tuple(
-                entry if last[entry.shard_id] is entry else replace(entry, iterator=None)
-                for entry in (*self.entries, *new)
+                entry if last[entry.shard_id] == number else replace(entry, iterator=None)
+                for number, entry in enumerate(all_entries)
             ),
             sealed=seal,
         )
@@ -87,21 +89,34 @@ class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
 
     def folded(self) -> TaskResult:
         """What was read of each shard, in the order of the shards' first entries."""
-        shards: dict[str, ShardReadResult] = {}
-        for entry in self.entries:
-            before = shards.get(entry.shard_id)
-            shards[entry.shard_id] = entry if before is None else _followed_by(before, entry)
-        return TaskResult(shards=tuple(shards.values()), sealed=self.sealed)
+        return TaskResult(shards=tuple(_by_shard(self.entries).values()), sealed=self.sealed)
+
+
+def _by_shard(entries: Iterable[ShardReadResult]) -> dict[str, ShardReadResult]:
+    shards: dict[str, ShardReadResult] = {}
+    for entry in entries:
+        _add(shards, entry)
+    return shards
+
+
+def _add(shards: dict[str, ShardReadResult], entry: ShardReadResult) -> None:
+    before = shards.get(entry.shard_id)
+    shards[entry.shard_id] = entry if before is None else _followed_by(before, entry)
 
 
 def _followed_by(before: ShardReadResult, entry: ShardReadResult) -> ShardReadResult:
-    """One result of both: the records of both, and after them what the later one says."""
+    """One result of both: the records of both, and after them what the later one says. An attempt
+    may know less of the shard's end than the one before it.
+    """
     return replace(
         entry,
         first=entry.first if before.first is None else before.first,
         last=before.last if entry.last is None else entry.last,
         count=before.count + entry.count,
         payload_bytes=before.payload_bytes + entry.payload_bytes,
+        at_shard_end=before.at_shard_end or entry.at_shard_end,
+        tip_ms=before.tip_ms if before.at_shard_end else entry.tip_ms,
+        children=entry.children or before.children,
         last_arrival_ms=entry.last_arrival_ms if entry.count else before.last_arrival_ms,
         gone=before.gone or entry.gone,
         retries_done=before.retries_done + entry.retries_done,
@@ -115,23 +130,33 @@ def _followed_by(before: ShardReadResult, entry: ShardReadResult) -> ShardReadRe
 
 
 def _check_continues(before: ShardReadResult | None, entry: ShardReadResult) -> None:
-    """Raise `TaskLogError` unless the entry's records follow those of the shard's earlier ones."""
-    if (entry.first is None or entry.last is None) != (entry.count == 0):
+    """Raise `TaskLogError` unless the entry's records follow those of the shard's earlier ones,
+    which are folded in `before`.
+    """
+    first, last = entry.first, entry.last
+    if (
+        entry.count < 0
+        or (first is not None) != (entry.count > 0)
+        or (last is not None) != (entry.count > 0)
+        or (first is not None and last is not None and last < first)
+    ):
         raise TaskLogError(
-            f"shard {entry.shard_id}: an entry counts {entry.count} records from {entry.first} to "
-            f"{entry.last}"
+            f"shard {entry.shard_id}: an entry counts {entry.count} records from {first} to {last}"
         )
     if before is None:
         return
     if entry.count and before.at_shard_end:
         raise TaskLogError(f"shard {entry.shard_id}: records follow the shard's end")
-    if entry.retries_done and (before.retries_done or before.count):
+    if _has_retries(entry) and (_has_retries(before) or before.count):
         raise TaskLogError(f"shard {entry.shard_id}: retries follow other records")
-    if entry.first is not None and before.last is not None and entry.first <= before.last:
+    if first is not None and before.last is not None and first <= before.last:
         raise TaskLogError(
-            f"shard {entry.shard_id}: records from {entry.first} on follow those up to "
-            f"{before.last}"
+            f"shard {entry.shard_id}: records from {first} on follow those up to {before.last}"
         )
+
+
+def _has_retries(entry: ShardReadResult) -> bool:
+    return entry.retries_done > 0 or entry.retry_part is not None
 
 
 def _rows_of(entry: ShardReadResult) -> tuple[object, ...]:

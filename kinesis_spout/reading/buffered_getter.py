@@ -165,11 +165,12 @@ class BufferedGetter:
         return self._is_demanded
 
     def start_over(self, getter: ShardGetter) -> None:
-        """Fetch from this getter of the same shard from now on. The buffer must be empty, and no
-        fetch in flight.
+        """Fetch from this getter of the same shard from now on. The buffer must be empty. The page
+        of a fetch in flight is dropped.
         """
-        self.getter = getter
-        self._last_page = None
+        with self._lock:
+            self.getter = getter
+            self._last_page = None
 
     def ready_at_s(self) -> float:
         return self.getter.ready_at_s()
@@ -190,9 +191,10 @@ class BufferedGetter:
 
     def demand(self) -> None:
         """Want one more fetch, whatever the budget and the limits say, and though it was closed:
-        somebody waits for its page.
+        somebody waits for its page. Nobody waits while there are pages: one may just have come.
         """
-        self._is_demanded = True
+        with self._lock:
+            self._is_demanded = not self._pages
 
     def fetch(self) -> Page:
         """Fetch one page into the buffer and return it. Blocks on the network. Needs a granted
@@ -205,17 +207,20 @@ class BufferedGetter:
                 f"a fetch from shard {self.shard_id} without a reservation; call try_reserve() "
                 "first"
             )
-        page_bytes = 0
+        page_bytes, getter = 0, self.getter
         limit = self._max_records - self._records
         if self._left:  # else it is a demand
             limit = min(limit, self._left)
         try:
-            page = self._fetch_page(max(1, limit))
+            page = _fetch_page(getter, max(1, limit))
             page_bytes = _held_bytes(page)
         finally:
             reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
             self.budget.settle(page_bytes, reserved_bytes)
         with self._lock:
+            if getter is not self.getter:  # the reading has started over meanwhile
+                self.budget.release(page_bytes)
+                return page
             self._is_demanded = False
             if self._left is not None:
                 self._left = max(0, self._left - page.count)
@@ -266,10 +271,11 @@ class BufferedGetter:
         """Want no further fetch. The pages in the buffer can still be taken."""
         self._closed = True
 
-    def _fetch_page(self, limit: int) -> Page:
-        if isinstance(self.getter, ThrottleRaisingGetter):
-            return self.getter.fetch_unless_throttled(limit)
-        return self.getter.fetch(limit)
+
+def _fetch_page(getter: ShardGetter, limit: int) -> Page:
+    if isinstance(getter, ThrottleRaisingGetter):
+        return getter.fetch_unless_throttled(limit)
+    return getter.fetch(limit)
 
 
 def _held_bytes(page: Page) -> int:

@@ -4,7 +4,7 @@ says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
@@ -13,6 +13,7 @@ from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.record_columns import fitting_records
 from spark_job.executor.data_loss import report_data_loss
 from spark_job.executor.retries import ANSWERS
+from state.errors import TaskLogError
 from state.plan import ShardReadResult, ShardSlice
 from state.position import Position
 
@@ -52,13 +53,23 @@ class LapseDetector:
         known = (self.verified_ms, page.last_arrival_ms, tip_ms)
         self.verified_ms = max(ms for ms in known if ms is not None)
 
+    def follow(self, entry: ShardReadResult) -> None:
+        """Take the next entry of the log for the shard. What was missed before it, it says itself:
+        its records may be read again long after they were read first.
+        """
+        if self.verified_ms is not None:
+            tip_ms = entry.tip_ms if entry.at_tip else None
+            known = (self.verified_ms, entry.last_arrival_ms, tip_ms)
+            self.verified_ms = max(ms for ms in known if ms is not None)
+
 
 class ShardFeed:
     """The pages of one shard from the plan's position on. For one thread; its getter fetches in
     others.
 
     `first`: the first entry of the log for this shard, if it has one already: the read begins
-    there. `total_records`: the most records that may be read; `held_records`: the most that are held.
+    there. `total_records`: the most records that may be read; `held_records`: the most that are
+    held.
     """
 
     def __init__(
@@ -77,7 +88,7 @@ class ShardFeed:
         self._services = services
         self._settings = settings
         self._lapse = LapseDetector(shard.verified_until_ms, retention_ms)
-        self._noted: list[Page] = []
+        self._checked: list[Page] = []
         self._rest: Page | None = None  # of a page that the log has cut
         # No record lies between the plan's position and the first one that was read. So the plan's
         # iterator serves for both.
@@ -126,9 +137,11 @@ class ShardFeed:
         held += self.getter.pages()
         last: Page | None = None
         parts: list[Page] = []
+        lapse = replace(self._lapse)
         for page in held:
             if page is not self._rest:
-                self._note(page)
+                self._check(page)
+            lapse.note(page)
             last = page
             if page.count:
                 room = room_bytes - sum(part.payload_bytes for part in parts)
@@ -137,10 +150,12 @@ class ShardFeed:
                 if last.count:
                     parts.append(last)
                 if last is not page:
-                    return self._entry(parts, last), True
-        return self._entry(parts, last), False
+                    return self._entry(parts, last, lapse.lapsed_ms), True
+        return self._entry(parts, last, lapse.lapsed_ms), False
 
-    def _entry(self, parts: list[Page], last: Page | None) -> ShardReadResult:
+    def _entry(
+        self, parts: list[Page], last: Page | None, lapsed_ms: int | None
+    ) -> ShardReadResult:
         """The result of reading `parts`; `last` is the last page, with records or without."""
         if last is None:  # no time, or no room: the plan's iterator was not used and is still good
             return ShardReadResult(
@@ -163,26 +178,31 @@ class ShardFeed:
             millis_behind_latest=last.millis_behind_latest,
             iterator=last.next_iterator,
             position=self.shard.position,
-            lapsed_ms=self._lapse.lapsed_ms,
+            lapsed_ms=lapsed_ms,
         )
 
     def hand_over(self, entry: ShardReadResult, await_page: Callable[[], object]) -> Iterator[Page]:
-        """The records of an entry, which is the next one of this shard, and no others. Calls
-        `await_page` while a page is missing. Raises `DataLossError` where some are gone, unless
-        `failOnDataLoss` is false.
+        """The records of an entry that has some and is the next one of this shard, and no others.
+        Calls `await_page` while a page is missing. Raises `DataLossError` where some are gone,
+        unless `failOnDataLoss` is false.
         """
         if entry.first is None or entry.last is None:
-            return
+            raise TaskLogError(
+                f"the log counts {entry.count} records of shard {entry.shard_id} of stream "
+                f"{self._settings.stream.name} but names none; the plan in ZooKeeper is damaged"
+            )
         found, answers = 0, 0
+        was_awaited = False
         first: SequenceNumber | None = None
         last: SequenceNumber | None = None
         while True:
             page = self._first()
             if page is None:
+                was_awaited = True
                 self.getter.demand()
                 await_page()
                 continue
-            if page.first is not None and page.count and page.first > entry.last:
+            if page.first is not None and page.first > entry.last:
                 break
             part = page.head(page.up_to(entry.last))
             self._consume(page, part.count)
@@ -193,7 +213,7 @@ class ShardFeed:
             if last is not None and last >= entry.last:
                 break
             if (part.ended or part.gone or part.at_tip) and self.is_drained:
-                answers += 1
+                answers += was_awaited  # a page that was held before may be older than the entry
                 if answers == ANSWERS:
                     break
                 self._start_over(Position.at(entry.first) if last is None else Position.after(last))
@@ -204,6 +224,15 @@ class ShardFeed:
                 f"before, {found} are left",
                 self._settings,
             )
+        self._lapse.follow(entry)
+
+    def discard(self) -> None:
+        """Read no further, and let everything go that is held."""
+        self.getter.close()
+        self._rest = None
+        while self.getter.take() is not None:
+            pass
+        self._checked = []
 
     def _first(self) -> Page | None:
         """The oldest page that is held; None if none is."""
@@ -211,7 +240,7 @@ class ShardFeed:
             return self._rest
         page = self.getter.first()
         if page is not None:
-            self._note(page)
+            self._check(page)
         return page
 
     def _consume(self, page: Page, count: int) -> None:
@@ -221,18 +250,17 @@ class ShardFeed:
         elif not self.getter.drop(page):
             return  # an empty page, replaced by a newer one
         else:
-            self._noted = [one for one in self._noted if one is not page]
+            self._checked = [one for one in self._checked if one is not page]
         if count < page.count:
             self._rest = page.after(count)
 
-    def _note(self, page: Page) -> None:
-        """Look at a page of the getter, once: the pages come in order."""
-        if any(page is one for one in self._noted):
+    def _check(self, page: Page) -> None:
+        """Refuse aggregates in a page of the getter. It is looked at once."""
+        if not page.count or self._settings.aggregated_records != "fail":
             return
-        self._noted.append(page)
-        self._lapse.note(page)
-        if page.count and self._settings.aggregated_records == "fail":
+        if not any(page is one for one in self._checked):
             refuse_aggregates(page.records, page.shard_id)
+            self._checked.append(page)
 
     def _start_over(self, position: Position) -> None:
         """Read from here with a new iterator: the answer of one proves nothing."""

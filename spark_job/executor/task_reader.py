@@ -185,7 +185,7 @@ class _Attempt:
             )
         if entry.count:
             for page in self._feeds[entry.shard_id].hand_over(entry, self._await_page):
-                self._reader.step(0)  # keeps fetching while the consumer has the rows
+                self._step(0)  # keeps fetching while the consumer has the rows
                 yield to_rows(page.records, stream=stream, shard_id=entry.shard_id)
 
     def _retries_of(self, entry: ShardReadResult) -> Iterator[Delivery]:
@@ -269,11 +269,15 @@ class _Attempt:
             if self._reader.idle and all(feed.getter.is_over for feed in feeds):
                 return True
             lingered = waited_s >= linger_s and any(feed.held_records for feed in feeds)
-            is_full = sum(feed.held_bytes for feed in feeds) >= self._pace.round_bytes
-            if lingered or is_full or self._reader.idle:
+            if lingered or self._is_round_full or self._reader.idle:
                 return False
             left_s = linger_s - waited_s
             waited_s += self._step(min(STEP_S, left_s) if left_s > 0 else STEP_S)
+
+    @property
+    def _is_round_full(self) -> bool:
+        held_bytes = sum(feed.held_bytes for feed in self._feeds.values())
+        return held_bytes >= self._pace.round_bytes
 
     def _step(self, timeout_s: float) -> float:
         """Go on with the fetches. Returns the seconds that it took."""
@@ -290,7 +294,12 @@ class _Attempt:
 
         A shard without a record so far that is behind its tip (a run of empty pages) is read on
         after the time box, up to the cap: its position moves only with a record.
+
+        An end in the log is final. Nothing follows it, even if this attempt has read on.
         """
+        for shard_id in self._ended:
+            if shard_id in self._feeds:
+                self._feeds[shard_id].discard()
         waited_ms = self._waited_s * 1000
         read = {entry.shard_id for entry in self._log.entries if entry.count}
         held_bytes = sum(feed.held_bytes for feed in self._feeds.values())
@@ -301,6 +310,11 @@ class _Attempt:
             if is_full or waited_ms >= limit_ms:
                 feed.getter.close()
 
+    @property
+    def _ended(self) -> set[str]:
+        """The shards whose end is in the log."""
+        return {entry.shard_id for entry in self._log.entries if entry.at_shard_end}
+
     def _proposed(self, *, is_done: bool) -> tuple[list[ShardReadResult], bool]:
         """The entries of what is held, cut to the task's bytes, and whether the log is complete
         with them. At least one record of the task is in them, or in the log.
@@ -308,15 +322,18 @@ class _Attempt:
         room = self._plan.max_bytes - self._log.payload_bytes
         has_rows = self._log.rows > 0
         is_last = is_done
+        is_full = self._is_round_full
+        ended = self._ended
         proposed: dict[str, ShardReadResult] = {}
         for shard_id, feed in self._feeds.items():
+            if shard_id in ended:
+                continue
             entry, is_cut = feed.propose(room, at_least=0 if has_rows else 1)
             is_last = is_last or is_cut
             has_rows = has_rows or entry.count > 0
             room -= entry.payload_bytes
             proposed[shard_id] = entry
-        round_bytes = sum(entry.payload_bytes for entry in proposed.values())
-        if round_bytes < self._pace.round_bytes and any(one.count for one in proposed.values()):
+        if not is_full and any(one.count for one in proposed.values()):
             self._small_rounds += 1
         is_last = is_last or self._small_rounds > self._pace.max_small_rounds
         known = {entry.shard_id for entry in self._log.entries if entry.position is not None}
