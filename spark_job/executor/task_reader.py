@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 STEP_S = 0.2
+SHORTEST_STEP_S = 0.001  # a remainder of a sum of floats may be too small to move a clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +273,9 @@ class _Attempt:
             if lingered or self._is_round_full or self._reader.idle:
                 return False
             left_s = linger_s - waited_s
-            waited_s += self._step(min(STEP_S, left_s) if left_s > 0 else STEP_S)
+            waited_s += self._step(
+                min(STEP_S, max(left_s, SHORTEST_STEP_S)) if left_s > 0 else STEP_S
+            )
 
     @property
     def _is_round_full(self) -> bool:

@@ -121,9 +121,7 @@ class PlannedTask:
             new_pool=new_pool,
             random=random,
         )
-        return read_task(
-            PLAN_ID, 0, self.plan, services=services, settings=settings, pace=pace
-        )
+        return read_task(PLAN_ID, 0, self.plan, services=services, settings=settings, pace=pace)
 
     def append(self, *entries: ShardReadResult, sealed: bool = False) -> None:
         """Append to the log as another attempt does."""

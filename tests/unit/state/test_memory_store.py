@@ -4,6 +4,8 @@ store.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from state.errors import ConflictError, PlanClosedError, StoreUnavailableError
@@ -11,6 +13,9 @@ from state.memory_store import MemoryBackend, MemoryStateStore
 from state.plan import PlanPointer, PlanStatus
 from state.state_store import ShardList, StateChange, StoredState
 from tests.support.state.state_stores import OTHER, OWNER, log_of, plan, state_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -52,14 +57,22 @@ def test_a_lost_answer_does_not_hide_a_conflict(
 
 def test_plans_survive_lost_answers(backend: MemoryBackend, store: MemoryStateStore) -> None:
     """Every step of a plan's lifecycle, each with its answer lost."""
-    for step in (
+
+    def publish() -> None:
+        with pytest.raises(ConflictError):
+            store.append_log("1-aa", 3, log_of(3), None)
+        assert store.read_ends("1-aa") == {3: log_of(3).folded()}
+
+    steps: tuple[Callable[[], object], ...] = (
         lambda: store.create_plan(plan(1, tasks=700)),
+        publish,
         lambda: store.close_plan("1-aa"),
         lambda: store.mark_settled("1-aa"),
         lambda: store.save_shard_list(["a"]),
         lambda: store.create_plan(plan(2)),
         lambda: store.remove_plan("1-aa"),
-    ):
+    )
+    for step in steps:
         backend.lose_next_answers(1)
         step()
     assert store.read_pointer() == PlanPointer("2-aa", PlanStatus.OPEN)

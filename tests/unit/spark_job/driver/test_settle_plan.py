@@ -195,10 +195,12 @@ def test_a_log_that_was_not_sealed_is_settled_as_far_as_it_goes() -> None:
 
 
 RESULTS_OF_FORMAT_1 = (
-    b'{"token":"one","shards":[{"shardId":"shardId-0","first":"10","last":"19","count":4,'
-    b'"tipMs":700,"shardEnd":true,"children":[{"shardId":"shardId-3","parents":["shardId-0"]},'
-    b'{"shardId":"shardId-4","parents":["shardId-0"]}]},{"shardId":"shardId-1","first":"20",'
-    b'"last":"29","count":2,"lastArrivalMs":600}]}',
+    (
+        b'{"token":"one","shards":[{"shardId":"shardId-0","first":"10","last":"19","count":4,'
+        b'"tipMs":700,"shardEnd":true,"children":[{"shardId":"shardId-3","parents":["shardId-0"]},'
+        b'{"shardId":"shardId-4","parents":["shardId-0"]}]},{"shardId":"shardId-1","first":"20",'
+        b'"last":"29","count":2,"lastArrivalMs":600}]}'
+    ),
     b'{"token":"two","shards":[{"shardId":"shardId-2","first":"30","last":"39","count":5}]}',
 )
 """What the version before logs wrote of the same reads as `LOGS`."""

@@ -73,9 +73,7 @@ def test_the_retries_of_all_shards_are_appended_before_any_new_record_is_read(
     job: SimulatedJob,
 ) -> None:
     put = [job.put(3, key=job.key_of(index)) for index in (0, 1)]
-    slices = [
-        whole(n, position=after(put[n][0]), retries=(retry(put[n][0]),)) for n in (0, 1)
-    ]
+    slices = [whole(n, position=after(put[n][0]), retries=(retry(put[n][0]),)) for n in (0, 1)]
     planned = PlannedTask(job, task(*slices))
     rows = planned.attempt()
     assert numbers_of([next(rows)]) == put[0][:1]
@@ -89,9 +87,7 @@ def test_a_slice_of_retries_alone_reads_no_new_record_and_says_nothing_of_the_ti
 ) -> None:
     put = one.put(10, data=b"four")
     one.fake.split(STREAM, shard(0))
-    rows, ends = read(
-        one, task(whole(max_records=0, position=SHARD_END, retries=(retry(put[2]),)))
-    )
+    rows, ends = read(one, task(whole(max_records=0, position=SHARD_END, retries=(retry(put[2]),))))
     assert rows == [(shard(0), put[2], 2)]
     assert ends[shard(0)] == ShardReadResult(
         shard_id=shard(0), retries_done=1, retry_rows=1, payload_bytes=4
@@ -204,9 +200,7 @@ def test_retries_of_a_shard_that_is_known_to_be_gone_are_gone_without_a_call(
         retries=(retry(7), span(8, 9, 2)),
         gone=True,
     )
-    planned = PlannedTask(
-        one, task(gone, retries_only(retry(put[1]), last=put[2]), max_bytes=1)
-    )
+    planned = PlannedTask(one, task(gone, retries_only(retry(put[1]), last=put[2]), max_bytes=1))
     one.count_calls()
     assert rows_of(planned.attempt()) == [(shard(0), put[1], 2)]
     assert planned.ends[gone.shard_id] == ShardReadResult(
@@ -246,7 +240,7 @@ def test_retries_that_this_attempt_has_found_are_not_read_twice_and_those_of_ano
 def test_retries_of_another_attempt_that_appended_fewer_of_them_are_handed_over_as_its_log_says(
     one: SimulatedJob,
 ) -> None:
-    """This attempt has found both, and lost the append."""
+    """An attempt that has found both has lost the append."""
     put = one.put(5)
     planned = PlannedTask(one, task(retries_only(retry(put[1]), retry(put[3]), last=put[4])))
     fewer = ShardReadResult(shard_id=shard(0), retries_done=1, retry_rows=1)
