@@ -75,9 +75,6 @@ class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
             sealed=seal,
         )
 
-    def as_sealed(self) -> TaskLog:
-        return replace(self, sealed=True)
-
     def without_iterators(self) -> TaskLog:
         """The same log, shorter: iterators are hints."""
         return replace(self, entries=tuple(replace(entry, iterator=None) for entry in self.entries))

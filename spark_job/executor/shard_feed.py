@@ -49,18 +49,17 @@ class LapseDetector:
         now_ms = page.service_time_ms
         if now_ms is not None and now_ms - self.retention_ms > self.verified_ms:
             self.lapsed_ms = self.lapsed_ms or now_ms
-        tip_ms = now_ms if page.at_tip else None
-        known = (self.verified_ms, page.last_arrival_ms, tip_ms)
-        self.verified_ms = max(ms for ms in known if ms is not None)
+        self._verify(page.last_arrival_ms, now_ms if page.at_tip else None)
 
     def follow(self, entry: ShardReadResult) -> None:
         """Take the next entry of the log for the shard. What was missed before it, it says itself:
         its records may be read again long after they were read first.
         """
+        self._verify(entry.last_arrival_ms, entry.tip_ms if entry.at_tip else None)
+
+    def _verify(self, *times_ms: int | None) -> None:
         if self.verified_ms is not None:
-            tip_ms = entry.tip_ms if entry.at_tip else None
-            known = (self.verified_ms, entry.last_arrival_ms, tip_ms)
-            self.verified_ms = max(ms for ms in known if ms is not None)
+            self.verified_ms = max(self.verified_ms, *(ms or 0 for ms in times_ms))
 
 
 class ShardFeed:

@@ -51,8 +51,9 @@ class Pace:
     - `round_bytes`: as soon as so much is held, it is appended.
     - `linger_s`: what is held is appended after this time. The time doubles with each append of
       less than `round_bytes`, so that a slow shard does not cost many writes.
-    - `max_small_rounds`: after so many of these, the log is sealed.
-    - `max_log_bytes`: a log of so many bytes is sealed. Another append fits into its znode.
+    - `max_small_rounds`: the next one of these after so many seals the log.
+    - `max_log_bytes`: a log of more bytes than that has no hints; if it still has more, it is
+      sealed. Another append fits into its znode.
     - `held_bytes`: memory for pages that are read ahead; `held_records`: and how many records of a
       shard these may have, None for no limit.
     """
@@ -210,12 +211,9 @@ class _Attempt:
         entries, is_last = self._next_round()
         if not entries and not is_last:
             return
-        new = self._log.extended(entries, seal=is_last)
-        size = len(encode_unchecked(new))
-        if size > MAX_VALUE_BYTES:
-            new = new.without_iterators()  # without them it fits: the planner sees to that
-        if size > self._pace.max_log_bytes:
-            new = new.as_sealed()
+        new = self._fitting(self._log.extended(entries, seal=is_last))
+        if not is_last and self._is_too_long(new):
+            new = self._fitting(self._log.extended(self._with_tails(entries), seal=True))
         try:
             self._version = self._services.store.append_log(
                 self._plan_id, self._task, new, self._version
@@ -225,6 +223,21 @@ class _Attempt:
             return
         self._log, self._is_complete = new, new.sealed
         failpoint("log-sealed" if new.sealed else "log-appended")
+
+    def _is_too_long(self, log: TaskLog) -> bool:
+        return len(encode_unchecked(log)) > self._pace.max_log_bytes
+
+    def _fitting(self, log: TaskLog) -> TaskLog:
+        """The log without its hints if it is too long with them. Then it fits into its znode: the
+        planner sees to that.
+        """
+        return log.without_iterators() if self._is_too_long(log) else log
+
+    def _with_tails(self, entries: list[ShardReadResult]) -> list[ShardReadResult]:
+        """The last entries of a log: also what is to say of shards that have no records in them."""
+        read = {entry.shard_id for entry in entries if entry.count}
+        tails, _ = self._proposed(is_done=True)
+        return [*entries, *(one for one in tails if not one.count and one.shard_id not in read)]
 
     def _follow(self) -> None:
         """Take over the log as it is now. What this attempt has fetched serves for it as well."""
@@ -256,8 +269,10 @@ class _Attempt:
             found = find_retries(self._plan, self._services, self._settings)
             if found:
                 self._found = {one.entry.shard_id: one for one in found}
-                room = self._plan.max_bytes - sum(one.entry.payload_bytes for one in found)
-                return [one.entry for one in found], not self._feeds or room <= 0
+                entries = [one.entry for one in found]
+                room = self._plan.max_bytes - sum(entry.payload_bytes for entry in entries)
+                is_last = not self._feeds or room <= 0
+                return self._with_tails(entries) if is_last else entries, is_last
         return self._proposed(is_done=self._gather())
 
     def _gather(self) -> bool:

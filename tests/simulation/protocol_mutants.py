@@ -10,6 +10,7 @@ _DRIVER = "tests/unit/spark_job/driver"
 VERIFIES = f"{_DRIVER}/test_settling_verifies.py"
 ORDER = f"{_DRIVER}/test_order_over_reshards.py"
 RULES = "tests/unit/spark_job/tracking/test_outcome_rules.py"
+READER = "tests/unit/spark_job/executor/test_task_reader.py"
 PLANNER = f"{_DRIVER}/test_planner.py"
 
 PROTOCOL = (
@@ -66,7 +67,7 @@ PROTOCOL = (
     Mutant(
         "only the first page of a read is compared with the retention",
         "spark_job/executor/shard_feed.py",
-        "        self.verified_ms = max(ms for ms in known if ms is not None)\n",
+        "        self._verify(page.last_arrival_ms, now_ms if page.at_tip else None)\n",
         "        self.retention_ms = None\n",
         VERIFIES,
     ),
@@ -169,8 +170,8 @@ PROTOCOL = (
     Mutant(
         "a task appends under a closed plan",
         "state/znodes/plans.py",
-        "            return self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), write])",
-        "            return self._tree.commit([Check(self._paths.task(plan_id, task), 0), write])",
+        "self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), write])",
+        "self._tree.commit([Check(self._paths.task(plan_id, task), 0), write])",
         "tests/contract/test_state_store_plans.py",
     ),
     Mutant(
@@ -196,14 +197,35 @@ PROTOCOL = (
         "spark_job/executor/task_reader.py",
         "        if not stored.plan_is_open and not current.sealed:\n",
         "        if False:\n",
-        "tests/unit/spark_job/executor/test_task_reader.py",
+        READER,
     ),
     Mutant(
         "records of a log that was removed under its reader are delivered again",
         "spark_job/executor/task_reader.py",
         "        if not current.continues(self._log.entries[: self._cursor]):\n",
         "        if False:\n",
-        "tests/unit/spark_job/executor/test_task_reader.py",
+        READER,
+    ),
+    Mutant(
+        "a shard is polled on at its tip while its rows are handed over",
+        "spark_job/executor/task_reader.py",
+        "                self._step(0)  #",
+        "                self._reader.step(0)  #",
+        READER,
+    ),
+    Mutant(
+        "a later attempt takes what it reads again for lapsed",
+        "spark_job/executor/shard_feed.py",
+        "        self._lapse.follow(entry)\n",
+        "",
+        "tests/unit/spark_job/executor/test_shard_feed.py",
+    ),
+    Mutant(
+        "an attempt reads on after an end that is in the log",
+        "spark_job/executor/task_reader.py",
+        "        return {entry.shard_id for entry in self._log.entries if entry.at_shard_end}\n",
+        "        return set()\n",
+        READER,
     ),
     Mutant(
         "what a log says of the tip is that of its first round",

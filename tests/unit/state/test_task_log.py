@@ -65,14 +65,14 @@ def test_a_log_counts_its_rows_and_bytes_with_those_of_retries() -> None:
 
 def test_nothing_is_appended_to_a_sealed_log() -> None:
     """Not even nothing: a sealed log is what an attempt completes with."""
-    sealed = log(read(1, 2)).as_sealed()
+    sealed = log(read(1, 2)).extended((), seal=True)
     for entries in ([read(3, 4)], []):
         with pytest.raises(TaskLogError, match="the log is sealed"):
             sealed.extended(entries, seal=True)
 
 
 def test_a_log_may_be_sealed_without_an_entry() -> None:
-    assert TaskLog().extended([], seal=True) == TaskLog().as_sealed() == TaskLog(sealed=True)
+    assert TaskLog().extended([], seal=True) == TaskLog().extended((), seal=True) == TaskLog(sealed=True)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_log_with_other_rows_does_not_continue_them(other: TaskLog) -> None:
 def test_shards_are_folded_in_the_order_of_their_first_entries() -> None:
     one = log(read(1, 2, "b"), read(1, 2), read(3, 4, "b"), read(8, 9))
     assert one.folded() == TaskResult(shards=(read(1, 4, "b"), read(1, 9, count=4)), sealed=False)
-    assert one.as_sealed().folded().sealed
+    assert one.extended((), seal=True).folded().sealed
     assert TaskLog().folded() == TaskResult(shards=(), sealed=False)
 
 
