@@ -15,7 +15,7 @@ COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS = --extra spark --extra metrics --extra local --extra dev pyproject.toml
 
-.PHONY: help setup setup-test demo localstack test drills coverage integration test-lowest simulate mutants check format bench docs lock clean clean-all \
+.PHONY: help setup setup-test demo localstack test drills coverage integration test-lowest simulate soak mutants check format bench docs lock clean clean-all \
 	python
 
 help: ## list the targets
@@ -61,6 +61,9 @@ docs: python ## the site, in docs/_build/html; a warning is an error
 
 simulate: setup ## N random histories from SEED in simulated time, all promises checked (SEED and N=1 replay one)
 	@$(IN_VENV)/python -m tests.simulation --histories $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+soak: setup ## the standalone spout for MINUTES (10) under kills, faults and reshards from SEED; prints its figures
+	@$(IN_VENV)/python -m tests.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 mutants: setup ## known faults put back into a copy of the code, one by one: each must be caught (ARGS=<part of a name>)
 	@$(IN_VENV)/python -m tests.simulation.run_mutants $(ARGS)

@@ -62,9 +62,14 @@ def process_start(pid: int) -> str | None:
     return None if fields is None or fields[0] in _ENDED else fields[19]
 
 
+def is_of_this_host(holder: OwnerInfo) -> bool:
+    """Whether the holder runs, or ran, under this kernel and in this pid namespace."""
+    return bool(holder.host_identity) and holder.host_identity == host_identity()
+
+
 def is_provably_dead(holder: OwnerInfo) -> bool:
     """Whether this process can see that the holder's process has ended. False if in doubt."""
-    if not holder.host_identity or holder.host_identity != host_identity():
+    if not is_of_this_host(holder):
         return False
     try:
         # /proc may hide the processes of other users. This call does not: it fails with EPERM.

@@ -34,6 +34,7 @@ from kinesis_spout.testing.faults.plan import (
     slow,
     throttle,
     timeout,
+    truncate,
 )
 from kinesis_spout.testing.http.protocol import FakeKinesisProtocol
 from kinesis_spout.testing.http.server import FakeKinesisServer
@@ -74,4 +75,5 @@ __all__ = [
     "slow",
     "throttle",
     "timeout",
+    "truncate",
 ]

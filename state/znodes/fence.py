@@ -20,7 +20,7 @@ import time
 from typing import TYPE_CHECKING
 
 from state.errors import OwnedByAnotherError, StaleOwnerError, StoreUnavailableError
-from state.ownership import describe
+from state.ownership import describe, is_of_this_host, is_provably_dead
 from state.znodes.claim import Claim, Claims, Holder
 from state.znodes.tree import (
     Check,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from state.znodes.paths import ZookeeperPaths
 
 log = logging.getLogger("kinesis_spout")
+_LOOK_S = 0.5  # between two looks at whether the holder's process lives
 _MAX_ROUNDS = 8  # of regaining the ownership; each needs the session to expire once more
 
 
@@ -154,7 +155,18 @@ class Fence:
         )
 
     def _has_gone(self, holder: Holder, timeout_s: float) -> bool:
-        return self._tree.wait_gone(holder.path, holder.node.owner_session, max(0.0, timeout_s))
+        """Wait until the holder's node is gone, or its process is seen to be dead."""
+        of = holder.path, holder.node.owner_session
+        if not is_of_this_host(holder.info):
+            return self._tree.wait_gone(*of, max(0.0, timeout_s))
+        deadline = time.monotonic() + timeout_s
+        while True:
+            # No watch tells of the death of a process: the node stays until the session expires.
+            left_s = max(0.0, deadline - time.monotonic())
+            if self._tree.wait_gone(*of, min(left_s, _LOOK_S)) or is_provably_dead(holder.info):
+                return True
+            if not left_s:
+                return False
 
     def _check_same(self, held: TaskShare | None, wanted: TaskShare | None) -> None:
         if held != wanted:

@@ -240,4 +240,11 @@ PROTOCOL = (
         "        tasks.append(_task(tuple(slices), limits))\n",
         PLANNER,
     ),
+    Mutant(
+        "a process that waits for an owner does not see its death",
+        "state/znodes/fence.py",
+        " or is_provably_dead(holder.info):\n                return True\n",
+        ":\n                return True\n",
+        "tests/unit/state/znodes/test_claim.py",
+    ),
 )

@@ -25,6 +25,7 @@ class FaultKind(StrEnum):
     SLOW         a late response
     DROP         no response, and the request is not processed
     DROP_ANSWER  no response, although the request is processed
+    TRUNCATE     processed, and the connection breaks in the middle of the response's body
     ALTER        processed, and the response is changed
     """
 
@@ -32,6 +33,7 @@ class FaultKind(StrEnum):
     SLOW = "slow"
     DROP = "drop"
     DROP_ANSWER = "drop-answer"
+    TRUNCATE = "truncate"
     ALTER = "alter"
 
 
@@ -119,6 +121,14 @@ def timeout(delay_s: float, *, processed: bool = False) -> Fault:
     `delay_s` should be longer than the caller's timeout.
     """
     return drop(processed=processed, delay_s=delay_s)
+
+
+def truncate() -> Fault:
+    """The connection breaks in the middle of the response's body. The headers promised all of it.
+
+    Not for a subscription, whose body has no length.
+    """
+    return Fault(kind=FaultKind.TRUNCATE)
 
 
 def alter(change: Callable[[Any], object]) -> Fault:

@@ -33,13 +33,15 @@ _SIGNATURE = "AWS4-HMAC-SHA256 "
 class Answer:
     """An HTTP status with its body. For SubscribeToShard, the subscription's events are the body.
 
-    `alter`: a fault's change to each event of the subscription.
+    `alter`: a fault's change to each event of the subscription. `truncated`: the connection is to
+    break in the middle of the body.
     """
 
     status: int
     body: bytes
     subscription: Subscription | None = None
     alter: Callable[[Any], object] | None = None
+    truncated: bool = False
 
 
 class FakeKinesisProtocol:
@@ -98,7 +100,9 @@ class FakeKinesisProtocol:
             answer = alter(answer)
         if fault is not None and fault.replace is not None:
             answer = fault.replace(request)
-        return Answer(200, b"" if answer is None else msgspec.json.encode(answer))
+        truncated = fault is not None and fault.kind is FaultKind.TRUNCATE
+        body = b"" if answer is None else msgspec.json.encode(answer)
+        return Answer(200, body, truncated=truncated)
 
     def _apply(self, fault: Fault) -> None:
         if fault.delay_s:

@@ -148,7 +148,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             _cut(self.connection)
             return
-        if answer.subscription is None:
+        if answer.truncated:
+            self._send_half(answer.status, answer.body)
+        elif answer.subscription is None:
             self._send(answer.status, answer.body)
         else:
             self._push(answer.subscription, answer.alter)
@@ -160,6 +162,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, body: bytes) -> None:
         self._send_headers(status, _CONTENT_TYPE, ("Content-Length", str(len(body))))
         self.wfile.write(body)
+
+    def _send_half(self, status: int, body: bytes) -> None:
+        self._send_headers(status, _CONTENT_TYPE, ("Content-Length", str(len(body))))
+        self.wfile.write(body[: len(body) // 2])
+        self.wfile.flush()
+        self.close_connection = True
+        _cut(self.connection)
 
     def _push(self, subscription: Subscription, alter: Callable[[Any], object] | None) -> None:
         """Send a subscription's events until it ends, the client is gone, or the server ends."""

@@ -118,7 +118,7 @@ def consumers(zookeeper_chroot: str, tmp_path: Path) -> Iterator[Consumers]:
 def test_kill_9_under_load_repeats_nothing_that_was_committed_and_keeps_attempts(
     consumers: Consumers, zookeeper_chroot: str
 ) -> None:
-    """The state in ZooKeeper just before the kill determines exactly which records come again, and
+    """The state in ZooKeeper after the kill determines exactly which records come again, and
     in which attempt.
     """
     store = ZookeeperStateStore(
@@ -127,9 +127,9 @@ def test_kill_9_under_load_repeats_nothing_that_was_committed_and_keeps_attempts
     first = consumers.start("first")
     with closing(store), consumers.producing() as produced:
         wait_until(lambda: _is_busy(store), timeout_s=60)
-        states = {shard: stored.state for shard, stored in store.load_states().items()}
         first.kill()
         first.wait()
+        states = {shard: stored.state for shard, stored in store.load_states().items()}
         consumers.start("second")
     wait_until(lambda: consumers.acked("first", "second") >= set(range(produced())), timeout_s=120)
     first_attempts: dict[SequenceNumber, int] = {}

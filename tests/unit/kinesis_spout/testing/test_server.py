@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import closing
-from http.client import HTTPConnection
+from http.client import HTTPConnection, IncompleteRead
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from kinesis_spout.testing import (
     internal_failure,
     slow,
     throttle,
+    truncate,
 )
 from tests.support.kinesis.fake_calls import SHARD, STREAM, iterator, new_fake
 from tests.support.kinesis.services import ServedFake, kinesis_client, serve
@@ -175,6 +176,26 @@ def test_a_dropped_connection_is_seen_by_the_client(fake_kinesis: ServedFake) ->
     fake_kinesis.model.faults.add(drop())
     with kinesis_client(fake_kinesis.endpoint_url) as client, pytest.raises(ConnectionClosedError):
         client.list_streams()
+
+
+def test_an_answer_that_breaks_off_has_a_part_of_its_body(fake_kinesis: ServedFake) -> None:
+    """The headers promise all of it. The next request gets a whole answer."""
+    fake_kinesis.model.create("orders")
+    fake_kinesis.model.faults.add(truncate())
+    with closing(
+        HTTPConnection(fake_kinesis.endpoint_url.removeprefix("http://"), timeout=5)
+    ) as connection:
+        asked = {"X-Amz-Target": TARGET + "ListStreams"}
+        connection.request("POST", "/", body=b"{}", headers=asked)
+        with pytest.raises(IncompleteRead) as broken:
+            connection.getresponse().read()
+        assert broken.value.partial
+        connection.close()
+        connection.request("POST", "/", body=b"{}", headers=asked)
+        whole = connection.getresponse().read()
+    assert whole == b'{"StreamNames":["orders"],"HasMoreStreams":false}'
+    assert whole.startswith(broken.value.partial)
+    assert len(broken.value.partial) < len(whole)
 
 
 def test_connections_are_kept(fake_kinesis: ServedFake) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from state.errors import StaleOwnerError
 from state.memory_store import MemoryBackend, MemoryStateStore
+from state.ownership import process_start, this_process
 from state.state_store import StateChange, TaskShare
 from tests.support.state.interposed_tree import interposed
 from tests.support.state.stale_owners import dead_process
@@ -115,6 +118,21 @@ def test_the_successor_of_a_dead_task_is_not_overridden(backend: MemoryBackend) 
     tree.before_write("/owner", succeed)
     assert store.acquire(OWNER, timeout_s=10) == 2
     assert waited == [1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux identifies processes reliably")
+def test_a_successor_that_waits_sees_that_the_holder_has_died(backend: MemoryBackend) -> None:
+    """On the same machine it does not wait for the session, which lives on here."""
+    killed = MemoryStateStore(backend)
+    store, tree = interposed(MemoryStateStore(backend))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        start = process_start(process.pid) or ""
+        holder = replace(this_process(0), pid=process.pid, process_start=start)
+        killed.acquire(holder, timeout_s=0, task=FIRST)
+        tree.before_wait(process.kill)
+        assert store.acquire(OWNER, timeout_s=30, task=FIRST) == 2
+    with pytest.raises(StaleOwnerError):
+        killed.save_shard_list(["a"])
 
 
 def test_a_regained_share_whose_answer_was_lost_is_regained_once(backend: MemoryBackend) -> None:

@@ -1,0 +1,181 @@
+"""A consumer as a user would write it, for soaks: it tells each delivery and each outcome in a line
+of a file, holds some records for a while, and answers them in any order.
+
+python -m tests.soak.program '{"endpoint": ..., ...}'     (`Given`)
+
+It ends in order at SIGTERM. An error of the spout ends it with a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from random import Random
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kinesis_spout.config import AwsConfig, ReadRate
+from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
+from kinesis_spout.spout.listener import SpoutListener
+from kinesis_spout.spout.outages import is_transient
+from state.retry_policy import RetryPolicy
+from tests.soak.history import Fate, Step, Told, fate
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
+
+STREAM = "orders"
+APPLICATION = "soak"
+RETRY_LIMIT = 3
+MAX_HELD = 40
+_OPENING_PAUSE_S = 0.5
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of a process. `path` is the file for its lines."""
+
+    endpoint: str
+    zookeeper: str
+    path: str
+    task: int
+    tasks: int
+    seed: int
+    commit_interval_s: float = 1.0
+    session_timeout_s: float = 4.0
+
+
+class Teller:
+    """Appends lines to a file, each in one write: a kill loses none that was written."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def tell(self, told: Told) -> None:
+        os.write(self._file, told.line() + b"\n")
+
+    def emission(self, step: Step, emission: SpoutEmission) -> None:
+        key, number = emission.data.split(b" ")[:2]
+        sequence = int(emission.sequence_number)
+        of = (sequence, key.decode(), int(number), emission.attempt)
+        self.tell(Told(time.monotonic_ns(), step, emission.shard_id, "", *of))
+
+    def letter(self, letter: DeadLetter) -> None:
+        key, number = (letter.data or b"? -1").split(b" ")[:2]
+        of = (int(letter.sequence_number), key.decode(), int(number), letter.attempts)
+        told = Told(time.monotonic_ns(), Step.LETTER, letter.shard_id, "", *of, str(letter.reason))
+        self.tell(told)
+
+
+class Commits(SpoutListener):
+    def __init__(self, teller: Teller) -> None:
+        self._teller = teller
+
+    def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:
+        self._teller.tell(Told(time.monotonic_ns(), Step.COMMIT, shard_id, ""))
+
+
+class Consumer:
+    """Answers some of the held emissions after each new one, and all of them when none comes."""
+
+    teller: Teller
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._held: list[SpoutEmission] = []
+        self._has_new = False
+        self.is_ending = False  # set in a signal handler, which must not take a lock
+
+    def consume(self, spout: KinesisSpout) -> None:
+        for emission in spout.emissions(self._stop):
+            self.teller.emission(Step.GOT, emission)
+            self._held.append(emission)
+            self._has_new = True
+
+    def _stop(self) -> bool:
+        """Called after each emission, and before each wait for one."""
+        most = self._random.randrange(MAX_HELD) if self._has_new else 0
+        self._has_new = False
+        while len(self._held) > most:
+            self._answer(self._held.pop(self._random.randrange(len(self._held))))
+        return self.is_ending
+
+    def _answer(self, emission: SpoutEmission) -> None:
+        of = fate(int(emission.data.split(b" ")[1]))
+        if of is Fate.REJECTED:
+            self.teller.emission(Step.REJECT, emission)
+            emission.fail("rejected", retry=False)
+        elif emission.attempt <= of.failures:
+            self.teller.emission(Step.FAIL, emission)
+            emission.fail("not yet")
+        else:
+            self.teller.emission(Step.ACK, emission)
+            emission.ack()
+
+
+def config(given: Given, teller: Teller) -> SpoutConfig:
+    return SpoutConfig(
+        stream=STREAM,
+        application=APPLICATION,
+        zookeeper=given.zookeeper,
+        aws=AwsConfig(
+            region="us-east-1",
+            endpoint_url=given.endpoint,
+            access_key_id="test",
+            secret_access_key="test",
+        ),  # the soak's own
+        starting_position="TRIM_HORIZON",
+        rate=ReadRate(reads_per_second=20, bytes_per_second=1e9),
+        retry=RetryPolicy(retry_limit=RETRY_LIMIT, first_delay_ms=200, max_delay_ms=1_000),
+        commit_interval_s=given.commit_interval_s,
+        zookeeper_session_timeout_s=given.session_timeout_s,
+        idle_poll_s=0.1,
+        shard_refresh_interval_s=2.0,
+        task_index=given.task,
+        total_tasks=given.tasks,
+        dead_letter=teller.letter,
+        listeners=(Commits(teller),),
+    )
+
+
+def open_when_possible(spout: KinesisSpout, consumer: Consumer) -> bool:
+    """Open the spout, whatever outage there is at the moment. False: the end came first."""
+    pause = threading.Event()
+    while not consumer.is_ending:
+        try:
+            spout.open()
+        except Exception as exc:
+            if not is_transient(exc):
+                raise
+            sys.stderr.write(f"cannot open: {exc}\n")
+            pause.wait(_OPENING_PAUSE_S)
+        else:
+            return True
+    return False
+
+
+def main() -> None:
+    given = msgspec.json.decode(sys.argv[1], type=Given)
+    consumer = Consumer(Random(given.seed))  # noqa: S311  # to be repeated, not a secret
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        consumer.is_ending = True
+
+    signal.signal(signal.SIGTERM, end)
+    consumer.teller = teller = Teller(given.path)
+    spout = KinesisSpout(config(given, teller))
+    if not open_when_possible(spout, consumer):
+        return
+    try:
+        consumer.consume(spout)
+    finally:
+        spout.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What a soak's processes and its ZooKeeper use, sampled; and whether it stays level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MIB = 1 << 20
+ZNODES_PER_STATE = 2
+# Pools start their threads as they are needed, and keep them: 8 that fetch, 4 that write letters.
+POOLED_THREADS = 6
+ENOUGH_S = 120.0  # a process that has lived less than this is still warming up
+
+
+class ProcessUse(NamedTuple):
+    """Of one process: memory in bytes (RSS), threads, and open files with sockets."""
+
+    rss: int
+    threads: int
+    files: int
+
+
+class UseSample(NamedTuple):
+    """`at_s`: since the begin. `processes`: by run. `znodes`: all of the server, None while it does
+    not answer. `shards`: how many the service lists; `states`: how many have a stored state.
+    """
+
+    at_s: float
+    processes: dict[str, ProcessUse]
+    znodes: int | None
+    shards: int
+    states: int
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The medians of the second and of the last quarter of a run, and whether the latter is within
+    `slack`, or a tenth, of the former.
+    """
+
+    name: str
+    before: float
+    after: float
+    slack: float
+    unit: str = ""
+
+    @property
+    def is_level(self) -> bool:
+        return self.after <= self.before + max(self.slack, self.before / 10)
+
+
+def use_of(pid: int) -> ProcessUse | None:
+    """None if there is no such process any more."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            return ProcessUse(process.memory_info().rss, process.num_threads(), process.num_fds())
+    except psutil.Error:
+        return None
+
+
+def levels(samples: Sequence[UseSample], run: str) -> list[Level]:
+    """Of one process that lived through all of the soak, and of the znodes. Empty if the samples
+    are of too short a time to tell.
+
+    A shard's state has two znodes and is kept for the retention of its records, a day at least. So
+    the znodes of states are not counted here: their number is that of the reshards.
+    """
+    of_run = [(sample.at_s, sample.processes[run]) for sample in samples if run in sample.processes]
+    if not of_run or of_run[-1][0] - of_run[0][0] < ENOUGH_S:
+        return []
+    znodes = [
+        (sample.at_s, sample.znodes - ZNODES_PER_STATE * sample.states)
+        for sample in samples
+        if sample.znodes is not None
+    ]
+    return [
+        _level("memory", [(at_s, use.rss / MIB) for at_s, use in of_run], 4, "MiB"),
+        _level("threads", [(at_s, use.threads) for at_s, use in of_run], POOLED_THREADS),
+        _level("open files", [(at_s, use.files) for at_s, use in of_run], 2),
+        _level("znodes without shard states", znodes, 4),
+    ]
+
+
+def _level(name: str, of: Sequence[tuple[float, float]], slack: float, unit: str = "") -> Level:
+    first_s, last_s = of[0][0], of[-1][0]
+    quarter_s = (last_s - first_s) / 4
+    second = [value for at_s, value in of if quarter_s <= at_s - first_s < 2 * quarter_s]
+    last = [value for at_s, value in of if at_s - first_s >= 3 * quarter_s]
+    return Level(name, median(second), median(last), slack, unit)

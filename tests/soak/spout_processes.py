@@ -1,0 +1,147 @@
+"""The spouts of a soak: real processes that share one stream, each with a file for its lines."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tests.soak import program
+from tests.soak.history import Kill, Told, parse_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROOT = Path(__file__).resolve().parents[2]
+CLOSING_LIMIT_S = 60.0
+
+
+@dataclass(slots=True)
+class Running:
+    """A process. `is_ending`: it was told to end, or killed."""
+
+    run: str
+    task: int
+    process: subprocess.Popen[bytes]
+    is_ending: bool = False
+
+
+class SpoutProcesses:
+    """Starts, closes and kills the tasks' processes. One thread at a time may do so for a task."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        endpoint: str,
+        zookeeper: str,
+        tasks: int,
+        seed: int,
+        **more: float,
+    ) -> None:
+        """`more`: the other fields of `program.Given`."""
+        self._directory = directory
+        self._given = program.Given(
+            endpoint=endpoint, zookeeper=zookeeper, path="", task=0, tasks=tasks, seed=seed, **more
+        )
+        self._lock = threading.Lock()
+        self._runs = 0
+        self.tasks: dict[str, int] = {}
+        self.running: dict[int, Running] = {}
+
+    def start(self, task: int) -> Running:
+        with self._lock:
+            self._runs += 1
+            run = f"task-{task}-run-{self._runs}"
+            self.tasks[run] = task
+        given = msgspec.structs.replace(
+            self._given, path=str(self.path(run)), task=task, seed=self._given.seed + self._runs
+        )
+        arguments = ["-m", program.__name__, msgspec.json.encode(given).decode()]
+        with (self._directory / f"{run}.err").open("wb") as errors:
+            process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stderr=errors)
+        self.running[task] = Running(run, task, process)
+        return self.running[task]
+
+    def kill(self, task: int, *, waits: bool) -> Kill:
+        """SIGKILL; returns when the process is gone."""
+        one = self.running[task]
+        one.is_ending = True
+        began_ns = time.monotonic_ns()
+        one.process.kill()
+        one.process.wait()
+        return Kill(one.run, task, began_ns, time.monotonic_ns(), waits)
+
+    def close(self, tasks: Iterable[int]) -> list[float]:
+        """SIGTERM to all of them. Returns the seconds that each took. Raises what `ended` finds."""
+        closing = [self.running[task] for task in tasks]
+        began_s = time.monotonic()
+        for one in closing:
+            one.is_ending = True
+            one.process.send_signal(signal.SIGTERM)
+        took_s = []
+        for one in closing:
+            code = one.process.wait(CLOSING_LIMIT_S)
+            took_s.append(time.monotonic() - began_s)
+            is_too_young = code == -signal.SIGTERM and not self.path(one.run).exists()
+            if code and not is_too_young:
+                raise AssertionError(f"{one.run} was closed with {code}:\n{self.errors(one.run)}")
+        return took_s
+
+    def ended(self) -> list[str]:
+        """Those that ended though nobody told them to, with their last words."""
+        return [
+            f"{one.run} ended by itself with {one.process.poll()}:\n{self.errors(one.run)}"
+            for one in list(self.running.values())
+            if one.process.poll() is not None and not one.is_ending
+        ]
+
+    def end(self) -> None:
+        """Kill what runs."""
+        for one in self.running.values():
+            one.process.kill()
+            one.process.wait()
+
+    def path(self, run: str) -> Path:
+        return self._directory / f"{run}.told"
+
+    def errors(self, run: str, lines: int = 12) -> str:
+        text = (self._directory / f"{run}.err").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+
+class ToldFiles:
+    """Reads the files of all runs as they grow. For one thread."""
+
+    def __init__(self, processes: SpoutProcesses) -> None:
+        self._processes = processes
+        self._read: dict[str, int] = {}
+        self._told: list[Told] = []
+        self.resolved: set[tuple[str, int]] = set()
+
+    def read(self) -> None:
+        for run in list(self._processes.tasks):
+            path = self._processes.path(run)
+            if not path.exists():
+                continue
+            with path.open("rb") as file:
+                file.seek(self._read.get(run, 0))
+                text = file.read()
+            whole = text.rpartition(b"\n")[0]
+            if not whole:
+                continue
+            self._read[run] = self._read.get(run, 0) + len(whole) + 1
+            told = [parse_line(line, run) for line in whole.split(b"\n")]
+            self._told += told
+            self.resolved.update(one.record for one in told if one.is_outcome)
+
+    def told(self) -> list[Told]:
+        """All lines in the order of their times."""
+        return sorted(self._told, key=lambda told: told.at_ns)
