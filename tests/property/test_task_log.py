@@ -241,7 +241,7 @@ class TaskLogMachine(RuleBasedStateMachine):
         rows=st.integers(1, 5),
         seals=RARELY,
         says_tails=st.booleans(),
-        fetches=st.booleans(),
+        fetches=st.sets(INDEX),
         answers_lost=st.integers(0, 4).map(lambda drawn: max(0, drawn - 2)),
     )
     def run(
@@ -249,17 +249,17 @@ class TaskLogMachine(RuleBasedStateMachine):
         turns: list[int],
         rows: int,
         answers_lost: int,
+        fetches: set[int],
         *,
         seals: bool,
         says_tails: bool,
-        fetches: bool,
     ) -> None:
         self.store.backend.lose_next_answers(answers_lost)
         for turn in turns:
             if not self.attempts:
                 break
             attempt = self.attempts[turn % len(self.attempts)]
-            if fetches:
+            if turn in fetches:
                 attempt.fetch()
             try:
                 attempt.step(rows=rows, seals=seals, says_tails=says_tails)

@@ -72,7 +72,7 @@ def test_nothing_is_appended_to_a_sealed_log() -> None:
 
 
 def test_a_log_may_be_sealed_without_an_entry() -> None:
-    assert TaskLog().extended([], seal=True) == TaskLog().extended((), seal=True) == TaskLog(sealed=True)
+    assert TaskLog().extended((), seal=True) == TaskLog(sealed=True)
 
 
 @pytest.mark.parametrize(
