@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.errors import ServiceUnavailableError
 from kinesis_spout.service.botocore_connection import (
-    RAW_BODY,
     ExpiredListingError,
     KinesisConnection,
 )
 from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
+from kinesis_spout.service.get_records_wire import RAW_BODY
 from kinesis_spout.service.shapes import (
     iterator_arguments,
     iterator_in,
