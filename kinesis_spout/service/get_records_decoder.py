@@ -41,6 +41,11 @@ class DecodedPage(PageRecords):
     next_iterator: str | None
     child_shards: tuple[ChildShard, ...]
 
+    @property
+    def payload_bytes(self) -> int:
+        """Length of the data, decoded."""
+        return self.columns.payload_bytes
+
 
 # gc=False: the structs hold only strings, bytes and numbers, so they cannot be part of a cycle and
 # the garbage collector need not visit them.
@@ -95,7 +100,6 @@ def _page(body: _Body) -> DecodedPage:
         first=SequenceNumber.parse(rows[0].SequenceNumber) if rows else None,
         last=SequenceNumber.parse(rows[-1].SequenceNumber) if rows else None,
         last_arrival_ms=columns.last_arrival_ms() if rows else None,
-        payload_bytes=columns.payload_bytes,
         millis_behind_latest=body.MillisBehindLatest,
         next_iterator=body.NextShardIterator,
         child_shards=tuple(
@@ -118,12 +122,13 @@ def _arrivals(values: list[float | str | None]) -> pa.Array:
     """Seconds since 1970 as microseconds, rounded as `datetime.fromtimestamp` does: the fraction is
     rounded half to even.
     """
-    if str in set(map(type, values)):
-        return pa.array([_moment(value) for value in values], ARRIVAL_TYPE)
-    if len(values) < _MANY:
+    if len(values) < _MANY and str not in map(type, values):
         moments = [value if value is None else _micros(float(value)) for value in values]
         return pa.array(moments, ARRIVAL_TYPE)
-    seconds = pa.array(values, pa.float64())
+    try:
+        seconds = pa.array(values, pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # texts
+        return pa.array([_moment(value) for value in values], ARRIVAL_TYPE)
     whole = pc.trunc(seconds)
     micros = pc.round(pc.multiply(pc.subtract(seconds, whole), 1e6), round_mode="half_to_even")
     total = pc.add_checked(
