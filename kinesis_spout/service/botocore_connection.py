@@ -39,7 +39,7 @@ from kinesis_spout.service.faults import (
     meaning_of,
     meaning_of_local,
 )
-from kinesis_spout.service.get_records_wire import hook_get_records
+from kinesis_spout.service.get_records_wire import GetRecordsWire
 from kinesis_spout.service.shapes import stream_summary
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class KinesisConnection:
         self._retry_for_s = retry_for_s
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
         self._built: tuple[int, Any] | None = None
+        self.wire = GetRecordsWire(aws.wire_format)
 
     def __reduce__(self) -> tuple[Callable[..., KinesisConnection], tuple[AwsConfig, StreamRef]]:
         make = partial(
@@ -209,7 +210,9 @@ class KinesisConnection:
         with _building:
             built = self._built
             if built is None or built[0] != os.getpid():
-                built = self._built = (os.getpid(), _new_vendor_client(self.aws, self._region))
+                client = _new_vendor_client(self.aws, self._region)
+                self.wire.hook(client)
+                built = self._built = (os.getpid(), client)
             return built[1]
 
     def _raise_service_error(self, exc: vendor.ClientError, about: str | None) -> NoReturn:
@@ -291,11 +294,9 @@ def _new_vendor_client(aws: AwsConfig, region: str | None) -> Any:
         tcp_keepalive=True,
         user_agent_extra="kinesis-spout",
     )
-    client = session.create_client(
+    return session.create_client(
         "kinesis", region_name=region, endpoint_url=aws.endpoint_url, config=settings
     )
-    hook_get_records(client)
-    return client
 
 
 class _FixedCredentials:

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import cbor2
 import pytest
 
 from kinesis_spout.config import AwsConfig, StreamRef
@@ -146,7 +147,9 @@ def _chunks(body: bytes, answer: Answer) -> bytes:
 def _request(headers: dict[str, str], body: bytes) -> Request:
     target = headers.get("X-Amz-Target")
     if target is not None:
-        return Request(target.rpartition(".")[2], json.loads(body or b"{}"), headers)
+        is_cbor = "cbor" in headers.get("Content-Type", "")
+        arguments = cbor2.loads(body) if is_cbor else json.loads(body or b"{}")
+        return Request(target.rpartition(".")[2], arguments, headers)
     # STS has another protocol: a form whose field Action names the operation.
     form = dict(pair.partition("=")[::2] for pair in body.decode().split("&"))
     return Request(form.get("Action", "?"), form, headers)
