@@ -118,7 +118,7 @@ class RecordColumns:
 
     def lists(self) -> RecordLists:
         """The lists themselves: callers must not change them."""
-        arrivals = self.arrivals.cast(_MS, safe=False).cast(pa.int64()).fill_null(0).to_pylist()
+        arrivals = _milliseconds(self.arrivals)
         if self._batch is None:
             return RecordLists(self._numbers, self._keys, self._data, arrivals)
         numbers, keys, data = (
@@ -214,6 +214,15 @@ def _binary(values: list[Any]) -> pa.Array:
         return pa.array(values, pa.binary())
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+def _milliseconds(arrivals: pa.Array) -> list[int]:
+    """Not by `to_pylist`, which takes twenty times as long in older versions of pyarrow."""
+    values = arrivals.cast(_MS, safe=False).cast(pa.int64()).fill_null(0)
+    if not len(values):
+        return []
+    numbers = memoryview(values.buffers()[1]).cast("q")
+    return numbers[values.offset : values.offset + len(values)].tolist()
 
 
 def _length(values: list[Any]) -> int:
