@@ -6,6 +6,8 @@ Of the four packages, only this one needs pyspark to be imported.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import pyspark  # noqa: F401  # without it, the error comes before anything is started
+
 if TYPE_CHECKING:
     from spark_job.data_source import register
     from spark_job.dead_letter.dead_letter import DeadLetter
