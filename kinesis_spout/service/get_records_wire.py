@@ -51,7 +51,7 @@ class _WholeResponse(AWSResponse):  # type: ignore[misc]  # botocore ships no ty
         return self._whole
 
 
-class CborNotSpokenError(Exception):
+class _CborNotSpokenError(Exception):
     """A request in CBOR was answered in something else, and no other one in CBOR before."""
 
 
@@ -70,7 +70,7 @@ class GetRecordsWire:
         """
         try:
             return send()
-        except CborNotSpokenError as exc:
+        except _CborNotSpokenError as exc:
             self._request.must_be_json = True
             try:
                 answer = send()
@@ -120,7 +120,7 @@ class GetRecordsWire:
             self._was_spoken = True
         elif self._request.is_cbor and not self._was_spoken:
             kind = content_type.partition(";")[0] or "nothing"
-            raise CborNotSpokenError(f"status {status}, {kind}")
+            raise _CborNotSpokenError(f"status {status}, {kind}")
         if status < 300:
             customized_response_dict |= {RAW_BODY: response_dict["body"], IS_CBOR: is_cbor}
             response_dict["body"] = b"{}"

@@ -1,5 +1,5 @@
 """The service's contract in CBOR, tested against FakeKinesis, the emulator and LocalStack alike;
-and what comes of CBOR where the service does not speak it.
+and how a service that does not speak it is read.
 
 The emulator writes payloads in base64 and times without their tag in CBOR too. The SDKs of AWS, and
 we, read these as well.
