@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class Page(PageRecords):
     """The result of one fetch, its records in sequence order.
 
+    - `payload_bytes`: length of the data, decoded. It stays where the records are left out.
     - `at_tip`: nothing more was there when the service answered; `service_time_ms` is its clock
       then, to the second.
     - `ended`: the shard ends after these records (there may be some); `child_shards` continue it,
@@ -29,6 +30,7 @@ class Page(PageRecords):
     """
 
     shard_id: str
+    payload_bytes: int
     millis_behind_latest: int
     child_shards: tuple[ChildShard, ...]
     next_iterator: str | None

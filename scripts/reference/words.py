@@ -609,6 +609,7 @@ NOT_ERRORS = {
     "Retry": "an outcome, see the [Spark API](api/spark.md)",
     "TransactionRefusedError": "the store translates it",
     "WrongOutputError": "fails the record whose function returned it",
+    "_CborNotSpokenError": "the request is sent again in JSON",
     "_RowsExpiredError": "a warning: the next plan reads what is left",
     "_Stopped": "a signal ends the embedded server",
 }

@@ -237,10 +237,10 @@ def test_a_log_that_does_not_fit_is_refused(store: ZnodeStateStore) -> None:
 
 def test_a_log_of_the_largest_size_is_stored(store: ZnodeStateStore) -> None:
     """The limit leaves room for what a request has besides."""
-    log = replace(log_of(), entries=(replace(entry(1), iterator="x" * (MAX_VALUE_BYTES - 150)),))
+    log = TaskLog(entries=(replace(entry(1), iterator="x" * (MAX_VALUE_BYTES - 150)),))
     assert store.append_log("1-aa", 0, log, None) == 0
-    assert store.append_log("1-aa", 0, log.extended((), seal=True), 0) == 1
-    assert store.read_log("1-aa", 0).log == log.extended((), seal=True)
+    assert store.append_log("1-aa", 0, replace(log, sealed=True), 0) == 1
+    assert store.read_log("1-aa", 0).log == replace(log, sealed=True)
 
 
 def test_the_result_of_an_earlier_version_is_a_sealed_log(

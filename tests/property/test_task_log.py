@@ -210,12 +210,18 @@ class TaskLogMachine(RuleBasedStateMachine):
         self.settled: TaskLog | None = None
         self.is_closed = False
 
-    @initialize(records=st.integers(0, 6), pages=st.lists(st.integers(1, 5), max_size=2))
-    def begin(self, records: int, pages: list[int]) -> None:
+    @initialize(
+        records=st.integers(0, 6),
+        pages=st.lists(st.integers(1, 5), max_size=2),
+        closed=st.sets(st.sampled_from(SHARDS)),
+    )
+    def begin(self, records: int, pages: list[int], closed: set[str]) -> None:
+        """The second attempt sees shards closed that the first one has seen open."""
         for shard in SHARDS:
             self.stream.put(shard, records)
         for page in pages:
-            self.attempts.append(Attempt(self._own_store(), self.stream, page=page))
+            self.start(page)
+            self.stream.closed |= closed
 
     # the stream
     @rule(shard=st.sampled_from(SHARDS), count=st.integers(0, 4), closes=st.booleans())
