@@ -13,7 +13,7 @@ IN_VENV = JAVA_HOME="$$(cat .venv/java-home)" .venv/bin
 PARALLEL = --numprocesses=logical --maxprocesses=4 --dist=worksteal
 COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" $(ARGS)
-EXTRAS = --extra spark --extra metrics --extra local --extra dev pyproject.toml
+EXTRAS = --extra spark --extra cbor --extra metrics --extra local --extra dev pyproject.toml
 
 .PHONY: help setup setup-test demo localstack test drills coverage integration test-lowest simulate soak mutants check format bench docs lock clean clean-all \
 	python

@@ -3,10 +3,33 @@
 Of the four packages, only this one needs pyspark to be imported.
 """
 
-from spark_job.data_source import register
-from spark_job.dead_letter.dead_letter import DeadLetter
-from spark_job.kinesis_source import KinesisSource
-from spark_job.tracking.outcomes import Reject, Retry
-from spark_job.tracking.tracked_batch import TrackedBatch
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import pyspark  # noqa: F401  # without it, the error comes before anything is started
+
+if TYPE_CHECKING:
+    from spark_job.data_source import register
+    from spark_job.dead_letter.dead_letter import DeadLetter
+    from spark_job.kinesis_source import KinesisSource
+    from spark_job.tracking.outcomes import Reject, Retry
+    from spark_job.tracking.tracked_batch import TrackedBatch
 
 __all__ = ["DeadLetter", "KinesisSource", "Reject", "Retry", "TrackedBatch", "register"]
+
+_MODULES = {
+    "DeadLetter": "spark_job.dead_letter.dead_letter",
+    "KinesisSource": "spark_job.kinesis_source",
+    "Reject": "spark_job.tracking.outcomes",
+    "Retry": "spark_job.tracking.outcomes",
+    "TrackedBatch": "spark_job.tracking.tracked_batch",
+    "register": "spark_job.data_source",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name at its first use: a Spark worker that reads needs `data_source` only."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value = getattr(import_module(_MODULES[name]), name)
+    return value

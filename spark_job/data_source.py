@@ -19,9 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kinesis_spout.errors import ConfigError
-from spark_job.driver.coordinator import Coordinator
 from spark_job.executor.task_reader import read_task
-from spark_job.preflight import refuse_embedded_on_cluster
 from spark_job.process_services import ProcessServices
 from spark_job.rows import SCHEMA_DDL
 from spark_job.settings import SourceSettings
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from spark_job.driver.coordinator import Coordinator
     from state.plan import TaskPlan
 
 OFFSET_FORMAT = 1
@@ -66,6 +65,10 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def coordinator(self) -> Coordinator:
         # Not in the constructor: planning processes construct a reader too, and never use it.
         if self._coordinator is None:
+            from spark_job.driver.coordinator import (  # noqa: PLC0415  # not on the executors
+                Coordinator,
+            )
+
             self._coordinator = Coordinator(self._settings, ProcessServices.connect(self._settings))
         return self._coordinator
 
@@ -145,6 +148,10 @@ class KinesisDataSource(DataSource):
         return "kinesis"
 
     def settings(self) -> SourceSettings:
+        from spark_job.preflight import (  # noqa: PLC0415  # not on the executors
+            refuse_embedded_on_cluster,
+        )
+
         settings = SourceSettings.from_options(self._given)
         refuse_embedded_on_cluster(settings.zookeeper, self.master)
         return settings

@@ -57,6 +57,7 @@ class KinesisSource:
     role_arn: Text = None
     role_external_id: Text = None
     role_session_name: Text = None
+    wire_format: Text = None
     starting_position: str | Mapping[str, str] | None = None
     max_records_per_trigger: Number = None
     max_records_per_shard: Number = None

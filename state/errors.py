@@ -16,6 +16,7 @@ StateError
 |-- ConflictError                            a value was changed since it was read
 |-- CheckpointRegressionError                a write would move a checkpoint back
 |-- PlanMismatchError                        a plan does not fit the state that it is settled into
+|-- TaskLogError                             a task's log that contradicts itself
 `-- PlanClosedError                          the plan is closed or unknown; nothing can be published
 """
 
@@ -97,6 +98,12 @@ class CheckpointRegressionError(StateError):
 class PlanMismatchError(StateError):
     """What a plan says was read, or its report, does not fit the shard's state. Nothing of it is
     settled into that state, so its records are delivered again.
+    """
+
+
+class TaskLogError(StateError):
+    """An entry that does not continue a task's log, or a log that no longer begins with what was
+    handed over from it. Nothing was appended.
     """
 
 

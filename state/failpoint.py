@@ -16,7 +16,8 @@ NAMES = frozenset(
     {
         "plan-created",
         "plan-logged",
-        "end-published",
+        "log-appended",
+        "log-sealed",
         "report-opened",
         "sink-written",
         "dead-letters-written",

@@ -1,8 +1,8 @@
 """Plans (what the tasks of one Spark batch read) and task results (what they did read).
 
 Kinesis cannot be asked for a shard's latest sequence number. So a plan says where the read of each
-shard starts and what limits it, and the task that reads publishes its result, once, before its
-first row leaves the task.
+shard starts and what limits it, and the task that reads publishes what it read, piece by piece,
+before the rows leave the task (`state.task_log`).
 
 A plan is open (results may be published), then closed (no result may be published any more), then
 settled (its outcomes are in the shard states).
@@ -96,7 +96,7 @@ class ShardSlice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The shards that one task reads, in the order in which their rows leave it, and its limits.
 
-    - `max_bytes`: how much the task holds in memory before it publishes its result.
+    - `max_bytes`: how much payload the task reads.
     - `fetch_time_ms`: after this time, a shard that has returned records is read no further.
     - `fetch_cap_ms`: after this time, so is a shard that is behind its tip and has returned none.
     - `retention_ms`: the stream's retention when the plan was made; None if it is not known.
@@ -181,6 +181,7 @@ class ShardReadResult(
       records count in `retry_rows`.
     - `position`: the position that was read from, for the plan's settling to compare; None in a
       result of an earlier version.
+    - `payload_bytes`: length of the data of these records, retries included.
     - `lapsed_ms`: the service time of a page that came more than the retention after the shard was
       last verified, so that records may have expired unread before it; None if there was none.
     """
@@ -206,15 +207,16 @@ class ShardReadResult(
     retry_part: RangePart | None = None
     position: Position | None = None
     lapsed_ms: int | None = None
+    payload_bytes: int = msgspec.field(default=0, name="bytes")
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The result that a task published. `token` is unique to the attempt: an attempt whose write
-    got no answer recognises its own result by it.
+    """What a task has published: its log (`state.task_log`), folded. `sealed`: nothing is added to
+    it any more.
     """
 
-    token: str
     shards: tuple[ShardReadResult, ...]
+    sealed: bool = True
     format: int = PLAN_FORMAT
 
 

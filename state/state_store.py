@@ -25,19 +25,25 @@ Threads. All methods are safe from any thread.
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from state.errors import InvalidStoreSettingError
 from state.position import Position
 from state.shard_state import ShardState
+from state.task_log import TaskLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from state.plan import Plan, PlanPointer, TaskPlan, TaskResult
     from state.report import OpenReport, OutcomePolicy, PlanReport
-    from state.task_share import TaskShare
+
+MAX_TASKS = 1000
+_SHARE = re.compile(r"(0|[1-9]\d*)-of-([1-9]\d*)")
 
 
 class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -66,6 +72,43 @@ class StartPin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     shards: tuple[str, ...]
     shard_positions: dict[str, Position] = {}
     format: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskShare:
+    """Task `index` of `total`, with `index` counted from 0. Its text, `1-of-3`, is also the name of
+    its znodes.
+    """
+
+    index: int
+    total: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.total <= MAX_TASKS:
+            raise InvalidStoreSettingError(
+                f"a total of {self.total} tasks is not possible; use 1 to {MAX_TASKS}"
+            )
+        if not 0 <= self.index < self.total:
+            raise InvalidStoreSettingError(
+                f"there is no task {self.index} of {self.total}; they are counted from 0, so use 0 "
+                f"to {self.total - 1}"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> TaskShare:
+        """Read a text like `1-of-3`; raises `InvalidStoreSettingError` for any other."""
+        written = _SHARE.fullmatch(text)
+        if written is None:
+            raise InvalidStoreSettingError(f"{text!r} is not a task; use the form 1-of-3")
+        return cls(int(written[1]), int(written[2]))
+
+    def __str__(self) -> str:
+        return f"{self.index}-of-{self.total}"
+
+    @property
+    def label(self) -> str:
+        """`task 1 of 3`, for messages."""
+        return f"task {self.index} of {self.total}"
 
 
 class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -106,23 +149,33 @@ class StateChange(msgspec.Struct, frozen=True):
     after: ShardState
 
 
+class StoredLog(msgspec.Struct, frozen=True):
+    """A task's log as it was read; `log` and `version` are None where there is none."""
+
+    log: TaskLog | None
+    version: int | None
+    plan_is_open: bool
+
+
 class TaskStore(Protocol):
     """The part of the contract that a task (an executor) needs."""
 
-    def read_end(self, plan_id: str, task: int) -> TaskResult | None:
-        """The published result of a task, or None. The read is linearizable: it sees every write
-        that was answered before it.
+    def read_log(self, plan_id: str, task: int) -> StoredLog:
+        """The log of a task, and whether its plan is open. The read is linearizable: it sees every
+        write that was answered before it. The plan is read before the log, so an open plan's log
+        may be newer than that, and a closed plan's log is final.
         """
         ...
 
-    def publish_end(self, plan_id: str, task: int, end: TaskResult) -> TaskResult:
-        """Publish a task's result, once. One transaction creates it if the plan is open and the
-        task has no result.
+    def append_log(self, plan_id: str, task: int, log: TaskLog, version: int | None) -> int:
+        """Replace the log that was read in `version` (None: there was none) by `log`, which
+        continues it. Returns the new version.
 
-        Returns the published result: `end`, or the one that another attempt published first. A
-        call whose answer was lost reads the result back and recognises its own by the token.
-        Raises `PlanClosedError` when the plan is closed or unknown; then nothing is created, no
-        parent node either. Raises `StateTooLargeError`.
+        One transaction that also checks that the plan is open. Raises `PlanClosedError` when the
+        plan is closed or unknown; then nothing is created, no parent node either. Raises
+        `ConflictError` when the log has another version: another attempt has appended, or the
+        answer to this very call was lost. Read the log again, and follow it. Raises
+        `StateTooLargeError`.
         """
         ...
 
@@ -149,7 +202,9 @@ class OutcomeStore(TaskStore, Protocol):
         ...
 
     def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
-        """All published results of a plan, by task. Final when called after `close_plan`."""
+        """What the tasks of a plan have published, by task: their logs, folded. Final when called
+        after `close_plan`.
+        """
         ...
 
     def load_states(self) -> Mapping[str, StoredState]:

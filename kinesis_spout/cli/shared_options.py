@@ -27,6 +27,7 @@ CONNECTION_OPTIONS = {
     "roleArn": "role_arn",
     "roleExternalId": "role_external_id",
     "roleSessionName": "role_session_name",
+    "wireFormat": "wire_format",
 }
 
 

@@ -1,8 +1,9 @@
 """Reading ahead of one shard, bounded by records per shard and by bytes of all shards that share a
 budget.
 
-The size of a page is known only after the fetch. So a fetch reserves the size of the largest page
-that the service returns, and settles it to the real size.
+The size of a page is known only after the fetch. So a fetch reserves what the page may have, and
+settles it to the real size: the size of the largest page that the service returns, or, where the
+budget is small, twice the size of the shard's largest page so far.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class ByteBudget:
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
         self._held_bytes = 0
-        self._reservations = 0
+        self._reserved_bytes = 0
 
     @property
     def held_bytes(self) -> int:
@@ -49,22 +50,26 @@ class ByteBudget:
         with self._lock:
             return self._held_bytes >= self.max_bytes
 
-    def try_reserve(self) -> bool:
-        """Reserve the bytes of one page of any size. False when the budget does not allow it."""
+    def try_reserve(self, page_bytes: int = RESERVED_PAGE_BYTES, *, force: bool = False) -> bool:
+        """Reserve the bytes of one page. False when the budget does not allow it, unless `force`d
+        to.
+        """
         with self._lock:
-            wanted = self._held_bytes + (self._reservations + 1) * RESERVED_PAGE_BYTES
-            granted = wanted <= self.max_bytes or (
-                self._reservations == 0 and self._held_bytes < self.max_bytes
+            wanted = self._held_bytes + self._reserved_bytes + page_bytes
+            granted = (
+                force
+                or wanted <= self.max_bytes
+                or (self._reserved_bytes == 0 and self._held_bytes < self.max_bytes)
             )
-            self._reservations += granted
+            self._reserved_bytes += granted * page_bytes
             return granted
 
-    def settle(self, page_bytes: int) -> None:
-        """Replace one reservation by the bytes of the page that was fetched; 0 when there was
+    def settle(self, page_bytes: int, reserved_bytes: int = RESERVED_PAGE_BYTES) -> None:
+        """Replace a reservation by the bytes of the page that was fetched; 0 when there was
         none.
         """
         with self._lock:
-            self._reservations -= 1
+            self._reserved_bytes -= reserved_bytes
             self._held_bytes += page_bytes
 
     def release(self, page_bytes: int) -> None:
@@ -76,9 +81,21 @@ class ByteBudget:
 class BufferedGetter:
     """One shard's pages, read ahead up to `max_records`. One thread may fetch while another one
     takes.
+
+    - `total_records`: fetch at most so many records in all; None for no limit.
+    - `page_bytes`: what the first fetch reserves. Later ones reserve twice the size of the largest
+      page so far, and at least as much. None: all reserve the largest size that there is.
     """
 
-    def __init__(self, getter: ShardGetter, *, max_records: int, budget: ByteBudget) -> None:
+    def __init__(
+        self,
+        getter: ShardGetter,
+        *,
+        max_records: int,
+        budget: ByteBudget,
+        total_records: int | None = None,
+        page_bytes: int | None = None,
+    ) -> None:
         if max_records < 1:
             raise ValueError(
                 f"a buffer of {max_records} records for shard {getter.shard_id} holds nothing; use "
@@ -92,8 +109,11 @@ class BufferedGetter:
         self._records = 0
         self._bytes = 0
         self._last_page: Page | None = None
+        self._left = total_records
+        self._page_bytes = RESERVED_PAGE_BYTES if page_bytes is None else page_bytes
         self._closed = False
-        self._reserved = False
+        self._is_demanded = False
+        self._reserved_bytes = 0
 
     @property
     def shard_id(self) -> str:
@@ -129,25 +149,52 @@ class BufferedGetter:
 
     @property
     def wants_fetch(self) -> bool:
-        """Whether the buffer has room, and the shard more to read: neither closed, ended nor
-        gone.
+        """Whether the shard has more to read and the buffer has room, or somebody waits for it."""
+        return self._is_demanded or (not self.is_over and self._records < self._max_records)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to be read: it is closed, ended or gone, or was read as far as it
+        may be.
         """
-        is_over = self._closed or self.ended or self.gone
-        return not is_over and self._records < self._max_records
+        return self._closed or self.ended or self.gone or self._left == 0
+
+    @property
+    def is_demanded(self) -> bool:
+        """Whether somebody waits for its next page (`demand`)."""
+        return self._is_demanded
+
+    def start_over(self, getter: ShardGetter) -> None:
+        """Fetch from this getter of the same shard from now on. The buffer must be empty. The page
+        of a fetch in flight is dropped.
+        """
+        with self._lock:
+            self.getter = getter
+            self._last_page = None
 
     def ready_at_s(self) -> float:
         return self.getter.ready_at_s()
 
     def try_reserve(self) -> bool:
         """Reserve the budget of one `fetch`, which uses it up. False when there is none now."""
-        self._reserved = self._reserved or self.budget.try_reserve()
-        return self._reserved
+        if not self._reserved_bytes and self.budget.try_reserve(
+            self._page_bytes, force=self._is_demanded
+        ):
+            self._reserved_bytes = self._page_bytes
+        return self._reserved_bytes > 0
 
     def unreserve(self) -> None:
         """Give back a reservation that no fetch will use."""
-        if self._reserved:
-            self._reserved = False
-            self.budget.settle(0)
+        if self._reserved_bytes:
+            self.budget.settle(0, self._reserved_bytes)
+            self._reserved_bytes = 0
+
+    def demand(self) -> None:
+        """Want one more fetch, whatever the budget and the limits say, and though it was closed:
+        somebody waits for its page. Nobody waits while there are pages: one may just have come.
+        """
+        with self._lock:
+            self._is_demanded = not self._pages
 
     def fetch(self) -> Page:
         """Fetch one page into the buffer and return it. Blocks on the network. Needs a granted
@@ -155,19 +202,29 @@ class BufferedGetter:
 
         Raises `KinesisError`. After a retryable `ThrottledError`, call again at `ready_at_s()`.
         """
-        if not self._reserved:
+        if not self._reserved_bytes:
             raise RuntimeError(
                 f"a fetch from shard {self.shard_id} without a reservation; call try_reserve() "
                 "first"
             )
-        page_bytes = 0
+        page_bytes, getter = 0, self.getter
+        limit = self._max_records - self._records
+        if self._left:  # else it is a demand
+            limit = min(limit, self._left)
         try:
-            page = self._fetch_page(self._max_records - self._records)
+            page = _fetch_page(getter, max(1, limit))
             page_bytes = _held_bytes(page)
         finally:
-            self._reserved = False
-            self.budget.settle(page_bytes)
+            reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
+            self.budget.settle(page_bytes, reserved_bytes)
         with self._lock:
+            if getter is not self.getter:  # the reading has started over meanwhile
+                self.budget.release(page_bytes)
+                return page
+            self._is_demanded = False
+            if self._left is not None:
+                self._left = max(0, self._left - page.count)
+            self._page_bytes = max(self._page_bytes, min(2 * page_bytes, RESERVED_PAGE_BYTES))
             self._last_page = page.without_records()
             if self._pages and not self._pages[-1].count:
                 self._pages.pop()  # it held no bytes
@@ -185,6 +242,11 @@ class BufferedGetter:
         """
         page = self.first()
         return page if page is None or self.drop(page) else self.take()
+
+    def pages(self) -> list[Page]:
+        """The pages in the buffer, oldest first. They stay in it. Never blocks."""
+        with self._lock:
+            return list(self._pages)
 
     def first(self) -> Page | None:
         """The oldest page, which stays in the buffer; None when there is none. Never blocks."""
@@ -209,10 +271,11 @@ class BufferedGetter:
         """Want no further fetch. The pages in the buffer can still be taken."""
         self._closed = True
 
-    def _fetch_page(self, limit: int) -> Page:
-        if isinstance(self.getter, ThrottleRaisingGetter):
-            return self.getter.fetch_unless_throttled(limit)
-        return self.getter.fetch(limit)
+
+def _fetch_page(getter: ShardGetter, limit: int) -> Page:
+    if isinstance(getter, ThrottleRaisingGetter):
+        return getter.fetch_unless_throttled(limit)
+    return getter.fetch(limit)
 
 
 def _held_bytes(page: Page) -> int:

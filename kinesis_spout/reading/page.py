@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class Page(PageRecords):
     """The result of one fetch, its records in sequence order.
 
+    - `payload_bytes`: length of the data, decoded. It stays where the records are left out.
     - `at_tip`: nothing more was there when the service answered; `service_time_ms` is its clock
       then, to the second.
     - `ended`: the shard ends after these records (there may be some); `child_shards` continue it,
@@ -29,6 +30,7 @@ class Page(PageRecords):
     """
 
     shard_id: str
+    payload_bytes: int
     millis_behind_latest: int
     child_shards: tuple[ChildShard, ...]
     next_iterator: str | None
@@ -87,6 +89,30 @@ class Page(PageRecords):
             ended=False,
             at_tip=False,
         )
+
+    def after(self, count: int) -> Self:
+        """The page without its first `count` records, of which it has more."""
+        if not count:
+            return self
+        columns = self.columns.after(count)
+        return replace(
+            self,
+            columns=columns,
+            count=self.count - count,
+            first=SequenceNumber.parse(columns.first_number()),
+            payload_bytes=columns.payload_bytes,
+        )
+
+    def up_to(self, last: SequenceNumber) -> int:
+        """How many of its records have a sequence number up to `last`."""
+        if self.last is None or self.last <= last:
+            return self.count
+        # The record itself is there, unless the service lost it: then all numbers are compared.
+        numbers = self.records.column("sequenceNumber")
+        index = int(pc.index(numbers, pa.scalar(str(last.sequence))).as_py())
+        if index >= 0:
+            return index + 1
+        return sum(SequenceNumber.parse(text) <= last for text in numbers.to_pylist())
 
     def arrived_by(self, until_ms: int) -> int:
         """How many records come before the first one that arrived after `until_ms` (ms since 1970

@@ -29,6 +29,7 @@ class RoundRobinReader:
     """Keeps up to `max_concurrent` fetches in flight. A context manager, for one thread.
 
     Leaving the context waits for the fetches in flight; their pages are in the buffers then.
+    Leaving it by an exception does not wait.
     """
 
     def __init__(
@@ -66,10 +67,13 @@ class RoundRobinReader:
         exc: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # A generator that is closed early, or fails, must not wait for a fetch that nobody needs.
+        is_normal = kind is None
         if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool.shutdown(wait=is_normal, cancel_futures=True)
             self._pool = None
-        self._settle_all()
+        if is_normal:
+            self._settle_all()
 
     @property
     def idle(self) -> bool:
@@ -110,9 +114,7 @@ class RoundRobinReader:
             raise RuntimeError("the reader is not open; use it in a with statement")
         soonest_s: float | None = None
         busy = set(map(id, self._in_flight.values()))
-        first = self._next
-        for offset in range(len(self._getters)):
-            index = (first + offset) % len(self._getters)
+        for index in self._rotation():
             getter = self._getters[index]
             if id(getter) in busy or not getter.wants_fetch:
                 continue
@@ -133,6 +135,14 @@ class RoundRobinReader:
             self._next = (index + 1) % len(self._getters)
             self._in_flight[pool.submit(getter.fetch)] = getter
         return None if soonest_s is None else max(0.0, soonest_s - self._clock.monotonic_s())
+
+    def _rotation(self) -> list[int]:
+        """The getters' indices from the next one on; those that somebody waits for come first,
+        because the budget may hold what waits for them.
+        """
+        count = len(self._getters)
+        rotation = [(self._next + offset) % count for offset in range(count)]
+        return sorted(rotation, key=lambda index: not self._getters[index].is_demanded)
 
     def _completed(self, timeout_s: float) -> list[BufferedGetter]:
         """Wait for a completion. Returns the getters whose fetches completed, in the order of their

@@ -198,6 +198,8 @@ class KinesisShardGetter:
                     raise
                 self._iterator = None
             else:
+                if not self.keeps_lists:
+                    fetched.page.columns.to_arrow()
                 self._pacer.on_page(self._clock.monotonic_s(), fetched.page.payload_bytes)
                 return fetched
 
@@ -214,8 +216,6 @@ class KinesisShardGetter:
         self._iterator_is_a_hint = False
         if decoded.last is not None:
             self._position = Position.after(decoded.last)
-        if not self.keeps_lists:
-            decoded.columns.to_arrow()
         ended = decoded.next_iterator is None or self._is_beyond_the_end()
         if ended:
             self._position, self._iterator = SHARD_END, None

@@ -1,10 +1,9 @@
-"""The connection to Kinesis through botocore: the only module that knows the vendor's client, its
+"""The connection to Kinesis through botocore: the module that knows the vendor's client, its
 credentials and its exceptions.
 
 botocore finds credentials, signs and sends. It does not retry: `call_retry` does, so that retries
-are not nested in two layers. Its parser never sees a record: botocore emits
-`before-parse.kinesis.GetRecords` with the raw answer, and the handler here replaces the body by
-`{}` and keeps it for `get_records_decoder`.
+are not nested in two layers. Its parser never sees a record: the hooks of `get_records_wire` keep
+the body for `get_records_decoder`.
 """
 
 from __future__ import annotations
@@ -40,6 +39,7 @@ from kinesis_spout.service.faults import (
     meaning_of,
     meaning_of_local,
 )
+from kinesis_spout.service.get_records_wire import GetRecordsWire
 from kinesis_spout.service.shapes import stream_summary
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-RAW_BODY = "KinesisSpoutRawBody"
 _SYSTEM_CLOCK = SystemClock()
 _POOL_CONNECTIONS = 64
 
@@ -97,6 +96,7 @@ class KinesisConnection:
         self._retry_for_s = retry_for_s
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
         self._built: tuple[int, Any] | None = None
+        self.wire = GetRecordsWire(aws.wire_format)
 
     def __reduce__(self) -> tuple[Callable[..., KinesisConnection], tuple[AwsConfig, StreamRef]]:
         make = partial(
@@ -210,7 +210,9 @@ class KinesisConnection:
         with _building:
             built = self._built
             if built is None or built[0] != os.getpid():
-                built = self._built = (os.getpid(), _new_vendor_client(self.aws, self._region))
+                client = _new_vendor_client(self.aws, self._region)
+                self.wire.hook(client)
+                built = self._built = (os.getpid(), client)
             return built[1]
 
     def _raise_service_error(self, exc: vendor.ClientError, about: str | None) -> NoReturn:
@@ -292,11 +294,9 @@ def _new_vendor_client(aws: AwsConfig, region: str | None) -> Any:
         tcp_keepalive=True,
         user_agent_extra="kinesis-spout",
     )
-    client = session.create_client(
+    return session.create_client(
         "kinesis", region_name=region, endpoint_url=aws.endpoint_url, config=settings
     )
-    client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
-    return client
 
 
 class _FixedCredentials:
@@ -328,17 +328,6 @@ def _session_of_role(source: Session, aws: AwsConfig, role_arn: str, region: str
     )
     session.register_component("credential_provider", _FixedCredentials(credentials))
     return session
-
-
-def _take_body(
-    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
-) -> None:
-    """A botocore hook that hides the body of a successful answer from the parser. The parser still
-    gets errors.
-    """
-    if response_dict["status_code"] < 300:
-        customized_response_dict[RAW_BODY] = response_dict["body"]
-        response_dict["body"] = b"{}"
 
 
 def _local_fault(exc: Exception, aws: AwsConfig, where: str) -> tuple[type[KinesisError], str]:

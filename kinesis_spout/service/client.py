@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.errors import ServiceUnavailableError
 from kinesis_spout.service.botocore_connection import (
-    RAW_BODY,
     ExpiredListingError,
     KinesisConnection,
 )
-from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
 from kinesis_spout.service.shapes import (
     iterator_arguments,
     iterator_in,
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesis_spout.config import AwsConfig, StreamRef
+    from kinesis_spout.service.get_records_decoder import DecodedPage
     from state.position import Position
 
 __all__ = ["FetchedPage", "KinesisClient", "ShardInfo", "StreamSummary"]
@@ -127,8 +126,12 @@ class KinesisClient:
             arguments["StreamARN"] = self.stream.arn
 
         def fetch() -> FetchedPage:
-            answer = self._connection.send("get_records", arguments, about="a shard")
-            return FetchedPage(decode_get_records(answer[RAW_BODY]), service_time_ms(answer))
+            wire = self._connection.wire
+            answer = wire.call(
+                lambda: self._connection.send("get_records", arguments, about="a shard"),
+                self.where,
+            )
+            return FetchedPage(wire.decode(answer), service_time_ms(answer))
 
         if not retry:
             return fetch()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -28,6 +29,9 @@ from state.errors import InvalidSequenceNumberError
 from state.plan import ChildShard
 from state.sequence_number import SequenceNumber
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedPage(PageRecords):
@@ -41,10 +45,15 @@ class DecodedPage(PageRecords):
     next_iterator: str | None
     child_shards: tuple[ChildShard, ...]
 
+    @property
+    def payload_bytes(self) -> int:
+        """Length of the data, decoded."""
+        return self.columns.payload_bytes
+
 
 # gc=False: the structs hold only strings, bytes and numbers, so they cannot be part of a cycle and
 # the garbage collector need not visit them.
-class _Record(msgspec.Struct, gc=False):
+class Record(msgspec.Struct, gc=False):
     SequenceNumber: str
     Data: bytes | None = None
     PartitionKey: str | None = None
@@ -56,15 +65,17 @@ class _ChildShard(msgspec.Struct):
     ParentShards: list[str] | None = None
 
 
-class _Body(msgspec.Struct):
+class Body(msgspec.Struct):
+    """The answer of GetRecords, in JSON or in CBOR."""
+
     # Required: else a proxy's {"message": ...} would look like an empty page at the shard's end.
-    Records: list[_Record]
+    Records: list[Record]
     NextShardIterator: str | None = None
     MillisBehindLatest: int | None = None
     ChildShards: list[_ChildShard] | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Body)
+_DECODER = msgspec.json.Decoder(Body)
 _MANY = 200  # for fewer records, calling Arrow's functions takes longer than a loop over them
 
 
@@ -73,7 +84,7 @@ def decode_get_records(body: bytes) -> DecodedPage:
     Pure.
     """
     try:
-        return _page(_DECODER.decode(body))
+        return page_of_rows(_DECODER.decode(body), _arrivals)
     except (
         msgspec.MsgspecError,
         pa.ArrowException,
@@ -82,20 +93,40 @@ def decode_get_records(body: bytes) -> DecodedPage:
         OverflowError,
     ) as exc:
         raise MalformedResponseError(
-            f"the service's answer to GetRecords cannot be read ({_short(exc)}, {len(body)} bytes)"
+            f"the service's answer to GetRecords cannot be read ({short_text(exc)}, "
+            f"{len(body)} bytes)"
         ) from exc
 
 
-def _page(body: _Body) -> DecodedPage:
+def page_of_rows(
+    body: Body, arrivals: Callable[[list[float | str | None]], pa.Array]
+) -> DecodedPage:
+    """The page of a parsed body. `arrivals` reads the times of its encoding."""
     rows = body.Records
-    columns = _columns(rows) if rows else NO_RECORDS  # most answers at the tip have no records
+    if not rows:
+        return decoded_page(body, NO_RECORDS, 0)  # most answers at the tip have no records
+    columns = RecordColumns(
+        [row.SequenceNumber for row in rows],
+        [row.PartitionKey for row in rows],
+        [row.Data for row in rows],
+        arrivals([row.ApproximateArrivalTimestamp for row in rows]),
+    )
+    ends = (rows[0].SequenceNumber, rows[-1].SequenceNumber)
+    return decoded_page(body, columns, len(rows), ends)
+
+
+def decoded_page(
+    body: Body, columns: RecordColumns, count: int, ends: tuple[str, str] | None = None
+) -> DecodedPage:
+    """A page with `columns` and what `body` says beside the records. `ends` are the first and the
+    last sequence number.
+    """
     return DecodedPage(
         columns=columns,
-        count=len(rows),
-        first=SequenceNumber.parse(rows[0].SequenceNumber) if rows else None,
-        last=SequenceNumber.parse(rows[-1].SequenceNumber) if rows else None,
-        last_arrival_ms=columns.last_arrival_ms() if rows else None,
-        payload_bytes=columns.payload_bytes,
+        count=count,
+        first=SequenceNumber.parse(ends[0]) if ends else None,
+        last=SequenceNumber.parse(ends[1]) if ends else None,
+        last_arrival_ms=columns.last_arrival_ms() if ends else None,
         millis_behind_latest=body.MillisBehindLatest,
         next_iterator=body.NextShardIterator,
         child_shards=tuple(
@@ -105,25 +136,17 @@ def _page(body: _Body) -> DecodedPage:
     )
 
 
-def _columns(rows: list[_Record]) -> RecordColumns:
-    return RecordColumns(
-        [row.SequenceNumber for row in rows],
-        [row.PartitionKey for row in rows],
-        [row.Data for row in rows],
-        _arrivals([row.ApproximateArrivalTimestamp for row in rows]),
-    )
-
-
 def _arrivals(values: list[float | str | None]) -> pa.Array:
     """Seconds since 1970 as microseconds, rounded as `datetime.fromtimestamp` does: the fraction is
     rounded half to even.
     """
-    if str in set(map(type, values)):
-        return pa.array([_moment(value) for value in values], ARRIVAL_TYPE)
-    if len(values) < _MANY:
+    if len(values) < _MANY and str not in map(type, values):
         moments = [value if value is None else _micros(float(value)) for value in values]
         return pa.array(moments, ARRIVAL_TYPE)
-    seconds = pa.array(values, pa.float64())
+    try:
+        seconds = pa.array(values, pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # texts
+        return pa.array([_moment(value) for value in values], ARRIVAL_TYPE)
     whole = pc.trunc(seconds)
     micros = pc.round(pc.multiply(pc.subtract(seconds, whole), 1e6), round_mode="half_to_even")
     total = pc.add_checked(
@@ -152,5 +175,6 @@ def _moment(value: float | str | None) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _short(exc: Exception) -> str:
+def short_text(exc: Exception) -> str:
+    """The first line of an error, for a sentence."""
     return str(exc).splitlines()[0][:200] if str(exc) else type(exc).__name__

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +26,7 @@ PAGE_SCHEMA = pa.schema(
     ]
 )
 _MS = pa.timestamp("ms", tz="UTC")
+_LONG_PAYLOAD = 512  # bytes; for shorter ones `pa.array` is faster
 _OBJECT_BYTES = 256  # per record: the overhead of Python's str, bytes and int objects
 
 
@@ -53,11 +56,10 @@ class RecordColumns:
     """Records in one of two forms. Decoding creates lists, for callers that read record by record;
     `to_arrow` converts them, for callers that pass a page on as a whole.
 
-    `nbytes`: memory, approximately. The records never change, but their form does: one thread at a
-    time.
+    The records never change, but their form does: one thread at a time.
     """
 
-    __slots__ = ("_batch", "_data", "_keys", "_numbers", "arrivals", "nbytes", "payload_bytes")
+    __slots__ = ("_batch", "_data", "_keys", "_nbytes", "_numbers", "_payload_bytes", "arrivals")
 
     def __init__(
         self, numbers: list[str], keys: list[Any], data: list[Any], arrivals: pa.Array
@@ -66,17 +68,38 @@ class RecordColumns:
         self._keys = keys
         self._data = data
         self._batch: pa.RecordBatch | None = None
+        self._payload_bytes: int | None = None
+        self._nbytes: int | None = None
         self.arrivals = arrivals
-        self.payload_bytes = _length(data)
-        self.nbytes = self.payload_bytes + _length(keys) + _OBJECT_BYTES * len(numbers)
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> RecordColumns:
         """From a batch with the columns of `PAGE_SCHEMA`."""
         columns = cls([], [], [], batch.column("approximateArrivalTimestamp"))
-        columns.payload_bytes = payload_bytes([batch])
         columns._hold(batch)
         return columns
+
+    # Both sizes are counted when they are first asked for: lists have to be walked, Arrow knows.
+
+    @property
+    def payload_bytes(self) -> int:
+        """Length of the data of all records."""
+        if self._payload_bytes is None:
+            self._payload_bytes = (
+                _length(self._data) if self._batch is None else _payload_bytes(self._batch)
+            )
+        return self._payload_bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, approximately, in the present form."""
+        if self._nbytes is None:
+            self._nbytes = (
+                self.payload_bytes + _length(self._keys) + _OBJECT_BYTES * len(self._numbers)
+                if self._batch is None
+                else int(self._batch.nbytes)
+            )
+        return self._nbytes
 
     def to_arrow(self) -> pa.RecordBatch:
         """The columns of `PAGE_SCHEMA`. Converted by the first call, which drops the lists: they
@@ -86,7 +109,7 @@ class RecordColumns:
             columns = [
                 pa.array(self._numbers, pa.string()),
                 pa.array(self._keys, pa.string()),
-                pa.array(self._data, pa.binary()),
+                _binary(self._data),
             ]
             return self._hold(
                 pa.RecordBatch.from_arrays([*columns, self.arrivals], schema=PAGE_SCHEMA)
@@ -95,7 +118,7 @@ class RecordColumns:
 
     def lists(self) -> RecordLists:
         """The lists themselves: callers must not change them."""
-        arrivals = self.arrivals.cast(_MS, safe=False).cast(pa.int64()).fill_null(0).to_pylist()
+        arrivals = _milliseconds(self.arrivals)
         if self._batch is None:
             return RecordLists(self._numbers, self._keys, self._data, arrivals)
         numbers, keys, data = (
@@ -110,6 +133,21 @@ class RecordColumns:
         return RecordColumns(
             self._numbers[:count], self._keys[:count], self._data[:count], self.arrivals[:count]
         )
+
+    def after(self, count: int) -> RecordColumns:
+        """All but the first `count` records, in the same form: Arrow is sliced, not copied."""
+        if self._batch is not None:
+            return RecordColumns.of(self._batch.slice(count))
+        return RecordColumns(
+            self._numbers[count:], self._keys[count:], self._data[count:], self.arrivals[count:]
+        )
+
+    def first_number(self) -> str:
+        """The sequence number of the first record, in either form."""
+        if self._batch is None:
+            return self._numbers[0]
+        number: str = self._batch.column("sequenceNumber")[0].as_py()
+        return number
 
     def last_number(self) -> str:
         """The sequence number of the last record, in either form."""
@@ -131,7 +169,7 @@ class RecordColumns:
     def _hold(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self._batch = batch
         self._numbers, self._keys, self._data = [], [], []
-        self.nbytes = batch.nbytes
+        self._nbytes = None
         return batch
 
 
@@ -141,7 +179,6 @@ class PageRecords:
 
     - `first`, `last`: their sequence numbers; None without records.
     - `last_arrival_ms`: arrival of the last record, ms since 1970.
-    - `payload_bytes`: length of the data, decoded.
     """
 
     columns: RecordColumns
@@ -149,7 +186,6 @@ class PageRecords:
     first: SequenceNumber | None
     last: SequenceNumber | None
     last_arrival_ms: int | None
-    payload_bytes: int
 
     @property
     def records(self) -> pa.RecordBatch:
@@ -179,6 +215,29 @@ def _payload_bytes(records: pa.RecordBatch) -> int:
     # Arrow keeps where each value begins and ends: 32-bit offsets, and a null has no length.
     ends = memoryview(data.buffers()[1]).cast("i")
     return int(ends[data.offset + len(data)] - ends[data.offset])
+
+
+def _binary(values: list[Any]) -> pa.Array:
+    """Payloads as Arrow. Long ones are copied once: `pa.array` copies them again wherever the
+    memory that it has is used up.
+    """
+    if not values or len(values[0] or b"") < _LONG_PAYLOAD:
+        return pa.array(values, pa.binary())
+    try:
+        ends = array("i", accumulate(map(len, values), initial=0))
+    except TypeError:  # one is None
+        return pa.array(values, pa.binary())
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+def _milliseconds(arrivals: pa.Array) -> list[int]:
+    """Not by `to_pylist`, which takes twenty times as long in older versions of pyarrow."""
+    values = arrivals.cast(_MS, safe=False).cast(pa.int64()).fill_null(0)
+    if not len(values):
+        return []
+    numbers = memoryview(values.buffers()[1]).cast("q")
+    return numbers[values.offset : values.offset + len(values)].tolist()
 
 
 def _length(values: list[Any]) -> int:

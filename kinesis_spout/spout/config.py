@@ -13,7 +13,7 @@ from kinesis_spout.shards.start_position import RequestedStart
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
 from state.retry_policy import RetryPolicy
-from state.task_share import MAX_TASKS
+from state.state_store import MAX_TASKS
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import DeadLetter, SpoutEmission

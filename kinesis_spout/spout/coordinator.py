@@ -27,8 +27,7 @@ from state.errors import ConflictError, NotListerError, StoreUnavailableError
 from state.ownership import this_process
 from state.plan import ShardReadResult
 from state.settle import children_first
-from state.state_store import StateChange, StreamIdentity
-from state.task_share import TaskShare
+from state.state_store import StateChange, StreamIdentity, TaskShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

@@ -138,7 +138,9 @@ NODES = {
     ),
     "batches/<planId>/<task>": Node("TaskPlan", "what one task reads", "the Spark driver"),
     "batches/<planId>/<task>/end": Node(
-        "TaskResult", "what the task read; created once", "the executor that runs the task"
+        "TaskLog",
+        "what the task read and hands over, in this order; nothing is appended to a sealed one",
+        "the executor that runs the task",
     ),
     "batches/<planId>/report": Node(
         "ReportHeader",
@@ -261,10 +263,10 @@ FIELDS = {
         "exhausted": "it is read for its dead letter only",
         "maxRecords": "the most records of the range that this plan reads",
     },
-    "TaskResult": {
-        "token": "the attempt that published",
-        "shards": "what was read of each shard",
-        "format": "format of the value",
+    "TaskLog": {
+        "entries": "records of one shard each, that follow the earlier ones of the shard",
+        "sealed": "nothing is appended any more",
+        "format": "format of the value; format 1 was one entry for each shard, written once",
     },
     "ShardReadResult": {
         "shardId": "the shard",
@@ -286,6 +288,7 @@ FIELDS = {
         "retryPart": "what was read of the next range, where that was only a part",
         "position": "where the read began",
         "lapsedMs": "service time of a page before which records may have expired unread",
+        "bytes": "length of the data of these records",
     },
     "ShortRange": {
         "first": "the first sequence number of the range",
@@ -606,6 +609,7 @@ NOT_ERRORS = {
     "Retry": "an outcome, see the [Spark API](api/spark.md)",
     "TransactionRefusedError": "the store translates it",
     "WrongOutputError": "fails the record whose function returned it",
+    "_CborNotSpokenError": "the request is sent again in JSON",
     "_RowsExpiredError": "a warning: the next plan reads what is left",
     "_Stopped": "a signal ends the embedded server",
 }
@@ -731,7 +735,9 @@ POLICIES = (
 FAILPOINTS = {
     "plan-created": "the plan is in ZooKeeper; Spark does not know it yet",
     "plan-logged": "Spark wrote the plan's name to its offset log; no task has started",
-    "end-published": "a task published what it read; no row has left it",
+    "log-appended": "a task appended what it read to its log, and goes on; none of these rows has "
+    "left it",
+    "log-sealed": "a task sealed its log; the last rows have not left it",
     "report-opened": "the report of a tracked batch is open; the function has not run",
     "sink-written": "`kinesis-spout run` wrote its sink; the batch is not committed",
     "dead-letters-written": "the dead letters are written; the report is not done",

@@ -192,7 +192,9 @@ class Coordinator:
             return tasks
         ends = self._store.read_ends(plan_id)
         if is_open:
-            self._check_replayed(tasks[task] for task in tasks if task not in ends)
+            self._check_replayed(
+                tasks[task] for task in tasks if task not in ends or not ends[task].sealed
+            )
             return tasks
         log.warning(
             "plan %s is closed, so its batch replays only the %d of its %d tasks that published "

@@ -21,10 +21,10 @@ from state.plan import (
     ShardSlice,
     ShortRange,
     TaskPlan,
-    TaskResult,
 )
 from state.position import Position
 from state.sequence_number import SequenceNumber
+from state.task_log import TaskLog
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 MAX_SHARDS_PER_TASK = 500
 _LONGEST = SequenceNumber(10**55)  # the service's numbers have 56 digits
 _LONGEST_COUNT, _LONGEST_TIME_MS = 10**9, 10**13
-_LONGEST_TOKEN = "t" * 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +133,9 @@ def _that_fit(task: TaskPlan) -> Iterator[TaskPlan]:
     """The task, as tasks that fit into a znode each, and so do their results: without the hints if
     need be, and with fewer shards.
     """
-    results_fit = _fits(longest_result(task))
-    if results_fit and _fits(task):
+    # A log is sealed once it has half of a znode, so another round needs the other half.
+    results_fit = len(encode_unchecked(longest_round(task))) <= MAX_VALUE_BYTES // 2
+    if results_fit and len(encode_unchecked(task)) <= MAX_VALUE_BYTES:
         yield task
     elif results_fit and any(shard.iterator for shard in task.shards):
         shards = tuple(msgspec.structs.replace(shard, iterator=None) for shard in task.shards)
@@ -148,15 +148,11 @@ def _that_fit(task: TaskPlan) -> Iterator[TaskPlan]:
         yield task  # MAX_ENTRIES_PER_TASK of the longest numbers fit
 
 
-def _fits(value: TaskPlan | TaskResult) -> bool:
-    return len(encode_unchecked(value)) <= MAX_VALUE_BYTES
-
-
-def longest_result(task: TaskPlan) -> TaskResult:
-    """A result that no result of the task exceeds in length, without the hints, which are dropped
-    before it is published (`spark_job.executor.task_reader`).
+def longest_round(task: TaskPlan) -> TaskLog:
+    """A log that nothing which is appended at once exceeds in length, without the hints, which are
+    dropped before (`spark_job.executor.task_reader`).
     """
-    return TaskResult(token=_LONGEST_TOKEN, shards=tuple(map(_longest_read, task.shards)))
+    return TaskLog(entries=tuple(map(_longest_read, task.shards)))
 
 
 def _longest_read(shard: ShardSlice) -> ShardReadResult:
@@ -186,6 +182,7 @@ def _longest_read(shard: ShardSlice) -> ShardReadResult:
         else None,
         position=Position.after(_LONGEST),
         lapsed_ms=_LONGEST_TIME_MS,
+        payload_bytes=_LONGEST_TIME_MS,
     )
 
 

@@ -1,88 +1,364 @@
-"""An executor's task: read, publish the result, then return the rows; or replay the result that
-was published before.
+"""An executor's task: it reads, appends what it read to the task's log, and hands over the rows of
+the log.
 
-The end of a batch is not planned: Kinesis cannot tell where a shard ends. The first attempt that
-reads finds it. The result is published before the first row is returned, and so binds every later
-attempt (a retry, a second action, a replay after a crash) to the same rows in the same order.
+`state.task_log` has the rules. An attempt that appends and one that follows another's log run the
+same code: whatever is in the log is handed over next, from the pages that this attempt has fetched,
+or that it fetches for it. An attempt that loses an append keeps its pages, and follows.
+
+Fetches go on in the background while rows are handed over. So the task holds some pages, and no
+more, however large the batch is.
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spark_job.executor.first_read import Held, collect
-from spark_job.executor.replay import replay
+from kinesis_spout.reading.buffered_getter import ByteBudget
+from kinesis_spout.reading.round_robin import RoundRobinReader
+from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retries_again
+from spark_job.executor.shard_feed import ShardFeed
 from spark_job.rows import to_rows
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
+from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.failpoint import failpoint
-from state.plan import TaskPlan, TaskResult
+from state.task_log import TaskLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import pyarrow as pa
 
+    from kinesis_spout.reading.retry_reader import Delivery
+    from spark_job.executor.retries import FoundRetries
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
+    from state.plan import ShardReadResult, TaskPlan
+    from state.state_store import StoredLog
 
 log = logging.getLogger("kinesis_spout")
-TOKEN_BYTES = 8
+STEP_S = 0.2
+SHORTEST_STEP_S = 0.001  # a remainder of a sum of floats may be too small to move a clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How much an attempt reads before it appends. Attempts of one task may differ in it.
+
+    - `round_bytes`: as soon as so much is held, it is appended.
+    - `linger_s`: what is held is appended after this time. The time doubles with each append of
+      less than `round_bytes`, so that a slow shard does not cost many writes.
+    - `max_small_rounds`: the next one of these after so many seals the log.
+    - `max_log_bytes`: a log of more bytes than that has no hints; if it still has more, it is
+      sealed. Another append fits into its znode.
+    - `held_bytes`: memory for pages that are read ahead; `held_records`: and how many records of a
+      shard these may have, None for no limit.
+    """
+
+    round_bytes: int = 8 * 1024 * 1024
+    linger_s: float = 0.2
+    max_small_rounds: int = 16
+    max_log_bytes: int = MAX_VALUE_BYTES // 2
+    held_bytes: int = 32 * 1024 * 1024
+    held_records: int | None = None
+
+
+DEFAULT_PACE = Pace()
 
 
 def read_task(
-    plan_id: str, task: int, plan: TaskPlan, *, services: ProcessServices, settings: SourceSettings
+    plan_id: str,
+    task: int,
+    plan: TaskPlan,
+    *,
+    services: ProcessServices,
+    settings: SourceSettings,
+    pace: Pace = DEFAULT_PACE,
 ) -> Iterator[pa.RecordBatch]:
-    """The task's rows as Arrow batches, in the plan's order of shards, each shard's retries first.
-    Blocks on Kinesis and ZooKeeper.
+    """The task's rows as Arrow batches, in the order of its log: retries first, each shard's
+    records in their order. Blocks on Kinesis and ZooKeeper.
 
-    Raises `state.errors.PlanClosedError` when the plan was closed before this attempt could
-    publish, `DataLossError` when published records are gone.
+    Raises `state.errors.PlanClosedError` when the plan was closed before this attempt could append,
+    `DataLossError` when records of the log are gone.
     """
-    published = services.store.read_end(plan_id, task)
-    if published is None:
-        held = collect(plan, services, settings)
-        end = fitting(
-            TaskResult(
-                token=secrets.token_hex(TOKEN_BYTES), shards=tuple(shard.end for shard in held)
+    stored = services.store.read_log(plan_id, task)
+    if stored.log is None and not stored.plan_is_open:
+        raise PlanClosedError(
+            f"plan {plan_id} is closed or removed, and its task {task} has published nothing; its "
+            "records are delivered again"
+        )
+    return _Attempt(
+        plan_id, task, plan, stored=stored, services=services, settings=settings, pace=pace
+    ).rows()
+
+
+class _Attempt:
+    """One attempt of a task."""
+
+    def __init__(
+        self,
+        plan_id: str,
+        task: int,
+        plan: TaskPlan,
+        *,
+        stored: StoredLog,
+        services: ProcessServices,
+        settings: SourceSettings,
+        pace: Pace,
+    ) -> None:
+        self._plan_id = plan_id
+        self._task = task
+        self._plan = plan
+        self._services = services
+        self._settings = settings
+        self._pace = pace
+        self._log = TaskLog() if stored.log is None else stored.log
+        self._version = stored.version
+        # Nothing can be appended under a closed plan, so its log is complete as it is. Only at the
+        # beginning: an attempt that was open to append may have been overtaken meanwhile.
+        self._is_complete = self._log.sealed or not stored.plan_is_open
+        self._cursor = 0  # entries that were handed over
+        self._found: dict[str, FoundRetries] = {}
+        self._retries_are_looked_for = bool(self._log.entries)
+        self._waited_s = 0.0  # inside this attempt, not in its consumer
+        self._small_rounds = 0
+        self._feeds = self._new_feeds()
+        self._reader = RoundRobinReader(
+            [feed.getter for feed in self._feeds.values()],
+            max_concurrent=MAX_CONCURRENT,
+            clock=services.clock,
+            new_pool=services.new_pool,
+        )
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        with self._reader:
+            while True:
+                while self._cursor < len(self._log.entries):
+                    yield from self._hand_over(self._log.entries[self._cursor])
+                    self._cursor += 1
+                if self._is_complete:
+                    return
+                self._append_next()
+
+    # private
+    def _new_feeds(self) -> dict[str, ShardFeed]:
+        """A feed for each shard that this attempt may read new records of."""
+        first: dict[str, ShardReadResult] = {}
+        counts: dict[str, int] = {}
+        for entry in self._log.entries:
+            if entry.count:
+                first.setdefault(entry.shard_id, entry)
+                counts[entry.shard_id] = counts.get(entry.shard_id, 0) + entry.count
+        room = self._plan.max_bytes - self._log.payload_bytes
+        budget = ByteBudget(
+            max(1, self._pace.held_bytes if self._is_complete else min(self._pace.held_bytes, room))
+        )
+        return {
+            shard.shard_id: ShardFeed(
+                shard,
+                self._services,
+                self._settings,
+                retention_ms=self._plan.retention_ms,
+                budget=budget,
+                held_records=self._pace.held_records,
+                total_records=(
+                    counts[shard.shard_id]
+                    if self._is_complete
+                    else max(shard.max_records, counts.get(shard.shard_id, 0))
+                ),
+                first=first.get(shard.shard_id),
             )
-        )
-        published = services.store.publish_end(plan_id, task, end)
-        failpoint("end-published")
-        if published.token == end.token:
-            return _rows(held, settings)
-        log.info(
-            "task %d of plan %s: another attempt has published first; reading the records that it "
-            "read",
-            task,
-            plan_id,
-        )
-    return replay(published, plan, services, settings)
+            for shard in self._plan.shards
+            if (shard.shard_id in counts if self._is_complete else shard.max_records)
+        }
 
-
-def fitting(end: TaskResult) -> TaskResult:
-    """The result, without the hinted iterators if it is too large for a znode with them. Without
-    them it fits: the planner sees to that.
-    """
-    if len(encode_unchecked(end)) <= MAX_VALUE_BYTES:
-        return end
-    return replace(end, shards=tuple(replace(shard, iterator=None) for shard in end.shards))
-
-
-def _rows(held: Sequence[Held], settings: SourceSettings) -> Iterator[pa.RecordBatch]:
-    """Each shard's retries, then its new records. A batch is released when it is returned."""
-    stream = settings.stream.name
-    for shard in held:
-        while shard.retries:
-            delivery = shard.retries.popleft()
+    # handing over
+    def _hand_over(self, entry: ShardReadResult) -> Iterator[pa.RecordBatch]:
+        stream = self._settings.stream.name
+        for delivery in self._retries_of(entry):
             yield to_rows(
                 delivery.records,
                 stream=stream,
-                shard_id=shard.end.shard_id,
+                shard_id=entry.shard_id,
                 attempts=delivery.attempts,
             )
-        while shard.pages:
-            yield to_rows(shard.pages.popleft().records, stream=stream, shard_id=shard.end.shard_id)
+        if entry.count:
+            for page in self._feeds[entry.shard_id].hand_over(entry, self._await_page):
+                self._step(0)  # keeps fetching while the consumer has the rows
+                yield to_rows(page.records, stream=stream, shard_id=entry.shard_id)
+
+    def _retries_of(self, entry: ShardReadResult) -> Iterator[Delivery]:
+        if not entry.retry_rows:
+            return
+        found = self._found.pop(entry.shard_id, None)
+        if found is not None and found.entry == entry:
+            yield from found.deliveries
+            return
+        planned = next(
+            (one.retries for one in self._plan.shards if one.shard_id == entry.shard_id), ()
+        )
+        yield from read_retries_again(entry, planned, self._services, self._settings)
+
+    def _await_page(self) -> None:
+        self._step(STEP_S)
+
+    # appending
+    def _append_next(self) -> None:
+        """Append what comes next, or follow the log if another attempt was faster."""
+        entries, is_last = self._next_round()
+        if not entries and not is_last:
+            return
+        new = self._fitting(self._log.extended(entries, seal=is_last))
+        if not is_last and self._is_too_long(new):
+            new = self._fitting(self._log.extended(self._with_tails(entries), seal=True))
+        try:
+            self._version = self._services.store.append_log(
+                self._plan_id, self._task, new, self._version
+            )
+        except ConflictError:
+            self._follow()
+            return
+        self._log, self._is_complete = new, new.sealed
+        failpoint("log-sealed" if new.sealed else "log-appended")
+
+    def _is_too_long(self, log: TaskLog) -> bool:
+        return len(encode_unchecked(log)) > self._pace.max_log_bytes
+
+    def _fitting(self, log: TaskLog) -> TaskLog:
+        """The log without its hints if it is too long with them. Then it fits into its znode: the
+        planner sees to that.
+        """
+        return log.without_iterators() if self._is_too_long(log) else log
+
+    def _with_tails(self, entries: list[ShardReadResult]) -> list[ShardReadResult]:
+        """The last entries of a log: also what is to say of shards that have no records in them."""
+        read = {entry.shard_id for entry in entries if entry.count}
+        tails, _ = self._proposed(is_done=True)
+        return [*entries, *(one for one in tails if not one.count and one.shard_id not in read)]
+
+    def _follow(self) -> None:
+        """Take over the log as it is now. What this attempt has fetched serves for it as well."""
+        stored = self._services.store.read_log(self._plan_id, self._task)
+        current = TaskLog() if stored.log is None else stored.log
+        if not stored.plan_is_open and not current.sealed:
+            raise PlanClosedError(
+                f"plan {self._plan_id} was closed while its task {self._task} was reading; its "
+                "records are delivered again"
+            )
+        if not current.continues(self._log.entries[: self._cursor]):
+            raise TaskLogError(
+                f"the log of task {self._task} of plan {self._plan_id} was changed or removed "
+                "while its rows were handed over; run the batch again"
+            )
+        log.info(
+            "task %d of plan %s: another attempt has published first; reading the records that it "
+            "read",
+            self._task,
+            self._plan_id,
+        )
+        self._log, self._version, self._is_complete = current, stored.version, current.sealed
+        self._retries_are_looked_for = bool(current.entries)
+
+    def _next_round(self) -> tuple[list[ShardReadResult], bool]:
+        """The next entries, and whether the log is complete with them."""
+        if not self._retries_are_looked_for:
+            self._retries_are_looked_for = True
+            found = find_retries(self._plan, self._services, self._settings)
+            if found:
+                self._found = {one.entry.shard_id: one for one in found}
+                entries = [one.entry for one in found]
+                room = self._plan.max_bytes - sum(entry.payload_bytes for entry in entries)
+                is_last = not self._feeds or room <= 0
+                return self._with_tails(entries) if is_last else entries, is_last
+        return self._proposed(is_done=self._gather())
+
+    def _gather(self) -> bool:
+        """Fetch until there is enough to append. Returns whether nothing more will be fetched."""
+        linger_s = self._pace.linger_s * 2**self._small_rounds
+        waited_s = 0.0
+        while True:
+            self._close_feeds()
+            feeds = self._feeds.values()
+            if self._reader.idle and all(feed.getter.is_over for feed in feeds):
+                return True
+            lingered = waited_s >= linger_s and any(feed.held_records for feed in feeds)
+            if lingered or self._is_round_full or self._reader.idle:
+                return False
+            left_s = linger_s - waited_s
+            waited_s += self._step(
+                min(STEP_S, max(left_s, SHORTEST_STEP_S)) if left_s > 0 else STEP_S
+            )
+
+    @property
+    def _is_round_full(self) -> bool:
+        held_bytes = sum(feed.held_bytes for feed in self._feeds.values())
+        return held_bytes >= self._pace.round_bytes
+
+    def _step(self, timeout_s: float) -> float:
+        """Go on with the fetches. Returns the seconds that it took."""
+        begun_s = self._services.clock.monotonic_s()
+        for getter in self._reader.step(timeout_s):
+            if getter.at_tip:
+                getter.close()
+        took_s = self._services.clock.monotonic_s() - begun_s
+        self._waited_s += took_s
+        return took_s
+
+    def _close_feeds(self) -> None:
+        """Fetch no more of the shards whose time is over, or of any once there are enough bytes.
+
+        A shard without a record so far that is behind its tip (a run of empty pages) is read on
+        after the time box, up to the cap: its position moves only with a record.
+
+        An end in the log is final. Nothing follows it, even if this attempt has read on.
+        """
+        for shard_id in self._ended:
+            if shard_id in self._feeds:
+                self._feeds[shard_id].discard()
+        waited_ms = self._waited_s * 1000
+        read = {entry.shard_id for entry in self._log.entries if entry.count}
+        held_bytes = sum(feed.held_bytes for feed in self._feeds.values())
+        is_full = self._log.payload_bytes + held_bytes >= self._plan.max_bytes
+        for shard_id, feed in self._feeds.items():
+            is_searching = shard_id not in read and not feed.held_records
+            limit_ms = self._plan.fetch_cap_ms if is_searching else self._plan.fetch_time_ms
+            if is_full or waited_ms >= limit_ms:
+                feed.getter.close()
+
+    @property
+    def _ended(self) -> set[str]:
+        """The shards whose end is in the log."""
+        return {entry.shard_id for entry in self._log.entries if entry.at_shard_end}
+
+    def _proposed(self, *, is_done: bool) -> tuple[list[ShardReadResult], bool]:
+        """The entries of what is held, cut to the task's bytes, and whether the log is complete
+        with them. At least one record of the task is in them, or in the log.
+        """
+        room = self._plan.max_bytes - self._log.payload_bytes
+        has_rows = self._log.rows > 0
+        is_last = is_done
+        is_full = self._is_round_full
+        ended = self._ended
+        proposed: dict[str, ShardReadResult] = {}
+        for shard_id, feed in self._feeds.items():
+            if shard_id in ended:
+                continue
+            entry, is_cut = feed.propose(room, at_least=0 if has_rows else 1)
+            is_last = is_last or is_cut
+            has_rows = has_rows or entry.count > 0
+            room -= entry.payload_bytes
+            proposed[shard_id] = entry
+        if not is_full and any(one.count for one in proposed.values()):
+            self._small_rounds += 1
+        is_last = is_last or self._small_rounds > self._pace.max_small_rounds
+        known = {entry.shard_id for entry in self._log.entries if entry.position is not None}
+        return [
+            replace(entry, position=None) if shard_id in known else entry
+            for shard_id, entry in proposed.items()
+            # What is said without records waits for the end, unless it was said before.
+            if entry.count
+            or (is_last and not (shard_id in known and self._feeds[shard_id].is_drained))
+        ], is_last

@@ -40,7 +40,7 @@ from kinesis_spout.errors import KinesisError
 from spark_job.process_services import ProcessServices
 from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
 from spark_job.tracking.batch_run import BatchRun, run_batch
-from spark_job.tracking.content_check import check_content
+from spark_job.tracking.content_check import BatchContentError, check_content
 from spark_job.tracking.expired_rows import ExpiredRows
 from spark_job.tracking.letters_frame import letters_frame
 from spark_job.tracking.options import OnExhausted
@@ -297,6 +297,13 @@ class Tracked:
         # The ends are read after the function has read the rows: a task publishes before it hands
         # rows over, so every row of the batch is in an end by now.
         ends = store.read_ends(plan.plan_id) if run.has_read else {}
+        if unsealed := sorted(task for task, end in ends.items() if not end.sealed):
+            # What is appended from now on would be settled as acked, and no sink has its rows.
+            raise BatchContentError(
+                f"tasks {', '.join(map(str, unsealed))} of plan {plan.plan_id} were not read to "
+                "their end, so nothing is acked; read all rows of the batch in the function given "
+                "to tracked(...), or run the batch again"
+            )
         tasks = tuple(sorted(ends))
         if given is not None and ends:
             ends = given.ends

@@ -9,6 +9,7 @@ value.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -19,12 +20,12 @@ from state.errors import (
     StateTooLargeError,
     StoredDataError,
 )
-from state.plan import PLAN_FORMAT, TaskPlan, TaskResult
+from state.plan import PLAN_FORMAT, TaskPlan
 from state.position import Position
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 MAX_VALUE_BYTES = 512 * 1024
 """The limit for one value and for the values of one transaction. ZooKeeper drops the connection for
@@ -70,7 +71,6 @@ _FORMAT_DECODER = msgspec.json.Decoder(_Format)
 _NEWEST_FORMAT: Mapping[type, int] = {
     PlanHeader: PLAN_FORMAT,
     TaskPlan: PLAN_FORMAT,
-    TaskResult: PLAN_FORMAT,
 }
 
 
@@ -101,17 +101,36 @@ def decode(data: bytes, kind: type[T], path: str, *, newest_format: int | None =
     format.
     """
     newest = _NEWEST_FORMAT.get(kind, 1) if newest_format is None else newest_format
-    try:
-        # The format comes first: a newer version may have changed every other field.
-        stored_format = _FORMAT_DECODER.decode(data).format
-        if stored_format > newest:
-            raise StoredDataError(
-                f"{path} has format {stored_format}, written by a newer version of kinesis-spout, "
-                f"but this version reads formats up to {newest}; upgrade kinesis-spout here"
-            )
+    with _explained(data, kind, path):
+        _check_format(data, path, newest)
         if kind not in _DECODERS:
             _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=_decode_hook)
         value: T = _DECODERS[kind].decode(data)
+    return value
+
+
+def stored_format(data: bytes, kind: type, path: str, *, newest: int) -> int:
+    """The format of a stored value that was to be a `kind`. Raises as `decode` does."""
+    with _explained(data, kind, path):
+        return _check_format(data, path, newest)
+
+
+def _check_format(data: bytes, path: str, newest: int) -> int:
+    # The format comes first: a newer version may have changed every other field.
+    found = _FORMAT_DECODER.decode(data).format
+    if found > newest:
+        raise StoredDataError(
+            f"{path} has format {found}, written by a newer version of kinesis-spout, but this "
+            f"version reads formats up to {newest}; upgrade kinesis-spout here"
+        )
+    return found
+
+
+@contextmanager
+def _explained(data: bytes, kind: type, path: str) -> Iterator[None]:
+    """Translate the errors of damaged bytes."""
+    try:
+        yield
     except (
         msgspec.MsgspecError,
         InvalidSequenceNumberError,
@@ -123,4 +142,3 @@ def decode(data: bytes, kind: type[T], path: str, *, newest_format: int | None =
             f"{path} holds {data[:80]!r}, which is not a {what} ({exc}); restore it, or reset the "
             "application"
         ) from exc
-    return value

@@ -24,8 +24,7 @@ import msgspec
 from state.codec.values import decode, encode
 from state.errors import InvalidStoreSettingError, StoredDataError
 from state.ownership import is_provably_dead
-from state.state_store import OwnerInfo
-from state.task_share import TaskShare
+from state.state_store import OwnerInfo, TaskShare
 from state.znodes.tree import (
     Check,
     Create,

@@ -36,8 +36,7 @@ from state.znodes.tree import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from state.state_store import OwnerInfo
-    from state.task_share import TaskShare
+    from state.state_store import OwnerInfo, TaskShare
     from state.znodes.paths import ZookeeperPaths
 
 log = logging.getLogger("kinesis_spout")

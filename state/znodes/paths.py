@@ -22,7 +22,7 @@ from state.errors import InvalidStoreSettingError
 from state.plan import plan_number
 
 if TYPE_CHECKING:
-    from state.task_share import TaskShare
+    from state.state_store import TaskShare
 
 # The characters that ZooKeeper refuses in a path:
 # https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html (The data model). Java writes a

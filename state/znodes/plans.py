@@ -1,23 +1,26 @@
-"""Plans and their tasks' results as znodes.
+"""Plans and their tasks' logs as znodes.
 
 A plan is open while its node `batches/<planId>` is in version 0. Closing the plan sets the node, so
-its version changes. A result is created in one transaction with a check of version 0, so nothing
-can be added to a closed plan. Results are fenced by their plan and never by the epoch: a task need
-not know who owns the application.
+its version changes. A task's log is written in one transaction with a check of version 0, so
+nothing can be added to a closed plan. Logs are fenced by their plan and never by the epoch: a task
+need not know who owns the application.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from state.codec.task_logs import decode_log
 from state.codec.values import MAX_VALUE_BYTES, PlanHeader, decode, encode
 from state.errors import ConflictError, PlanClosedError
-from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, TaskResult, plan_number
+from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, plan_number
+from state.state_store import StoredLog
 from state.znodes.tree import (
     Check,
     Create,
     Delete,
     Operation,
+    Refusal,
     Set,
     TransactionRefusedError,
     Znode,
@@ -27,11 +30,14 @@ from state.znodes.tree import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from state.plan import TaskResult
+    from state.task_log import TaskLog
     from state.znodes.fence import Fence
     from state.znodes.paths import ZookeeperPaths
 
 OPEN_VERSION = 0
 _MAX_OPERATIONS = 500
+_THERE_IS_ONE = Refusal.NODE_EXISTS
 _MAX_REMOVALS = 5  # rounds; only a late result of an unsettled plan makes a second one necessary
 
 
@@ -45,29 +51,30 @@ class PlanZnodes:
 
     # tasks
     # -----
-    def read_end(self, plan_id: str, task: int) -> TaskResult | None:
-        path = self._paths.end(plan_id, task)
-        node = self._tree.read([path])[0]
-        return None if node is None else decode(node.data, TaskResult, path)
+    def read_log(self, plan_id: str, task: int) -> StoredLog:
+        batch, path = self._paths.batch(plan_id), self._paths.end(plan_id, task)
+        plan, node = self._tree.read([batch, path])  # in this order
+        return StoredLog(
+            log=None if node is None else decode_log(node.data, path),
+            version=None if node is None else node.version,
+            plan_is_open=plan is not None and plan.version == OPEN_VERSION,
+        )
 
-    def publish_end(self, plan_id: str, task: int, end: TaskResult) -> TaskResult:
+    def append_log(self, plan_id: str, task: int, log: TaskLog, version: int | None) -> int:
         path = self._paths.end(plan_id, task)
+        data = encode(log, path)
+        write = Create(path, data) if version is None else Set(path, data, version)
         try:
-            self._tree.commit(
-                [Check(self._paths.batch(plan_id), OPEN_VERSION), Create(path, encode(end, path))]
-            )
+            return self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), write])[1]
         except TransactionRefusedError as refused:
-            published = self.read_end(plan_id, task)
-            plan_is_open = refused.index == 1
-            # Of a closed plan only the attempt's own result is returned: its answer was lost, and
-            # the plan closed since. Another attempt's result must not be followed any more.
-            if published is not None and (plan_is_open or published.token == end.token):
-                return published
+            if refused.index == 1 and (version is not None or refused.refusal is _THERE_IS_ONE):
+                raise ConflictError(
+                    f"{path} was changed meanwhile; nothing was appended, read it again"
+                ) from refused
             raise PlanClosedError(
-                f"plan {plan_id} is closed or removed, so its task {task} cannot publish a result; "
-                "its records are delivered again"
+                f"plan {plan_id} is closed or removed, so its task {task} can publish nothing; its "
+                "records are delivered again"
             ) from refused
-        return end
 
     # the owner ------------------------------------------------------------------------------------
     def pointer(self) -> PlanPointer | None:
@@ -134,7 +141,7 @@ class PlanZnodes:
         }
         nodes = self._tree.read(list(paths.values()))
         return {
-            task: decode(node.data, TaskResult, path)
+            task: decode_log(node.data, path).folded()
             for (task, path), node in zip(paths.items(), nodes, strict=True)
             if node is not None
         }

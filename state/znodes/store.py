@@ -2,7 +2,7 @@
 
 The contract is `state.state_store.StateStore`. The rules are in the other modules of
 `state.znodes`: ownership in `fence` and `claim`, openings in `openings`, shard states in
-`shard_states`, their list in `shard_list`, plans and results in `plans`, reports and policies in
+`shard_states`, their list in `shard_list`, plans and logs in `plans`, reports and policies in
 `reports`.
 """
 
@@ -18,6 +18,7 @@ from state.state_store import (
     ShardList,
     StartPin,
     StateChange,
+    StoredLog,
     StoredState,
     StreamIdentity,
 )
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
     from state.plan import Plan, PlanPointer, TaskPlan, TaskResult
     from state.report import OpenReport, OutcomePolicy, PlanReport
-    from state.task_share import TaskShare
+    from state.state_store import TaskShare
+    from state.task_log import TaskLog
     from state.znodes.paths import ZookeeperPaths
 
 
@@ -197,14 +199,14 @@ class ZnodeStateStore:
     def close_plan(self, plan_id: str) -> None:
         self._plans.close(plan_id)
 
-    def read_end(self, plan_id: str, task: int) -> TaskResult | None:
-        return self._plans.read_end(plan_id, task)
+    def read_log(self, plan_id: str, task: int) -> StoredLog:
+        return self._plans.read_log(plan_id, task)
+
+    def append_log(self, plan_id: str, task: int, log: TaskLog, version: int | None) -> int:
+        return self._plans.append_log(plan_id, task, log, version)
 
     def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
         return self._plans.read_ends(plan_id)
-
-    def publish_end(self, plan_id: str, task: int, end: TaskResult) -> TaskResult:
-        return self._plans.publish_end(plan_id, task, end)
 
     def mark_settled(self, plan_id: str) -> None:
         self._plans.mark_settled(plan_id)

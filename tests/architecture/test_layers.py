@@ -29,7 +29,14 @@ MAY_IMPORT = {
 VENDORS = {
     "kazoo": (("state/zookeeper/*",), ()),
     "boto3": (("kinesis_spout/service/botocore_connection.py", "kinesis_spout/testing*"), ()),
-    "botocore": (("kinesis_spout/service/botocore_connection.py", "kinesis_spout/testing*"), ()),
+    "botocore": (
+        (
+            "kinesis_spout/service/botocore_connection.py",
+            "kinesis_spout/service/get_records_wire.py",
+            "kinesis_spout/testing*",
+        ),
+        (),
+    ),
     "pyspark": (("spark_job/*", "scheme/*_columns.py"), ("scheme/*",)),
 }
 

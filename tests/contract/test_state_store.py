@@ -19,7 +19,7 @@ from state.errors import (
 from state.plan import PlanPointer, PlanStatus
 from state.position import TRIM_HORIZON, Position
 from state.state_store import StartPin, StateChange, StoredState
-from tests.support.state.state_stores import IDENTITY, OTHER, OWNER, end, owned, plan, state_at
+from tests.support.state.state_stores import IDENTITY, OTHER, OWNER, log_of, owned, plan, state_at
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def test_a_reset_removes_everything_but_the_epoch(store_world: StoreWorld) -> No
     store.save_states([StateChange(None, state_at(1))])
     store.save_shard_list(["shardId-000000000000"])
     store.create_plan(plan(1))
-    store.publish_end("1-aa", 0, end("x"))
+    store.append_log("1-aa", 0, log_of(3), None)
     store_world.lose_session(store)
     assert store_world.open().reset(OTHER, timeout_s=10) == 1
     with pytest.raises(StaleOwnerError):

@@ -1,54 +1,53 @@
-"""The contract of the state store, for memory and ZooKeeper alike: plans and results."""
+"""The contract of the state store, for memory and ZooKeeper alike: plans, and what their tasks
+publish.
+"""
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import strategies as st
 
-from state.errors import (
-    ConflictError,
-    PlanClosedError,
-    StateTooLargeError,
-)
-from state.plan import Plan, PlanPointer, PlanStatus, TaskResult
-from state.task_share import TaskShare
+from state.errors import ConflictError, PlanClosedError
+from state.plan import Plan, PlanPointer, PlanStatus
+from state.state_store import StoredLog, TaskShare
 from tests.support.state import state_values
 from tests.support.state.interposed_tree import interposed
-from tests.support.state.state_stores import OTHER, end, owned, plan, task_of
+from tests.support.state.state_stores import OTHER, log_of, owned, plan, task_of
 
 if TYPE_CHECKING:
-    from state.znodes.store import ZnodeStateStore
+    from state.task_log import TaskLog
     from tests.support.state.state_stores import StoreWorld
 
 
 @pytest.fixture(scope="session")
-def many_plans() -> list[tuple[Plan, list[TaskResult]]]:
+def many_plans() -> list[tuple[Plan, list[TaskLog]]]:
     return state_values.sample(
-        st.tuples(state_values.plans, st.lists(state_values.task_ends, max_size=3)), 20
+        st.tuples(state_values.plans, st.lists(state_values.task_logs, max_size=3)), 20
     )
 
 
-def test_plans_and_results_come_back_as_they_were_written(
-    store_world: StoreWorld, many_plans: list[tuple[Plan, list[TaskResult]]]
+def test_plans_and_logs_come_back_as_they_were_written(
+    store_world: StoreWorld, many_plans: list[tuple[Plan, list[TaskLog]]]
 ) -> None:
     """Every field survives. A task can read its own part alone."""
-    for drawn, ends in many_plans:
+    for drawn, logs in many_plans:
         store_world.renew()
         store = owned(store_world)
         store.create_plan(drawn)
-        published = dict(zip(range(len(drawn.tasks)), ends, strict=False))
-        for task, task_end in published.items():
-            assert store.publish_end(drawn.plan_id, task, task_end) == task_end
+        published = dict(zip(range(len(drawn.tasks)), logs, strict=False))
+        for task, log in published.items():
+            store.append_log(drawn.plan_id, task, log, None)
         reader = store_world.open()
         assert reader.read_plan(drawn.plan_id) == drawn
         assert [reader.read_task(drawn.plan_id, task) for task in range(len(drawn.tasks))] == list(
             drawn.tasks
         )
-        assert reader.read_ends(drawn.plan_id) == published
+        assert {task: reader.read_log(drawn.plan_id, task).log for task in published} == published
+        assert reader.read_ends(drawn.plan_id) == {
+            task: log.folded() for task, log in published.items()
+        }
         assert reader.read_task(drawn.plan_id, len(drawn.tasks)) is None
 
 
@@ -76,7 +75,7 @@ def test_a_plan_goes_from_open_to_closed_to_settled(store_world: StoreWorld) -> 
 
 
 def test_an_open_plan_is_not_settled(store_world: StoreWorld) -> None:
-    """It must be closed first, or else a result could still be published."""
+    """It must be closed first, or else a task could still publish."""
     store = owned(store_world)
     store.create_plan(plan(1))
     with pytest.raises(ConflictError, match="close it first"):
@@ -118,7 +117,7 @@ def test_a_task_of_several_closes_the_plan_of_an_owner_before_it(store_world: St
         task.close_plan("1-aa")
         assert task.read_pointer() == PlanPointer("1-aa", PlanStatus.CLOSED)
     with pytest.raises(PlanClosedError):
-        old.publish_end("1-aa", 0, end("late"))
+        old.append_log("1-aa", 0, log_of(3), None)
 
 
 def test_a_task_that_closes_a_plan_which_another_is_closing_may_look_again(
@@ -138,15 +137,16 @@ def test_a_task_that_closes_a_plan_which_another_is_closing_may_look_again(
 
 
 def test_an_unsettled_plan_is_closed_by_the_next(store_world: StoreWorld) -> None:
-    """No result can be published under it any more."""
+    """Nothing can be published under it any more."""
     store = owned(store_world)
     store.create_plan(plan(1))
-    store.publish_end("1-aa", 0, end("early"))
+    version = store.append_log("1-aa", 0, log_of(3, sealed=False), None)
     store.create_plan(plan(2))
-    with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
-        store.publish_end("1-aa", 1, end("late"))
+    for task, log, read in ((1, log_of(3), None), (0, log_of(3, 4), version)):
+        with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
+            store.append_log("1-aa", task, log, read)
     assert store.read_pointer() == PlanPointer("2-aa", PlanStatus.OPEN)
-    assert store.read_ends("1-aa") == {0: end("early")}
+    assert store.read_ends("1-aa") == {0: log_of(3, sealed=False).folded()}
 
 
 def test_a_plan_of_many_tasks_is_whole_or_unknown(store_world: StoreWorld) -> None:
@@ -175,42 +175,26 @@ def test_a_half_created_plan_is_not_a_plan_but_its_number_is_used(store_world: S
     assert store.known_plans() == ["6-aa"]
 
 
-def test_two_attempts_of_a_task_get_the_same_end(store_world: StoreWorld) -> None:
-    """Eight attempts publish at the same time. One wins, and all get the winner's result."""
-    store = owned(store_world)
-    store.create_plan(plan(1))
-    ends = [end(f"token-{number}", count=number) for number in range(8)]
-    executors = [store_world.open() for _ in ends]
-    ready = threading.Barrier(len(ends))
-
-    def publish(executor: ZnodeStateStore, mine: TaskResult) -> TaskResult:
-        executor.read_end("1-aa", 0)
-        ready.wait(timeout=30)
-        return executor.publish_end("1-aa", 0, mine)
-
-    with ThreadPoolExecutor(len(ends)) as pool:
-        results = list(pool.map(publish, executors, ends))
-    assert results == [results[0]] * len(ends)
-    assert results[0] in ends
-    assert store.read_ends("1-aa") == {0: results[0]}
-    assert {executor.read_end("1-aa", 0) for executor in executors} == {results[0]}
-
-
 def test_a_zombie_of_a_closed_plan_publishes_nothing(store_world: StoreWorld) -> None:
-    """Neither if there is no result nor if there is another attempt's. An attempt whose own result
-    was published in time gets it back.
+    """Neither if there is no log, nor if there is one, sealed or not, nor what is in the log
+    already: an answer that was lost before the plan was closed stays lost.
     """
     store = owned(store_world)
     zombie = store_world.open()
     store.create_plan(plan(1))
-    zombie.publish_end("1-aa", 0, end("mine"))
+    version = zombie.append_log("1-aa", 0, log_of(3, sealed=False), None)
     store.close_plan("1-aa")
-    with pytest.raises(PlanClosedError):
-        zombie.publish_end("1-aa", 1, end("late"))
-    with pytest.raises(PlanClosedError):
-        zombie.publish_end("1-aa", 0, end("other"))
-    assert zombie.publish_end("1-aa", 0, end("mine")) == end("mine")
-    assert store.read_ends("1-aa") == {0: end("mine")}
+    for task, log, read in (
+        (1, log_of(3), None),
+        (0, log_of(3), None),
+        (0, log_of(3, 4), version),
+        (0, log_of(3, sealed=False), None),
+        (0, log_of(3, sealed=False), 17),
+    ):
+        with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
+            zombie.append_log("1-aa", task, log, read)
+    assert store_world.children("batches/1-aa/1") == []
+    assert store.read_ends("1-aa") == {0: log_of(3, sealed=False).folded()}
 
 
 def test_an_unknown_plan_or_task_creates_nothing(store_world: StoreWorld) -> None:
@@ -219,14 +203,19 @@ def test_an_unknown_plan_or_task_creates_nothing(store_world: StoreWorld) -> Non
     store.create_plan(plan(1))
     for plan_id, task in (("1-bb", 0), ("7-aa", 0), ("1-aa", 99)):
         with pytest.raises(PlanClosedError):
-            store.publish_end(plan_id, task, end("x"))
+            store.append_log(plan_id, task, log_of(3), None)
+    for plan_id in ("1-bb", "7-aa"):
+        with pytest.raises(PlanClosedError):
+            store.append_log(plan_id, 0, log_of(3), 0)
     assert store.known_plans() == ["1-aa"]
+    assert store_world.children("batches") == ["1-aa"]
+    assert store_world.children("batches/1-aa") == ["0", "1"]
     assert store.read_ends("1-aa") == {}
     assert store.read_plan("1-bb") is None
     assert store.read_ends("1-bb") == {}
 
 
-def test_ends_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> None:
+def test_logs_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> None:
     """A task of an open plan can publish after the ownership has passed on. The new owner settles
     the plan.
     """
@@ -234,39 +223,38 @@ def test_ends_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> No
     old.create_plan(plan(1))
     store_world.lose_session(old)
     new = owned(store_world, OTHER)
-    assert store_world.open().publish_end("1-aa", 0, end("x")) == end("x")
+    store_world.open().append_log("1-aa", 0, log_of(3), None)
     new.close_plan("1-aa")
-    assert new.read_ends("1-aa") == {0: end("x")}
-
-
-def test_an_end_that_does_not_fit_is_refused(store_world: StoreWorld) -> None:
-    """Above 512 KB nothing is sent, because ZooKeeper drops the connection above 1 MB."""
-    store = owned(store_world)
-    store.create_plan(plan(1))
-    with pytest.raises(
-        StateTooLargeError, match=r"batches/1-aa/0/end would hold 6\d\d\d\d\d bytes"
-    ):
-        store.publish_end("1-aa", 0, end("x" * 600_000))
-    assert store.publish_end("1-aa", 0, end("x")) == end("x")
+    assert new.read_ends("1-aa") == {0: log_of(3).folded()}
 
 
 def test_a_removed_plan_is_gone_and_the_newest_stays(store_world: StoreWorld) -> None:
     """Removing a plan that is gone changes nothing. The newest plan is refused."""
     store = owned(store_world)
     store.create_plan(plan(1))
-    store.publish_end("1-aa", 0, end("x"))
+    version = store.append_log("1-aa", 0, log_of(3, sealed=False), None)
     store.create_plan(plan(2))
     store.remove_plan("1-aa")
     store.remove_plan("1-aa")
     assert store.known_plans() == ["2-aa"]
     assert store.read_plan("1-aa") is None
-    assert store.read_end("1-aa", 0) is None
+    assert store.read_log("1-aa", 0) == StoredLog(log=None, version=None, plan_is_open=False)
+    for read in (None, version):
+        with pytest.raises(PlanClosedError):
+            store.append_log("1-aa", 0, log_of(3), read)
+    assert store_world.children("batches") == ["2-aa"]
     with pytest.raises(ValueError, match="2-aa is the newest"):
         store.remove_plan("2-aa")
 
 
 def test_a_text_that_is_no_plan_id_never_becomes_a_path(store_world: StoreWorld) -> None:
     """Ids are read from Spark's checkpoint, so they are checked."""
+    store = store_world.open()
     for text in ("../owner", "", "1", "1-aa/0"):
-        with pytest.raises(ValueError, match="not a plan id"):
-            store_world.open().read_plan(text)
+        for call in (
+            store.read_plan,
+            lambda plan_id: store.read_log(plan_id, 0),
+            lambda plan_id: store.append_log(plan_id, 0, log_of(3), None),
+        ):
+            with pytest.raises(ValueError, match="not a plan id"):
+                call(text)

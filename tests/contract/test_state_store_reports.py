@@ -18,7 +18,7 @@ from state.retry_policy import RetryPolicy
 from state.znodes.tree import Set
 from tests.support.state import state_values
 from tests.support.state.interposed_tree import interposed
-from tests.support.state.state_stores import OTHER, end, failures, owned, plan
+from tests.support.state.state_stores import OTHER, failures, log_of, owned, plan
 
 if TYPE_CHECKING:
     from state.znodes.store import ZnodeStateStore
@@ -52,13 +52,13 @@ def test_reports_come_back_as_they_were_written(
         store_world.renew()
         store = owned(store_world)
         store.create_plan(plan(1))
-        store.publish_end("1-aa", 0, end("x"))
+        store.append_log("1-aa", 0, log_of(3), None)
         batch = store_world.open()
         batch.finish_report(batch.open_report("1-aa", "token"), report)
         store.close_plan("1-aa")
         assert store_world.open().read_report("1-aa") == report
         assert store.read_plan("1-aa") == plan(1)
-        assert store.read_ends("1-aa") == {0: end("x")}
+        assert store.read_ends("1-aa") == {0: log_of(3).folded()}
 
 
 def test_a_report_counts_when_it_is_done(store: ZnodeStateStore) -> None:

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from state.errors import NotListerError, StaleOwnerError
-from state.state_store import ShardList, StateChange
-from state.task_share import TaskShare
+from state.state_store import ShardList, StateChange, TaskShare
 from tests.support.state.stale_owners import dead_process
 from tests.support.state.state_stores import OTHER, owned, state_at, task_of
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from state.errors import OwnedByAnotherError
-from state.task_share import TaskShare
+from state.state_store import TaskShare
 from tests.support.state.interposed_tree import interposed
 from tests.support.state.stale_owners import assert_stale, dead_process, write_one
 from tests.support.state.state_stores import OTHER, OWNER, owned, task_of

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from state.errors import ConflictError, OwnedByAnotherError, StaleOwnerError, StoredDataError
-from state.state_store import StateChange
-from state.task_share import TaskShare
+from state.state_store import StateChange, TaskShare
 from tests.support.state.interposed_tree import interposed
 from tests.support.state.stale_owners import assert_stale, write_one
 from tests.support.state.state_stores import IDENTITY, OTHER, OWNER, state_at, task_of

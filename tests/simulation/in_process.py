@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import botocore.exceptions as vendor
 import msgspec
 
-from kinesis_spout.service.botocore_connection import RAW_BODY, KinesisConnection
+from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.get_records_wire import RAW_BODY
 from kinesis_spout.testing import FakeKinesisProtocol, TransportFaultError
 
 if TYPE_CHECKING:

@@ -44,6 +44,7 @@ class SimulatedReader(KinesisStreamReader):
             partition.plan,
             services=services,
             settings=self._settings,
+            pace=self._world.drawn_pace(),
         )
 
     @property
@@ -149,43 +150,84 @@ class SimulatedJob(MicroBatchEngine):
         )
 
     def _attempts(self, partition: Any) -> list[Row]:
-        """The rows of a task. Some of its attempts die: before or after they publish, or while they
-        yield rows.
+        """The rows of a task. Some of its attempts die, before or after one of their writes, or are
+        cut off while they yield rows. Others run beside attempts that append between their appends.
 
-        Others run beside an attempt that publishes first.
+        Whatever an attempt has yielded, the one that completes yields too, first.
         """
         random = self.there.random
-        if random.random() < 0.07:
-            return self._racing_attempts(partition)
+        begun_s = self.there.clock.monotonic_s()
+        earlier: list[list[Row]] = []
         if random.random() < 0.1:
             self.there.counts["task attempts that died"] += 1
-            services = self.there.services(self.there.dying_store(0, after=random.random() < 0.5))
-            try:
-                for _ in self._reader().read(partition, services):
+            store = self.there.dying_store(random.choice((0, 0, 1, 3)), after=random.random() < 0.5)
+            earlier.append(self._cut_off(partition, self.there.services(store), most=1 << 20))
+        if random.random() < 0.1:
+            self.there.counts["task attempts that were cut off"] += 1
+            earlier.append(self._cut_off(partition, None, most=random.choice((1, 2, 5))))
+        rows = (
+            self._racing_attempts(partition) if random.random() < 0.1 else self._attempt(partition)
+        )
+        assert self._is_late(begun_s) or all(rows[: len(cut)] == cut for cut in earlier), (
+            "an attempt has yielded other rows than one that was cut off"
+        )
+        return rows
+
+    def _cut_off(self, partition: Any, services: ProcessServices | None, *, most: int) -> list[Row]:
+        """The rows of an attempt that dies, or whose consumer stops after so many batches."""
+        rows: list[Row] = []
+        batches = self._reader().read(partition, services)
+        try:
+            for number, batch in enumerate(batches, start=1):
+                rows.extend(batch.select(COLUMNS).to_pylist())
+                if number == most:
                     break
-            except Crash:
-                pass
-        return self._attempt(partition)
+        except Crash:
+            pass
+        return rows
 
     def _racing_attempts(self, partition: Any) -> list[Row]:
-        first: list[list[Row]] = []
+        """The rows of one of two or three attempts that take turns, batch by batch, and append
+        between each other's reads and appends.
+        """
+        random = self.there.random
+        begun_s = self.there.clock.monotonic_s()
+        rows: list[list[Row]] = []
+        others: list[Iterator[pa.RecordBatch]] = []
+
+        def start(services: ProcessServices | None = None) -> Iterator[pa.RecordBatch]:
+            rows.append([])
+            return self._collected(self._reader().read(partition, services), rows[-1])
 
         def overtake() -> None:
             self.there.counts["task attempts that were overtaken"] += 1
-            self.there.clock.advance(
-                0.5
-            )  # a run that is to end has to read only what came before it
+            # A run that is to end has to read only what came before it.
+            self.there.clock.advance(0.5)
             self.there.put(3)
-            first.append(self._attempt(partition))
+            others.append(start())
+            self._advance(others[-1], random.choice((0, 1, 2, 1 << 20)))
 
-        begun_s = self.there.clock.monotonic_s()
-        services = self.there.services(self.there.overtaken_store(overtake))
-        batches = self._reader().read(partition, services)
-        rows = [row for batch in batches for row in batch.select(COLUMNS).to_pylist()]
-        assert self._is_late(begun_s) or first in ([], [rows]), (
-            "an overtaken attempt has read other rows than the first one"
+        store = self.there.overtaken_store(overtake)
+        others.append(start(self.there.services(store)))
+        first = others[0]
+        while next(first, None) is not None:
+            for other in others[1:]:
+                self._advance(other, random.choice((0, 0, 1, 2)))
+        assert self._is_late(begun_s) or all(rows[0][: len(other)] == other for other in rows), (
+            "an overtaken attempt has read other rows than the other one"
         )
-        return rows
+        return rows[0]
+
+    @staticmethod
+    def _collected(batches: Iterator[pa.RecordBatch], rows: list[Row]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows.extend(batch.select(COLUMNS).to_pylist())
+            yield batch
+
+    @staticmethod
+    def _advance(batches: Iterator[pa.RecordBatch], most: int) -> None:
+        for _ in zip(range(most), batches, strict=False):
+            pass
 
     def _attempt(self, partition: Any) -> list[Row]:
         batches = self._reader().read(partition)

@@ -10,6 +10,7 @@ _DRIVER = "tests/unit/spark_job/driver"
 VERIFIES = f"{_DRIVER}/test_settling_verifies.py"
 ORDER = f"{_DRIVER}/test_order_over_reshards.py"
 RULES = "tests/unit/spark_job/tracking/test_outcome_rules.py"
+READER = "tests/unit/spark_job/executor/test_task_reader.py"
 PLANNER = f"{_DRIVER}/test_planner.py"
 
 PROTOCOL = (
@@ -65,8 +66,8 @@ PROTOCOL = (
     ),
     Mutant(
         "only the first page of a read is compared with the retention",
-        "spark_job/executor/first_read.py",
-        "        self.verified_ms = max(ms for ms in known if ms is not None)\n",
+        "spark_job/executor/shard_feed.py",
+        "        self._verify(page.last_arrival_ms, now_ms if page.at_tip else None)\n",
         "        self.retention_ms = None\n",
         VERIFIES,
     ),
@@ -159,6 +160,78 @@ PROTOCOL = (
         "    return planned is not None or openings >= UNLIMITED_OPENINGS\n",
         "    return planned is not None\n",
         f"{_DRIVER}/test_killing_records.py",
+    ),
+    Mutant(
+        "an attempt overwrites what another one has appended",
+        "state/znodes/plans.py",
+        "else Set(path, data, version)\n",
+        "else Set(path, data, self._tree.read([path])[0].version)\n",
+    ),
+    Mutant(
+        "a task appends under a closed plan",
+        "state/znodes/plans.py",
+        "self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), write])",
+        "self._tree.commit([Check(self._paths.task(plan_id, task), 0), write])",
+        "tests/contract/test_state_store_plans.py",
+    ),
+    Mutant(
+        "an attempt that loses an append hands over its own pages",
+        "spark_job/executor/task_reader.py",
+        "            self._follow()\n            return\n",
+        "            self._log, self._is_complete = new, new.sealed\n            return\n",
+    ),
+    Mutant(
+        "an attempt hands over whole pages whatever the log says",
+        "spark_job/executor/shard_feed.py",
+        "            part = page.head(page.up_to(entry.last))\n",
+        "            part = page\n",
+    ),
+    Mutant(
+        "the log of a closed plan is not taken as complete",
+        "spark_job/executor/task_reader.py",
+        "        self._is_complete = self._log.sealed or not stored.plan_is_open\n",
+        "        self._is_complete = self._log.sealed\n",
+    ),
+    Mutant(
+        "an attempt that was overtaken by the plan's closing goes on",
+        "spark_job/executor/task_reader.py",
+        "        if not stored.plan_is_open and not current.sealed:\n",
+        "        if False:\n",
+        READER,
+    ),
+    Mutant(
+        "records of a log that was removed under its reader are delivered again",
+        "spark_job/executor/task_reader.py",
+        "        if not current.continues(self._log.entries[: self._cursor]):\n",
+        "        if False:\n",
+        READER,
+    ),
+    Mutant(
+        "a shard is polled on at its tip while its rows are handed over",
+        "spark_job/executor/task_reader.py",
+        "                self._step(0)  #",
+        "                self._reader.step(0)  #",
+        READER,
+    ),
+    Mutant(
+        "a later attempt takes what it reads again for lapsed",
+        "spark_job/executor/shard_feed.py",
+        "        self._lapse.follow(entry)\n",
+        "",
+        "tests/unit/spark_job/executor/test_shard_feed.py",
+    ),
+    Mutant(
+        "an attempt reads on after an end that is in the log",
+        "spark_job/executor/task_reader.py",
+        "        return {entry.shard_id for entry in self._log.entries if entry.at_shard_end}\n",
+        "        return set()\n",
+        READER,
+    ),
+    Mutant(
+        "what a log says of the tip is that of its first round",
+        "state/task_log.py",
+        "    return replace(\n        entry,\n        first=",
+        "    return replace(\n        before,\n        first=",
     ),
     Mutant(
         "a task plan with hints is too large for its node",

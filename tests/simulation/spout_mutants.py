@@ -341,16 +341,16 @@ _READING = (
     Mutant(
         "the budget of the buffers is ignored",
         "kinesis_spout/reading/buffered_getter.py",
-        "            granted = wanted <= self.max_bytes or (\n",
-        "            granted = wanted > 0 or (\n",
+        "                or wanted <= self.max_bytes\n",
+        "                or wanted > 0\n",
         FETCHING,
     ),
     Mutant(
         "a failed fetch keeps its reservation",
         "kinesis_spout/reading/buffered_getter.py",
-        "            self._reserved = False\n            self.budget.settle(page_bytes)\n",
-        "            self._reserved = False\n            if page_bytes:\n"
-        "                self.budget.settle(page_bytes)\n",
+        "            self.budget.settle(page_bytes, reserved_bytes)\n",
+        "            if page_bytes:\n"
+        "                self.budget.settle(page_bytes, reserved_bytes)\n",
         FETCHING,
     ),
     Mutant(

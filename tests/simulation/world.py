@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from kinesis_spout.testing.service import requests
+from spark_job.executor.task_reader import DEFAULT_PACE, Pace
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
 from state.codec.shard_states import decode_shard_state
@@ -229,6 +230,20 @@ class World:
             settings=self.settings,
             new_pool=InlinePool,
             random=self.random,
+        )
+
+    def drawn_pace(self) -> Pace:
+        """How an attempt appends: all at once mostly, or page by page."""
+        random = self.random
+        if random.random() < 0.4:
+            return DEFAULT_PACE
+        return Pace(
+            round_bytes=random.choice((1, 40, 1 << 20)),
+            linger_s=random.choice((0.0, 0.2)),
+            max_small_rounds=random.choice((0, 1, 4, 16)),
+            max_log_bytes=random.choice((200, 2_000, 1 << 18)),
+            held_bytes=random.choice((1, 100, 1 << 20)),
+            held_records=random.choice((1, 2, 7, None)),
         )
 
     def executor(self) -> ProcessServices:

@@ -17,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
-from state.task_share import TaskShare
+from state.state_store import TaskShare
 from tests.soak.disturbances import disturb, empty_pages, reshard, struck
 from tests.soak.history import History, Kill, Put, Sample
 from tests.soak.program import STREAM

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from state.shard_state import ShardState
-    from state.task_share import TaskShare
+    from state.state_store import TaskShare
 
 CHROOT = "/soak"
 IDLE_S = 7_200.0  # without a connection; longer than any soak

@@ -1,1 +1,1 @@
-"""FakeKinesis over HTTP: the JSON protocol, the framing of events, the server."""
+"""FakeKinesis over HTTP: the JSON protocol and its CBOR, the framing of events, the server."""

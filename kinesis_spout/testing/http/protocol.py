@@ -1,15 +1,16 @@
-"""The service's JSON protocol without a transport: a target and a body in, a status and a body out.
+"""The service's protocol without a transport: a target and a body in, a status and a body out.
 
 AWS JSON 1.1: `X-Amz-Target: Kinesis_20131202.<Operation>`, times in seconds since 1970, blobs in
-base64. An error is `{"__type": code, "message": text}`. Of the `Authorization` header only the
-access key id is checked, never the signature.
+base64. An error is `{"__type": code, "message": text}`. A request in CBOR is answered in CBOR
+(`testing.http.cbor`). Of the `Authorization` header only the access key id is checked, never the
+signature.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kinesis_spout.testing.fake_kinesis import FakeKinesis
     from kinesis_spout.testing.faults.plan import Fault
 
+JSON = "application/x-amz-json-1.1"
 _TARGET = "Kinesis_20131202."
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/")
 _SIGNATURE = "AWS4-HMAC-SHA256 "
@@ -34,7 +36,7 @@ class Answer:
     """An HTTP status with its body. For SubscribeToShard, the subscription's events are the body.
 
     `alter`: a fault's change to each event of the subscription. `truncated`: the connection is to
-    break in the middle of the body.
+    break in the middle of the body. `content_type`: of the body.
     """
 
     status: int
@@ -42,6 +44,16 @@ class Answer:
     subscription: Subscription | None = None
     alter: Callable[[Any], object] | None = None
     truncated: bool = False
+    content_type: str = JSON
+
+
+class _Codec(NamedTuple):
+    content_type: str
+    decode: Callable[[bytes, msgspec.json.Decoder[Any]], Any]
+    encode: Callable[[Any], bytes]
+
+
+_JSON = _Codec(JSON, lambda body, decoder: decoder.decode(body or b"{}"), msgspec.json.encode)
 
 
 class FakeKinesisProtocol:
@@ -60,20 +72,29 @@ class FakeKinesisProtocol:
             name: (msgspec.json.Decoder(kind), method) for name, kind, method in _operations(fake)
         }
 
-    def answer(self, target: str, body: bytes, *, authorization: str | None) -> Answer:
-        """The response to a request. Blocks for as long as a fault delays it.
+    def answer(
+        self,
+        target: str,
+        body: bytes,
+        *,
+        authorization: str | None,
+        content_type: str | None = None,
+    ) -> Answer:
+        """The response to a request, in CBOR if `content_type` is. Blocks for as long as a fault
+        delays it.
 
         Raises `TransportFaultError` if a fault lets the caller go without a response.
         """
+        codec = _JSON
         try:
+            codec = _codec(content_type)
             self._check_credentials(authorization)
-            return self._serve(target, body)
+            return self._serve(target, body, codec)
         except ServiceError as exc:
-            return Answer(
-                exc.status, msgspec.json.encode({"__type": exc.code, "message": exc.message})
-            )
+            told = {"__type": exc.code, "message": exc.message}
+            return Answer(exc.status, codec.encode(told), content_type=codec.content_type)
 
-    def _serve(self, target: str, body: bytes) -> Answer:
+    def _serve(self, target: str, body: bytes, codec: _Codec) -> Answer:
         operation = target.removeprefix(_TARGET)
         if not target.startswith(_TARGET) or operation not in self._operations:
             raise ServiceError(
@@ -81,7 +102,7 @@ class FakeKinesisProtocol:
             )
         decoder, method = self._operations[operation]
         try:
-            request = decoder.decode(body or b"{}")
+            request = codec.decode(body, decoder)
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             raise ServiceError("SerializationException", str(exc)) from exc
         faults = self._fake.faults
@@ -101,8 +122,8 @@ class FakeKinesisProtocol:
         if fault is not None and fault.replace is not None:
             answer = fault.replace(request)
         truncated = fault is not None and fault.kind is FaultKind.TRUNCATE
-        body = b"" if answer is None else msgspec.json.encode(answer)
-        return Answer(200, body, truncated=truncated)
+        body = b"" if answer is None else codec.encode(answer)
+        return Answer(200, body, truncated=truncated, content_type=codec.content_type)
 
     def _apply(self, fault: Fault) -> None:
         if fault.delay_s:
@@ -131,6 +152,18 @@ class FakeKinesisProtocol:
                 "UnrecognizedClientException",
                 "The security token included in the request is invalid.",
             )
+
+
+def _codec(content_type: str | None) -> _Codec:
+    if content_type is None or not content_type.startswith("application/x-amz-cbor"):
+        return _JSON
+    try:
+        from kinesis_spout.testing.http import cbor  # noqa: PLC0415  # needs an extra
+    except ModuleNotFoundError as exc:
+        raise ServiceError(
+            "SerializationException", f"CBOR needs the package {exc.name} here"
+        ) from exc
+    return _Codec(cbor.CONTENT_TYPE, lambda body, json: cbor.decode(body, json.type), cbor.encode)
 
 
 def _operations(

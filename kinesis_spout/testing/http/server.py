@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kinesis_spout.testing.errors import TransportFaultError
 from kinesis_spout.testing.http import event_stream
-from kinesis_spout.testing.http.protocol import FakeKinesisProtocol
+from kinesis_spout.testing.http.protocol import JSON, FakeKinesisProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from kinesis_spout.testing.fake_kinesis import FakeKinesis
     from kinesis_spout.testing.service.subscribe_to_shard import Subscription
 
-_CONTENT_TYPE = "application/x-amz-json-1.1"
 # How often a subscription is polled for an event. The service takes about 70 ms to push one.
 _PUSH_INTERVAL_S = 0.02
 
@@ -143,29 +142,31 @@ class _Handler(BaseHTTPRequestHandler):
                 self.headers.get("X-Amz-Target", ""),
                 body,
                 authorization=self.headers.get("Authorization"),
+                content_type=self.headers.get("Content-Type"),
             )
         except TransportFaultError:
             self.close_connection = True
             _cut(self.connection)
             return
         if answer.truncated:
-            self._send_half(answer.status, answer.body)
+            self._send_half(answer)
         elif answer.subscription is None:
-            self._send(answer.status, answer.body)
+            self._send(answer.status, answer.body, answer.content_type)
         else:
             self._push(answer.subscription, answer.alter)
 
     def do_GET(self) -> None:
         """Health check: 200 while the server is up."""
-        self._send(200, b"")
+        self._send(200, b"", JSON)
 
-    def _send(self, status: int, body: bytes) -> None:
-        self._send_headers(status, _CONTENT_TYPE, ("Content-Length", str(len(body))))
+    def _send(self, status: int, body: bytes, content_type: str) -> None:
+        self._send_headers(status, content_type, ("Content-Length", str(len(body))))
         self.wfile.write(body)
 
-    def _send_half(self, status: int, body: bytes) -> None:
-        self._send_headers(status, _CONTENT_TYPE, ("Content-Length", str(len(body))))
-        self.wfile.write(body[: len(body) // 2])
+    def _send_half(self, answer: Answer) -> None:
+        length = str(len(answer.body))
+        self._send_headers(answer.status, answer.content_type, ("Content-Length", length))
+        self.wfile.write(answer.body[: len(answer.body) // 2])
         self.wfile.flush()
         self.close_connection = True
         _cut(self.connection)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -35,6 +38,9 @@ from tests.support.kinesis.stub_kinesis import (
     summary,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 def test_records_do_not_pass_through_the_vendors_parser(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
@@ -59,6 +65,8 @@ TRANSIENT = {
     "no-body": Answer(500, b""),
     "dropped": Answer(drop=True),
     "truncated": Answer(body=b'{"Records":[]}', cut_bytes=5),
+    "truncated-blank": Answer(body=b'{"Records":[]}   ', cut_bytes=2),
+    "truncated-chunks": Answer(body=b'{"Records":[]}   ', cut_bytes=2, chunk_bytes=4),
     "malformed": Answer(body=b'{"Records":['),
     "no-json": Answer(body=b"<html>hello</html>"),
 }
@@ -76,6 +84,30 @@ def test_a_transient_fault_is_tried_again(
     assert stubbed_client.get_records("it", 1).page.count == 1
     assert len(waitless_clock.sleeps) == 2
     assert len(stub_kinesis.asked("GetRecords")) == 3
+
+
+FRAMINGS = {
+    "length": lambda answer: answer,
+    "chunks": lambda answer: replace(answer, chunk_bytes=1000),
+    "gzip": lambda answer: replace(
+        answer,
+        body=gzip.compress(answer.body),
+        headers=answer.headers | {"Content-Encoding": "gzip"},
+    ),
+}
+
+
+@pytest.mark.parametrize("framing", FRAMINGS.values(), ids=FRAMINGS.keys())
+def test_a_body_is_read_whole_and_its_connection_used_again(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis, framing: Callable[[Answer], Answer]
+) -> None:
+    """With a length, in chunks or compressed: the records are the same, over one connection."""
+    data = bytes(range(256)) * 1_000
+    stub_kinesis.answers("GetRecords", framing(page(data)))
+    for _ in range(3):
+        fetched = stubbed_client.get_records("it", 1)
+        assert fetched.page.records.column("data").to_pylist() == [data]
+    assert stub_kinesis.connections == 1
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, service_unavailable
-from state.task_share import TaskShare
+from state.state_store import TaskShare
 from tests.soak.checks import broken_promises, commit_delays
 from tests.soak.history import History, Kill, Put, Step, Told
 from tests.soak.program import STREAM

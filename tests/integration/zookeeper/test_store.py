@@ -18,17 +18,20 @@ import pytest
 from kazoo.client import KazooClient
 
 from state.errors import (
+    ConflictError,
     InvalidStoreSettingError,
     OwnedByAnotherError,
     StateError,
     StoreUnavailableError,
 )
 from state.ownership import this_process
+from state.plan import TaskResult
 from state.state_store import OwnerInfo, StateChange
+from state.task_log import TaskLog
 from state.zookeeper.connect_string import ConnectString
 from state.zookeeper.embedded import ensure_running, stop
 from state.zookeeper.store import ZookeeperStateStore
-from tests.support.state.state_stores import OWNER, end, end_session, plan, state_at
+from tests.support.state.state_stores import OWNER, end_session, entry, log_of, plan, state_at
 from tests.support.state.zookeeper import kill_server
 
 if TYPE_CHECKING:
@@ -170,22 +173,30 @@ def test_a_server_killed_under_load_loses_nothing(tmp_path: Path) -> None:
         stop(directory)
 
 
-def test_an_end_published_while_the_server_dies_is_one_end(tmp_path: Path) -> None:
-    """A lost answer is resolved by reading the end back: the attempt knows its own token."""
+def test_each_entry_that_is_appended_while_the_server_dies_is_in_the_log_once(
+    tmp_path: Path,
+) -> None:
+    """An append whose answer was lost conflicts with itself. Then the log has its entry."""
     directory = tmp_path / "zookeeper"
     address = ensure_running(directory)
     store = open_store(address, operation_timeout_s=60.0)
     try:
         store.acquire(this_process(0), timeout_s=10)
-        store.create_plan(plan(1, tasks=200))
-        for task in range(200):
-            if task == 100:
+        store.create_plan(plan(1))
+        log, version = TaskLog(), None
+        for number in range(1, 301):
+            if number % 100 == 50:
                 kill_server(directory)
-            assert store.publish_end("1-aa", task, end(f"token-{task}")).token == f"token-{task}"
+            log = log.extended([entry(number)], seal=number == 300)
+            try:
+                version = store.append_log("1-aa", 0, log, version)
+            except ConflictError:
+                stored = store.read_log("1-aa", 0)
+                assert stored.log == log
+                version = stored.version
+            assert version == number - 1
         store.close_plan("1-aa")
-        assert {task: each.token for task, each in store.read_ends("1-aa").items()} == {
-            task: f"token-{task}" for task in range(200)
-        }
+        assert store.read_ends("1-aa") == {0: TaskResult(shards=(entry(1, 300),))}
     finally:
         store.close()
         stop(directory)
@@ -215,7 +226,8 @@ def test_a_store_is_pickled_without_its_connection(
     store.create_plan(plan(1))
     copy: ZookeeperStateStore = pickle.loads(pickle.dumps(store))  # noqa: S301  # our own bytes
     try:
-        assert copy.publish_end("1-aa", 0, end("x")) == end("x")
+        assert copy.append_log("1-aa", 0, log_of(3), None) == 0
+        assert store.read_log("1-aa", 0).log == log_of(3)
         with pytest.raises(StateError, match="acquire it first"):
             copy.close_plan("1-aa")
     finally:
@@ -234,7 +246,7 @@ def test_a_forked_process_connects_for_itself(
     script = (
         "import os, sys\n"
         "from state.zookeeper.store import ZookeeperStateStore\n"
-        "from tests.support.state.state_stores import OWNER, end\n"
+        "from tests.support.state.state_stores import OWNER\n"
         'store = ZookeeperStateStore(sys.argv[1], application="app", stream="other")\n'
         "store.acquire(OWNER, timeout_s=0)\n"
         "child = os.fork()\n"

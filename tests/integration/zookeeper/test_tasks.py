@@ -15,8 +15,7 @@ import pytest
 
 from state.errors import OwnedByAnotherError
 from state.ownership import this_process
-from state.state_store import StateChange
-from state.task_share import TaskShare
+from state.state_store import StateChange, TaskShare
 from state.zookeeper.embedded import ensure_running, stop
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.state.state_stores import state_at
@@ -29,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 HOLDER = """
 import sys
 from state.ownership import this_process
-from state.task_share import TaskShare
+from state.state_store import TaskShare
 from state.zookeeper.store import ZookeeperStateStore
 store = ZookeeperStateStore(
     sys.argv[1], application="app", stream="flights", session_timeout_s=60.0

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import cbor2
 import pytest
 
 from kinesis_spout.config import AwsConfig, StreamRef
@@ -33,7 +34,7 @@ DATE_MS = 1_767_225_607_000
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One answer. `cut_bytes` of the body are withheld before the connection is closed; `drop`
-    closes it without any answer.
+    closes it without any answer. `chunk_bytes`: sent in chunks of that size, without a length.
     """
 
     status: int = 200
@@ -41,6 +42,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=lambda: {"Date": DATE})
     cut_bytes: int = 0
     drop: bool = False
+    chunk_bytes: int = 0
 
 
 def ok(**body: Any) -> Answer:
@@ -83,6 +85,7 @@ class StubKinesis:
         self._answers: dict[str, deque[Answer]] = {}
         self._lock = threading.Lock()
         self.url = ""
+        self.connections = 0
 
     def answers(self, operation: str, *answers: Answer) -> None:
         """Set the answers of an `operation` (GetRecords, say) from now on."""
@@ -106,6 +109,10 @@ def _handler(stub: StubKinesis) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        def setup(self) -> None:
+            super().setup()
+            stub.connections += 1
+
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             answer = stub.reply_to(_request(dict(self.headers.items()), body))
@@ -115,9 +122,13 @@ def _handler(stub: StubKinesis) -> type[BaseHTTPRequestHandler]:
             self.send_response_only(answer.status)
             for name, value in answer.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(answer.body)))
+            if answer.chunk_bytes:
+                self.send_header("Transfer-Encoding", "chunked")
+            else:
+                self.send_header("Content-Length", str(len(answer.body)))
             self.end_headers()
-            self.wfile.write(answer.body[: len(answer.body) - answer.cut_bytes])
+            sent = answer.body[: len(answer.body) - answer.cut_bytes]
+            self.wfile.write(_chunks(sent, answer) if answer.chunk_bytes else sent)
             self.close_connection = self.close_connection or bool(answer.cut_bytes)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class's name
@@ -126,10 +137,19 @@ def _handler(stub: StubKinesis) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+def _chunks(body: bytes, answer: Answer) -> bytes:
+    size = answer.chunk_bytes
+    parts = [body[at : at + size] for at in range(0, len(body), size)]
+    framed = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts)
+    return framed if answer.cut_bytes else framed + b"0\r\n\r\n"
+
+
 def _request(headers: dict[str, str], body: bytes) -> Request:
     target = headers.get("X-Amz-Target")
     if target is not None:
-        return Request(target.rpartition(".")[2], json.loads(body or b"{}"), headers)
+        is_cbor = "cbor" in headers.get("Content-Type", "")
+        arguments = cbor2.loads(body) if is_cbor else json.loads(body or b"{}")
+        return Request(target.rpartition(".")[2], arguments, headers)
     # STS has another protocol: a form whose field Action names the operation.
     form = dict(pair.partition("=")[::2] for pair in body.decode().split("&"))
     return Request(form.get("Action", "?"), form, headers)

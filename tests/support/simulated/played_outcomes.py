@@ -209,7 +209,7 @@ def _seen(ends: Mapping[int, TaskResult], rows: Sequence[Row]) -> dict[int, Task
     for task, result in ends.items():
         there = sum(found[end.shard_id] for end in result.shards)
         published = sum(end.count + end.retry_rows for end in result.shards)
-        if there == published:
+        if there == published and result.sealed:
             seen[task] = result
         elif there:
             return None

@@ -39,7 +39,7 @@ class JobProcess:
 
     @property
     def marker(self) -> Path:
-        return self.directory / f"stopped-at-{self.stop_at}"
+        return self.directory / f"stopped-at-{self.stop_at}-{self.runs}"
 
     def start(self) -> None:
         env = (
@@ -52,9 +52,9 @@ class JobProcess:
             | self.env
         )
         env.pop(failpoint.VARIABLE, None)
+        self.runs += 1
         if self.stop_at:
             env[failpoint.VARIABLE] = f"{self.stop_at}@{self.marker}"
-        self.runs += 1
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, str(JOB), json.dumps(self.job)], stdout=log, stderr=log, env=env

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spark_job.settings import SourceSettings
+    from state.plan import TaskResult
     from state.shard_state import ShardState
 
 STREAM = "orders"
@@ -75,6 +76,11 @@ class StreamUnderTest:
                 self.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
             self.count += chunk
             count -= chunk
+
+    def put_record(self, partition_key: str, data: bytes) -> None:
+        answer = self.client.put_record(StreamName=STREAM, PartitionKey=partition_key, Data=data)
+        self.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
+        self.count += 1
 
     def open_shards(self) -> list[dict[str, Any]]:
         shards = self.client.list_shards(StreamName=STREAM)["Shards"]
@@ -138,14 +144,26 @@ class StreamUnderTest:
         }
         return defaults | changes
 
+    def logs(self) -> dict[int, TaskResult]:
+        """What the tasks of the newest plan have published."""
+        store = self._store(APPLICATION)
+        try:
+            pointer = store.read_pointer()
+            return {} if pointer is None else dict(store.read_ends(pointer.id))
+        finally:
+            store.close()
+
     def states(self, application: str = APPLICATION) -> dict[str, ShardState]:
-        store = ZookeeperStateStore(
-            self.zookeeper, root="kinesis-spout", application=application, stream=STREAM
-        )
+        store = self._store(application)
         try:
             return {shard: stored.state for shard, stored in store.load_states().items()}
         finally:
             store.close()
+
+    def _store(self, application: str) -> ZookeeperStateStore:
+        return ZookeeperStateStore(
+            self.zookeeper, root="kinesis-spout", application=application, stream=STREAM
+        )
 
     def checkpoints(self) -> dict[str, str]:
         """Checkpoints of shards that have delivered a record."""

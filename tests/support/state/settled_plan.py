@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from spark_job.driver.settle_plan import Settled, settle
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.plan import ChildShard, Plan, ShardReadResult, ShardSlice, TaskPlan, TaskResult
+from state.plan import ChildShard, Plan, ShardReadResult, ShardSlice, TaskPlan
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
 from state.state_store import OwnerInfo, StateChange
+from state.task_log import TaskLog
 
 if TYPE_CHECKING:
     from state.state_store import StateStore
@@ -21,18 +22,11 @@ if TYPE_CHECKING:
 PLAN = "3-ab"
 OWNER = OwnerInfo(host="host", pid=1, since_ms=0)
 PARENT, OTHER, UNREAD, CHILDREN = "shardId-0", "shardId-1", "shardId-2", ("shardId-3", "shardId-4")
-ENDS = (
-    TaskResult(
-        token="one",
-        shards=(
+LOGS = (
+    TaskLog(
+        entries=(
             ShardReadResult(
-                shard_id=PARENT,
-                first=SequenceNumber(10),
-                last=SequenceNumber(19),
-                count=4,
-                at_shard_end=True,
-                tip_ms=700,
-                children=tuple(ChildShard(shard_id=child, parents=(PARENT,)) for child in CHILDREN),
+                shard_id=PARENT, first=SequenceNumber(10), last=SequenceNumber(14), count=3
             ),
             ShardReadResult(
                 shard_id=OTHER,
@@ -41,21 +35,31 @@ ENDS = (
                 count=2,
                 last_arrival_ms=600,
             ),
+            ShardReadResult(
+                shard_id=PARENT,
+                first=SequenceNumber(16),
+                last=SequenceNumber(19),
+                count=1,
+                at_shard_end=True,
+                tip_ms=700,
+                children=tuple(ChildShard(shard_id=child, parents=(PARENT,)) for child in CHILDREN),
+            ),
         ),
+        sealed=True,
     ),
-    TaskResult(
-        token="two",
-        shards=(
+    TaskLog(
+        entries=(
             ShardReadResult(
                 shard_id=UNREAD, first=SequenceNumber(30), last=SequenceNumber(39), count=5
             ),
         ),
+        sealed=True,
     ),
 )
 
 
 def backend_with_plan(*published: int) -> MemoryBackend:
-    """Three shards, an open plan of two tasks over them, and the results of some of the tasks."""
+    """Three shards, an open plan of two tasks over them, and the logs of some of the tasks."""
     backend = MemoryBackend()
     store = opened(backend)
     store.save_states(
@@ -78,7 +82,7 @@ def backend_with_plan(*published: int) -> MemoryBackend:
     )
     store.create_plan(Plan(plan_id=PLAN, created_ms=1, tasks=tasks))
     for task in published:
-        store.publish_end(PLAN, task, ENDS[task])
+        store.append_log(PLAN, task, LOGS[task], None)
     store.close()
     return backend
 

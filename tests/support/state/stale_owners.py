@@ -15,8 +15,7 @@ from tests.support.state.state_stores import IDENTITY, OWNER, state_at
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from state.state_store import OwnerInfo
-    from state.task_share import TaskShare
+    from state.state_store import OwnerInfo, TaskShare
     from state.znodes.store import ZnodeStateStore
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 from kazoo.client import KazooClient
 
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.plan import Plan, ShardReadResult, ShardSlice, TaskPlan, TaskResult, make_plan_id
+from state.plan import Plan, ShardReadResult, ShardSlice, TaskPlan, make_plan_id
 from state.position import TRIM_HORIZON, Position
 from state.report import PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.state_store import OwnerInfo, StreamIdentity
-from state.task_share import TaskShare
+from state.state_store import OwnerInfo, StreamIdentity, TaskShare
+from state.task_log import TaskLog
 from state.znodes.tree import Delete
 from state.zookeeper.store import ZookeeperStateStore
 
@@ -192,14 +192,17 @@ def plan(number: int, nonce: str = "aa", tasks: int = 2) -> Plan:
     return Plan(plan_id=make_plan_id(number, nonce), created_ms=5, tasks=(task,) * tasks)
 
 
-def end(token: str, count: int = 3) -> TaskResult:
-    return TaskResult(
-        token=token,
-        shards=(
-            ShardReadResult(
-                shard_id="shardId-000000000000", first=sequence(1), last=sequence(9), count=count
-            ),
-        ),
+def entry(first: int, count: int = 1, *, shard_id: str = "shardId-000000000000") -> ShardReadResult:
+    """`count` records with successive numbers from `first` on."""
+    return ShardReadResult(
+        shard_id=shard_id, first=sequence(first), last=sequence(first + count - 1), count=count
+    )
+
+
+def log_of(*counts: int, sealed: bool = True) -> TaskLog:
+    """A log with an entry of so many records for each count, all of one shard."""
+    return TaskLog(
+        entries=tuple(entry(1 + 100 * n, count) for n, count in enumerate(counts)), sealed=sealed
     )
 
 

@@ -11,10 +11,11 @@ from state.plan import (
     ChildShard,
     Plan,
     PlannedRetry,
+    RangePart,
     ShardReadResult,
     ShardSlice,
+    ShortRange,
     TaskPlan,
-    TaskResult,
     make_plan_id,
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
@@ -23,6 +24,7 @@ from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.state_store import OwnerInfo, StartPin, StreamIdentity
+from state.task_log import TaskLog
 
 T = TypeVar("T")
 
@@ -150,8 +152,18 @@ shard_ends = st.builds(
     retries_done=counts,
     retry_rows=counts,
     retries_gone=st.lists(sequence_numbers, max_size=2).map(tuple),
+    retries_short=st.lists(
+        st.builds(ShortRange, first=sequence_numbers, missing=counts), max_size=2
+    ).map(tuple),
+    retry_part=st.none()
+    | st.builds(RangePart, last=sequence_numbers, rest=sequence_numbers, count=counts),
+    position=st.none() | positions,
+    lapsed_ms=st.none() | times_ms,
+    payload_bytes=counts,
 )
-task_ends = st.builds(TaskResult, token=texts, shards=st.lists(shard_ends, max_size=3).map(tuple))
+task_logs = st.builds(
+    TaskLog, entries=st.lists(shard_ends, max_size=3).map(tuple), sealed=st.booleans()
+)
 stream_identities = st.builds(StreamIdentity, arn=texts, name=texts, created_ms=times_ms)
 start_pins = st.builds(
     StartPin,

@@ -67,6 +67,7 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(wrong: str, nearest:
         ("startingPosition", '{"default": 1}'),
         ("startingPosition", "{"),
         ("aggregatedRecords", "unpack"),
+        ("wireFormat", "xml"),
         ("readsPerSecond", "0"),
         ("readsPerSecond", "fast"),
         ("readBytesPerSecond", "1"),

@@ -4,13 +4,18 @@ store.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from state.errors import ConflictError, StoreUnavailableError
+from state.errors import ConflictError, PlanClosedError, StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.plan import PlanPointer, PlanStatus
 from state.state_store import ShardList, StateChange, StoredState
-from tests.support.state.state_stores import OTHER, OWNER, end, plan, state_at
+from tests.support.state.state_stores import OTHER, OWNER, log_of, plan, state_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -52,15 +57,22 @@ def test_a_lost_answer_does_not_hide_a_conflict(
 
 def test_plans_survive_lost_answers(backend: MemoryBackend, store: MemoryStateStore) -> None:
     """Every step of a plan's lifecycle, each with its answer lost."""
-    for step in (
+
+    def publish() -> None:
+        with pytest.raises(ConflictError):
+            store.append_log("1-aa", 3, log_of(3), None)
+        assert store.read_ends("1-aa") == {3: log_of(3).folded()}
+
+    steps: tuple[Callable[[], object], ...] = (
         lambda: store.create_plan(plan(1, tasks=700)),
-        lambda: store.publish_end("1-aa", 3, end("mine")),
+        publish,
         lambda: store.close_plan("1-aa"),
         lambda: store.mark_settled("1-aa"),
         lambda: store.save_shard_list(["a"]),
         lambda: store.create_plan(plan(2)),
         lambda: store.remove_plan("1-aa"),
-    ):
+    )
+    for step in steps:
         backend.lose_next_answers(1)
         step()
     assert store.read_pointer() == PlanPointer("2-aa", PlanStatus.OPEN)
@@ -68,14 +80,36 @@ def test_plans_survive_lost_answers(backend: MemoryBackend, store: MemoryStateSt
     assert store.read_shard_list() == ShardList(("a",), 0)
 
 
-def test_a_result_whose_answer_was_lost_is_recognised_by_its_token(
+def test_an_append_whose_answer_was_lost_is_found_by_reading_the_log(
     backend: MemoryBackend, store: MemoryStateStore
 ) -> None:
-    """The task gets its own result back, and so does another attempt."""
+    """It conflicts, as if another attempt had appended. The log has the attempt's own entries, and
+    another attempt conflicts with them too.
+    """
     store.create_plan(plan(1))
+    version = None
+    for log in (log_of(3, sealed=False), log_of(3, 4)):
+        backend.lose_next_answers(1)
+        with pytest.raises(ConflictError):
+            store.append_log("1-aa", 0, log, version)
+        with pytest.raises(ConflictError):
+            MemoryStateStore(backend).append_log("1-aa", 0, log_of(9), version)
+        stored = store.read_log("1-aa", 0)
+        assert stored.log == log
+        version = stored.version
+    assert version == 1
+
+
+def test_a_lost_answer_does_not_hide_that_the_plan_is_closed(
+    backend: MemoryBackend, store: MemoryStateStore
+) -> None:
+    """Nothing was appended, so the attempt must not follow."""
+    store.create_plan(plan(1))
+    store.close_plan("1-aa")
     backend.lose_next_answers(1)
-    assert store.publish_end("1-aa", 0, end("mine")) == end("mine")
-    assert MemoryStateStore(backend).publish_end("1-aa", 0, end("other")) == end("mine")
+    with pytest.raises(PlanClosedError):
+        store.append_log("1-aa", 0, log_of(3), None)
+    assert store.read_ends("1-aa") == {}
 
 
 def test_an_acquisition_whose_answer_was_lost_is_held(backend: MemoryBackend) -> None:
@@ -112,6 +146,8 @@ def test_an_unavailable_store_raises_and_never_seems_empty(
         store.read_start,
         store.known_plans,
         lambda: store.read_ends("1-aa"),
+        lambda: store.read_log("1-aa", 0),
+        lambda: store.append_log("1-aa", 0, log_of(3), None),
         lambda: store.save_states([StateChange(known, state_at(2))]),
         lambda: store.create_plan(plan(1)),
     ):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from state.errors import InvalidStoreSettingError
-from state.task_share import TaskShare
+from state.state_store import TaskShare
 
 
 def test_a_share_is_written_and_read_back() -> None:

@@ -1,4 +1,6 @@
-"""A page and its head: the records before a limit of bytes, a time, or a sequence number."""
+"""A page and its parts: the records before a limit of bytes, a time, or a sequence number, and
+those after it.
+"""
 
 from __future__ import annotations
 
@@ -109,3 +111,49 @@ def test_records_after_a_late_one_do_not_count_even_if_they_arrived_earlier() ->
     assert page_of(1_000, 2_001, 1_500).arrived_by(2_000) == 1
     assert page_of(1_000, 2_000, 2_001).arrived_by(2_000) == 2
     assert page_of(2_001).arrived_by(2_000) == 0
+
+
+@pytest.mark.parametrize("form", ["lists", "Arrow"])
+def test_the_records_after_a_head_are_a_page_that_says_what_the_whole_page_said(form: str) -> None:
+    """They are followed by what followed the page: its tip, end, children and iterator."""
+    child = ChildShard(shard_id="shardId-000000000001", parents=("shardId-000000000000",))
+    page = columns_of(page_of(1_000, 2_000, 3_000), form=form)
+    page = replace(page, next_iterator="n", child_shards=(child,), service_time_ms=7)
+    rest = page.after(1)
+    assert (rest.count, rest.records.num_rows, rest.payload_bytes) == (2, 2, 5)
+    assert (rest.first, rest.last, rest.last_arrival_ms) == (
+        SequenceNumber(2),
+        SequenceNumber(3),
+        3_000,
+    )
+    assert rest.columns.lists().numbers == ["2", "3"]
+    assert (rest.ended, rest.at_tip, rest.next_iterator, rest.child_shards) == (
+        True,
+        True,
+        "n",
+        (child,),
+    )
+    assert rest.service_time_ms == 7
+    assert rest.after(1).columns.lists().numbers == ["3"]
+    assert rest.head(1).columns.lists().numbers == ["2"]
+
+
+def test_the_page_after_no_records_is_the_page_itself() -> None:
+    for page in (page_of(1_000, 2_000), page_of()):
+        assert page.after(0) is page
+
+
+@pytest.mark.parametrize(("last", "count"), [(0, 0), (1, 1), (2, 2), (3, 3), (10, 3)])
+def test_the_records_up_to_a_number_are_counted(last: int, count: int) -> None:
+    """Numbers compare as numbers: 10 is after 3."""
+    assert page_of(1_000, 2_000, 3_000).up_to(SequenceNumber(last)) == count
+
+
+def test_the_records_up_to_a_number_that_no_record_has_are_those_before_it() -> None:
+    """The service has lost it, or its number lies between two others."""
+    page = page_of(1_000, 2_000, 3_000).after(1)
+    assert page.up_to(SequenceNumber(1)) == 0
+    rest = Page.empty("a")
+    assert rest.up_to(SequenceNumber(1)) == 0
+    aggregate = SequenceNumber(2, 5)
+    assert page_of(1_000, 2_000, 3_000).up_to(aggregate) == 2

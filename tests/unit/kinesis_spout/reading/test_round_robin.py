@@ -104,9 +104,26 @@ class ScriptedGetter:
 
 
 def buffered(
-    getter: ScriptedGetter, *, max_records: int = 100, budget: ByteBudget | None = None
+    getter: ScriptedGetter,
+    *,
+    max_records: int = 100,
+    budget: ByteBudget | None = None,
+    total_records: int | None = None,
+    page_bytes: int | None = None,
 ) -> BufferedGetter:
-    return BufferedGetter(getter, max_records=max_records, budget=budget or ByteBudget(ROOMY))
+    return BufferedGetter(
+        getter,
+        max_records=max_records,
+        budget=budget or ByteBudget(ROOMY),
+        total_records=total_records,
+        page_bytes=page_bytes,
+    )
+
+
+def fetched(getter: BufferedGetter) -> Page:
+    """The page of one more fetch."""
+    assert getter.try_reserve()
+    return getter.fetch()
 
 
 def shards_of(getters: list[BufferedGetter]) -> list[str]:
@@ -246,6 +263,150 @@ def test_a_fetch_without_a_reservation_is_a_mistake_of_the_caller() -> None:
         buffered(ScriptedGetter("a")).fetch()
 
 
+def test_a_shard_is_read_up_to_its_total_also_if_pages_are_taken_meanwhile() -> None:
+    """The room of the buffer comes back with each page that is taken; the total does not."""
+    scripted = ScriptedGetter("a", 4)
+    getter = buffered(scripted, max_records=5, total_records=7)
+    for _ in range(2):
+        assert getter.wants_fetch
+        fetched(getter)
+        getter.take()
+    assert scripted.limits == [5, 3]
+    assert (getter.is_over, getter.wants_fetch, getter.buffered_records) == (True, False, 0)
+
+
+@pytest.mark.parametrize(
+    "last", [page_of("a", 2, ended=True), Page.empty("a", gone=True)], ids=["ended", "gone"]
+)
+def test_a_shard_is_over_when_it_is_ended_gone_or_closed(last: Page) -> None:
+    """One whose buffer is full is not: it goes on when pages are taken."""
+    getter = buffered(ScriptedGetter("a", 3, last), max_records=3)
+    fetched(getter)
+    assert (getter.wants_fetch, getter.is_over) == (False, False)
+    getter.take()
+    fetched(getter)
+    assert getter.is_over
+    getter = buffered(ScriptedGetter("a"))
+    getter.close()
+    assert getter.is_over
+
+
+def test_the_pages_in_the_buffer_can_be_looked_at_and_stay() -> None:
+    getter = buffered(ScriptedGetter("a", 2, 0, 3))
+    assert getter.pages() == []
+    pages = [fetched(getter) for _ in range(3)]
+    assert [id(page) for page in getter.pages()] == [id(pages[0]), id(pages[2])]
+    assert getter.buffered_records == 5
+
+
+class NotingBudget(ByteBudget):
+    """Notes what is reserved."""
+
+    def __init__(self) -> None:
+        super().__init__(ROOMY)
+        self.reserved: list[int] = []
+
+    def try_reserve(self, page_bytes: int = RESERVED_PAGE_BYTES, *, force: bool = False) -> bool:
+        self.reserved.append(page_bytes)
+        return super().try_reserve(page_bytes, force=force)
+
+
+def test_a_reservation_grows_with_the_largest_page_of_its_shard() -> None:
+    """A small budget allows several shards at once while their pages are small. All of it comes
+    back.
+    """
+    budget = NotingBudget()
+    small, large = (page_of("a", count).columns.nbytes for count in (1, 50))
+    getter = buffered(ScriptedGetter("a", 1, 50, 1), budget=budget, page_bytes=small)
+    for _ in range(4):
+        fetched(getter)
+        getter.take()
+    assert budget.reserved == [small, 2 * small, 2 * large, 2 * large]
+    assert budget.held_bytes == 0
+    assert budget.try_reserve(ROOMY)
+
+
+def test_a_reservation_is_the_largest_page_of_the_service_unless_said_otherwise() -> None:
+    budget = NotingBudget()
+    getter = buffered(ScriptedGetter("a"), budget=budget)
+    for _ in range(2):
+        fetched(getter)
+    assert budget.reserved == [RESERVED_PAGE_BYTES] * 2
+
+
+def test_a_demand_is_one_fetch_whatever_the_budget_and_the_limits_say() -> None:
+    """Somebody waits for the shard's page; those of other shards have spent the budget."""
+    budget = ByteBudget(1)
+    other = buffered(ScriptedGetter("b", 3), budget=budget)
+    fetched(other)
+    getter = buffered(ScriptedGetter("a", 2), budget=budget, total_records=2)
+    assert not getter.try_reserve()
+    getter.close()
+    getter.demand()
+    assert (getter.is_demanded, getter.wants_fetch, getter.is_over) == (True, True, True)
+    assert fetched(getter).count == 2
+    assert (getter.is_demanded, getter.wants_fetch) == (False, False)
+    getter.take()
+    getter.demand()
+    assert fetched(getter).count == 2  # beyond the total
+    assert not getter.wants_fetch
+
+
+def test_a_demand_that_failed_stands() -> None:
+    """Its page is still waited for."""
+    getter = buffered(ScriptedGetter("a", ThrottledError("wait"), 1))
+    getter.close()
+    getter.demand()
+    assert getter.try_reserve()
+    with pytest.raises(ThrottledError):
+        getter.fetch()
+    assert getter.wants_fetch
+    assert fetched(getter).count == 1
+
+
+def test_a_page_that_has_just_come_is_not_demanded_again() -> None:
+    """The fetch completed between the caller's look and its demand. Another fetch would exceed the
+    shard's limits, and nobody would wait for it.
+    """
+    getter = buffered(ScriptedGetter("a", 2), total_records=2)
+    assert getter.first() is None
+    fetched(getter)
+    getter.demand()
+    assert (getter.is_demanded, getter.wants_fetch) == (False, False)
+
+
+def test_a_buffer_that_starts_over_fetches_from_its_new_getter() -> None:
+    """And forgets the tip, the end, and that the shard was gone."""
+    getter = buffered(ScriptedGetter("a", Page.empty("a", gone=True)))
+    fetched(getter)
+    getter.take()
+    assert getter.is_over
+    getter.start_over(ScriptedGetter("a", 3))
+    assert (getter.is_over, getter.last_page, getter.wants_fetch) == (False, None, True)
+    assert fetched(getter).count == 3
+
+
+def test_the_page_of_a_fetch_that_was_in_flight_when_the_buffer_started_over_is_dropped() -> None:
+    """The new getter reads these records again, and none may come twice. The page holds no bytes
+    and does not count.
+    """
+    budget = ByteBudget(ROOMY)
+    release = threading.Event()
+    old = AnnouncingGetter("a", release)
+    getter = buffered(old, budget=budget, total_records=4)
+    assert getter.try_reserve()
+    fetching = threading.Thread(target=getter.fetch)
+    fetching.start()
+    assert old.begun.wait(LIMIT_S)
+    getter.start_over(ScriptedGetter("a", 4))
+    getter.demand()
+    release.set()
+    fetching.join(LIMIT_S)
+    assert (getter.pages(), getter.buffered_records, budget.held_bytes) == ([], 0, 0)
+    assert getter.is_demanded
+    assert fetched(getter).count == 4
+
+
 # the rotation -------------------------------------------------------------------------------------
 
 
@@ -378,6 +539,45 @@ def test_leaving_the_reader_waits_for_fetches_in_flight() -> None:
         assert announcing.begun.wait(LIMIT_S)
         release.set()
     assert getter.buffered_records == 1
+
+
+def test_leaving_the_reader_by_an_exception_does_not_wait_for_fetches_in_flight() -> None:
+    """A generator that is closed early, say: nobody needs their pages any more."""
+    release = threading.Event()
+    announcing = AnnouncingGetter("a", release)
+    getter = buffered(announcing, max_records=1)
+
+    def leave() -> None:
+        with RoundRobinReader([getter], max_concurrent=1, clock=SimulatedClock()) as reader:
+            reader.step(0.0)
+            assert announcing.begun.wait(LIMIT_S)
+            raise GeneratorExit
+
+    try:
+        with pytest.raises(GeneratorExit):
+            leave()
+        assert getter.buffered_records == 0
+    finally:
+        release.set()
+
+
+def test_a_shard_that_somebody_waits_for_is_fetched_first() -> None:
+    """Although the others are before it, and have spent the budget. The rotation goes on after
+    it.
+    """
+    log: list[str] = []
+    budget = ByteBudget(1)
+    getters = [buffered(ScriptedGetter(name, log=log), budget=budget) for name in "abc"]
+    with RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader:
+        assert shards_of(reader.step(LIMIT_S)) == ["a"]
+        assert reader.step(LIMIT_S) == []
+        getters[2].demand()
+        assert shards_of(reader.step(LIMIT_S)) == ["c"]
+        assert reader.step(LIMIT_S) == []
+        for getter in getters:
+            getter.take()
+        assert shards_of(reader.step(LIMIT_S)) == ["a"]
+    assert log == list("aca")
 
 
 class PoolWithoutThreads(Executor):

@@ -47,6 +47,19 @@ def test_its_memory_is_counted(either: RecordColumns) -> None:
     assert either.nbytes >= either.payload_bytes + sum(map(len, KEYS)) + sum(map(len, NUMBERS))
 
 
+@pytest.mark.parametrize(
+    "data", [[b"x" * 600, b"", b"y" * 700], [b"x" * 600, None, b"y"], [None, b"x" * 600]]
+)
+def test_long_payloads_are_the_same_as_arrow(data: list[bytes | None]) -> None:
+    """They are joined, unless one is missing."""
+    made = RecordColumns(["1"] * len(data), [None] * len(data), data, pa.nulls(len(data)))
+    made.arrivals = made.arrivals.cast(ARRIVAL_TYPE)
+    records = made.to_arrow()
+    records.validate(full=True)
+    assert records.column("data").to_pylist() == data
+    assert made.payload_bytes == sum(len(one) for one in data if one)
+
+
 def test_the_first_records_are_columns_in_the_same_form(either: RecordColumns) -> None:
     first = either.up_to(2)
     assert first.last_number() == "2"

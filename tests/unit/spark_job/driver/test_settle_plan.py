@@ -9,15 +9,16 @@ import pytest
 from spark_job.driver.settle_plan import settle
 from state.errors import PlanClosedError, StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.plan import Plan, PlanStatus, ShardReadResult, ShardSlice, TaskPlan, TaskResult
+from state.plan import Plan, PlanStatus, ShardReadResult, ShardSlice, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StateChange
+from state.task_log import TaskLog
 from tests.support.state.breaking_tree import breaking_store
 from tests.support.state.settled_plan import (
     CHILDREN,
-    ENDS,
+    LOGS,
     OTHER,
     OWNER,
     PARENT,
@@ -68,7 +69,7 @@ def test_a_task_that_published_nothing_leaves_its_shards_as_they_were() -> None:
     assert states[OTHER].checkpoint == SequenceNumber(29)
 
 
-def test_a_plan_without_a_published_end_is_settled_without_a_change() -> None:
+def test_a_plan_without_a_log_is_settled_without_a_change() -> None:
     backend = backend_with_plan()
     before = MemoryStateStore(backend).load_states()
     assert settled(backend).ends == ()
@@ -83,7 +84,7 @@ def test_nothing_can_be_published_once_settling_has_begun() -> None:
     with pytest.raises(StoreUnavailableError):
         settle(store, PLAN, states_per_write=500)
     with pytest.raises(PlanClosedError):
-        MemoryStateStore(backend).publish_end(PLAN, 1, ENDS[1])
+        MemoryStateStore(backend).append_log(PLAN, 1, LOGS[1], None)
 
 
 def test_it_closes_the_plan_then_creates_children_then_ends_parents_then_marks_it_settled() -> None:
@@ -142,7 +143,7 @@ def test_the_end_of_a_shard_whose_state_was_removed_is_ignored() -> None:
         fetch_cap_ms=1,
     )
     store.create_plan(Plan(plan_id=PLAN, created_ms=1, tasks=(task,)))
-    store.publish_end(PLAN, 0, TaskResult(token="t", shards=(gone,)))
+    store.append_log(PLAN, 0, TaskLog(entries=(gone,), sealed=True), None)
     assert settle(store, PLAN, states_per_write=1).states == {}
 
 
@@ -161,15 +162,15 @@ def test_a_child_that_has_a_state_is_not_created_again() -> None:
 
 
 class _PublishedAtTheLastMoment(MemoryStateStore):
-    """A task publishes its end just before the plan is closed."""
+    """A task appends to its log just before the plan is closed."""
 
     def close_plan(self, plan_id: str) -> None:
-        self.publish_end(PLAN, 1, ENDS[1])
+        self.append_log(PLAN, 1, LOGS[1], None)
         super().close_plan(plan_id)
 
 
-def test_an_end_that_is_published_just_before_the_plan_is_closed_is_settled() -> None:
-    """Settling reads the ends after it has closed the plan. Earlier ones may be incomplete, and
+def test_what_is_appended_just_before_the_plan_is_closed_is_settled() -> None:
+    """Settling reads the logs after it has closed the plan. Earlier ones may be incomplete, and
     rows would leave a task without being settled.
     """
     store = _PublishedAtTheLastMoment(backend_with_plan(0))
@@ -177,3 +178,46 @@ def test_an_end_that_is_published_just_before_the_plan_is_closed_is_settled() ->
         store.acquire(OWNER, timeout_s=1)
         result = settle(store, PLAN, states_per_write=500)
     assert result.states[UNREAD].state.read_position == Position.after(SequenceNumber(39))
+
+
+def test_a_log_that_was_not_sealed_is_settled_as_far_as_it_goes() -> None:
+    """A consumer that takes only some rows, as `limit` does, cuts the task off. Nothing can be
+    appended any more, so what is in the log is all that was read.
+    """
+    backend = backend_with_plan()
+    store = MemoryStateStore(backend)
+    cut = TaskLog(entries=LOGS[0].entries[:2])
+    store.append_log(PLAN, 0, cut, None)
+    states = states_in(_after(backend))
+    assert (states[PARENT].checkpoint, states[PARENT].end_was_read) == (SequenceNumber(14), False)
+    assert states[OTHER].checkpoint == SequenceNumber(29)
+    assert set(states) == {PARENT, OTHER, UNREAD}
+
+
+RESULTS_OF_FORMAT_1 = (
+    (
+        b'{"token":"one","shards":[{"shardId":"shardId-0","first":"10","last":"19","count":4,'
+        b'"tipMs":700,"shardEnd":true,"children":[{"shardId":"shardId-3","parents":["shardId-0"]},'
+        b'{"shardId":"shardId-4","parents":["shardId-0"]}]},{"shardId":"shardId-1","first":"20",'
+        b'"last":"29","count":2,"lastArrivalMs":600}]}'
+    ),
+    b'{"token":"two","shards":[{"shardId":"shardId-2","first":"30","last":"39","count":5}]}',
+)
+"""What the version before logs wrote of the same reads as `LOGS`."""
+
+
+def test_a_plan_whose_tasks_an_earlier_version_has_read_is_settled_as_before() -> None:
+    """The job was upgraded between the read and the settling."""
+    backend = backend_with_plan()
+    for task, data in enumerate(RESULTS_OF_FORMAT_1):
+        backend.put(f"/kinesis-spout/app/stream/batches/{PLAN}/{task}/end", data)
+    assert states_in(_after(backend)) == states_in(_after(backend_with_plan(0, 1)))
+
+
+def test_a_plan_is_settled_alike_however_its_logs_are_divided_into_entries() -> None:
+    """Attempts with other pages divide the same records in another way."""
+    backend = backend_with_plan()
+    store = MemoryStateStore(backend)
+    for task, log in enumerate(LOGS):
+        store.append_log(PLAN, task, TaskLog(entries=log.folded().shards, sealed=True), None)
+    assert states_in(_after(backend)) == states_in(_after(backend_with_plan(0, 1)))

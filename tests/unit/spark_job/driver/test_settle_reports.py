@@ -9,15 +9,16 @@ import pytest
 from spark_job.driver.settle_plan import outages_after, settle
 from state.errors import StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.plan import Plan, PlanStatus, ShardReadResult, TaskResult
+from state.plan import Plan, PlanStatus, ShardReadResult
 from state.position import Position
 from state.report import OutcomePolicy, PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
+from state.task_log import TaskLog
 from tests.support.state.breaking_tree import breaking_store
 from tests.support.state.settled_plan import (
     CHILDREN,
-    ENDS,
+    LOGS,
     OTHER,
     OWNER,
     PARENT,
@@ -84,13 +85,13 @@ def test_a_batch_without_records_needs_no_report() -> None:
     backend = backend_with_plan()
     with closing(MemoryStateStore(backend)) as store:
         store.mark_tracked(OutcomePolicy())
-        ends = (
+        entries = (
             ShardReadResult(
-                shard_id=PARENT, at_shard_end=True, children=ENDS[0].shards[0].children
+                shard_id=PARENT, at_shard_end=True, children=LOGS[0].entries[-1].children
             ),
             ShardReadResult(shard_id=OTHER, at_tip=True),
         )
-        store.publish_end(PLAN, 0, TaskResult(token="t", shards=ends))
+        store.append_log(PLAN, 0, TaskLog(entries=entries, sealed=True), None)
     result = settled(backend)
     assert not result.unreported
     assert result.states[PARENT].state.finished

@@ -1,35 +1,532 @@
-"""A task's result fits into its znode."""
+"""A task appends to its log, round by round, before the rows leave it. An attempt that finds a log
+follows it.
+"""
 
 from __future__ import annotations
 
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 import pytest
 
-from spark_job.executor.task_reader import fitting
-from state.codec.values import MAX_VALUE_BYTES, encode
-from state.plan import ShardReadResult, TaskResult
-from state.sequence_number import SequenceNumber
+from kinesis_spout.threads import thread_pool
+from spark_job.executor.task_reader import Pace
+from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
+from state.errors import PlanClosedError, TaskLogError
+from state.plan import TaskResult
+from state.task_log import TaskLog
+from tests.simulation.in_process import Service
+from tests.support.simulated.planned_task import (
+    BY_TWOS,
+    PlannedTask,
+    entry_of,
+    numbers_of,
+    rows_of,
+    task,
+    whole,
+)
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
+from tests.support.state.interposed_tree import interposed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+LIMIT_S = 20.0
+BY_THREES = Pace(round_bytes=1, held_records=3)
+ALTERNATING = task(whole(0), whole(1))
 
 
-def result(*, iterator_length: int) -> TaskResult:
-    return TaskResult(
-        token="t",
-        shards=tuple(
-            ShardReadResult(
-                shard_id=f"shardId-{number:012}",
-                iterator="i" * iterator_length,
-                retries_done=4,
-                retries_gone=tuple(SequenceNumber(10**55 + n) for n in range(4)),
-            )
-            for number in range(500)
-        ),
-    )
+def put_in_both(job: SimulatedJob, count: int) -> list[list[int]]:
+    return [job.put(count, key=job.key_of(index)) for index in (0, 1)]
 
 
-@pytest.mark.parametrize("iterator_length", [100, 512, 1_500])
-def test_a_result_that_is_too_large_is_published_without_its_hints(iterator_length: int) -> None:
-    published = fitting(result(iterator_length=iterator_length))
-    assert len(encode(published, "end")) <= MAX_VALUE_BYTES
-    assert [bool(shard.iterator) for shard in published.shards] == [iterator_length < 1_000] * 500
-    assert [shard.retries_gone for shard in published.shards] == [
-        shard.retries_gone for shard in result(iterator_length=1).shards
+# rounds -------------------------------------------------------------------------------------------
+def test_rows_leave_the_task_only_after_their_append(one: SimulatedJob) -> None:
+    """A round at a time, and no more than one beyond what the consumer has."""
+    put = one.put(7)
+    planned = PlannedTask(one, task(whole()))
+    appended: list[tuple[int, int, bool]] = []
+    rows: list[int] = []
+    for batch in planned.attempt(pace=BY_TWOS):
+        rows += numbers_of([batch])
+        appended.append((len(rows), planned.log.rows, planned.log.sealed))
+    assert rows == put
+    assert appended == [(2, 2, False), (4, 4, False), (6, 6, False), (7, 7, True)]
+
+
+def test_a_task_that_nobody_iterates_appends_nothing_and_fetches_nothing(
+    one: SimulatedJob,
+) -> None:
+    one.put(3)
+    planned = PlannedTask(one, task(whole()))
+    one.count_calls()
+    planned.attempt()
+    assert (planned.log, one.calls("GetRecords")) == (TaskLog(), 0)
+
+
+def test_a_round_has_the_shards_that_have_records_in_the_plans_order(job: SimulatedJob) -> None:
+    put = put_in_both(job, 3)
+    planned = PlannedTask(job, ALTERNATING)
+    assert numbers_of(planned.attempt(pace=BY_TWOS)) == [
+        *put[0][:2],
+        *put[1][:2],
+        put[0][2],
+        put[1][2],
     ]
+    assert [entry.shard_id for entry in planned.log.entries] == [shard(0), shard(1)] * 2
+
+
+def test_what_is_said_without_records_waits_for_the_end_of_the_log(job: SimulatedJob) -> None:
+    """The other shard's tip is an entry of the round that seals."""
+    put = job.put(4, key=job.key_of(0))
+    planned = PlannedTask(job, ALTERNATING)
+    assert numbers_of(planned.attempt(pace=BY_TWOS)) == put
+    assert [(entry.shard_id, entry.count) for entry in planned.log.entries] == [
+        (shard(0), 2),
+        (shard(0), 2),
+        (shard(0), 0),
+        (shard(1), 0),
+    ]
+    assert [end.at_tip for end in planned.ends.values()] == [True, True]
+
+
+def test_only_a_shards_last_entry_keeps_its_iterator(job: SimulatedJob) -> None:
+    put_in_both(job, 5)
+    planned = PlannedTask(job, ALTERNATING)
+    for _ in planned.attempt(pace=BY_TWOS):
+        entries = planned.log.entries
+        last = {entry.shard_id: entry for entry in entries}
+        assert [entry.iterator is not None for entry in entries] == [
+            entry is last[entry.shard_id] for entry in entries
+        ]
+    assert len(planned.log.entries) == 6
+
+
+def test_only_a_shards_first_entry_says_from_where_it_was_read(one: SimulatedJob) -> None:
+    one.put(5)
+    planned = PlannedTask(one, task(whole()))
+    numbers_of(planned.attempt(pace=BY_TWOS))
+    assert [entry.position is not None for entry in planned.log.entries] == [True, False, False]
+
+
+def put_apart(job: SimulatedJob, count: int) -> list[int]:
+    """Records with an empty page after each. At one read a second, one comes every two seconds."""
+    put: list[int] = []
+    for _ in range(count):
+        put += job.put(1)
+        job.fake.insert_empty_pages(STREAM, shard(0), 1)
+    return put
+
+
+def test_the_time_that_a_round_waits_doubles_with_each_small_one(one: SimulatedJob) -> None:
+    """A slow shard does not cost many writes."""
+    put = put_apart(one, 20)
+    planned = PlannedTask(one, task(whole(), fetch_time_ms=100_000, fetch_cap_ms=100_000))
+    pace = Pace(linger_s=3.0, max_small_rounds=4)
+    assert numbers_of(planned.attempt(pace=pace, reads_per_second=1)) == put
+    # In 3 s, 6 s and 12 s, and what is left up to the tip.
+    assert [entry.count for entry in planned.log.entries if entry.count] == [2, 3, 6, 9]
+
+
+def test_a_log_is_sealed_after_so_many_small_rounds(one: SimulatedJob) -> None:
+    """The rest is read by a later plan."""
+    put = put_apart(one, 20)
+    planned = PlannedTask(one, task(whole(), fetch_time_ms=100_000, fetch_cap_ms=100_000))
+    rows = numbers_of(
+        planned.attempt(pace=Pace(linger_s=1.0, max_small_rounds=2), reads_per_second=1)
+    )
+    assert len(planned.log.entries) == 3
+    assert rows == put[: len(rows)]
+    assert len(rows) < len(put)
+    assert planned.log.sealed
+    assert not planned.ends[shard(0)].at_tip
+
+
+def test_full_rounds_never_seal_the_log_by_their_number(one: SimulatedJob) -> None:
+    """A round is full by what is held in memory, which is more than the payload."""
+    put = one.put(20, data=b"x")
+    planned = PlannedTask(one, task(whole()))
+    pace = Pace(round_bytes=100, held_records=2, max_small_rounds=1)
+    assert numbers_of(planned.attempt(pace=pace)) == put
+    assert [entry.count for entry in planned.log.entries] == [*[2] * 10, 0]
+
+
+def test_a_log_is_sealed_when_it_has_so_many_bytes(one: SimulatedJob) -> None:
+    put = one.put(20)
+    planned = PlannedTask(one, task(whole()))
+    pace = Pace(round_bytes=1, held_records=2, max_log_bytes=1_000)
+    rows = numbers_of(planned.attempt(pace=pace))
+    assert rows == put[: len(rows)]
+    assert 2 < len(rows) < len(put)
+    assert planned.log.sealed
+    size = len(encode_unchecked(planned.log))
+    first = encode_unchecked(TaskLog(entries=planned.log.entries[:1]))
+    assert 1_000 < size < 1_000 + 2 * len(first)
+
+
+@pytest.mark.parametrize("length", [1_000, MAX_VALUE_BYTES])
+def test_hints_are_dropped_from_a_log_that_is_too_large_for_its_znode(
+    job: SimulatedJob, length: int
+) -> None:
+    """The hint of a shard that got no bytes comes from its plan."""
+    put = job.put(2, key=job.key_of(0), data=b"x" * 100)
+    hint = "i" * length
+    planned = PlannedTask(job, task(whole(0), whole(1), max_bytes=200))
+    plan = task(whole(0), whole(1, iterator=hint), max_bytes=200)
+    planned.plan = plan  # a plan of that length would not fit either
+    assert numbers_of(planned.attempt()) == put
+    assert planned.log.sealed
+    assert planned.ends[shard(1)].iterator == (hint if length == 1_000 else None)
+    assert len(encode_unchecked(planned.log)) <= MAX_VALUE_BYTES
+
+
+# several attempts ---------------------------------------------------------------------------------
+def test_an_attempt_that_loses_an_append_follows_and_its_own_pages_serve(
+    one: SimulatedJob,
+) -> None:
+    """Another one has published all while it was fetching. It fetches nothing again."""
+    put = one.put(7)
+    planned = PlannedTask(one, task(whole()))
+    other: list[int] = []
+    counts: list[int] = []
+
+    def overtake() -> None:
+        one.count_calls()
+        other.extend(numbers_of(planned.attempt(pace=BY_TWOS)))
+        counts.append(one.calls("GetRecords"))
+
+    rows = numbers_of(planned.attempt(store=planned.overtaken_store(overtake)))
+    assert rows == other == put
+    assert one.calls("GetRecords") == counts[0] == 4
+
+
+def test_a_loser_hands_over_the_log_and_appends_what_it_has_beyond_it(one: SimulatedJob) -> None:
+    """The winner was cut off after a part of the loser's page."""
+    put = one.put(7)
+    planned = PlannedTask(one, task(whole()))
+    one.count_calls()
+    store = planned.overtaken_store(lambda: planned.append(entry_of(put[:3])))
+    assert numbers_of(planned.attempt(store=store)) == put
+    assert one.calls("GetRecords") == 1
+    assert [entry.count for entry in planned.log.entries] == [3, 4]
+    end = planned.ends[shard(0)]
+    assert (end.at_tip, end.iterator is not None, end.tip_ms) == (True, True, one.clock.now_ms())
+
+
+def test_an_append_whose_answer_was_lost_is_followed_as_any_other(one: SimulatedJob) -> None:
+    put = one.put(5)
+    planned = PlannedTask(one, task(whole()))
+    store, tree = interposed(planned.store())
+    tree.loses_answers = True
+    one.count_calls()
+    assert numbers_of(planned.attempt(store=store, pace=BY_TWOS)) == put
+    assert [entry.count for entry in planned.log.entries] == [2, 2, 1]
+    assert one.calls("GetRecords") == 3
+
+
+@pytest.mark.parametrize("turns", [(0, 1), (0, 0, 1), (1, 1, 1, 0)])
+def test_attempts_of_different_paces_hand_over_the_same_rows_in_the_same_order(
+    job: SimulatedJob, turns: tuple[int, ...]
+) -> None:
+    """They take turns, batch by batch, and each appends at times."""
+    put = put_in_both(job, 11)
+    planned = PlannedTask(job, ALTERNATING)
+    attempts = planned.attempt(pace=BY_TWOS), planned.attempt(pace=BY_THREES)
+    rows: tuple[list[int], list[int]] = ([], [])
+    for turn in turns * 30:
+        batch = next(attempts[turn], None)
+        rows[turn].extend(numbers_of([batch] if batch is not None else []))
+    for had, left in zip(rows, attempts, strict=True):
+        had.extend(numbers_of(left))
+    assert rows[0] == rows[1]
+    assert sorted(rows[0]) == sorted(put[0] + put[1])
+    assert rows_of(planned.attempt()) == rows_of(planned.attempt(pace=BY_TWOS))
+
+
+def test_an_attempt_that_is_cut_off_leaves_a_log_that_the_next_one_goes_on_with(
+    job: SimulatedJob,
+) -> None:
+    put = put_in_both(job, 7)
+    planned = PlannedTask(job, ALTERNATING)
+    cut_off = planned.attempt(pace=BY_TWOS)
+    prefix = numbers_of([next(cut_off) for _ in range(3)])
+    cut_off.close()  # type: ignore[attr-defined]  # it is a generator
+    assert (planned.log.sealed, planned.log.rows) == (False, 8)
+    rows = numbers_of(planned.attempt(pace=BY_THREES))
+    assert rows[:6] == prefix
+    assert sorted(rows) == sorted(put[0] + put[1])
+    assert planned.log.sealed
+
+
+def test_the_limits_of_a_task_are_those_of_all_its_attempts(one: SimulatedJob) -> None:
+    put = one.put(10, data=b"x" * 100)
+    for plan in (task(whole(max_records=5)), task(whole(), max_bytes=500)):
+        planned = PlannedTask(one, plan)
+        next(planned.attempt(pace=BY_TWOS))
+        assert numbers_of(planned.attempt()) == put[:5]
+
+
+def test_two_attempts_share_the_limit_of_records(one: SimulatedJob) -> None:
+    """The one that was overtaken has fetched as many as it may."""
+    put = one.put(10)
+    planned = PlannedTask(one, task(whole(max_records=5)))
+    store = planned.overtaken_store(lambda: next(planned.attempt(pace=BY_TWOS)))
+    assert numbers_of(planned.attempt(store=store)) == put[:5]
+    assert planned.log.rows == 5
+
+
+def test_a_follower_gets_pages_although_those_of_another_shard_have_spent_its_budget(
+    job: SimulatedJob,
+) -> None:
+    put = put_in_both(job, 2)
+    planned = PlannedTask(job, ALTERNATING)
+
+    def overtake() -> None:
+        planned.append(entry_of(put[1], index=1), entry_of(put[0]), sealed=True)
+
+    store = planned.overtaken_store(overtake)
+    pace = Pace(round_bytes=1, held_bytes=1)
+    assert numbers_of(planned.attempt(store=store, pace=pace)) == put[1] + put[0]
+
+
+def test_a_follower_gets_pages_although_its_own_time_is_over(job: SimulatedJob) -> None:
+    """And although it has reached the tip, and the log was sealed by another attempt later."""
+    planned = PlannedTask(job, task(whole(0), whole(1), fetch_time_ms=1, fetch_cap_ms=1))
+    put: list[list[int]] = []
+
+    def overtake() -> None:
+        job.clock.advance(10)
+        put.extend(put_in_both(job, 3))
+        planned.append(entry_of(put[1], index=1), entry_of(put[0]), sealed=True)
+
+    assert numbers_of(planned.attempt(store=planned.overtaken_store(overtake))) == put[1] + put[0]
+
+
+def test_a_shard_whose_end_is_in_the_log_is_read_no_further(one: SimulatedJob) -> None:
+    """A false end ends it too: records after it would contradict the log, in each attempt."""
+    put = one.put(4)
+    planned = PlannedTask(one, task(whole()))
+    planned.append(entry_of(put[:2], at_shard_end=True))
+    for pace in (Pace(), BY_TWOS):
+        assert numbers_of(planned.attempt(pace=pace)) == put[:2]
+    assert planned.log.sealed
+    assert planned.ends[shard(0)].at_shard_end
+
+
+def test_a_false_end_that_another_attempt_has_appended_ends_the_shard(one: SimulatedJob) -> None:
+    """An attempt that has read on drops what it has beyond it."""
+    put = one.put(4)
+    planned = PlannedTask(one, task(whole()))
+    store = planned.overtaken_store(lambda: planned.append(entry_of(put[:2], at_shard_end=True)))
+    assert numbers_of(planned.attempt(store=store)) == put[:2]
+    assert planned.ends[shard(0)].at_shard_end
+
+
+# a closed plan ------------------------------------------------------------------------------------
+def test_an_attempt_that_starts_late_takes_the_log_of_a_closed_plan_as_sealed(
+    one: SimulatedJob,
+) -> None:
+    put = one.put(7)
+    planned = PlannedTask(one, task(whole()))
+    next(planned.attempt(pace=BY_TWOS))
+    planned.close_plan()
+    log = planned.log
+    assert not log.sealed
+    assert numbers_of(planned.attempt()) == put[:2]
+    assert planned.log == log
+
+
+def test_an_attempt_that_starts_late_without_a_log_raises_before_it_fetches(
+    one: SimulatedJob,
+) -> None:
+    one.put(3)
+    planned = PlannedTask(one, task(whole()))
+    planned.close_plan()
+    one.count_calls()
+    with pytest.raises(PlanClosedError, match="published nothing"):
+        planned.attempt()
+    assert one.calls("GetRecords") == 0
+
+
+def test_an_attempt_whose_plan_is_closed_meanwhile_raises(one: SimulatedJob) -> None:
+    """Its next rows would be delivered twice: they are not in the plan's outcome."""
+    put = one.put(7)
+    planned = PlannedTask(one, task(whole()))
+    rows = planned.attempt(pace=BY_TWOS)
+    assert numbers_of([next(rows)]) == put[:2]
+    planned.close_plan()
+    with pytest.raises(PlanClosedError):
+        next(rows)
+    assert planned.log.rows == 2
+
+
+def test_an_attempt_that_is_overtaken_before_the_plan_is_closed_raises(one: SimulatedJob) -> None:
+    """It finds a log that it could have followed, and that nothing can be appended to."""
+    put = one.put(7)
+    planned = PlannedTask(one, task(whole()))
+
+    def overtake() -> None:
+        planned.append(entry_of(put[:2]))
+        planned.close_plan()
+
+    with pytest.raises(PlanClosedError):
+        numbers_of(planned.attempt(store=planned.overtaken_store(overtake)))
+
+
+def test_an_overtaken_attempt_that_learns_of_the_close_by_reading_the_log_raises(
+    one: SimulatedJob,
+) -> None:
+    """The plan is closed between the append that it lost and its look at the log."""
+    put = one.put(7)
+    planned = PlannedTask(one, task(whole()))
+
+    class ClosingStore:
+        """Closes the plan before the second look at the log."""
+
+        def __init__(self) -> None:
+            self.store = planned.overtaken_store(lambda: planned.append(entry_of(put[:2])))
+            self.looks = 0
+
+        def read_log(self, plan_id: str, number: int) -> Any:
+            self.looks += 1
+            if self.looks == 2:
+                planned.close_plan()
+            return self.store.read_log(plan_id, number)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.store, name)
+
+    store: Any = ClosingStore()
+    with pytest.raises(PlanClosedError, match="was closed while"):
+        numbers_of(planned.attempt(store=store))
+
+
+def test_a_sealed_log_is_followed_to_its_end_although_the_plan_was_closed_meanwhile(
+    one: SimulatedJob,
+) -> None:
+    put = one.put(7)
+    planned = PlannedTask(one, task(whole()))
+    numbers_of(planned.attempt(pace=BY_TWOS))
+    rows = planned.attempt()
+    assert numbers_of([next(rows)]) == put[:2]
+    planned.close_plan()
+    assert numbers_of(rows) == put[2:]
+
+
+# a log that is not what it was --------------------------------------------------------------------
+@pytest.mark.parametrize("what", ["removed", "changed"])
+def test_a_log_that_is_removed_or_changed_under_a_reader_stops_it(
+    one: SimulatedJob, what: str
+) -> None:
+    """It has handed over rows that the log does not name any more."""
+    put = one.put(7)
+    planned = PlannedTask(one, task(whole()))
+    rows = planned.attempt(pace=BY_TWOS)
+    next(rows)
+    if what == "removed":
+        planned.backend.remove([planned.path])
+    else:
+        other = TaskLog(entries=(entry_of(put[:3]),))
+        planned.backend.put(planned.path, encode_unchecked(other))
+    with pytest.raises(TaskLogError, match="changed or removed"):
+        numbers_of(rows)
+
+
+def test_a_result_that_an_earlier_version_has_stored_is_replayed(job: SimulatedJob) -> None:
+    """Format 1 had all shards at once, and the attempt's token."""
+    put = put_in_both(job, 3)
+    entries = entry_of(put[1][:2], index=1), entry_of(put[0][1:])
+    stored = msgspec.json.decode(encode_unchecked(TaskResult(shards=entries)))
+    assert stored.get("format", 1) == 1
+    planned = PlannedTask(job, ALTERNATING)
+    planned.backend.put(planned.path, msgspec.json.encode(stored | {"token": "t"}))
+    assert numbers_of(planned.attempt()) == put[1][:2] + put[0][1:]
+
+
+# fetches in the background ------------------------------------------------------------------------
+def test_fetches_go_on_while_the_consumer_has_rows(job: SimulatedJob) -> None:
+    """Before each batch the fetches that are due are started. Nothing is appended meanwhile."""
+    put_in_both(job, 8)
+    planned = PlannedTask(job, ALTERNATING)
+    job.count_calls()
+    rows = planned.attempt(pace=BY_TWOS)
+    next(rows)
+    calls, log = job.calls("GetRecords"), planned.log
+    job.clock.advance(1)
+    next(rows)
+    assert job.calls("GetRecords") == calls + 2
+    assert planned.log == log
+
+
+def test_a_tip_that_is_reached_while_rows_are_handed_over_ends_the_reading_of_its_shard(
+    job: SimulatedJob,
+) -> None:
+    """Else it would be polled as long as the consumer takes, and a page of it could come twice."""
+    first = job.put(3, key=job.key_of(0))
+    job.put(20, key=job.key_of(1))
+    planned = PlannedTask(job, ALTERNATING)
+    rows: list[int] = []
+    for batch in planned.attempt(pace=BY_TWOS):
+        job.clock.advance(1)
+        job.put(1, key=job.key_of(0))
+        rows += numbers_of([batch])
+    assert planned.ends[shard(0)].at_tip
+    assert planned.ends[shard(0)].count < len(first) + 3
+
+
+class HangingService(Service):
+    """Answers one read. The others hang until `released`."""
+
+    def __init__(self, job: SimulatedJob) -> None:
+        super().__init__(job.fake)
+        self.hangs, self.released = threading.Event(), threading.Event()
+        self.answered = 0
+        self._lock = threading.Lock()
+        self._reads = 0
+
+    def get_records(self, **arguments: Any) -> dict[str, Any]:
+        with self._lock:
+            self._reads += 1
+            is_first = self._reads == 1
+        if not is_first:
+            self.hangs.set()
+            self.released.wait(LIMIT_S)
+        answer = super().get_records(**arguments)
+        self.answered += 1
+        return answer
+
+
+def hanging(job: SimulatedJob, service: HangingService) -> Iterator[pa.RecordBatch]:
+    """An attempt that has handed over one page, and whose other fetch hangs."""
+    put_in_both(job, 3)
+    planned = PlannedTask(job, ALTERNATING)
+    rows = planned.attempt(service=service, new_pool=thread_pool, pace=Pace(round_bytes=1))
+    assert next(rows).num_rows == 3
+    assert service.hangs.wait(LIMIT_S)
+    return rows
+
+
+def test_an_attempt_that_is_closed_does_not_wait_for_a_fetch_that_hangs(
+    job: SimulatedJob,
+) -> None:
+    service = HangingService(job)
+    try:
+        hanging(job, service).close()  # type: ignore[attr-defined]  # it is a generator
+        assert service.answered == 1
+    finally:
+        service.released.set()
+
+
+def test_an_attempt_that_fails_does_not_wait_for_a_fetch_that_hangs(job: SimulatedJob) -> None:
+    """Its plan was closed, say."""
+    service = HangingService(job)
+    try:
+        rows = hanging(job, service)
+        with pytest.raises(RuntimeError, match="from its consumer"):
+            rows.throw(RuntimeError("from its consumer"))  # type: ignore[attr-defined]  # as above
+        assert service.answered == 1
+    finally:
+        service.released.set()

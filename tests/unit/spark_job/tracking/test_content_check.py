@@ -40,7 +40,6 @@ def ends(**changes: Any) -> dict[int, TaskResult]:
     } | changes
     return {
         0: TaskResult(
-            token="t",
             shards=(ShardReadResult(shard_id="s", **values), ShardReadResult(shard_id="empty")),
         )
     }

@@ -79,7 +79,7 @@ def plan_of(*slices: ShardSlice) -> Plan:
 
 
 def ends_of(*shards: ShardReadResult) -> dict[int, TaskResult]:
-    return {number: TaskResult(token="t", shards=(end,)) for number, end in enumerate(shards)}
+    return {number: TaskResult(shards=(end,)) for number, end in enumerate(shards)}
 
 
 def given_first(count: int) -> Given:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from state.codec.values import MAX_VALUE_BYTES, decode, encode
 from state.errors import StateTooLargeError, StoredDataError
-from state.plan import PlanPointer, PlanStatus, TaskPlan, TaskResult
+from state.plan import PlanPointer, PlanStatus, TaskPlan
 from state.state_store import OwnerInfo, StartPin, StreamIdentity
 from tests.support.state import state_values
 
@@ -16,20 +16,19 @@ PATH = "/root/app/stream/start"
 @given(
     value=st.one_of(
         state_values.task_plans,
-        state_values.task_ends,
         state_values.stream_identities,
         state_values.start_pins,
         state_values.owner_infos,
     )
 )
 def test_everything_stored_comes_back_as_it_was(
-    value: TaskPlan | TaskResult | StreamIdentity | StartPin | OwnerInfo,
+    value: TaskPlan | StreamIdentity | StartPin | OwnerInfo,
 ) -> None:
     """Every field of every struct survives encoding and decoding."""
     assert decode(encode(value, PATH), type(value), PATH) == value
 
 
-@pytest.mark.parametrize("kind", [TaskResult, StreamIdentity, StartPin])
+@pytest.mark.parametrize("kind", [TaskPlan, StreamIdentity, StartPin])
 def test_a_newer_format_is_an_error_that_says_to_upgrade(kind: type) -> None:
     """Whatever shape the newer version gave it."""
     with pytest.raises(StoredDataError, match=r"has format 2, written by a newer version.*upgrade"):

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from state.errors import StaleOwnerError
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.ownership import process_start, this_process
-from state.state_store import StateChange
-from state.task_share import TaskShare
+from state.state_store import StateChange, TaskShare
 from tests.support.state.interposed_tree import interposed
 from tests.support.state.stale_owners import dead_process
 from tests.support.state.state_stores import OTHER, OWNER, state_at

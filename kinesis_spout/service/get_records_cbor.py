@@ -1,0 +1,153 @@
+"""Decoding of GetRecords bodies in CBOR (`application/x-amz-cbor-1.1`) into columns.
+
+`cbor_record_scan` finds where the values of a regular page are, and Arrow copies them out, so
+nothing runs per record in Python. cbor2 alone creates objects for each record, which takes longer
+than decoding the same page from JSON (benchmarks/wire_format.py measures it). It parses what is
+not a regular page: pages with few records, records of different shapes, and all that is beside the
+records.
+
+Times are milliseconds since 1970, as the SDKs of AWS read them, with the tag of a time or without.
+By RFC 8949 that tag has seconds, and an emulator may keep to it: numbers below 10^11 are taken for
+seconds. As milliseconds they would be before 1974.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import cbor2
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from kinesis_spout.errors import MalformedResponseError
+from kinesis_spout.service.cbor_record_scan import BYTES, TEXT, scan_records
+from kinesis_spout.service.get_records_decoder import (
+    Body,
+    DecodedPage,
+    decoded_page,
+    page_of_rows,
+    short_text,
+)
+from kinesis_spout.service.record_columns import ARRIVAL_TYPE, PAGE_SCHEMA, RecordColumns
+from state.errors import InvalidSequenceNumberError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kinesis_spout.service.cbor_record_scan import ScannedRecords
+
+_NUMBER, _KEY, _DATA = (TEXT, b"SequenceNumber"), (TEXT, b"PartitionKey"), (BYTES, b"Data")
+_STRINGS = (_NUMBER, _KEY, _DATA)
+_ARRIVAL = b"ApproximateArrivalTimestamp"
+_MAX_BODY = 2**31 - 1  # Arrow's offsets have 32 bits
+_SECONDS_BELOW = 1e11
+_MAX_TIME = 2.0**52  # ms; up to there a double is exact
+
+
+def encode_cbor(arguments: dict[str, Any]) -> bytes:
+    """A request's body."""
+    return cbor2.dumps(arguments)
+
+
+def decode_cbor(body: bytes) -> Any:
+    """One CBOR item; times are left as numbers or texts. Raises `ValueError`."""
+    try:
+        return cbor2.loads(body, semantic_decoders={0: _untagged, 1: _untagged})
+    except (cbor2.CBORDecodeError, RecursionError) as exc:
+        raise ValueError(str(exc)) from exc
+
+
+def decode_get_records_cbor(body: bytes) -> DecodedPage:
+    """Decode the CBOR body of a GetRecords answer with status 200. Raises
+    `MalformedResponseError`. Pure.
+    """
+    try:
+        scanned = scan_records(body) if len(body) <= _MAX_BODY else None
+        page = None if scanned is None else _scanned_page(body, scanned)
+        if page is not None:
+            return page
+        return page_of_rows(msgspec.convert(decode_cbor(body), Body), _arrivals)
+    except (
+        msgspec.MsgspecError,
+        pa.ArrowException,
+        InvalidSequenceNumberError,
+        ValueError,
+        OverflowError,
+    ) as exc:
+        raise MalformedResponseError(
+            f"the service's answer to GetRecords cannot be read as CBOR ({short_text(exc)}, "
+            f"{len(body)} bytes)"
+        ) from exc
+
+
+def _scanned_page(body: bytes, scanned: ScannedRecords) -> DecodedPage | None:
+    """None where the records have no time, or not the three strings."""
+    moments = scanned.numbers.get(_ARRIVAL)
+    if moments is None or any(name not in scanned.spans for name in _STRINGS):
+        return None
+    rest = msgspec.convert(decode_cbor(scanned.rest), Body)
+    if rest.Records:  # there were two lists of records
+        return None
+    strings = _strings(body, scanned)
+    columns = [
+        strings[_NUMBER].cast(pa.string()),  # raises for what is not UTF-8
+        strings[_KEY].cast(pa.string()),
+        strings[_DATA],
+        _as_arrow(_micros(moments.astype(np.float64)), ARRIVAL_TYPE),
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
+    begins, ends = scanned.spans[_NUMBER]
+    first, last = (body[begins[index] : ends[index]].decode() for index in (0, -1))
+    return decoded_page(rest, RecordColumns.of(batch), scanned.count, (first, last))
+
+
+def _strings(body: bytes, scanned: ScannedRecords) -> dict[tuple[int, bytes], pa.Array]:
+    """The values of the records' strings, copied out of the body.
+
+    An Arrow array of strings says where each value ends and the next one begins. So the body
+    becomes an array in which every second value is what lies between two of the records' values,
+    and each column takes its own.
+    """
+    names = sorted(_STRINGS, key=lambda name: int(scanned.spans[name][0][0]))
+    width = 2 * len(names)
+    edges: NDArray[np.int32] = np.empty((scanned.count, width), np.int32)
+    for place, name in enumerate(names):
+        edges[:, 2 * place], edges[:, 2 * place + 1] = scanned.spans[name]
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(body)]
+    values = pa.Array.from_buffers(pa.binary(), edges.size - 1, buffers)
+    firsts = np.arange(0, edges.size, width, dtype=np.int64)
+    return {
+        name: values.take(_as_arrow(firsts + 2 * place, pa.int64()))
+        for place, name in enumerate(names)
+    }
+
+
+def _arrivals(moments: list[float | str | None]) -> pa.Array:
+    """The times of records that were parsed one by one."""
+    if str in set(map(type, moments)):
+        raise ValueError("an arrival time is a text")
+    numbers = np.array([0.0 if moment is None else float(moment) for moment in moments])
+    is_missing = np.array([moment is None for moment in moments])
+    return pa.array(_micros(numbers), pa.int64(), mask=is_missing).cast(ARRIVAL_TYPE)
+
+
+def _micros(moments: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Milliseconds, or seconds, as microseconds: the fraction is rounded half to even. Raises
+    `ValueError` for what is no time.
+    """
+    if not bool((np.abs(moments) < _MAX_TIME).all()):
+        raise ValueError("an arrival time is not within the years that a time can have")
+    unit = np.where(np.abs(moments) < _SECONDS_BELOW, 1_000_000, 1_000)
+    whole = np.trunc(moments)
+    fraction = np.rint((moments - whole) * unit)
+    return whole.astype(np.int64) * unit + fraction.astype(np.int64)
+
+
+def _as_arrow(values: NDArray[np.int64], kind: pa.DataType) -> pa.Array:
+    """The values without a copy. Not by `pa.array`, which imports pandas."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _untagged(value: Any, _immutable: bool) -> Any:  # noqa: FBT001  # the signature is cbor2's
+    return value

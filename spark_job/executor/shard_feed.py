@@ -1,0 +1,266 @@
+"""One shard's new records in a task: read ahead, proposed for the log, and handed over as the log
+says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
+from kinesis_spout.reading.kpl import refuse_aggregates
+from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.service.record_columns import fitting_records
+from spark_job.executor.data_loss import report_data_loss
+from spark_job.executor.retries import ANSWERS
+from state.errors import TaskLogError
+from state.plan import ShardReadResult, ShardSlice
+from state.position import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kinesis_spout.reading.page import Page
+    from spark_job.process_services import ProcessServices
+    from spark_job.settings import SourceSettings
+    from state.sequence_number import SequenceNumber
+
+FIRST_PAGE_BYTES = 1024 * 1024
+
+
+@dataclass(slots=True)
+class LapseDetector:
+    """Finds whether records of a shard may have expired unread before its pages came: a page that
+    comes more than the retention after the shard was last verified does not show what was before
+    it. Pure; times are the service's, in ms.
+
+    - `verified_ms`: no record before this time can have been missed; None if nothing is known.
+    - `lapsed_ms`: when the first such page came, or None.
+    """
+
+    verified_ms: int | None
+    retention_ms: int | None
+    lapsed_ms: int | None = None
+
+    def note(self, page: Page) -> None:
+        """Take the next page of the shard, in order."""
+        if self.verified_ms is None or self.retention_ms is None:
+            return
+        now_ms = page.service_time_ms
+        if now_ms is not None and now_ms - self.retention_ms > self.verified_ms:
+            self.lapsed_ms = self.lapsed_ms or now_ms
+        self._verify(page.last_arrival_ms, now_ms if page.at_tip else None)
+
+    def follow(self, entry: ShardReadResult) -> None:
+        """Take the next entry of the log for the shard. What was missed before it, it says itself:
+        its records may be read again long after they were read first.
+        """
+        self._verify(entry.last_arrival_ms, entry.tip_ms if entry.at_tip else None)
+
+    def _verify(self, *times_ms: int | None) -> None:
+        if self.verified_ms is not None:
+            self.verified_ms = max(self.verified_ms, *(ms or 0 for ms in times_ms))
+
+
+class ShardFeed:
+    """The pages of one shard from the plan's position on. For one thread; its getter fetches in
+    others.
+
+    `first`: the first entry of the log for this shard, if it has one already: the read begins
+    there. `total_records`: the most records that may be read; `held_records`: the most that are
+    held.
+    """
+
+    def __init__(
+        self,
+        shard: ShardSlice,
+        services: ProcessServices,
+        settings: SourceSettings,
+        *,
+        retention_ms: int | None,
+        budget: ByteBudget,
+        total_records: int,
+        held_records: int | None = None,
+        first: ShardReadResult | None = None,
+    ) -> None:
+        self.shard = shard
+        self._services = services
+        self._settings = settings
+        self._lapse = LapseDetector(shard.verified_until_ms, retention_ms)
+        self._checked: list[Page] = []
+        self._rest: Page | None = None  # of a page that the log has cut
+        # No record lies between the plan's position and the first one that was read. So the plan's
+        # iterator serves for both.
+        start = shard.position if first is None or first.first is None else Position.at(first.first)
+        self.getter = BufferedGetter(
+            self._shard_getter(start, iterator=shard.iterator),
+            max_records=min(total_records, held_records or total_records),
+            total_records=total_records,
+            budget=budget,
+            page_bytes=FIRST_PAGE_BYTES,
+        )
+
+    def _shard_getter(
+        self, position: Position, *, iterator: str | None = None
+    ) -> KinesisShardGetter:
+        return KinesisShardGetter(
+            self._services.client,
+            self.shard.shard_id,
+            position,
+            iterator=iterator,
+            pacer=self._services.pacer(self.shard.shard_id),
+            clock=self._services.clock,
+            ending_sequence=self.shard.ending_sequence,
+            random=self._services.random,
+        )
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is held, with records or without."""
+        return self._rest is None and self.getter.first() is None
+
+    @property
+    def held_records(self) -> int:
+        return self.getter.buffered_records + (0 if self._rest is None else self._rest.count)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of what is held."""
+        return self.getter.buffered_bytes + (0 if self._rest is None else self._rest.payload_bytes)
+
+    def propose(self, room_bytes: int, *, at_least: int) -> tuple[ShardReadResult, bool]:
+        """The entry of what is held, as far as it fits, and whether it was cut. What is held stays
+        so until the entry is handed over.
+        """
+        held = [] if self._rest is None else [self._rest]
+        held += self.getter.pages()
+        last: Page | None = None
+        parts: list[Page] = []
+        lapse = replace(self._lapse)
+        for page in held:
+            if page is not self._rest:
+                self._check(page)
+            lapse.note(page)
+            last = page
+            if page.count:
+                room = room_bytes - sum(part.payload_bytes for part in parts)
+                fits = fitting_records(page.records, room, at_least=0 if parts else at_least)
+                last = page.head(fits)
+                if last.count:
+                    parts.append(last)
+                if last is not page:
+                    return self._entry(parts, last, lapse.lapsed_ms), True
+        return self._entry(parts, last, lapse.lapsed_ms), False
+
+    def _entry(
+        self, parts: list[Page], last: Page | None, lapsed_ms: int | None
+    ) -> ShardReadResult:
+        """The result of reading `parts`; `last` is the last page, with records or without."""
+        if last is None:  # no time, or no room: the plan's iterator was not used and is still good
+            return ShardReadResult(
+                shard_id=self.shard.shard_id,
+                position=self.shard.position,
+                iterator=self.getter.getter.iterator,
+            )
+        return ShardReadResult(
+            shard_id=self.shard.shard_id,
+            first=parts[0].first if parts else None,
+            last=parts[-1].last if parts else None,
+            count=sum(page.count for page in parts),
+            payload_bytes=sum(page.payload_bytes for page in parts),
+            last_arrival_ms=parts[-1].last_arrival_ms if parts else None,
+            at_tip=last.at_tip,
+            tip_ms=last.service_time_ms if last.at_tip or last.ended else None,
+            at_shard_end=last.ended,
+            children=last.child_shards if last.ended else (),
+            gone=last.gone,  # the driver reports what was lost
+            millis_behind_latest=last.millis_behind_latest,
+            iterator=last.next_iterator,
+            position=self.shard.position,
+            lapsed_ms=lapsed_ms,
+        )
+
+    def hand_over(self, entry: ShardReadResult, await_page: Callable[[], object]) -> Iterator[Page]:
+        """The records of an entry that has some and is the next one of this shard, and no others.
+        Calls `await_page` while a page is missing. Raises `DataLossError` where some are gone,
+        unless `failOnDataLoss` is false.
+        """
+        if entry.first is None or entry.last is None:
+            raise TaskLogError(
+                f"the log counts {entry.count} records of shard {entry.shard_id} of stream "
+                f"{self._settings.stream.name} but names none; the plan in ZooKeeper is damaged"
+            )
+        found, answers = 0, 0
+        was_awaited = False
+        first: SequenceNumber | None = None
+        last: SequenceNumber | None = None
+        while True:
+            page = self._first()
+            if page is None:
+                was_awaited = True
+                self.getter.demand()
+                await_page()
+                continue
+            if page.first is not None and page.first > entry.last:
+                break
+            part = page.head(page.up_to(entry.last))
+            self._consume(page, part.count)
+            if part.count:
+                first, last = first or part.first, part.last
+                found += part.count
+                yield part
+            if last is not None and last >= entry.last:
+                break
+            if (part.ended or part.gone or part.at_tip) and self.is_drained:
+                answers += was_awaited  # a page that was held before may be older than the entry
+                if answers == ANSWERS:
+                    break
+                self._start_over(Position.at(entry.first) if last is None else Position.after(last))
+        if found != entry.count or first != entry.first:
+            report_data_loss(
+                entry.shard_id,
+                f"of the {entry.count} records from {entry.first} to {entry.last} that were read "
+                f"before, {found} are left",
+                self._settings,
+            )
+        self._lapse.follow(entry)
+
+    def discard(self) -> None:
+        """Read no further, and let everything go that is held."""
+        self.getter.close()
+        self._rest = None
+        while self.getter.take() is not None:
+            pass
+        self._checked = []
+
+    def _first(self) -> Page | None:
+        """The oldest page that is held; None if none is."""
+        if self._rest is not None:
+            return self._rest
+        page = self.getter.first()
+        if page is not None:
+            self._check(page)
+        return page
+
+    def _consume(self, page: Page, count: int) -> None:
+        """Let the first `count` records of the oldest page go; all of it if it has no more."""
+        if page is self._rest:
+            self._rest = None
+        elif not self.getter.drop(page):
+            return  # an empty page, replaced by a newer one
+        else:
+            self._checked = [one for one in self._checked if one is not page]
+        if count < page.count:
+            self._rest = page.after(count)
+
+    def _check(self, page: Page) -> None:
+        """Refuse aggregates in a page of the getter. It is looked at once."""
+        if not page.count or self._settings.aggregated_records != "fail":
+            return
+        if not any(page is one for one in self._checked):
+            refuse_aggregates(page.records, page.shard_id)
+            self._checked.append(page)
+
+    def _start_over(self, position: Position) -> None:
+        """Read from here with a new iterator: the answer of one proves nothing."""
+        self.getter.start_over(self._shard_getter(position))

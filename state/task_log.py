@@ -1,0 +1,169 @@
+"""The log of a task: what its attempts hand over, in this order. Pure.
+
+Theory of operation. Nobody can ask Kinesis where a shard ends, so an attempt finds it by reading.
+It appends what it has read to the log, by compare-and-set, before the rows leave the task, and then
+hands over the rows that the log names. Every attempt hands over the rows of the log in the order of
+the log, whoever appended them. So attempts that complete have handed over the same rows in the same
+order, and one that was cut off a prefix of them. A sealed log is complete: nothing is appended to
+it any more. An attempt completes when it has handed over all rows of a sealed log.
+
+An entry is a `ShardReadResult`: records of one shard that follow those of the shard's earlier
+entries. A shard's retries are entries of their own, before all new records. What an entry says of
+the tip and the next iterator holds after its records, so only a shard's last entry counts in these.
+A shard's end stays its end: no records follow it.
+
+The log of an unsealed, closed plan counts as sealed: nothing can be appended under a closed plan.
+
+The rules were explored as a model, with up to three attempts, crashes, attempts that are cut off,
+zombies and lost answers, before they were written here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from state.errors import TaskLogError
+from state.plan import ShardReadResult, TaskResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+LOG_FORMAT = 2
+
+
+class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a task's node `end`. Format 1 was one `TaskResult`, which is a sealed log."""
+
+    entries: tuple[ShardReadResult, ...] = ()
+    sealed: bool = False
+    format: int = LOG_FORMAT
+
+    @property
+    def rows(self) -> int:
+        """How many rows the entries have, retries included."""
+        return sum(entry.count + entry.retry_rows for entry in self.entries)
+
+    @property
+    def payload_bytes(self) -> int:
+        """The payload of these rows."""
+        return sum(entry.payload_bytes for entry in self.entries)
+
+    def extended(self, entries: Iterable[ShardReadResult], *, seal: bool) -> TaskLog:
+        """The log with these entries at its end. Iterators of earlier entries of the same shards
+        are dropped: only the last one is a hint for the next read.
+
+        Raises `TaskLogError` for a sealed log, and for an entry that does not continue its shard.
+        """
+        if self.sealed:
+            raise TaskLogError("the log is sealed, so nothing can be appended to it")
+        new = tuple(entries)
+        shards = _by_shard(self.entries)
+        for entry in new:
+            _check_continues(shards.get(entry.shard_id), entry)
+            _add(shards, entry)
+        all_entries = (*self.entries, *new)
+        last = {entry.shard_id: number for number, entry in enumerate(all_entries)}
+        return replace(
+            self,
+            entries=tuple(
+                entry if last[entry.shard_id] == number else replace(entry, iterator=None)
+                for number, entry in enumerate(all_entries)
+            ),
+            sealed=seal,
+        )
+
+    def without_iterators(self) -> TaskLog:
+        """The same log, shorter: iterators are hints."""
+        return replace(self, entries=tuple(replace(entry, iterator=None) for entry in self.entries))
+
+    def continues(self, handed_over: Sequence[ShardReadResult]) -> bool:
+        """Whether the log begins with these entries, as far as their rows go."""
+        begin = self.entries[: len(handed_over)]
+        return [_rows_of(entry) for entry in begin] == [_rows_of(entry) for entry in handed_over]
+
+    def folded(self) -> TaskResult:
+        """What was read of each shard, in the order of the shards' first entries."""
+        return TaskResult(shards=tuple(_by_shard(self.entries).values()), sealed=self.sealed)
+
+
+def _by_shard(entries: Iterable[ShardReadResult]) -> dict[str, ShardReadResult]:
+    shards: dict[str, ShardReadResult] = {}
+    for entry in entries:
+        _add(shards, entry)
+    return shards
+
+
+def _add(shards: dict[str, ShardReadResult], entry: ShardReadResult) -> None:
+    before = shards.get(entry.shard_id)
+    shards[entry.shard_id] = entry if before is None else _followed_by(before, entry)
+
+
+def _followed_by(before: ShardReadResult, entry: ShardReadResult) -> ShardReadResult:
+    """One result of both: the records of both, and after them what the later one says. An attempt
+    may know less of the shard's end than the one before it.
+    """
+    return replace(
+        entry,
+        first=entry.first if before.first is None else before.first,
+        last=before.last if entry.last is None else entry.last,
+        count=before.count + entry.count,
+        payload_bytes=before.payload_bytes + entry.payload_bytes,
+        at_shard_end=before.at_shard_end or entry.at_shard_end,
+        tip_ms=before.tip_ms if before.at_shard_end else entry.tip_ms,
+        children=entry.children or before.children,
+        last_arrival_ms=entry.last_arrival_ms if entry.count else before.last_arrival_ms,
+        gone=before.gone or entry.gone,
+        retries_done=before.retries_done + entry.retries_done,
+        retry_rows=before.retry_rows + entry.retry_rows,
+        retries_gone=before.retries_gone + entry.retries_gone,
+        retries_short=before.retries_short + entry.retries_short,
+        retry_part=before.retry_part or entry.retry_part,
+        position=before.position or entry.position,
+        lapsed_ms=before.lapsed_ms or entry.lapsed_ms,
+    )
+
+
+def _check_continues(before: ShardReadResult | None, entry: ShardReadResult) -> None:
+    """Raise `TaskLogError` unless the entry's records follow those of the shard's earlier ones,
+    which are folded in `before`.
+    """
+    first, last = entry.first, entry.last
+    if (
+        entry.count < 0
+        or (first is not None) != (entry.count > 0)
+        or (last is not None) != (entry.count > 0)
+        or (first is not None and last is not None and last < first)
+    ):
+        raise TaskLogError(
+            f"shard {entry.shard_id}: an entry counts {entry.count} records from {first} to {last}"
+        )
+    if before is None:
+        return
+    if entry.count and before.at_shard_end:
+        raise TaskLogError(f"shard {entry.shard_id}: records follow the shard's end")
+    if _has_retries(entry) and (_has_retries(before) or before.count):
+        raise TaskLogError(f"shard {entry.shard_id}: retries follow other records")
+    if first is not None and before.last is not None and first <= before.last:
+        raise TaskLogError(
+            f"shard {entry.shard_id}: records from {first} on follow those up to {before.last}"
+        )
+
+
+def _has_retries(entry: ShardReadResult) -> bool:
+    return entry.retries_done > 0 or entry.retry_part is not None
+
+
+def _rows_of(entry: ShardReadResult) -> tuple[object, ...]:
+    return (
+        entry.shard_id,
+        entry.first,
+        entry.last,
+        entry.count,
+        entry.retries_done,
+        entry.retry_rows,
+        entry.retries_gone,
+        entry.retry_part,
+    )

@@ -1,0 +1,181 @@
+"""The service's contract in CBOR, tested against FakeKinesis, the emulator and LocalStack alike;
+and how a service that does not speak it is read.
+
+The emulator writes payloads in base64 and times without their tag in CBOR too. The SDKs of AWS, and
+we, read these as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+import cbor2
+import pytest
+
+from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.service.client import KinesisClient
+from tests.support.kinesis.calls import iterator, put, split
+from tests.support.kinesis.services import (
+    ACCESS_KEY,
+    REGION,
+    SECRET_KEY,
+    Service,
+    create_stream,
+    kinesis_client,
+)
+
+TYPE = "application/x-amz-cbor-1.1"
+SIGNED = (
+    f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/20260101/{REGION}/kinesis/aws4_request, "
+    "SignedHeaders=host, Signature=00"
+)
+
+
+@pytest.fixture(
+    params=[
+        "fake",
+        pytest.param("emulator", marks=pytest.mark.emulator),
+        pytest.param("localstack", marks=[pytest.mark.emulator, pytest.mark.localstack]),
+    ]
+)
+def kinesis_service(request: pytest.FixtureRequest) -> str:
+    if request.param == "fake":
+        endpoint: str = request.getfixturevalue("fake_kinesis").endpoint_url
+    else:
+        endpoint = request.getfixturevalue(f"{request.param}_endpoint")
+    return endpoint
+
+
+def reader(endpoint_url: str, stream: str, wire_format: str) -> KinesisClient:
+    aws = AwsConfig(
+        region=REGION,
+        endpoint_url=endpoint_url,
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
+        wire_format=wire_format,
+    )
+    return KinesisClient(aws, StreamRef(stream))
+
+
+def call(endpoint_url: str, operation: str, body: bytes) -> tuple[int, str, Any]:
+    """Status, content type and the answer, decoded."""
+    at = urlsplit(endpoint_url)
+    headers = {
+        "Content-Type": TYPE,
+        "X-Amz-Target": f"Kinesis_20131202.{operation}",
+        "X-Amz-Date": "20260101T000000Z",
+        "Authorization": SIGNED,
+    }
+    with closing(HTTPConnection(str(at.hostname), at.port, timeout=20)) as connection:
+        connection.request("POST", "/", body, headers)
+        answer = connection.getresponse()
+        told = answer.read()
+    kind = answer.headers.get("Content-Type", "")
+    return answer.status, kind, cbor2.loads(told, semantic_decoders={1: lambda time, _: time})
+
+
+def test_a_page_is_the_same_in_cbor_as_in_json(
+    kinesis_service: str, one_shard: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Records with any bytes and any key, times to the millisecond, and what is beside them."""
+    first = put(one_shard, bytes(range(256)), "\u00e4\u00f6\u00fc \U0001f600")
+    put(one_shard, b"")
+    start = iterator(one_shard, first["ShardId"])
+    pages = []
+    with caplog.at_level(logging.WARNING):
+        for wire_format in ("json", "cbor"):
+            with closing(reader(kinesis_service, one_shard.name, wire_format)) as client:
+                pages.append(client.get_records(start, 10).page)
+    json, cbor = pages
+    assert cbor.count == 2
+    assert cbor.records.equals(json.records)
+    assert (cbor.first, cbor.last, cbor.next_iterator is None) == (json.first, json.last, False)
+    assert [text for text in caplog.messages if "CBOR" in text] == []
+
+
+def test_the_end_of_a_shard_names_its_children_in_cbor(
+    kinesis_service: str, one_shard: Service
+) -> None:
+    put(one_shard, b"last")
+    shards = one_shard.client.list_shards(StreamName=one_shard.name)["Shards"]
+    split(one_shard, shards[0])
+    following: str | None = iterator(one_shard, shards[0]["ShardId"])
+    with closing(reader(kinesis_service, one_shard.name, "cbor")) as client:
+        while following is not None:
+            page = client.get_records(following, 10).page
+            following = page.next_iterator
+    assert sorted(child.parents for child in page.child_shards) == [(shards[0]["ShardId"],)] * 2
+
+
+def test_all_operations_speak_cbor(kinesis_service: str, one_shard: Service) -> None:
+    """A record that is put in CBOR; a time, with the tag and in milliseconds, in a request and in
+    an answer.
+    """
+    put_in_cbor = {"StreamName": one_shard.name, "PartitionKey": "k", "Data": b"\x00\xff"}
+    status, kind, told = call(kinesis_service, "PutRecord", cbor2.dumps(put_in_cbor))
+    assert (status, kind) == (200, TYPE)
+    asked = {
+        "StreamName": one_shard.name,
+        "ShardId": told["ShardId"],
+        "ShardIteratorType": "AT_TIMESTAMP",
+        "Timestamp": cbor2.CBORTag(1, 1_500_000_000_000),
+    }
+    status, _, found = call(kinesis_service, "GetShardIterator", cbor2.dumps(asked))
+    assert status == 200
+    asked = {"ShardIterator": found["ShardIterator"], "Limit": 10}
+    _, _, page = call(kinesis_service, "GetRecords", cbor2.dumps(asked))
+    (record,) = page["Records"]
+    assert record["SequenceNumber"] == told["SequenceNumber"]
+    assert record["Data"] in (b"\x00\xff", "AP8=")
+    assert isinstance(record["ApproximateArrivalTimestamp"], int)
+    assert 1e12 < record["ApproximateArrivalTimestamp"] < 1e13
+    named = cbor2.dumps({"StreamName": one_shard.name})
+    _, _, told = call(kinesis_service, "DescribeStreamSummary", named)
+    assert told["StreamDescriptionSummary"]["StreamCreationTimestamp"] > 1e12
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "code"),
+    [
+        (
+            "DescribeStreamSummary",
+            cbor2.dumps({"StreamName": "none"}),
+            "ResourceNotFoundException",
+        ),
+        ("GetRecords", b"\xff\xff", "SerializationException"),
+    ],
+)
+def test_errors_are_told_in_cbor(
+    kinesis_service: str, operation: str, body: bytes, code: str, request: pytest.FixtureRequest
+) -> None:
+    """The code and the message have the names of the JSON protocol."""
+    if "localstack" in request.node.name and body == b"\xff\xff":
+        code = "InternalError"  # its own parser comes before the emulator's
+    status, kind, told = call(kinesis_service, operation, body)
+    assert (status // 100 in (4, 5), kind) == (True, TYPE)
+    assert told["__type"].rpartition("#")[2] == code
+    assert isinstance(told["message"], str)
+
+
+def test_moto_does_not_speak_cbor_and_is_read_in_json(
+    moto_endpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It answers with a page of HTML. That is said once; the next pages are asked for in JSON."""
+    with kinesis_client(moto_endpoint) as client:
+        service = Service(client, "contract-of-cbor")
+        create_stream(client, service.name)
+        where = put(service, b"\xff")
+        start = iterator(service, where["ShardId"])
+    with (
+        closing(reader(moto_endpoint, service.name, "cbor")) as cbor,
+        caplog.at_level(logging.WARNING),
+    ):
+        for _ in range(2):
+            page = cbor.get_records(start, 10).page
+            assert page.records.column("data").to_pylist() == [b"\xff"]
+    (said,) = [text for text in caplog.messages if "CBOR" in text]
+    assert "does not speak CBOR (status 500, text/html); reading JSON instead" in said

@@ -1,0 +1,176 @@
+"""GetRecords in CBOR: what is sent, errors, and endpoints that do not speak it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import cbor2
+import pytest
+
+from kinesis_spout.config import StreamRef
+from kinesis_spout.errors import (
+    CredentialsError,
+    ExpiredIteratorError,
+    ServiceUnavailableError,
+    ThrottledError,
+)
+from kinesis_spout.service.client import KinesisClient
+from tests.architecture.source_tree import ROOT
+from tests.support.kinesis.stub_kinesis import (
+    DATE,
+    Answer,
+    StubKinesis,
+    WaitlessClock,
+    config_of,
+    error,
+    page,
+    seeded,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CBOR = {"Date": DATE, "Content-Type": "application/x-amz-cbor-1.1"}
+HTML = Answer(500, b"<html>oops</html>", {"Content-Type": "text/html; charset=utf-8"})
+
+
+def cbor_page(*data: bytes) -> Answer:
+    records = [
+        {"SequenceNumber": str(at + 1), "Data": one, "PartitionKey": "k"}
+        for at, one in enumerate(data)
+    ]
+    return Answer(body=cbor2.dumps({"Records": records, "NextShardIterator": "n"}), headers=CBOR)
+
+
+def cbor_error(code: str, status: int = 400) -> Answer:
+    body = cbor2.dumps({"__type": code, "message": "as the test says"})
+    return Answer(status, body, CBOR)
+
+
+@pytest.fixture
+def client(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
+) -> Iterator[KinesisClient]:
+    with closing(
+        KinesisClient(
+            config_of(stub_kinesis.url, wire_format="cbor"),
+            StreamRef("flights"),
+            clock=waitless_clock,
+            random=seeded(1),
+        )
+    ) as made:
+        yield made
+
+
+def kinds(stub: StubKinesis) -> list[str]:
+    """How each GetRecords was sent."""
+    return [
+        request.headers["Content-Type"].removeprefix("application/x-amz-")
+        for request in stub.asked("GetRecords")
+    ]
+
+
+def data(client: KinesisClient) -> list[Any]:
+    records = client.get_records("it", 5).page.records
+    values: list[Any] = records.column("data").to_pylist()
+    return values
+
+
+def test_a_page_is_asked_for_and_read_in_cbor(
+    client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """The arguments are those of JSON; the request is signed over the body that is sent."""
+    stub_kinesis.answers("GetRecords", cbor_page(b"a", b"\xff"))
+    assert data(client) == [b"a", b"\xff"]
+    (request,) = stub_kinesis.asked("GetRecords")
+    assert request.arguments == {"ShardIterator": "it", "Limit": 5}
+    assert kinds(stub_kinesis) == ["cbor-1.1"]
+    assert "content-type" in request.headers["Authorization"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (cbor_error("ExpiredIteratorException"), ExpiredIteratorError),
+        (cbor_error("UnrecognizedClientException"), CredentialsError),
+        (cbor_error("ProvisionedThroughputExceededException"), ThrottledError),
+        (cbor_error("InternalFailure", 500), ServiceUnavailableError),
+        (Answer(500, b"\xff", CBOR), ServiceUnavailableError),
+    ],
+)
+def test_errors_in_cbor_are_those_of_json(
+    client: KinesisClient, stub_kinesis: StubKinesis, fault: Answer, kind: type[Exception]
+) -> None:
+    stub_kinesis.answers("GetRecords", fault)
+    with pytest.raises(kind):
+        client.get_records("it", 5)
+    assert set(kinds(stub_kinesis)) == {"cbor-1.1"}
+
+
+@pytest.mark.parametrize("answer", [HTML, page(b"a"), error("SerializationException")])
+def test_an_endpoint_without_cbor_is_read_in_json_and_that_is_said_once(
+    client: KinesisClient,
+    stub_kinesis: StubKinesis,
+    answer: Answer,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It answers in HTML, in JSON, or refuses the body. The next pages are asked for in JSON."""
+    stub_kinesis.answers("GetRecords", answer, page(b"a"))
+    with caplog.at_level(logging.WARNING):
+        assert [data(client) for _ in range(3)] == [[b"a"]] * 3
+    assert kinds(stub_kinesis) == ["cbor-1.1"] + ["json-1.1"] * 3
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"{client.where} does not speak CBOR (status {answer.status}, ")
+    assert said.endswith("; reading JSON instead")
+
+
+def test_an_error_in_json_as_well_decides_nothing(
+    client: KinesisClient, stub_kinesis: StubKinesis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A proxy that is down says nothing of the service behind it."""
+    down = replace(HTML, status=503)
+    stub_kinesis.answers("GetRecords", down, down, cbor_page(b"a"))
+    assert data(client) == [b"a"]
+    assert kinds(stub_kinesis) == ["cbor-1.1", "json-1.1", "cbor-1.1"]
+    assert caplog.records == []
+
+
+def test_an_endpoint_that_has_spoken_cbor_is_not_asked_in_json(
+    client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    stub_kinesis.answers("GetRecords", cbor_page(b"a"), HTML, cbor_page(b"b"))
+    assert [data(client) for _ in range(2)] == [[b"a"], [b"b"]]
+    assert kinds(stub_kinesis) == ["cbor-1.1"] * 3
+
+
+def test_a_missing_package_is_named(
+    stub_kinesis: StubKinesis, no_aws_environment: object, tmp_path: Path
+) -> None:
+    """In a process without cbor2: before a request is sent, with the extra to install."""
+    (tmp_path / "cbor2.py").write_text("raise ModuleNotFoundError('no', name='cbor2')\n")
+    script = (
+        "from kinesis_spout.config import AwsConfig, StreamRef\n"
+        "from kinesis_spout.service.client import KinesisClient\n"
+        f"aws = AwsConfig(region='eu-central-1', endpoint_url={stub_kinesis.url!r}, "
+        "access_key_id='a', secret_access_key='b', wire_format='cbor')\n"
+        "KinesisClient(aws, StreamRef('flights')).describe()\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stderr.splitlines()[-1]
+    assert "ConfigError" in said
+    assert "needs the package cbor2; install kinesis-spout[cbor], or read json" in said
+    assert stub_kinesis.requests == []

@@ -1,0 +1,328 @@
+"""A task's retries: found before its new records, and read again by other attempts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from kinesis_spout.errors import DataLossError
+from kinesis_spout.reading.kpl import AggregatedRecordError
+from kinesis_spout.testing import alter, error
+from kinesis_spout.threads import thread_pool
+from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, ShortRange, TaskPlan
+from state.position import SHARD_END
+from state.sequence_number import SequenceNumber
+from tests.support.simulated.planned_task import (
+    PlannedTask,
+    Row,
+    after,
+    entry_of,
+    numbers_of,
+    rows_of,
+    task,
+    whole,
+)
+from tests.support.simulated.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard, simulated
+
+if TYPE_CHECKING:
+    from kinesis_spout.testing import Fault
+
+HOUR_S = 3_600.0
+
+
+def retry(sequence: int, attempts: int = 1) -> PlannedRetry:
+    return PlannedRetry(first=SequenceNumber(sequence), attempts=attempts)
+
+
+def span(first: int, last: int, count: int, **fields: Any) -> PlannedRetry:
+    return PlannedRetry(
+        first=SequenceNumber(first), last=SequenceNumber(last), count=count, attempts=0, **fields
+    )
+
+
+def retries_only(*retries: PlannedRetry, last: int, **fields: Any) -> ShardSlice:
+    return whole(max_records=0, position=after(last), retries=retries, **fields)
+
+
+def read(
+    job: SimulatedJob, plan: TaskPlan, **options: Any
+) -> tuple[list[Row], dict[str, ShardReadResult]]:
+    """The rows of a task, and what was read of each shard. A second attempt has the same rows."""
+    planned = PlannedTask(job, plan)
+    rows = rows_of(planned.attempt(**options))
+    assert planned.log.sealed
+    assert rows_of(planned.attempt(**options)) == rows
+    return rows, planned.ends
+
+
+def test_retries_come_before_new_records_and_are_counted_in_the_result(one: SimulatedJob) -> None:
+    put = one.put(10)
+    gone = retry(put[4] + 1)
+    plan = task(whole(position=after(put[6]), retries=(retry(put[1]), retry(put[4], 3), gone)))
+    rows, ends = read(one, plan)
+    again = [(shard(0), put[1], 2), (shard(0), put[4], 4)]
+    assert rows == [*again, *((shard(0), number, 1) for number in put[7:])]
+    end = ends[shard(0)]
+    assert (end.retries_done, end.retry_rows, end.retries_gone) == (3, 2, (gone.first,))
+    assert (end.count, end.at_tip, end.position) == (3, True, after(put[6]))
+
+
+def test_the_retries_of_all_shards_are_appended_before_any_new_record_is_read(
+    job: SimulatedJob,
+) -> None:
+    put = [job.put(3, key=job.key_of(index)) for index in (0, 1)]
+    slices = [whole(n, position=after(put[n][0]), retries=(retry(put[n][0]),)) for n in (0, 1)]
+    planned = PlannedTask(job, task(*slices))
+    rows = planned.attempt()
+    assert numbers_of([next(rows)]) == put[0][:1]
+    assert [(entry.retry_rows, entry.count) for entry in planned.log.entries] == [(1, 0), (1, 0)]
+    assert not planned.log.sealed
+    assert numbers_of(rows) == [put[1][0], *put[0][1:], *put[1][1:]]
+
+
+def test_a_slice_of_retries_alone_reads_no_new_record_and_says_nothing_of_the_tip(
+    one: SimulatedJob,
+) -> None:
+    put = one.put(10, data=b"four")
+    one.fake.split(STREAM, shard(0))
+    rows, ends = read(one, task(whole(max_records=0, position=SHARD_END, retries=(retry(put[2]),))))
+    assert rows == [(shard(0), put[2], 2)]
+    assert ends[shard(0)] == ShardReadResult(
+        shard_id=shard(0), retries_done=1, retry_rows=1, payload_bytes=4
+    )
+
+
+def test_retries_get_half_of_the_bytes_where_there_may_be_new_records_and_all_otherwise(
+    one: SimulatedJob,
+) -> None:
+    put = one.put(20, data=b"x" * 100)
+    retries = tuple(map(retry, put[:10]))
+    _, ends = read(one, task(whole(position=after(put[9]), retries=retries), max_bytes=1_000))
+    end = ends[shard(0)]
+    assert (end.retries_done, end.retry_rows, end.count, end.payload_bytes) == (5, 5, 5, 1_000)
+    _, ends = read(
+        one, task(whole(max_records=0, position=after(put[9]), retries=retries), max_bytes=1_000)
+    )
+    assert (ends[shard(0)].retries_done, ends[shard(0)].count) == (10, 0)
+
+
+def test_a_retry_that_is_larger_than_the_task_is_returned_alone(one: SimulatedJob) -> None:
+    put = one.put(4, data=b"x" * 500)
+    slice_ = whole(position=after(put[1]), retries=(retry(put[0]), retry(put[1])))
+    rows, ends = read(one, task(slice_, max_bytes=100))
+    assert rows == [(shard(0), put[0], 2)]
+    assert (ends[shard(0)].retries_done, ends[shard(0)].at_tip) == (1, False)
+
+
+def test_the_tasks_shards_share_the_bytes_for_retries_and_the_first_one_always_gets_some(
+    job: SimulatedJob,
+) -> None:
+    put = [job.put(10, key=job.key_of(index), data=b"x" * 100) for index in (0, 1)]
+    slices = [
+        whole(n, max_records=0, position=after(put[n][9]), retries=tuple(map(retry, put[n])))
+        for n in (1, 0)
+    ]
+    rows, ends = read(job, task(*slices, max_bytes=1_200))
+    assert list(ends) == [shard(1), shard(0)]
+    assert len(rows) == sum(end.retry_rows for end in ends.values()) in (12, 13)
+    rows, _ = read(job, task(*slices, max_bytes=10))
+    assert rows == [(shard(1), put[1][0], 2)]
+
+
+def test_retries_of_several_shards_are_searched_for_concurrently() -> None:
+    """Each shard has its own pacer: ten shards take no longer than one."""
+    with simulated(shards=10) as job:
+        slices = []
+        for index in range(10):
+            put = job.put(6, key=job.key_of(index), data=b"x")
+            slices.append(
+                whole(index, max_records=0, position=after(put[5]), retries=(retry(put[1]),))
+            )
+        planned = PlannedTask(job, task(*slices))
+        assert len(rows_of(planned.attempt(new_pool=thread_pool, reads_per_second=1))) == 10
+        assert job.clock.monotonic_s() < 1
+
+
+def test_an_aggregate_among_the_retries_stops_the_task(one: SimulatedJob) -> None:
+    put = one.put(1, data=AGGREGATE)
+    plan = task(retries_only(retry(put[0]), last=put[0]))
+    with pytest.raises(AggregatedRecordError, match=shard(0)):
+        read(one, plan)
+    entry = ShardReadResult(shard_id=shard(0), retries_done=1, retry_rows=1)
+    with pytest.raises(AggregatedRecordError, match=shard(0)):
+        read_again(one, entry, retry(put[0]))
+    assert read_again(one, entry, retry(put[0]), aggregated_records="raw") == put
+
+
+@pytest.mark.parametrize("limit", ["bytes", "records"])
+def test_a_range_that_is_too_large_is_read_in_part_and_read_again_in_exactly_that_part(
+    one: SimulatedJob, limit: str
+) -> None:
+    put = one.put(20, data=b"x" * 100)
+    by_records = {} if limit == "bytes" else {"max_records": 7}
+    slice_ = retries_only(
+        retry(put[0]), span(put[2], put[18], 17, **by_records), retry(put[19]), last=put[19]
+    )
+    rows, ends = read(one, task(slice_, max_bytes=800 if limit == "bytes" else 2**20))
+    assert [number for _, number, _ in rows] == [put[0], *put[2:9]]
+    assert ends[shard(0)] == ShardReadResult(
+        shard_id=shard(0),
+        retries_done=1,
+        retry_rows=8,
+        retry_part=RangePart(last=SequenceNumber(put[8]), rest=SequenceNumber(put[9]), count=7),
+        payload_bytes=800,
+    )
+
+
+def test_a_range_that_is_partly_past_the_retention_is_said_to_be_short(one: SimulatedJob) -> None:
+    put = one.put(3)
+    one.clock.advance(20 * HOUR_S)
+    put += one.put(3)
+    one.clock.advance(5 * HOUR_S)
+    rows, ends = read(one, task(retries_only(span(put[0], put[4], 5), retry(put[5]), last=put[5])))
+    assert [number for _, number, _ in rows] == put[3:]
+    end = ends[shard(0)]
+    assert end.retries_short == (ShortRange(first=SequenceNumber(put[0]), missing=3),)
+    assert (end.retries_done, end.retry_rows, end.retries_gone) == (2, 3, ())
+
+
+def test_retries_of_a_shard_that_is_known_to_be_gone_are_gone_without_a_call(
+    one: SimulatedJob,
+) -> None:
+    """Nobody is asked; the other shards of the task are read as ever."""
+    put = one.put(3)
+    gone = ShardSlice(
+        shard_id="shardId-000000000099",
+        position=SHARD_END,
+        max_records=0,
+        retries=(retry(7), span(8, 9, 2)),
+        gone=True,
+    )
+    planned = PlannedTask(one, task(gone, retries_only(retry(put[1]), last=put[2]), max_bytes=1))
+    one.count_calls()
+    assert rows_of(planned.attempt()) == [(shard(0), put[1], 2)]
+    assert planned.ends[gone.shard_id] == ShardReadResult(
+        shard_id=gone.shard_id,
+        retries_done=2,
+        retries_gone=(SequenceNumber(7), SequenceNumber(8)),
+    )
+    assert one.calls("GetShardIterator") == 1
+
+
+def test_a_shard_that_is_not_known_to_the_service_leaves_its_retries_queued_and_is_said_to_be_gone(
+    one: SimulatedJob,
+) -> None:
+    """Also where its new records are read, and found, in the same task."""
+    put = one.put(3)
+    answer = error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
+    one.fake.faults.add(answer, operation="GetShardIterator", times=1)
+    rows, ends = read(one, task(whole(position=after(put[1]), retries=(retry(put[0]),))))
+    assert [number for _, number, _ in rows] == put[2:]
+    end = ends[shard(0)]
+    assert (end.retries_done, end.retries_gone, end.gone) == (0, (), True)
+
+
+# other attempts -----------------------------------------------------------------------------------
+def test_retries_that_this_attempt_has_found_are_not_read_twice_and_those_of_another_are(
+    one: SimulatedJob,
+) -> None:
+    put = one.put(5)
+    planned = PlannedTask(one, task(retries_only(retry(put[1]), last=put[4])))
+    one.count_calls()
+    assert numbers_of(planned.attempt()) == [put[1]]
+    calls = one.calls("GetRecords")
+    assert numbers_of(planned.attempt()) == [put[1]]
+    assert one.calls("GetRecords") == 2 * calls
+
+
+def test_retries_of_another_attempt_that_appended_fewer_of_them_are_handed_over_as_its_log_says(
+    one: SimulatedJob,
+) -> None:
+    """An attempt that has found both has lost the append."""
+    put = one.put(5)
+    planned = PlannedTask(one, task(retries_only(retry(put[1]), retry(put[3]), last=put[4])))
+    fewer = ShardReadResult(shard_id=shard(0), retries_done=1, retry_rows=1)
+    store = planned.overtaken_store(lambda: planned.append(fewer, sealed=True))
+    assert numbers_of(planned.attempt(store=store)) == [put[1]]
+    assert planned.log.entries == (fewer,)
+
+
+def test_a_log_of_retries_alone_is_continued_with_new_records(one: SimulatedJob) -> None:
+    """The attempt that appended the retries was cut off."""
+    put = one.put(5)
+    planned = PlannedTask(one, task(whole(position=after(put[2]), retries=(retry(put[1]),))))
+    planned.append(ShardReadResult(shard_id=shard(0), retries_done=1, retry_rows=1))
+    assert numbers_of(planned.attempt()) == [put[1], *put[3:]]
+    end = planned.ends[shard(0)]
+    assert (end.retries_done, end.count, end.position) == (1, 2, after(put[2]))
+
+
+def read_again(
+    job: SimulatedJob, entry: ShardReadResult, *retries: PlannedRetry, **options: Any
+) -> list[int]:
+    """The numbers of the rows of a log with this entry. The plan allows one byte."""
+    planned = PlannedTask(job, task(whole(max_records=1, retries=retries), max_bytes=1))
+    planned.append(entry, sealed=True)
+    return numbers_of(planned.attempt(**options))
+
+
+def planned_span(first: int, last: int) -> PlannedRetry:
+    return span(first, last, 2)
+
+
+def test_the_retries_that_were_searched_for_come_again_before_the_new_records(
+    one: SimulatedJob,
+) -> None:
+    """Those that were not searched for, for lack of bytes, do not. No limit applies now."""
+    put = one.put(20)
+    retries = [retry(put[1]), planned_span(put[3], put[5]), retry(put[8]), retry(put[9])]
+    entry = entry_of(put[12:15], retries_done=3, retry_rows=5)
+    assert read_again(one, entry, *retries) == [put[1], *put[3:6], put[8], *put[12:15]]
+
+
+def test_a_retry_that_was_gone_then_is_not_searched_for_now(one: SimulatedJob) -> None:
+    put = one.put(5)
+    entry = ShardReadResult(
+        shard_id=shard(0), retries_done=2, retry_rows=1, retries_gone=(SequenceNumber(put[1]),)
+    )
+    assert read_again(one, entry, retry(put[1]), retry(put[3])) == [put[3]]
+
+
+def test_a_retry_that_was_found_then_and_is_gone_now_is_loss(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    put = one.put(1)
+    one.clock.advance(20 * HOUR_S)
+    put += one.put(1)
+    one.clock.advance(5 * HOUR_S)
+    entry = ShardReadResult(shard_id=shard(0), retries_done=2, retry_rows=2)
+    retries = retry(put[0]), retry(put[1])
+    with pytest.raises(
+        DataLossError, match=rf"{shard(0)}.*of the 2 records.*1 are left.*failOnDataLoss to false"
+    ):
+        read_again(one, entry, *retries)
+    assert read_again(one, entry, *retries, fail_on_data_loss=False) == [put[1]]
+    assert "1 are left" in caplog.text
+
+
+def unknown() -> Fault:
+    return error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
+
+
+def without_records() -> Fault:
+    return alter(lambda page: msgspec.structs.replace(page, records=[], millis_behind_latest=0))
+
+
+@pytest.mark.parametrize("fault", [unknown(), without_records()], ids=["no-shard", "no-records"])
+@pytest.mark.parametrize("skip", [0, 1])
+def test_one_answer_that_the_retried_records_are_gone_is_no_loss(
+    one: SimulatedJob, fault: Fault, skip: int
+) -> None:
+    put = one.put(12_000, data=b"")
+    entry = ShardReadResult(shard_id=shard(0), retries_done=2, retry_rows=11_999)
+    one.fake.faults.add(fault, operation="GetRecords", skip=skip, times=1)
+    retries = retry(put[1]), planned_span(put[2], put[-1])
+    assert read_again(one, entry, *retries) == put[1:]
+    assert len(one.fake.faults.struck) == 1
