@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kinesis_spout.testing.errors import TransportFaultError
 from kinesis_spout.testing.http import event_stream
-from kinesis_spout.testing.http.protocol import JSON, FakeKinesisProtocol
+from kinesis_spout.testing.http.protocol import JSON, Answer, FakeKinesisProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
