@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
 
 
-# A task's plan and its result take one znode each. In the service's usual lengths both fit, but for
-# the iterators, which are hints; `_that_fit` divides the tasks that do not.
-MAX_SHARDS_PER_TASK = 500
+# A task's plan takes one znode, and what it appends to its log at once half of one. In the
+# service's usual lengths both fit, but for the iterators, which are hints; `_that_fit` divides the
+# tasks that do not.
+MAX_SHARDS_PER_TASK = 250
 _LONGEST = SequenceNumber(10**55)  # the service's numbers have 56 digits
 _LONGEST_COUNT, _LONGEST_TIME_MS = 10**9, 10**13
 
