@@ -524,6 +524,11 @@ ERRORS = {
         "over.",
         "Nothing: its records come again in a later batch.",
     ),
+    "TaskLogError": Trouble(
+        "What a task has published was changed or removed in ZooKeeper while it was read.",
+        "Run the batch again. If it comes again, the nodes of the plan are damaged: remove "
+        "`batches/<planId>`, and its records come again in a later batch.",
+    ),
     "RequestRefusedError": Trouble(
         "A sequence number of another stream or shard, or a time in the future.",
         "Correct the position in [`startingPosition`](options.md), or reset the application: "

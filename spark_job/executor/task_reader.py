@@ -222,7 +222,10 @@ class _Attempt:
             self._follow()
             return
         self._log, self._is_complete = new, new.sealed
-        failpoint("log-sealed" if new.sealed else "log-appended")
+        if new.sealed:
+            failpoint("log-sealed")
+        else:
+            failpoint("log-appended")
 
     def _is_too_long(self, log: TaskLog) -> bool:
         return len(encode_unchecked(log)) > self._pace.max_log_bytes
