@@ -19,12 +19,14 @@ PROTOCOL = (
         "spark_job/driver/coordinator.py",
         "            if known_plan:\n                self._report_lost_progress(known_plan)\n",
         "            known_plan = ''\n",
+        VERIFIES,
     ),
     Mutant(
         "an application that ZooKeeper has lost starts at now",
         "spark_job/driver/coordinator.py",
         "                OLDEST if known_plan else self._settings.starting_position,\n",
         "                self._settings.starting_position,\n",
+        VERIFIES,
     ),
     Mutant(
         "a plan is settled into a state that stands elsewhere",
@@ -111,6 +113,7 @@ PROTOCOL = (
         "kinesis_spout/reading/retry_reader.py",
         "        proven = bool(page.child_shards) or self._began_at == self._tip_at == missing\n",
         "        proven = bool(page.child_shards) or self._began_at == missing\n",
+        "tests/unit/kinesis_spout/reading/test_retry_reader.py",
     ),
     Mutant(
         "a shard counts as gone after one listing",
@@ -191,6 +194,7 @@ PROTOCOL = (
         "spark_job/executor/task_reader.py",
         "        self._is_complete = self._log.sealed or not stored.plan_is_open\n",
         "        self._is_complete = self._log.sealed\n",
+        READER,
     ),
     Mutant(
         "an attempt that was overtaken by the plan's closing goes on",
@@ -232,6 +236,7 @@ PROTOCOL = (
         "state/task_log.py",
         "    return replace(\n        entry,\n        first=",
         "    return replace(\n        before,\n        first=",
+        "tests/unit/state/test_task_log.py",
     ),
     Mutant(
         "a task plan with hints is too large for its node",

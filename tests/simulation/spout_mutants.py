@@ -284,7 +284,7 @@ _RETRYING = (
         "kinesis_spout/spout/tracked_shard.py",
         "        if effect in {Effect.QUEUED, Effect.EXHAUSTED}:\n            self.held.fit",
         "        if True:\n            self.held.fit",
-        PROPERTY,
+        SHARD,
     ),
     Mutant(
         "payloads of resolved records are kept",
@@ -382,11 +382,11 @@ _READING = (
         GETTER,
     ),
     Mutant(
-        "an expired iterator is used again",
+        "an expired iterator ends the read",
         "kinesis_spout/reading/shard_getter.py",
-        "                    raise\n                self._iterator = None\n"
-        "            except (RequestRefused",
-        "                    raise\n            except (RequestRefused",
+        "                if fresh_iterators == _FRESH_ITERATORS_PER_FETCH:\n"
+        "                    raise\n",
+        "                raise\n",
         GETTER,
     ),
     Mutant(

@@ -133,7 +133,7 @@ class PlayedOutcomes:
             states = {shard: stored.state for shard, stored in store.load_states().items()}
             part = _first_part(rows, seen, plan, states, opened.openings)
             if part is not None:
-                rows = rows[: part.records]
+                rows = _by_shard(rows, seen)[: part.records]
                 ends = {end.shard_id: end for task in part.ends.values() for end in task.shards}
             known_gone = len(self.gone)
             batch = _Batch(self, plan, ends, states)
@@ -180,9 +180,7 @@ def _first_part(
     states: Mapping[str, ShardState],
     openings: int,
 ) -> Given | None:
-    """The part of the batch that the function is given; None if it is given all of it. The rows are
-    in the order of the ends.
-    """
+    """The part of the batch that the function is given; None if it is given all of it."""
     if not rows or not is_limited(openings, plan.delivery_limit):
         return None
     order = first_rows(ends, delivery(len(rows), openings, plan.delivery_limit).records)
@@ -190,6 +188,13 @@ def _first_part(
         SequenceNumber.parse(row["sequenceNumber"]) for row in rows if row["shardId"] == order.last
     ]
     return give(order, numbers[: order.rows + 1], plan, ends, states)
+
+
+def _by_shard(rows: Sequence[Row], ends: Mapping[int, TaskResult]) -> list[Row]:
+    """The rows in the order of the ends: shard by shard, whatever the order of a task's log."""
+    shards = [end.shard_id for _, task in sorted(ends.items()) for end in task.shards]
+    place = {shard: at for at, shard in enumerate(shards)}
+    return sorted(rows, key=lambda row: place[row["shardId"]])
 
 
 def _attempts_that_ended(ends: Mapping[int, TaskResult], plan: Plan, openings: int) -> int:

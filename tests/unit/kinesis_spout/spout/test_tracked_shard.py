@@ -169,6 +169,20 @@ def test_a_late_failure_of_an_earlier_attempt_is_ignored_and_a_late_ack_counts()
     assert (shard.pending, shard.unresolved) == (0, 0)
 
 
+def test_a_late_failure_of_an_earlier_attempt_leaves_the_payload_of_the_next_one() -> None:
+    """Nothing is over its limit then: what is pending is in the hands of the user."""
+    shard = tracked(page_of([1]))
+    first = shard.emit(0, None, new=True)
+    assert first is not None
+    fail(shard, 1)
+    second = shard.emit(DUE_MS, None, new=True)
+    assert second is not None
+    assert second.attempt == 2
+    assert shard.fail(first, DUE_MS, reason=None, max_held_bytes=0) is Effect.IGNORED
+    assert fail(shard, 1, 2, now_ms=DUE_MS) is Effect.QUEUED
+    assert seq(1) in shard.held
+
+
 def test_without_retries_a_failed_record_is_dead_lettered_and_the_checkpoint_moves() -> None:
     shard = tracked(page_of([1, 2]), policy=NO_RETRY)
     emit(shard, 2)
