@@ -134,11 +134,12 @@ class Tracked:
         """
         check_columns(frame)
         store = ProcessServices.here(self._settings).store
+        # Before all else: the plan of a batch that cannot be reported must not be settled as acked.
+        self._mark(store, frame)
         plan = self._open_plan(store)
         if plan is None:
             self._run_unreported(frame, batch_id)
             return
-        self._mark(store, frame)
         opened = store.open_report(plan.plan_id, secrets.token_hex(TOKEN_BYTES))
         failpoint("report-opened")
         try:

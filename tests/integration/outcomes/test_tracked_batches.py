@@ -198,10 +198,17 @@ def test_a_function_that_reads_nothing_acks_nothing(tracked_query: TrackedQuery)
     assert sorted(seen) == list(range(10))
 
 
+@pytest.mark.parametrize("was_tracked", [True, False])
 def test_a_batch_of_a_closed_plan_is_not_reported(
-    tracked_query: TrackedQuery, store: ZookeeperStateStore, caplog: pytest.LogCaptureFixture
+    tracked_query: TrackedQuery,
+    store: ZookeeperStateStore,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    was_tracked: bool,
 ) -> None:
-    """The shard states bring its records again, so its failures are only logged."""
+    """The shard states bring its records again, so its failures are only logged. Also where it is
+    the application's first batch, so that nothing in ZooKeeper says yet that it is tracked.
+    """
     tracked_query.stream.put(10)
     rows: list[list[int]] = []
 
@@ -215,6 +222,8 @@ def test_a_batch_of_a_closed_plan_is_not_reported(
     assert pointer is not None
     store.acquire(this_process(0), timeout_s=30)
     store.close_plan(pointer.id)
+    if not was_tracked:
+        store.clear_policy()
     store.release()
 
     def process(batch: TrackedBatch) -> None:

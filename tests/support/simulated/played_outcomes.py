@@ -114,12 +114,13 @@ class PlayedOutcomes:
     ) -> list[Row]:
         """The rows whose records were processed. `on_step` gets "opened" and "reported"."""
         with closing(self.open_store()) as store:
+            if self.reports:
+                store.mark_tracked(self.policy)
             pointer = store.read_pointer()
             is_open = pointer is not None and pointer.status is PlanStatus.OPEN
             plan = store.read_plan(pointer.id) if pointer is not None and is_open else None
             if not self.reports or pointer is None or plan is None:
                 return [row for row in rows if self.fails(row) is None]
-            store.mark_tracked(self.policy)
             opened = store.open_report(pointer.id, f"t{next(self._tokens)}")
             on_step("opened")
             seen = _seen(store.read_ends(pointer.id), rows)
