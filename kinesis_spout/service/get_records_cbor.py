@@ -20,17 +20,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from kinesis_spout.errors import MalformedResponseError
 from kinesis_spout.service.cbor_record_scan import BYTES, TEXT, scan_records
 from kinesis_spout.service.get_records_decoder import (
     Body,
     DecodedPage,
     decoded_page,
+    malformed_explained,
     page_of_rows,
-    short_text,
 )
 from kinesis_spout.service.record_columns import ARRIVAL_TYPE, PAGE_SCHEMA, RecordColumns
-from state.errors import InvalidSequenceNumberError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,23 +60,12 @@ def decode_get_records_cbor(body: bytes) -> DecodedPage:
     """Decode the CBOR body of a GetRecords answer with status 200. Raises
     `MalformedResponseError`. Pure.
     """
-    try:
+    with malformed_explained(body, " as CBOR"):
         scanned = scan_records(body) if len(body) <= _MAX_BODY else None
         page = None if scanned is None else _scanned_page(body, scanned)
         if page is not None:
             return page
         return page_of_rows(msgspec.convert(decode_cbor(body), Body), _arrivals)
-    except (
-        msgspec.MsgspecError,
-        pa.ArrowException,
-        InvalidSequenceNumberError,
-        ValueError,
-        OverflowError,
-    ) as exc:
-        raise MalformedResponseError(
-            f"the service's answer to GetRecords cannot be read as CBOR ({short_text(exc)}, "
-            f"{len(body)} bytes)"
-        ) from exc
 
 
 def _scanned_page(body: bytes, scanned: ScannedRecords) -> DecodedPage | None:

@@ -9,6 +9,7 @@ characters, a record without a sequence number): these raise here.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -30,7 +31,7 @@ from state.plan import ChildShard
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +84,15 @@ def decode_get_records(body: bytes) -> DecodedPage:
     """Decode the body of a GetRecords answer with status 200. Raises `MalformedResponseError`.
     Pure.
     """
-    try:
+    with malformed_explained(body):
         return page_of_rows(_DECODER.decode(body), _arrivals)
+
+
+@contextmanager
+def malformed_explained(body: bytes, encoding: str = "") -> Iterator[None]:
+    """Translate the errors of a body that is no answer into `MalformedResponseError`."""
+    try:
+        yield
     except (
         msgspec.MsgspecError,
         pa.ArrowException,
@@ -93,7 +101,7 @@ def decode_get_records(body: bytes) -> DecodedPage:
         OverflowError,
     ) as exc:
         raise MalformedResponseError(
-            f"the service's answer to GetRecords cannot be read ({short_text(exc)}, "
+            f"the service's answer to GetRecords cannot be read{encoding} ({_short_text(exc)}, "
             f"{len(body)} bytes)"
         ) from exc
 
@@ -175,6 +183,6 @@ def _moment(value: float | str | None) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def short_text(exc: Exception) -> str:
+def _short_text(exc: Exception) -> str:
     """The first line of an error, for a sentence."""
     return str(exc).splitlines()[0][:200] if str(exc) else type(exc).__name__
