@@ -121,23 +121,14 @@ def test_commits_go_on_while_a_listing_hangs(threaded: Threaded) -> None:
     spout.close()
 
 
-def test_closing_does_not_wait_for_a_listing_that_hangs(threaded: Threaded) -> None:
+@pytest.mark.parametrize("hangs", ["listing", "reading"])
+def test_closing_does_not_wait_for_a_call_that_hangs(threaded: Threaded, hangs: str) -> None:
+    gate = {"listing": threaded.listing, "reading": threaded.reading}[hangs]
     spout = threaded.open()
     threaded.world.put(1)
     (emission,) = taken(spout, 1)
-    threaded.listing.shut()
-    assert threaded.listing.reached.wait(TIMEOUT_S)
-    emission.ack()
-    assert closed_in_s(spout) < ALLOWED_S
-    assert checkpoint_of(threaded.world) == emission.sequence_number
-
-
-def test_closing_does_not_wait_for_a_read_that_hangs(threaded: Threaded) -> None:
-    spout = threaded.open()
-    threaded.world.put(1)
-    (emission,) = taken(spout, 1)
-    threaded.reading.shut()
-    assert threaded.reading.reached.wait(TIMEOUT_S)
+    gate.shut()
+    assert gate.reached.wait(TIMEOUT_S)
     emission.ack()
     assert closed_in_s(spout) < ALLOWED_S
     assert checkpoint_of(threaded.world) == emission.sequence_number
