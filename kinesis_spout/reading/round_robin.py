@@ -14,7 +14,7 @@ from kinesis_spout.reading.shard_getter import FetchPostponedError
 from kinesis_spout.threads import NewPool, thread_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -84,9 +84,12 @@ class RoundRobinReader:
             getter.wants_fetch and not getter.budget.spent for getter in self._getters
         )
 
-    def step(self, timeout_s: float) -> list[BufferedGetter]:
+    def step(self, timeout_s: float, awaited: BufferedGetter | None = None) -> list[BufferedGetter]:
         """Start the fetches that are due, wait up to `timeout_s` for one to complete, and return
         the getters whose fetches completed.
+
+        `awaited`: the getter that somebody waits for (`BufferedGetter.demand`). It comes first,
+        because the budget may hold what waits for its page.
 
         Returns at once when there is nothing to wait for. A shard that is throttled, or whose fetch
         is postponed, is not returned; it is tried again when it is ready. Raises the first error of
@@ -94,7 +97,7 @@ class RoundRobinReader:
         """
         left_s = timeout_s
         while True:
-            due_in_s = self._submit_due()
+            due_in_s = self._submit_due(awaited)
             if not self._in_flight and due_in_s is None:
                 return []
             # The time waited is counted here instead of read from the clock: a simulated clock that
@@ -105,7 +108,7 @@ class RoundRobinReader:
             if completed or left_s <= 0:
                 return completed
 
-    def _submit_due(self) -> float | None:
+    def _submit_due(self, awaited: BufferedGetter | None) -> float | None:
         """Submit the fetches that may start now, in rotation. Returns the seconds until the next
         one may start; None where that depends on a completion.
         """
@@ -114,7 +117,7 @@ class RoundRobinReader:
             raise RuntimeError("the reader is not open; use it in a with statement")
         soonest_s: float | None = None
         busy = set(map(id, self._in_flight.values()))
-        for index in self._rotation():
+        for index in self._rotation(awaited):
             getter = self._getters[index]
             if id(getter) in busy or not getter.wants_fetch:
                 continue
@@ -136,13 +139,19 @@ class RoundRobinReader:
             self._in_flight[pool.submit(getter.fetch)] = getter
         return None if soonest_s is None else max(0.0, soonest_s - self._clock.monotonic_s())
 
-    def _rotation(self) -> list[int]:
-        """The getters' indices from the next one on; those that somebody waits for come first,
-        because the budget may hold what waits for them.
+    def _rotation(self, awaited: BufferedGetter | None) -> Iterator[int]:
+        """The getters' indices: the awaited one's, then from the next one on. Lazily, because most
+        steps need only a few of many.
         """
-        count = len(self._getters)
-        rotation = [(self._next + offset) % count for offset in range(count)]
-        return sorted(rotation, key=lambda index: not self._getters[index].is_demanded)
+        begin = self._next
+        before = None
+        if awaited is not None and awaited.is_demanded:
+            before = self._getters.index(awaited)
+            yield before
+        for offset in range(len(self._getters)):
+            index = (begin + offset) % len(self._getters)
+            if index != before:
+                yield index
 
     def _completed(self, timeout_s: float) -> list[BufferedGetter]:
         """Wait for a completion. Returns the getters whose fetches completed, in the order of their

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from kinesis_spout.reading.buffered_getter import BufferedGetter
     from kinesis_spout.reading.retry_reader import Delivery
     from spark_job.executor.retries import FoundRetries
     from spark_job.process_services import ProcessServices
@@ -186,7 +187,8 @@ class _Attempt:
                 attempts=delivery.attempts,
             )
         if entry.count:
-            for page in self._feeds[entry.shard_id].hand_over(entry, self._await_page):
+            feed = self._feeds[entry.shard_id]
+            for page in feed.hand_over(entry, lambda: self._step(STEP_S, awaited=feed.getter)):
                 self._step(0)  # keeps fetching while the consumer has the rows
                 yield to_rows(page.records, stream=stream, shard_id=entry.shard_id)
 
@@ -202,18 +204,18 @@ class _Attempt:
         )
         yield from read_retries_again(entry, planned, self._services, self._settings)
 
-    def _await_page(self) -> None:
-        self._step(STEP_S)
-
     # appending
     def _append_next(self) -> None:
         """Append what comes next, or follow the log if another attempt was faster."""
         entries, is_last = self._next_round()
         if not entries and not is_last:
             return
-        new = self._fitting(self._log.extended(entries, seal=is_last))
-        if not is_last and self._is_too_long(new):
-            new = self._fitting(self._log.extended(self._with_tails(entries), seal=True))
+        new = self._log.extended(entries, seal=is_last)
+        if self._is_too_long(new):
+            new = new.without_iterators()  # without hints it fits: the planner sees to that
+            if not is_last and self._is_too_long(new):
+                sealed = self._log.extended(self._with_tails(entries), seal=True)
+                new = sealed.without_iterators()
         try:
             self._version = self._services.store.append_log(
                 self._plan_id, self._task, new, self._version
@@ -229,12 +231,6 @@ class _Attempt:
 
     def _is_too_long(self, log: TaskLog) -> bool:
         return len(encode_unchecked(log)) > self._pace.max_log_bytes
-
-    def _fitting(self, log: TaskLog) -> TaskLog:
-        """The log without its hints if it is too long with them. Then it fits into its znode: the
-        planner sees to that.
-        """
-        return log.without_iterators() if self._is_too_long(log) else log
 
     def _with_tails(self, entries: list[ShardReadResult]) -> list[ShardReadResult]:
         """The last entries of a log: also what is to say of shards that have no records in them."""
@@ -300,10 +296,10 @@ class _Attempt:
         held_bytes = sum(feed.held_bytes for feed in self._feeds.values())
         return held_bytes >= self._pace.round_bytes
 
-    def _step(self, timeout_s: float) -> float:
+    def _step(self, timeout_s: float, awaited: BufferedGetter | None = None) -> float:
         """Go on with the fetches. Returns the seconds that it took."""
         begun_s = self._services.clock.monotonic_s()
-        for getter in self._reader.step(timeout_s):
+        for getter in self._reader.step(timeout_s, awaited):
             if getter.at_tip:
                 getter.close()
         took_s = self._services.clock.monotonic_s() - begun_s

@@ -572,7 +572,7 @@ def test_a_shard_that_somebody_waits_for_is_fetched_first() -> None:
         assert shards_of(reader.step(LIMIT_S)) == ["a"]
         assert reader.step(LIMIT_S) == []
         getters[2].demand()
-        assert shards_of(reader.step(LIMIT_S)) == ["c"]
+        assert shards_of(reader.step(LIMIT_S, awaited=getters[2])) == ["c"]
         assert reader.step(LIMIT_S) == []
         for getter in getters:
             getter.take()
