@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.soak.soak import Outcome
 
 _MINUTE_S = 60.0
+_JUST_BEFORE_NS = 3_000_000_000  # a kill
 
 
 def table(outcome: Outcome, broken: Sequence[str]) -> str:
@@ -80,10 +81,8 @@ def _of_kills(outcome: Outcome) -> Iterator[str]:
     away: list[float] = []
     there: list[float] = []
     for one in found:
-        was_away = any(
-            began_ns < one.kill.began_ns and ended_ns > one.kill.began_ns - 3_000_000_000
-            for began_ns, ended_ns in outcome.away
-        )
+        killed_ns = one.kill.began_ns
+        was_away = outcome.was_away(killed_ns - _JUST_BEFORE_NS, killed_ns)
         (away if was_away else there).append(one.oldest_s)
     if there:
         yield _row(f"{max(there):.2f}", "s: resolved so long before a kill, at most, came again")
@@ -102,10 +101,7 @@ def _of_commits(outcome: Outcome) -> Iterator[str]:
     delays = commit_delays(outcome.history)
     if not delays:
         return
-    is_away = [
-        any(began < end_ns and ended > begin_ns for began, ended in outcome.away)
-        for begin_ns, end_ns in delays
-    ]
+    is_away = [outcome.was_away(begin_ns, end_ns) for begin_ns, end_ns in delays]
     took_s = [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns in delays]
     others = [s for s, away in zip(took_s, is_away, strict=True) if not away]
     in_away = [s for s, away in zip(took_s, is_away, strict=True) if away]

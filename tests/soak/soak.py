@@ -70,6 +70,10 @@ class Outcome:
     drained_s: float
     troubles: list[str]
 
+    def was_away(self, begin_ns: int, end_ns: int) -> bool:
+        """Whether ZooKeeper was away at some time between these two."""
+        return any(began < end_ns and ended > begin_ns for began, ended in self.away)
+
 
 @dataclass(slots=True)
 class _Seen:
