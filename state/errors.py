@@ -102,8 +102,8 @@ class PlanMismatchError(StateError):
 
 
 class TaskLogError(StateError):
-    """An entry that does not continue a task's log, or a log that no longer begins with what was
-    handed over from it. Nothing was appended.
+    """An entry that does not continue a task's log, a log that no longer begins with what was
+    handed over from it, or one that was removed. Nothing was appended.
     """
 
 

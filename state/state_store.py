@@ -174,8 +174,9 @@ class TaskStore(Protocol):
         One transaction that also checks that the plan is open. Raises `PlanClosedError` when the
         plan is closed or unknown; then nothing is created, no parent node either. Raises
         `ConflictError` when the log has another version: another attempt has appended, or the
-        answer to this very call was lost. Read the log again, and follow it. Raises
-        `StateTooLargeError`.
+        answer to this very call was lost. Read the log again, and follow it. Raises `TaskLogError`
+        when there was a log that somebody has removed: a second one might name other records than
+        those that were handed over. Raises `StateTooLargeError`.
         """
         ...
 
@@ -407,6 +408,12 @@ class StateStore(OutcomeStore, Protocol):
     def close_plan(self, plan_id: str) -> None:
         """Close the newest plan: from then on no result and no report can be published under it.
         Idempotent. Raises `ConflictError` for another plan than the newest.
+        """
+        ...
+
+    def removed_logs(self, plan_id: str) -> Sequence[int]:
+        """The tasks of a plan whose logs were begun and are no longer there, in order: somebody has
+        removed them. None of them can publish again (`append_log`).
         """
         ...
 

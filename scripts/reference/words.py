@@ -142,6 +142,11 @@ NODES = {
         "what the task read and hands over, in this order; nothing is appended to a sealed one",
         "the executor that runs the task",
     ),
+    "batches/<planId>/<task>/begun": Node(
+        None,
+        "empty: that the task has begun its `end`, so one that was removed is not begun again",
+        "the executor that runs the task",
+    ),
     "batches/<planId>/report": Node(
         "ReportHeader",
         "the outcomes of a tracked batch",
@@ -525,9 +530,10 @@ ERRORS = {
         "Nothing: its records come again in a later batch.",
     ),
     "TaskLogError": Trouble(
-        "What a task has published was changed or removed in ZooKeeper while it was read.",
-        "Run the batch again. If it comes again, the nodes of the plan are damaged: remove "
-        "`batches/<planId>`, and its records come again in a later batch.",
+        "What a task has published was changed or removed in ZooKeeper.",
+        "Start the query again: what was removed is delivered again. If it comes again, the nodes "
+        "of the plan are damaged: remove `batches/<planId>`, and its records come again in a later "
+        "batch.",
     ),
     "RequestRefusedError": Trouble(
         "A sequence number of another stream or shard, or a time in the future.",

@@ -167,8 +167,8 @@ class Coordinator:
         """The tasks of a plan, by number.
 
         Leaves out the tasks of a closed plan that published no end: they may not publish any more,
-        and later batches read their records. A plan that ZooKeeper no longer has gives no
-        tasks, with a warning.
+        and later batches read their records. A plan of an earlier run is closed when a published
+        end of it was removed. A plan that ZooKeeper no longer has gives no tasks, with a warning.
         """
         self._open(plan_id)
         pointer = self._store.read_pointer()
@@ -190,6 +190,16 @@ class Coordinator:
         )
         if is_open and plan_id == self._plan_of_this_run:
             return tasks
+        if is_open and (removed := self._store.removed_logs(plan_id)):
+            # Rows of these logs may have been handed over, in a range that nobody knows any more.
+            log.warning(
+                "somebody removed from ZooKeeper what tasks %s of plan %s had published, so the "
+                "plan is closed and their records are delivered again",
+                ", ".join(map(str, removed)),
+                plan_id,
+            )
+            self._store.close_plan(plan_id)
+            is_open = False
         ends = self._store.read_ends(plan_id)
         if is_open:
             self._check_replayed(

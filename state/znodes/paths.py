@@ -5,7 +5,7 @@
         epoch | epoch/<i>-of-<n> | epoch/unclosed-<i>-of-<n> | epoch/lister
         owner | owner/<i>-of-<n>
         <shardId>/state
-        batches/<planId>/<task>/end
+        batches/<planId>/<task>/end | begun
         batches/<planId>/report/<token>-<version>-<part>
 
 The paths of the shards are those of the Kinesis Storm spout, so an application can continue from
@@ -147,6 +147,10 @@ class ZookeeperPaths:
 
     def end(self, plan_id: str, task: int) -> str:
         return f"{self.task(plan_id, task)}/end"
+
+    def begun(self, plan_id: str, task: int) -> str:
+        """The node that is created with the task's log, and shows that there was one."""
+        return f"{self.task(plan_id, task)}/begun"
 
     def report(self, plan_id: str) -> str:
         return f"{self.batch(plan_id)}/report"

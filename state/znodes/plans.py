@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from state.codec.task_logs import decode_log
 from state.codec.values import MAX_VALUE_BYTES, PlanHeader, decode, encode
-from state.errors import ConflictError, PlanClosedError
+from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, plan_number
 from state.state_store import StoredLog
 from state.znodes.tree import (
@@ -61,15 +61,25 @@ class PlanZnodes:
         )
 
     def append_log(self, plan_id: str, task: int, log: TaskLog, version: int | None) -> int:
-        path = self._paths.end(plan_id, task)
+        path, begun = self._paths.end(plan_id, task), self._paths.begun(plan_id, task)
         data = encode(log, path)
-        write = Create(path, data) if version is None else Set(path, data, version)
+        write = (
+            [Create(path, data), Create(begun, b"")]
+            if version is None
+            else [Set(path, data, version)]
+        )
         try:
-            return self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), write])[1]
+            return self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), *write])[1]
         except TransactionRefusedError as refused:
-            if refused.index == 1 and (version is not None or refused.refusal is _THERE_IS_ONE):
+            if refused.path == path and (version is not None or refused.refusal is _THERE_IS_ONE):
                 raise ConflictError(
                     f"{path} was changed meanwhile; nothing was appended, read it again"
+                ) from refused
+            if refused.path == begun and refused.refusal is _THERE_IS_ONE:
+                raise TaskLogError(
+                    f"{path} was removed after rows of it may have been handed over, so no other "
+                    "log can take its place; start the query again, which delivers the records "
+                    "that were not acked again"
                 ) from refused
             raise PlanClosedError(
                 f"plan {plan_id} is closed or removed, so its task {task} can publish nothing; its "
@@ -145,6 +155,18 @@ class PlanZnodes:
             for (task, path), node in zip(paths.items(), nodes, strict=True)
             if node is not None
         }
+
+    def removed_logs(self, plan_id: str) -> list[int]:
+        header = self.header(plan_id)
+        tasks = range(header.tasks if header else 0)
+        # The marker first: both are created at once, so a log that is not there then was removed.
+        begun = self._tree.read([self._paths.begun(plan_id, task) for task in tasks])
+        logs = self._tree.read([self._paths.end(plan_id, task) for task in tasks])
+        return [
+            task
+            for task, mark, log in zip(tasks, begun, logs, strict=True)
+            if mark is not None and log is None
+        ]
 
     def close(self, plan_id: str) -> None:
         pointer, node = self._pointer()

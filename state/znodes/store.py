@@ -208,6 +208,9 @@ class ZnodeStateStore:
     def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
         return self._plans.read_ends(plan_id)
 
+    def removed_logs(self, plan_id: str) -> Sequence[int]:
+        return self._plans.removed_logs(plan_id)
+
     def mark_settled(self, plan_id: str) -> None:
         self._plans.mark_settled(plan_id)
 

@@ -159,16 +159,23 @@ def test_an_append_whose_answer_was_lost_conflicts_and_its_entries_are_in_the_lo
     assert stored.version == 4
 
 
-def test_a_log_that_was_removed_by_hand_conflicts(
+def test_a_log_that_was_removed_by_hand_is_not_begun_again(
     store: ZnodeStateStore, store_world: StoreWorld
 ) -> None:
-    """It is not created again from the middle, and the reader sees that it is gone."""
+    """Rows of it may have been handed over, and a second log might name other records. Its marker
+    shows that there was one; other tasks go on.
+    """
     version = store.append_log("1-aa", 0, log_of(3, sealed=False), None)
     store_world.remove("batches/1-aa/0/end")
     with pytest.raises(ConflictError, match="read it again"):
         store.append_log("1-aa", 0, log_of(3, 4), version)
     assert store.read_log("1-aa", 0) == NOTHING
-    assert store.append_log("1-aa", 0, log_of(5), None) == 0
+    with pytest.raises(TaskLogError, match="was removed"):
+        store.append_log("1-aa", 0, log_of(5), None)
+    assert store.read_log("1-aa", 0) == NOTHING
+    assert store.append_log("1-aa", 1, log_of(5), None) == 0
+    assert store.removed_logs("1-aa") == [0]
+    assert store.removed_logs("9-aa") == []
 
 
 def test_a_log_says_whether_its_plan_is_open(

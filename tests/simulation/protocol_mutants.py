@@ -167,14 +167,14 @@ PROTOCOL = (
     Mutant(
         "an attempt overwrites what another one has appended",
         "state/znodes/plans.py",
-        "else Set(path, data, version)\n",
-        "else Set(path, data, self._tree.read([path])[0].version)\n",
+        "else [Set(path, data, version)]\n",
+        "else [Set(path, data, self._tree.read([path])[0].version)]\n",
     ),
     Mutant(
         "a task appends under a closed plan",
         "state/znodes/plans.py",
-        "self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), write])",
-        "self._tree.commit([Check(self._paths.task(plan_id, task), 0), write])",
+        "self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), *write])",
+        "self._tree.commit([Check(self._paths.task(plan_id, task), 0), *write])",
         "tests/contract/test_state_store_plans.py",
     ),
     Mutant(
@@ -188,6 +188,20 @@ PROTOCOL = (
         "spark_job/executor/shard_feed.py",
         "            part = page.head(page.up_to(entry.last))\n",
         "            part = page\n",
+    ),
+    Mutant(
+        "a log that somebody has removed is begun again",
+        "state/znodes/plans.py",
+        "            [Create(path, data), Create(begun,",
+        "            [Create(path, data)] or [Create(begun,",
+        "tests/contract/test_state_store_task_logs.py",
+    ),
+    Mutant(
+        "a plan whose log was removed is replayed",
+        "spark_job/driver/coordinator.py",
+        "        if is_open and (removed := self._store.removed_logs(plan_id)):\n",
+        "        removed = []\n        if removed:\n",
+        f"{_DRIVER}/test_coordinator.py",
     ),
     Mutant(
         "the log of a closed plan is not taken as complete",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import DataLossError
-from state.errors import PlanClosedError, StaleOwnerError
+from state.errors import PlanClosedError, StaleOwnerError, TaskLogError
 from state.report import OnFailure
 from tests.simulation.job import SimulatedReader
 from tests.simulation.past import Past
@@ -93,6 +93,9 @@ class QuerySteps(Past):
             rows = [row for batch in reader.read(partition) for row in batch.to_pylist()]
         except PlanClosedError:
             self.count("zombie tasks that were refused")
+            return
+        except TaskLogError:
+            self.count("zombie tasks whose log was removed")
             return
         except DataLossError as error:
             self.go_on_after(error)

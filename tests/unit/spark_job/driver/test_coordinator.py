@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.testing.service import requests
-from state.errors import OwnedByAnotherError, StreamMismatchError
+from state.errors import (
+    OwnedByAnotherError,
+    PlanClosedError,
+    StreamMismatchError,
+    TaskLogError,
+)
 from state.ownership import this_process
 from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, plan_number
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
+from state.task_log import TaskLog
 from tests.support.simulated.simulated_driver import next_plan, one_batch, pointer, run
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 
@@ -182,6 +188,34 @@ def test_a_closed_plan_has_only_the_tasks_that_published_an_end(
         assert list(first.tasks(plan)) == [1]
     assert "1 of its 2 tasks" in caplog.text
     assert run(job, first, plan) == read
+
+
+def test_an_open_plan_whose_end_was_removed_is_closed_and_its_records_come_again(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An attempt that still runs might publish another range than the one that was handed over, and
+    settling would ack that one.
+    """
+    for index in (0, 1):
+        job.put(3, key=job.key_of(index))
+    first = job.coordinator(max_tasks=2)
+    plan = next_plan(first)
+    delivered = run(job, first, plan)
+    first.close()
+    job.backend.remove([path for path in job.backend.nodes("") if path.endswith(f"/{plan}/0/end")])
+    zombie = job.store()
+    with pytest.raises(TaskLogError, match=r"was removed.*start the query again"):
+        zombie.append_log(plan, 0, TaskLog(), None)
+
+    restarted = job.coordinator(max_tasks=2)
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        assert list(restarted.tasks(plan)) == [1]
+    assert f"removed from ZooKeeper what tasks 0 of plan {plan} had published" in caplog.text
+    with pytest.raises(PlanClosedError):
+        zombie.append_log(plan, 0, TaskLog(), None)
+    kept = run(job, restarted, plan)
+    again = run(job, restarted, next_plan(restarted, plan))
+    assert sorted(kept + again) == sorted(delivered)
 
 
 def test_a_plan_that_zookeeper_does_not_have_gives_no_tasks_and_a_warning(
