@@ -102,6 +102,7 @@ class ShardCatalog:
             only=only,
         )
         self._listing: tuple[ShardInfo, ...] = ()
+        self._known = (self._listing, self.states, ShardLineage({}, {}))
         self._closed: dict[str, bool] = {}
         self._checked_ms: dict[str, int] = {}  # service time of each shard's last check_retention
         self._is_unjudged = False  # nobody has looked for vanished shards in the last listing
@@ -229,7 +230,7 @@ class ShardCatalog:
     # views ----------------------------------------------------------------------------------------
     def shard_states(self) -> dict[str, ShardState]:
         """The cached states without their versions."""
-        return {shard: stored.state for shard, stored in self.states.items()}
+        return dict(self.lineage().states)
 
     def verified_states(self) -> dict[str, ShardState]:
         """The same, verified up to the last tips that were observed, for a plan that is made now.
@@ -241,7 +242,15 @@ class ShardCatalog:
 
     def lineage(self) -> ShardLineage:
         """The lineage of all shards."""
-        return ShardLineage.of(self._listing, self.shard_states())
+        # Listing and states are replaced, never changed, so the objects tell whether they are the
+        # same. It is asked for many times while the driver waits for records.
+        listing, states, lineage = self._known
+        if listing is not self._listing or states is not self.states:
+            listing, states = self._listing, self.states
+            unversioned = {shard: stored.state for shard, stored in states.items()}
+            lineage = ShardLineage.of(listing, unversioned)
+            self._known = listing, states, lineage
+        return lineage
 
     def wanted(self) -> ShardLineage:
         """The lineage of the shards that are read."""
@@ -258,12 +267,11 @@ class ShardCatalog:
         complete about them: it will not show their children either.
         """
         late_ms = self.listed_ms - LISTED_LATE_MS
-        states = self.states  # one mapping for both: another thread may replace it
-        lineage = ShardLineage.of(self._listing, {one: states[one].state for one in states})
+        lineage = self.lineage()  # its states for both: another thread may replace the catalog's
         return [
             shard
             for shard in lineage.unfollowed()
-            if (states[shard].state.verified_until_ms or 0) > late_ms
+            if (lineage.states[shard].verified_until_ms or 0) > late_ms
         ]
 
     def gone(self) -> frozenset[str]:
@@ -357,12 +365,11 @@ class ShardCatalog:
 
     def _verified(self, state: ShardState) -> ShardState:
         """The state, verified up to the last tip that was observed."""
-        known = [
-            ms
-            for ms in (state.verified_until_ms, self._watch.verified_ms(state.shard_id))
-            if ms is not None
-        ]
-        return msgspec.structs.replace(state, verified_until_ms=max(known, default=None))
+        seen_ms = self._watch.verified_ms(state.shard_id)
+        known_ms = state.verified_until_ms
+        if seen_ms is None or (known_ms is not None and known_ms >= seen_ms):
+            return state
+        return msgspec.structs.replace(state, verified_until_ms=seen_ms)
 
     def _as_checked(self, state: ShardState) -> ShardState:
         verified = self._verified(state)
