@@ -106,7 +106,7 @@ class InProcessClient(KinesisClient):
     def __init__(
         self, service: Service, settings: SourceSettings, clock: Clock, random: Random
     ) -> None:
-        super().__init__(settings.aws, settings.stream, clock=clock)
+        super().__init__(settings.aws, settings.stream, clock=clock, random=random)
         self._connection = _Connection(service, settings, clock, random)
 
 
