@@ -24,6 +24,9 @@ ARROW_SCHEMA = pa.schema(
     ]
 )
 FIRST_ATTEMPT = 1
+_FIRST = pa.scalar(FIRST_ATTEMPT, pa.int32())
+_FIRST_TEXT = pa.scalar(str(FIRST_ATTEMPT))
+_NO_SUB = pa.scalar(0, pa.int64())
 
 
 def to_rows(
@@ -35,17 +38,15 @@ def to_rows(
     """
     count = records.num_rows
     sequence = records.column("sequenceNumber")
-    attempt = (
-        pa.repeat(pa.scalar(FIRST_ATTEMPT, pa.int32()), count) if attempts is None else attempts
-    )
-    message_id = pc.binary_join_element_wise(
-        pa.scalar(shard_id), sequence, pc.cast(attempt, pa.string()), ":"
-    )
+    attempt = pa.repeat(_FIRST, count) if attempts is None else attempts
+    attempt_text = _FIRST_TEXT if attempts is None else attempts.cast(pa.string())
+    shard = pa.scalar(shard_id)
+    message_id = pc.binary_join_element_wise(shard, sequence, attempt_text, ":")
     columns = [
-        pa.repeat(pa.scalar(stream), count),
-        pa.repeat(pa.scalar(shard_id), count),
+        pa.repeat(stream, count),
+        pa.repeat(shard, count),
         sequence,
-        pa.repeat(pa.scalar(0, pa.int64()), count),
+        pa.repeat(_NO_SUB, count),
         records.column("partitionKey"),
         records.column("data"),
         records.column("approximateArrivalTimestamp"),

@@ -16,7 +16,6 @@ from state.errors import StoreUnavailableError
 from state.znodes.paths import ZookeeperPaths
 from state.znodes.store import ZnodeStateStore
 from state.znodes.tree import (
-    Check,
     Create,
     Delete,
     Operation,
@@ -106,7 +105,7 @@ class MemoryBackend:
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
         with self._lock:
             self._check_available()
-            return [self._nodes.get(path) for path in paths]
+            return list(map(self._nodes.get, paths))
 
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:
         with self._lock:
@@ -213,20 +212,17 @@ class MemoryBackend:
         return versions
 
     def _refusal(self, operation: Operation) -> Refusal | None:
-        node = self._nodes.get(operation.path)
-        match operation:
-            case Create(path):
-                if node is not None:
-                    return Refusal.NODE_EXISTS
-                return None if path.rpartition("/")[0] in self._nodes else Refusal.NO_NODE
-            case Delete(path):
-                if node is None:
-                    return Refusal.NO_NODE
-                return Refusal.NOT_EMPTY if self._children(path) else None
-            case Check(_, version) | Set(_, _, version):
-                if node is None:
-                    return Refusal.NO_NODE
-                return None if node.version == version else Refusal.BAD_VERSION
+        path = operation.path
+        node = self._nodes.get(path)
+        if isinstance(operation, Create):
+            if node is not None:
+                return Refusal.NODE_EXISTS
+            return None if path.rpartition("/")[0] in self._nodes else Refusal.NO_NODE
+        if node is None:
+            return Refusal.NO_NODE
+        if isinstance(operation, Delete):
+            return Refusal.NOT_EMPTY if self._names[path] else None
+        return None if node.version == operation.version else Refusal.BAD_VERSION
 
     def _do(self, operation: Operation, session: int) -> int:
         match operation:

@@ -10,12 +10,8 @@ from __future__ import annotations
 
 import re
 from functools import total_ordering
-from typing import TYPE_CHECKING
 
 from state.errors import InvalidSequenceNumberError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _LIMIT = 10**129
 _SUB_LIMIT = 10**10
@@ -50,7 +46,8 @@ class SequenceNumber:
                 f"{text!r} is not a sequence number; use the digits that Kinesis returned"
             )
         number = object.__new__(cls)  # the grammar has the limits that `__init__` checks
-        _keep(number, int(match[1]), int(match[2] or 0))
+        digits, sub = match.groups()
+        _keep(number, int(digits), 0 if sub is None else int(sub))
         return number
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -74,7 +71,9 @@ class SequenceNumber:
     def __lt__(self, other: SequenceNumber) -> bool:
         if not isinstance(other, SequenceNumber):
             return NotImplemented
-        return (self.sequence, self.sub) < (other.sequence, other.sub)
+        if self.sequence != other.sequence:
+            return self.sequence < other.sequence
+        return self.sub < other.sub
 
     def __str__(self) -> str:
         return f"{self.sequence}.{self.sub}" if self.sub else str(self.sequence)
@@ -83,12 +82,13 @@ class SequenceNumber:
         return f"SequenceNumber({self})"
 
 
-def _keep(
-    number: SequenceNumber,
-    sequence: int,
-    sub: int,
-    set_slot: Callable[[object, str, object], None] = object.__setattr__,
-) -> None:
-    set_slot(number, "sequence", sequence)
-    set_slot(number, "sub", sub)
-    set_slot(number, "_hash", hash((sequence, sub)))
+# A slot's own setter, which `__setattr__` does not guard, is faster than `object.__setattr__`.
+_set_sequence, _set_sub, _set_hash = (
+    vars(SequenceNumber)[name].__set__ for name in ("sequence", "sub", "_hash")
+)
+
+
+def _keep(number: SequenceNumber, sequence: int, sub: int) -> None:
+    _set_sequence(number, sequence)
+    _set_sub(number, sub)
+    _set_hash(number, hash((sequence, sub)))

@@ -117,4 +117,4 @@ class ShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         """Whether the shard was read to its end and that read is settled. Its children may be read
         then; queued retries do not hold them back.
         """
-        return self.read_position.is_end
+        return self.read_position.kind is PositionKind.SHARD_END

@@ -18,7 +18,7 @@ def refuse_aggregates(records: pa.RecordBatch, shard_id: str) -> None:
     and must not be returned as one.
     """
     candidates = pc.starts_with(records.column("data"), KPL_MAGIC)
-    if not pc.any(candidates, min_count=0).as_py():
+    if not candidates.true_count:
         return
     for index in pc.indices_nonzero(candidates).to_pylist():
         if is_kpl_aggregate(records.column("data")[index].as_py()):

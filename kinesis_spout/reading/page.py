@@ -63,7 +63,7 @@ class Page(PageRecords):
         """What the page says, without its records: `count`, `first` and `last` stay. It may be kept
         for long without keeping payloads.
         """
-        return replace(self, columns=NO_RECORDS)
+        return self if self.columns is NO_RECORDS else replace(self, columns=NO_RECORDS)
 
     def head(self, count: int) -> Self:
         """The first `count` records as a page; the page itself if it has no more than that.

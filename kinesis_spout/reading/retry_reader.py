@@ -351,11 +351,12 @@ class RetryReader:
                     kept.slice(0, fitting),
                     self._attempts.slice(self.done).take(found.slice(0, fitting)),
                 )
-        missing = pc.invert(pc.is_in(wanted.slice(0, end - self.done), value_set=numbers))
-        self.gone.extend(
-            self._retries[self.done + place].first
-            for place in pc.indices_nonzero(missing).to_pylist()
-        )
+        if len(found.unique()) < len(wanted):
+            missing = pc.invert(pc.is_in(wanted.slice(0, end - self.done), value_set=numbers))
+            self.gone.extend(
+                self._retries[self.done + place].first
+                for place in pc.indices_nonzero(missing).to_pylist()
+            )
         self.done = end
 
     def _extend_range(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -65,6 +67,34 @@ class TipWatch(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _View:
+    """What one listing and one mapping of states say. Each answer is computed once, because a
+    driver that waits for records asks many times a second.
+    """
+
+    listing: tuple[ShardInfo, ...]
+    states: Mapping[str, StoredState]
+    only: Collection[str]
+
+    @cached_property
+    def lineage(self) -> ShardLineage:
+        states = {shard: stored.state for shard, stored in self.states.items()}
+        return ShardLineage.of(self.listing, states)
+
+    @cached_property
+    def wanted(self) -> ShardLineage:
+        return self.lineage.among(self.only)
+
+    @cached_property
+    def readable(self) -> list[str]:
+        return self.wanted.readable()
+
+    @cached_property
+    def unfollowed(self) -> list[str]:
+        return self.lineage.unfollowed()
+
+
 class ShardCatalog:
     """One per query. Blocks on Kinesis and on the store. For one thread at a time, except `save`,
     `load`, `expire` and reading `states`, which are for any thread.
@@ -102,6 +132,7 @@ class ShardCatalog:
             only=only,
         )
         self._listing: tuple[ShardInfo, ...] = ()
+        self._view = _View(self._listing, self.states, only)
         self._closed: dict[str, bool] = {}
         self._checked_ms: dict[str, int] = {}  # service time of each shard's last check_retention
         self._is_unjudged = False  # nobody has looked for vanished shards in the last listing
@@ -229,7 +260,7 @@ class ShardCatalog:
     # views ----------------------------------------------------------------------------------------
     def shard_states(self) -> dict[str, ShardState]:
         """The cached states without their versions."""
-        return {shard: stored.state for shard, stored in self.states.items()}
+        return dict(self.lineage().states)
 
     def verified_states(self) -> dict[str, ShardState]:
         """The same, verified up to the last tips that were observed, for a plan that is made now.
@@ -240,16 +271,16 @@ class ShardCatalog:
         return {shard: self._as_checked(stored.state) for shard, stored in self.states.items()}
 
     def lineage(self) -> ShardLineage:
-        """The lineage of all shards."""
-        return ShardLineage.of(self._listing, self.shard_states())
+        """The lineage of all shards. It does not follow later changes."""
+        return self._now().lineage
 
     def wanted(self) -> ShardLineage:
         """The lineage of the shards that are read."""
-        return self.lineage().among(self._only)
+        return self._now().wanted
 
     def readable(self) -> list[str]:
         """The shards to read now, in the order of their ids."""
-        return self.wanted().readable()
+        return list(self._now().readable)
 
     def unfollowed(self) -> list[str]:
         """Shards that were read to their ends and whose children are not known yet.
@@ -258,12 +289,11 @@ class ShardCatalog:
         complete about them: it will not show their children either.
         """
         late_ms = self.listed_ms - LISTED_LATE_MS
-        states = self.states  # one mapping for both: another thread may replace it
-        lineage = ShardLineage.of(self._listing, {one: states[one].state for one in states})
+        view = self._now()  # one for both: another thread may replace the states
         return [
             shard
-            for shard in lineage.unfollowed()
-            if (states[shard].state.verified_until_ms or 0) > late_ms
+            for shard in view.unfollowed
+            if (view.lineage.states[shard].verified_until_ms or 0) > late_ms
         ]
 
     def gone(self) -> frozenset[str]:
@@ -357,12 +387,11 @@ class ShardCatalog:
 
     def _verified(self, state: ShardState) -> ShardState:
         """The state, verified up to the last tip that was observed."""
-        known = [
-            ms
-            for ms in (state.verified_until_ms, self._watch.verified_ms(state.shard_id))
-            if ms is not None
-        ]
-        return msgspec.structs.replace(state, verified_until_ms=max(known, default=None))
+        seen_ms = self._watch.verified_ms(state.shard_id)
+        known_ms = state.verified_until_ms
+        if seen_ms is None or (known_ms is not None and known_ms >= seen_ms):
+            return state
+        return msgspec.structs.replace(state, verified_until_ms=seen_ms)
 
     def _as_checked(self, state: ShardState) -> ShardState:
         verified = self._verified(state)
@@ -375,6 +404,14 @@ class ShardCatalog:
         )
 
     # private --------------------------------------------------------------------------------------
+    def _now(self) -> _View:
+        # Listing and states are replaced, never changed: the same objects give the same view.
+        listing, states = self._listing, self.states
+        view = self._view
+        if view.listing is not listing or view.states is not states:
+            view = self._view = _View(listing, states, self._only)
+        return view
+
     def _take(self, listing: tuple[ShardInfo, ...]) -> None:
         # A shard that is listed twice, open and closed, has been closed in between.
         closed: dict[str, bool] = {}

@@ -93,9 +93,10 @@ def _record(row: Row, reasons: Sequence[str]) -> UnresolvedRecord:
     # Python would take a negative index for one from the end.
     if isinstance(row.reason, int) and row.reason < 0:
         raise IndexError(f"{row.reason} is not the index of a reason")
+    first_number = SequenceNumber.parse(first)
     return UnresolvedRecord(
-        first=SequenceNumber.parse(first),
-        last=SequenceNumber.parse(last),
+        first=first_number,
+        last=first_number if last is first else SequenceNumber.parse(last),
         count=count,
         attempts=row.attempts,
         due_ms=row.due_ms,

@@ -9,7 +9,6 @@ value.
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -25,13 +24,19 @@ from state.position import Position
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 MAX_VALUE_BYTES = 512 * 1024
 """The limit for one value and for the values of one transaction. ZooKeeper drops the connection for
 a request above 1 MB (`jute.maxbuffer`), and a request also has paths and headers.
 """
 
+_DAMAGE = (
+    msgspec.MsgspecError,
+    InvalidSequenceNumberError,
+    InvalidPositionError,
+    UnicodeDecodeError,
+)
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 
 T = TypeVar("T")
@@ -101,18 +106,22 @@ def decode(data: bytes, kind: type[T], path: str, *, newest_format: int | None =
     format.
     """
     newest = _NEWEST_FORMAT.get(kind, 1) if newest_format is None else newest_format
-    with _explained(data, kind, path):
+    try:
         _check_format(data, path, newest)
         if kind not in _DECODERS:
             _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=_decode_hook)
         value: T = _DECODERS[kind].decode(data)
+    except _DAMAGE as exc:
+        raise _damaged(data, kind, path, exc) from exc
     return value
 
 
 def stored_format(data: bytes, kind: type, path: str, *, newest: int) -> int:
     """The format of a stored value that was to be a `kind`. Raises as `decode` does."""
-    with _explained(data, kind, path):
+    try:
         return _check_format(data, path, newest)
+    except _DAMAGE as exc:
+        raise _damaged(data, kind, path, exc) from exc
 
 
 def _check_format(data: bytes, path: str, newest: int) -> int:
@@ -126,19 +135,9 @@ def _check_format(data: bytes, path: str, newest: int) -> int:
     return found
 
 
-@contextmanager
-def _explained(data: bytes, kind: type, path: str) -> Iterator[None]:
-    """Translate the errors of damaged bytes."""
-    try:
-        yield
-    except (
-        msgspec.MsgspecError,
-        InvalidSequenceNumberError,
-        InvalidPositionError,
-        UnicodeDecodeError,
-    ) as exc:
-        what = _WORD_START.sub(" ", kind.__name__.removeprefix("_Stored")).lower()
-        raise StoredDataError(
-            f"{path} holds {data[:80]!r}, which is not a {what} ({exc}); restore it, or reset the "
-            "application"
-        ) from exc
+def _damaged(data: bytes, kind: type, path: str, exc: Exception) -> StoredDataError:
+    what = _WORD_START.sub(" ", kind.__name__.removeprefix("_Stored")).lower()
+    return StoredDataError(
+        f"{path} holds {data[:80]!r}, which is not a {what} ({exc}); restore it, or reset the "
+        "application"
+    )

@@ -15,7 +15,7 @@ its checkpoints.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from state.errors import InvalidStoreSettingError
@@ -65,6 +65,7 @@ class ZookeeperPaths:
     root: str
     application: str
     stream: str
+    base: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if valid_name("root", self.root) == "zookeeper" and not self.chroot:
@@ -73,10 +74,8 @@ class ZookeeperPaths:
             )
         valid_name("application", self.application)
         valid_name("stream", self.stream)
-
-    @property
-    def base(self) -> str:
-        return f"{self.chroot}/{self.root}/{self.application}/{self.stream}"
+        base = f"{self.chroot}/{self.root}/{self.application}/{self.stream}"
+        object.__setattr__(self, "base", base)
 
     @property
     def identity(self) -> str:

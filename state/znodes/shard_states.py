@@ -52,6 +52,7 @@ class ShardZnodes:
         self._tree = tree
         self._paths = paths
         self._fence = fence
+        self._decoded: dict[str, tuple[bytes, ShardState]] = {}  # by shard, as it was last loaded
 
     def names(self) -> list[str]:
         """The ids of the shards that have a node, sorted."""
@@ -61,11 +62,18 @@ class ShardZnodes:
     def load(self) -> Mapping[str, StoredState]:
         shard_ids = self.names()
         paths = [self._paths.shard_state(shard_id) for shard_id in shard_ids]
-        return {
-            shard_id: StoredState(decode_shard_state(node.data, shard_id, path), node.version)
-            for shard_id, path, node in zip(shard_ids, paths, self._tree.read(paths), strict=True)
-            if node is not None
-        }
+        known, self._decoded = self._decoded, {}
+        loaded = {}
+        for shard_id, path, node in zip(shard_ids, paths, self._tree.read(paths), strict=True):
+            if node is None:
+                continue
+            # Most shards' bytes are those of the last load: the same bytes are the same state.
+            data, state = known.get(shard_id, (None, None))
+            if state is None or data != node.data:
+                state = decode_shard_state(node.data, shard_id, path)
+            self._decoded[shard_id] = node.data, state
+            loaded[shard_id] = StoredState(state, node.version)
+        return loaded
 
     def save(
         self,

@@ -106,7 +106,7 @@ class InProcessClient(KinesisClient):
     def __init__(
         self, service: Service, settings: SourceSettings, clock: Clock, random: Random
     ) -> None:
-        super().__init__(settings.aws, settings.stream, clock=clock)
+        super().__init__(settings.aws, settings.stream, clock=clock, random=random)
         self._connection = _Connection(service, settings, clock, random)
 
 
@@ -118,7 +118,6 @@ class InlinePool(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()
         try:
             future.set_result(fn(*args, **kwargs))
         except Exception as exc:  # noqa: BLE001  # as a pool does: the caller of result() gets it

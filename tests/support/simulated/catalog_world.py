@@ -52,10 +52,7 @@ class World:
         self.catalog.give_up_vanished()
 
     def store(self, *states: ShardState) -> None:
-        for stored in self.services.store.save_states(
-            [StateChange(before=None, after=state) for state in states]
-        ):
-            self.catalog.states[stored.state.shard_id] = stored
+        self.catalog.save([StateChange(before=None, after=state) for state in states])
 
     def close(self) -> None:
         self.services.store.close()
