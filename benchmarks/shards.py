@@ -28,7 +28,7 @@ import multiprocessing
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from state.state_store import StartPin
     from state.znodes.tree import Operation, Znode
 
+CLOCK = SystemClock()
 WARM_UP, FEW, RECORDS = 3, 5, 3
 ITERATOR = "i" * 224  # as long as the service's
 FIRST = 49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898
@@ -96,7 +97,7 @@ class TimedCoordinator(Coordinator):
 
     def __init__(self, settings: SourceSettings, services: ProcessServices) -> None:
         super().__init__(settings, services)
-        self.spent_s: Counter[str] = Counter()
+        self.spent_s: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -104,11 +105,13 @@ class TimedCoordinator(Coordinator):
         try:
             yield
         finally:
-            self.spent_s[part] += time.perf_counter() - begun_s  # type: ignore[assignment]  # seconds
+            self.spent_s[part] += time.perf_counter() - begun_s
 
     def _refresh(self, pin: StartPin) -> None:
-        with self.timed("list"):
-            super()._refresh(pin)
+        begun_s = time.perf_counter()
+        super()._refresh(pin)
+        # The second one of a batch is due only if the settling took long.
+        self.spent_s["list"] = max(self.spent_s["list"], time.perf_counter() - begun_s)
 
     def _settle_if_current(self, plan_id: str, pin: StartPin) -> None:
         with self.timed("settle"):
@@ -173,7 +176,7 @@ class Job:
         return TaskLog(entries=tuple(self._read(one.shard_id) for one in task.shards), sealed=True)
 
     def _read(self, shard_id: str) -> ShardReadResult:
-        now_ms = round(time.time() * 1000)
+        now_ms = CLOCK.now_ms()
         hint = ITERATOR if self.has_hints else None
         if shard_id not in self.busy:
             return ShardReadResult(shard_id=shard_id, at_tip=True, tip_ms=now_ms, iterator=hint)
@@ -189,36 +192,45 @@ class Job:
         )
 
 
+@dataclass(frozen=True)
+class Case:
+    """What one process measures. `kind`: busy, idle, or empty: no shard ever has a record."""
+
+    shards: int
+    kind: str
+    endpoint_url: str
+    zookeeper: str
+
+
 @contextmanager
-def running(shards: int, kind: str, endpoint_url: str, zookeeper: str) -> Iterator[tuple[Job, int]]:
+def running(case: Case) -> Iterator[tuple[Job, int]]:
     """A new application's job, and how many kB the process had before it."""
     settings = KinesisSource(
-        stream=f"{kind}-{shards}",
+        stream=f"{case.kind}-{case.shards}",
         application="benchmark",
-        zookeeper=zookeeper,
-        endpoint_url=endpoint_url,
+        zookeeper=case.zookeeper,
+        endpoint_url=case.endpoint_url,
         region="us-east-1",
         access_key_id="benchmark",
         secret_access_key="benchmark",  # noqa: S106  # a local server asks for some
         starting_position="TRIM_HORIZON",
-        shard_refresh_interval="10s" if kind == "empty" else "100ms",
+        shard_refresh_interval="10s" if case.kind == "empty" else "100ms",
     ).settings()
-    trees = CountedTree(zookeeper), CountedTree(zookeeper)
+    trees = CountedTree(case.zookeeper), CountedTree(case.zookeeper)
     paths = ZookeeperPaths(
         root="kinesis-spout", application="benchmark", stream=settings.stream.name
     )
     stores = [ZnodeStateStore(tree, paths, reset_command="-") for tree in trees]
-    clock = SystemClock()
-    client = KinesisClient(settings.aws, settings.stream, clock=clock)
-    services = ProcessServices(client=client, store=stores[0], clock=clock, settings=settings)
+    client = KinesisClient(settings.aws, settings.stream)
+    services = ProcessServices(client=client, store=stores[0], clock=CLOCK, settings=settings)
     names = [shard.shard_id for shard in client.list_shards()]
     client.get_records(client.shard_iterator(names[0], TRIM_HORIZON), 1)
     stores[1].read_pointer()
     # All modules are imported, and all connections are open.
     before_kb = peak_kb()
     coordinator = TimedCoordinator(settings, services)
-    busy = frozenset({"busy": names, "idle": names[:FEW], "empty": []}[kind])
-    has_hints = shards > settings.probe_max_shards
+    busy = frozenset({"busy": names, "idle": names[:FEW], "empty": []}[case.kind])
+    has_hints = case.shards > settings.probe_max_shards
     yield Job(coordinator, trees[0], stores[1], trees[1], busy, has_hints), before_kb
     coordinator.close()
     stores[1].close()
@@ -230,11 +242,9 @@ def peak_kb() -> int:
     return int(status.partition("VmHWM:")[2].split()[0])
 
 
-def row(
-    shards: int, kind: str, batches: int, endpoint_url: str, zookeeper: str, pipe: Connection
-) -> None:
+def row(case: Case, batches: int, pipe: Connection) -> None:
     """One row of the table, in a process of its own."""
-    with running(shards, kind, endpoint_url, zookeeper) as (job, before_kb):
+    with running(case) as (job, before_kb):
         start = ""
         for _ in range(WARM_UP + batches):
             start = job.batch(start)
@@ -242,12 +252,12 @@ def row(
         found: dict[str, Any] = {name: median(b[name] for b in measured) for name in measured[0]}
         found["ops"] = max(tree.max_operations for tree in (job.tree, job.executors_tree))
         found["MB"] = (peak_kb() - before_kb) / 1024
-    pipe.send({"shards": shards, "kind": kind} | found)
+    pipe.send({"shards": case.shards, "kind": case.kind} | found)
 
 
-def waiting_percent(shards: int, endpoint_url: str, zookeeper: str, pipe: Connection) -> None:
+def waiting_percent(case: Case, pipe: Connection) -> None:
     """CPU of a wait, in a process of its own."""
-    with running(shards, "empty", endpoint_url, zookeeper) as (job, _):
+    with running(case) as (job, _):
         start = ""
         while (newer := job.batch(start)) != start:
             start = newer  # until all are known to be idle
@@ -307,19 +317,18 @@ def measure(shards: Sequence[int], batches: int, directory: Path) -> list[dict[s
             endpoint_url = server.recv()
             for kind in ("busy", "idle"):
                 for count in shards:
-                    found = result_of(row, count, kind, batches, endpoint_url, zookeeper)
-                    before = rows[-1] if rows and rows[-1]["kind"] == kind else None
-                    ratio = before and found["driver"] / before["driver"]
-                    found["x"] = before and ratio * before["shards"] / count
+                    found = result_of(row, Case(count, kind, endpoint_url, zookeeper), batches)
+                    found["x"] = _of_linear(found, rows[-1]) if count > shards[0] else None
+                    empty = Case(count, "empty", endpoint_url, zookeeper)
+                    found["waiting"] = result_of(waiting_percent, empty) if kind == "idle" else None
                     rows.append(found)
-                    found["waiting"] = (
-                        result_of(waiting_percent, count, endpoint_url, zookeeper)
-                        if kind == "idle"
-                        else None
-                    )
     finally:
         embedded_zookeeper.stop(directory / "zookeeper")
     return rows
+
+
+def _of_linear(found: dict[str, Any], before: dict[str, Any]) -> float:
+    return float(found["driver"] / found["shards"] / (before["driver"] / before["shards"]))
 
 
 COLUMNS = (
