@@ -129,11 +129,13 @@ def children_first(
     process that stops between two writes leaves a parent that is read again, not a child that
     nobody knows. `known` and `tracked_since_ms` are as in `child_states`.
     """
-    children: dict[str, ShardState] = {}
+    children: list[ShardState] = []
+    all_known = set(known)
     for end in ends:
-        for child in child_states(end, known | children.keys(), tracked_since_ms=tracked_since_ms):
-            children[child.shard_id] = child
-    return [*(StateChange(before=None, after=child) for child in children.values()), *changes]
+        new = child_states(end, all_known, tracked_since_ms=tracked_since_ms)
+        all_known.update(child.shard_id for child in new)
+        children += new
+    return [*(StateChange(before=None, after=child) for child in children), *changes]
 
 
 def _settled(
