@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from kinesis_spout.shards.catalog_view import CatalogView
 from kinesis_spout.shards.data_loss import DataLossDetector
-from kinesis_spout.shards.lineage import ShardLineage
 from kinesis_spout.shards.start_position import new_shards
 from state.position import SHARD_END
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StartPin, StateChange, StateStore, StoredState, StreamIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.config import StreamRef
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+    from kinesis_spout.shards.lineage import ShardLineage
     from state.sequence_number import SequenceNumber
 
 VERIFIED_SAVES_PER_RETENTION = 24
@@ -102,6 +103,7 @@ class ShardCatalog:
             only=only,
         )
         self._listing: tuple[ShardInfo, ...] = ()
+        self._last_view = CatalogView((), self.states, only)
         self._closed: dict[str, bool] = {}
         self._checked_ms: dict[str, int] = {}  # service time of each shard's last check_retention
         self._is_unjudged = False  # nobody has looked for vanished shards in the last listing
@@ -227,29 +229,30 @@ class ShardCatalog:
             self.states = dict(self._store.load_states())
 
     # views ----------------------------------------------------------------------------------------
-    def shard_states(self) -> dict[str, ShardState]:
+    def shard_states(self) -> Mapping[str, ShardState]:
         """The cached states without their versions."""
-        return {shard: stored.state for shard, stored in self.states.items()}
+        return self._view().shard_states
 
-    def verified_states(self) -> dict[str, ShardState]:
-        """The same, verified up to the last tips that were observed, for a plan that is made now.
+    def verified_states(self, shards: Iterable[str]) -> dict[str, ShardState]:
+        """The states of these shards, verified up to the last tips that were observed, for a plan
+        that is made now.
 
         What had expired when `check_retention` looked was reported, so it counts as verified: a
         task is to find what expires between then and its read.
         """
-        return {shard: self._as_checked(stored.state) for shard, stored in self.states.items()}
+        return {shard: self._as_checked(self.states[shard].state) for shard in shards}
 
     def lineage(self) -> ShardLineage:
         """The lineage of all shards."""
-        return ShardLineage.of(self._listing, self.shard_states())
+        return self._view().lineage
 
     def wanted(self) -> ShardLineage:
         """The lineage of the shards that are read."""
-        return self.lineage().among(self._only)
+        return self._view().wanted
 
-    def readable(self) -> list[str]:
+    def readable(self) -> Sequence[str]:
         """The shards to read now, in the order of their ids."""
-        return self.wanted().readable()
+        return self._view().readable
 
     def unfollowed(self) -> list[str]:
         """Shards that were read to their ends and whose children are not known yet.
@@ -258,12 +261,11 @@ class ShardCatalog:
         complete about them: it will not show their children either.
         """
         late_ms = self.listed_ms - LISTED_LATE_MS
-        states = self.states  # one mapping for both: another thread may replace it
-        lineage = ShardLineage.of(self._listing, {one: states[one].state for one in states})
+        view = self._view()  # one for both: another thread may replace the states
         return [
             shard
-            for shard in lineage.unfollowed()
-            if (states[shard].state.verified_until_ms or 0) > late_ms
+            for shard in view.unfollowed
+            if (view.shard_states[shard].verified_until_ms or 0) > late_ms
         ]
 
     def gone(self) -> frozenset[str]:
@@ -357,12 +359,11 @@ class ShardCatalog:
 
     def _verified(self, state: ShardState) -> ShardState:
         """The state, verified up to the last tip that was observed."""
-        known = [
-            ms
-            for ms in (state.verified_until_ms, self._watch.verified_ms(state.shard_id))
-            if ms is not None
-        ]
-        return msgspec.structs.replace(state, verified_until_ms=max(known, default=None))
+        observed_ms = self._watch.verified_ms(state.shard_id)
+        stored_ms = state.verified_until_ms
+        if observed_ms is None or (stored_ms is not None and stored_ms >= observed_ms):
+            return state
+        return msgspec.structs.replace(state, verified_until_ms=observed_ms)
 
     def _as_checked(self, state: ShardState) -> ShardState:
         verified = self._verified(state)
@@ -370,11 +371,17 @@ class ShardCatalog:
         if verified.verified_until_ms is None or self.retention_ms is None or checked_ms is None:
             return verified
         horizon_ms = checked_ms - self.retention_ms
-        return msgspec.structs.replace(
-            verified, verified_until_ms=max(verified.verified_until_ms, horizon_ms)
-        )
+        if horizon_ms <= verified.verified_until_ms:
+            return verified
+        return msgspec.structs.replace(verified, verified_until_ms=horizon_ms)
 
     # private --------------------------------------------------------------------------------------
+    def _view(self) -> CatalogView:
+        listing, states, view = self._listing, self.states, self._last_view
+        if view.listing is not listing or view.states is not states:
+            view = self._last_view = CatalogView(listing, states, self._only)
+        return view
+
     def _take(self, listing: tuple[ShardInfo, ...]) -> None:
         # A shard that is listed twice, open and closed, has been closed in between.
         closed: dict[str, bool] = {}
