@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from kinesis_spout.shards.catalog_view import CatalogView
 from kinesis_spout.shards.data_loss import DataLossDetector
+from kinesis_spout.shards.lineage import ShardLineage
 from kinesis_spout.shards.start_position import new_shards
 from state.position import SHARD_END
 from state.shard_state import Lifecycle, ShardState
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from kinesis_spout.config import StreamRef
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-    from kinesis_spout.shards.lineage import ShardLineage
     from state.sequence_number import SequenceNumber
 
 VERIFIED_SAVES_PER_RETENTION = 24
@@ -66,6 +67,34 @@ class TipWatch(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _View:
+    """What one listing and one mapping of states say. Each answer is computed once, because a
+    driver that waits for records asks many times a second.
+    """
+
+    listing: tuple[ShardInfo, ...]
+    states: Mapping[str, StoredState]
+    only: Collection[str]
+
+    @cached_property
+    def lineage(self) -> ShardLineage:
+        states = {shard: stored.state for shard, stored in self.states.items()}
+        return ShardLineage.of(self.listing, states)
+
+    @cached_property
+    def wanted(self) -> ShardLineage:
+        return self.lineage.among(self.only)
+
+    @cached_property
+    def readable(self) -> list[str]:
+        return self.wanted.readable()
+
+    @cached_property
+    def unfollowed(self) -> list[str]:
+        return self.lineage.unfollowed()
+
+
 class ShardCatalog:
     """One per query. Blocks on Kinesis and on the store. For one thread at a time, except `save`,
     `load`, `expire` and reading `states`, which are for any thread.
@@ -103,7 +132,7 @@ class ShardCatalog:
             only=only,
         )
         self._listing: tuple[ShardInfo, ...] = ()
-        self._last_view = CatalogView((), self.states, only)
+        self._view = _View(self._listing, self.states, only)
         self._closed: dict[str, bool] = {}
         self._checked_ms: dict[str, int] = {}  # service time of each shard's last check_retention
         self._is_unjudged = False  # nobody has looked for vanished shards in the last listing
@@ -229,9 +258,9 @@ class ShardCatalog:
             self.states = dict(self._store.load_states())
 
     # views ----------------------------------------------------------------------------------------
-    def shard_states(self) -> Mapping[str, ShardState]:
+    def shard_states(self) -> dict[str, ShardState]:
         """The cached states without their versions."""
-        return self._view().shard_states
+        return dict(self.lineage().states)
 
     def verified_states(self, shards: Iterable[str]) -> dict[str, ShardState]:
         """The states of these shards, verified up to the last tips that were observed, for a plan
@@ -243,16 +272,16 @@ class ShardCatalog:
         return {shard: self._as_checked(self.states[shard].state) for shard in shards}
 
     def lineage(self) -> ShardLineage:
-        """The lineage of all shards."""
-        return self._view().lineage
+        """The lineage of all shards. It does not follow later changes."""
+        return self._now().lineage
 
     def wanted(self) -> ShardLineage:
         """The lineage of the shards that are read."""
-        return self._view().wanted
+        return self._now().wanted
 
-    def readable(self) -> Sequence[str]:
+    def readable(self) -> list[str]:
         """The shards to read now, in the order of their ids."""
-        return self._view().readable
+        return list(self._now().readable)
 
     def unfollowed(self) -> list[str]:
         """Shards that were read to their ends and whose children are not known yet.
@@ -261,11 +290,11 @@ class ShardCatalog:
         complete about them: it will not show their children either.
         """
         late_ms = self.listed_ms - LISTED_LATE_MS
-        view = self._view()  # one for both: another thread may replace the states
+        view = self._now()  # one for both: another thread may replace the states
         return [
             shard
             for shard in view.unfollowed
-            if (view.shard_states[shard].verified_until_ms or 0) > late_ms
+            if (view.lineage.states[shard].verified_until_ms or 0) > late_ms
         ]
 
     def gone(self) -> frozenset[str]:
@@ -359,11 +388,11 @@ class ShardCatalog:
 
     def _verified(self, state: ShardState) -> ShardState:
         """The state, verified up to the last tip that was observed."""
-        observed_ms = self._watch.verified_ms(state.shard_id)
-        stored_ms = state.verified_until_ms
-        if observed_ms is None or (stored_ms is not None and stored_ms >= observed_ms):
+        seen_ms = self._watch.verified_ms(state.shard_id)
+        known_ms = state.verified_until_ms
+        if seen_ms is None or (known_ms is not None and known_ms >= seen_ms):
             return state
-        return msgspec.structs.replace(state, verified_until_ms=observed_ms)
+        return msgspec.structs.replace(state, verified_until_ms=seen_ms)
 
     def _as_checked(self, state: ShardState) -> ShardState:
         verified = self._verified(state)
@@ -376,10 +405,12 @@ class ShardCatalog:
         return msgspec.structs.replace(verified, verified_until_ms=horizon_ms)
 
     # private --------------------------------------------------------------------------------------
-    def _view(self) -> CatalogView:
-        listing, states, view = self._listing, self.states, self._last_view
+    def _now(self) -> _View:
+        # Listing and states are replaced, never changed: the same objects give the same view.
+        listing, states = self._listing, self.states
+        view = self._view
         if view.listing is not listing or view.states is not states:
-            view = self._last_view = CatalogView(listing, states, self._only)
+            view = self._view = _View(listing, states, self._only)
         return view
 
     def _take(self, listing: tuple[ShardInfo, ...]) -> None:

@@ -150,10 +150,12 @@ class ShardLineage:
         ended = {
             shard
             for shard, state in self.states.items()
-            if state.end_was_read and shard in self.listed
+            if shard in self.listed and state.end_was_read
         }
+        if not ended:
+            return []
         ranges: dict[str, list[tuple[int, int]]] = {shard: [] for shard in ended}
-        for child in (*self.states, *self.listed):
+        for child in {**self.states, **self.listed}:
             for parent in ended.intersection(self.parents(child)):
                 # A child that is not listed was named by the parent's last page, which names all of
                 # them: it counts as covering the parent's whole range.
