@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
+_NEVER_ASKED = RetryPolicy()
 _NEVER_DRAWN_FROM = Random(0)  # noqa: S311  # as its name says
 
 
@@ -152,7 +153,7 @@ def _settled(
     # The outcomes were decided before, so neither the policy nor the randomness is ever asked. The
     # tracker queues exhausted records like others: the outcome says what is dead-lettered.
     tracker = InflightRecordTracker(
-        state, retry_policy=RetryPolicy(), random=_NEVER_DRAWN_FROM, restore_exhausted=False
+        state, retry_policy=_NEVER_ASKED, random=_NEVER_DRAWN_FROM, restore_exhausted=False
     )
     reads = _reads(planned, end)
     for read, left in zip(reads, _by_read(state.shard_id, plan_id, reads, unresolved), strict=True):
