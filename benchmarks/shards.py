@@ -117,9 +117,9 @@ class TimedCoordinator(Coordinator):
         with self.timed("settle"):
             super()._settle_if_current(plan_id, pin)
 
-    def _due_shards(self) -> list[str]:
+    def _due_shards(self, *arguments: Any) -> Any:
         with self.timed("look"):
-            return super()._due_shards()
+            return super()._due_shards(*arguments)
 
     def _create_plan(
         self, start: str, shards: Sequence[str], max_records: int | None
