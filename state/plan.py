@@ -42,7 +42,9 @@ class PlanPointer(msgspec.Struct, frozen=True):
     status: PlanStatus
 
 
-class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class PlannedRetry(
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True
+):
     """A queued record to read again by its sequence number; with `last` (inclusive), a range of
     `count` records.
 
@@ -69,7 +71,9 @@ class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         return self.count if self.max_records is None else min(self.count, self.max_records)
 
 
-class ShardSlice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ShardSlice(
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True
+):
     """One shard's part of a task: read at most `max_records` from `position`, after the retries.
 
     - `retries`: ascending, all before `position`; they are read first. With `max_records` 0 only
@@ -161,7 +165,7 @@ class RangePart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ShardReadResult(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True
 ):
     """The result of a task's read of one shard: exactly the `count` records from `first` to `last`,
     both inclusive. Both are None if there were no records.

@@ -114,7 +114,12 @@ class Position:
         return Position.parse, (str(self),)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Position) and str(self) == str(other)
+        return (
+            isinstance(other, Position)
+            and self.kind is other.kind
+            and self.sequence == other.sequence
+            and self.timestamp_ms == other.timestamp_ms
+        )
 
     def __hash__(self) -> int:
         return hash(str(self))

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
+_NEVER_ASKED = RetryPolicy()
 _NEVER_DRAWN_FROM = Random(0)  # noqa: S311  # as its name says
 
 
@@ -129,11 +130,13 @@ def children_first(
     process that stops between two writes leaves a parent that is read again, not a child that
     nobody knows. `known` and `tracked_since_ms` are as in `child_states`.
     """
-    children: dict[str, ShardState] = {}
+    children: list[ShardState] = []
+    all_known = set(known)
     for end in ends:
-        for child in child_states(end, known | children.keys(), tracked_since_ms=tracked_since_ms):
-            children[child.shard_id] = child
-    return [*(StateChange(before=None, after=child) for child in children.values()), *changes]
+        new = child_states(end, all_known, tracked_since_ms=tracked_since_ms)
+        all_known.update(child.shard_id for child in new)
+        children += new
+    return [*(StateChange(before=None, after=child) for child in children), *changes]
 
 
 def _settled(
@@ -150,7 +153,7 @@ def _settled(
     # The outcomes were decided before, so neither the policy nor the randomness is ever asked. The
     # tracker queues exhausted records like others: the outcome says what is dead-lettered.
     tracker = InflightRecordTracker(
-        state, retry_policy=RetryPolicy(), random=_NEVER_DRAWN_FROM, restore_exhausted=False
+        state, retry_policy=_NEVER_ASKED, random=_NEVER_DRAWN_FROM, restore_exhausted=False
     )
     reads = _reads(planned, end)
     for read, left in zip(reads, _by_read(state.shard_id, plan_id, reads, unresolved), strict=True):

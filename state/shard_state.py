@@ -32,6 +32,7 @@ class Lifecycle(StrEnum):
 class UnresolvedRecord(
     msgspec.Struct,
     frozen=True,
+    gc=False,
     kw_only=True,
     rename="camel",
     omit_defaults=True,
@@ -68,7 +69,9 @@ class UnresolvedRecord(
         return self.first_failure_ms if self.attempts else None
 
 
-class ShardState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ShardState(
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True
+):
     """One shard's state, as stored at `<shardId>/state`. The shard id is in the path, not in the
     value.
 

@@ -135,14 +135,14 @@ class ShardList(msgspec.Struct, frozen=True):
     version: int
 
 
-class StoredState(msgspec.Struct, frozen=True):
+class StoredState(msgspec.Struct, frozen=True, gc=False):
     """A shard state and the version in which it was read, for compare-and-set."""
 
     state: ShardState
     version: int
 
 
-class StateChange(msgspec.Struct, frozen=True):
+class StateChange(msgspec.Struct, frozen=True, gc=False):
     """A shard state to write. `before` is the stored state that it is based on; None creates it."""
 
     before: StoredState | None

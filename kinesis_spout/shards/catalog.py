@@ -18,7 +18,7 @@ from state.shard_state import Lifecycle, ShardState
 from state.state_store import StartPin, StateChange, StateStore, StoredState, StreamIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.config import StreamRef
@@ -262,13 +262,14 @@ class ShardCatalog:
         """The cached states without their versions."""
         return dict(self.lineage().states)
 
-    def verified_states(self) -> dict[str, ShardState]:
-        """The same, verified up to the last tips that were observed, for a plan that is made now.
+    def verified_states(self, shards: Iterable[str]) -> dict[str, ShardState]:
+        """The states of these shards, verified up to the last tips that were observed, for a plan
+        that is made now.
 
         What had expired when `check_retention` looked was reported, so it counts as verified: a
         task is to find what expires between then and its read.
         """
-        return {shard: self._as_checked(stored.state) for shard, stored in self.states.items()}
+        return {shard: self._as_checked(self.states[shard].state) for shard in shards}
 
     def lineage(self) -> ShardLineage:
         """The lineage of all shards. It does not follow later changes."""
@@ -399,9 +400,9 @@ class ShardCatalog:
         if verified.verified_until_ms is None or self.retention_ms is None or checked_ms is None:
             return verified
         horizon_ms = checked_ms - self.retention_ms
-        return msgspec.structs.replace(
-            verified, verified_until_ms=max(verified.verified_until_ms, horizon_ms)
-        )
+        if horizon_ms <= verified.verified_until_ms:
+            return verified
+        return msgspec.structs.replace(verified, verified_until_ms=horizon_ms)
 
     # private --------------------------------------------------------------------------------------
     def _now(self) -> _View:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
@@ -38,6 +39,7 @@ from spark_job.driver.planner import PlanLimits, make_plan
 from spark_job.driver.prober import Prober
 from spark_job.driver.settle_plan import settle
 from spark_job.driver.shard_tips import ShardTips
+from state.errors import ConflictError
 from state.failpoint import failpoint
 from state.ownership import this_process
 from state.plan import PlanStatus, ShardReadResult, TaskPlan, make_plan_id, plan_number
@@ -46,8 +48,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from spark_job.driver.prober import ProbeResult
+    from spark_job.driver.settle_plan import Settled
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
+    from state.plan import Plan
     from state.state_store import StartPin
 
 log = logging.getLogger("kinesis_spout")
@@ -77,6 +81,7 @@ class Coordinator:
         self._newest_plan = ""  # for the progress report
         self._plan_of_this_run = ""  # the newest plan, unless an earlier run made it
         self._newest_plan_s = NEVER_S
+        self._created_plan: Plan | None = None
         self._available_now: AvailableNowRun | None = None
 
     # Spark's calls
@@ -176,7 +181,7 @@ class Coordinator:
             # Spark replays an older batch. A tracked batch takes the open plan for its own, so no
             # other plan may be open.
             self._store.close_plan(pointer.id)
-        plan = self._store.read_plan(plan_id)
+        plan = self._plan_in_memory(plan_id) or self._store.read_plan(plan_id)
         if plan is None:
             log.warning(
                 "plan %s is no longer in ZooKeeper, so its batch is empty; later batches read its "
@@ -267,13 +272,7 @@ class Coordinator:
         pointer = self._store.read_pointer()
         if pointer is None or pointer.id != plan_id or pointer.status is PlanStatus.SETTLED:
             return
-        settled = settle(
-            self._store,
-            plan_id,
-            states_per_write=self._settings.states_per_write,
-            tracked_since_ms=self._catalog.tracked_since_ms(pin),
-            on_lapsed=self._catalog.report_lapsed,
-        )
+        settled = self._settled(plan_id, pin)
         self._catalog.states = settled.states
         for end in settled.ends:
             self._on_read(
@@ -287,6 +286,22 @@ class Coordinator:
                 self._store.remove_plan(old)
         self._outcomes.on_settled(plan_id, settled)
         self._on_unknown(settled.unknown_shards)
+
+    def _settled(self, plan_id: str, pin: StartPin) -> Settled:
+        once = partial(
+            settle,
+            self._store,
+            plan_id,
+            states_per_write=self._settings.states_per_write,
+            tracked_since_ms=self._catalog.tracked_since_ms(pin),
+            on_lapsed=self._catalog.report_lapsed,
+            plan=self._plan_in_memory(plan_id),
+        )
+        try:
+            return once(known=self._catalog.states)
+        except ConflictError:  # the answer to an earlier write was lost; or an operator's repair
+            self._catalog.load()
+            return once(known=self._catalog.states)
 
     # due shards -----------------------------------------------------------------------------------
     def _due_shards(self) -> list[str]:
@@ -446,7 +461,7 @@ class Coordinator:
         plan = make_plan(
             make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
             shards,
-            self._catalog.verified_states(),
+            self._catalog.verified_states({*shards, *retries}),
             self._limits(max_records),
             endings=self._catalog.endings(),
             iterators=self._tips.iterators(shards, now_s),
@@ -463,7 +478,13 @@ class Coordinator:
         failpoint("plan-created")
         self._newest_plan_s = now_s
         self._newest_plan = self._plan_of_this_run = plan.plan_id
+        self._created_plan = plan
         return plan.plan_id
+
+    def _plan_in_memory(self, plan_id: str) -> Plan | None:
+        """The plan, if this process has created it and no later one: plans never change."""
+        plan = self._created_plan
+        return plan if plan is not None and plan.plan_id == plan_id else None
 
     def _next_number(self, start: str) -> int:
         """A plan number above all in Spark's log and in ZooKeeper, since either may have been

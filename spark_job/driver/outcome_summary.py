@@ -123,6 +123,8 @@ class OutcomeSummary:
 
     def holds(self, shard_id: str) -> bool:
         """Whether no new records of this shard may be read now."""
+        if self.queue.is_empty():  # nearly always; a waiting driver asks for each shard
+            return False
         return (
             self.is_outage
             or self.is_searching

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 # service's usual lengths both fit, but for the iterators, which are hints; `_that_fit` divides the
 # tasks that do not.
 MAX_SHARDS_PER_TASK = 250
+# A log is sealed once it has half of a znode, so another round needs the other half.
+MAX_ROUND_BYTES = MAX_VALUE_BYTES // 2
 _LONGEST = SequenceNumber(10**55)  # the service's numbers have 56 digits
 _LONGEST_COUNT, _LONGEST_TIME_MS = 10**9, 10**13
 
@@ -134,8 +136,11 @@ def _that_fit(task: TaskPlan) -> Iterator[TaskPlan]:
     """The task, as tasks that fit into a znode each, and so do their results: without the hints if
     need be, and with fewer shards.
     """
-    # A log is sealed once it has half of a znode, so another round needs the other half.
-    results_fit = len(encode_unchecked(longest_round(task))) <= MAX_VALUE_BYTES // 2
+    plan_bytes, round_bytes = max_bytes(task)
+    if plan_bytes <= MAX_VALUE_BYTES and round_bytes <= MAX_ROUND_BYTES:
+        yield task  # nearly every task: nothing is encoded to find that out
+        return
+    results_fit = len(encode_unchecked(longest_round(task))) <= MAX_ROUND_BYTES
     if results_fit and len(encode_unchecked(task)) <= MAX_VALUE_BYTES:
         yield task
     elif results_fit and any(shard.iterator for shard in task.shards):
@@ -147,6 +152,15 @@ def _that_fit(task: TaskPlan) -> Iterator[TaskPlan]:
             yield from _that_fit(msgspec.structs.replace(task, shards=shards))
     else:
         yield task  # MAX_ENTRIES_PER_TASK of the longest numbers fit
+
+
+def max_bytes(task: TaskPlan) -> tuple[int, int]:
+    """Bounds of the bytes of the task's plan, and of its longest round. Cheap."""
+    shards = len(task.shards)
+    names = sum(len(shard.shard_id) for shard in task.shards)
+    hints = sum(len(shard.iterator or "") for shard in task.shards)
+    retries = sum(len(shard.retries) for shard in task.shards)
+    return 450 * shards + names + hints + 400 * retries, 800 * shards + 7 * names + 200 * retries
 
 
 def longest_round(task: TaskPlan) -> TaskLog:

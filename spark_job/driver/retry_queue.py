@@ -125,6 +125,10 @@ class RetryQueue:
     def _blocks_shards(self) -> bool:
         return self.policy is not None and self.policy.on_failure is OnFailure.BLOCK_SHARD
 
+    def is_empty(self) -> bool:
+        """Whether no record of any shard is queued: nothing is due, and no shard is held."""
+        return not self._shards
+
     def records(self) -> int:
         """The number of queued records."""
         return sum(shard.records for shard in self._shards.values())

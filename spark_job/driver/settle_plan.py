@@ -61,6 +61,8 @@ def settle(
     states_per_write: int,
     tracked_since_ms: int | None = None,
     on_lapsed: Callable[[Sequence[str]], None] = lambda _: None,
+    plan: Plan | None = None,
+    known: Mapping[str, StoredState] | None = None,
 ) -> Settled:
     """Close the plan, read its ends and its report, write the shard states and mark the plan
     settled, in this order.
@@ -69,7 +71,9 @@ def settle(
     untracked batch are acked; of a tracked batch, all that its report has seen and does not name.
     New children get their first states with `tracked_since_ms` (see `state.settle.child_states`).
     `on_lapsed` gets the shards of which a task found that records may have expired unread; it may
-    raise, and then nothing is written.
+    raise, and then nothing is written. `plan` and `known`: the plan, and all states, as this
+    process wrote them; None: they are read from the store. A state that has changed since raises
+    `ConflictError`.
 
     Blocks on the store and raises what it raises. Idempotent: stopped anywhere and called again, it
     gives the same states.
@@ -77,8 +81,9 @@ def settle(
     store.close_plan(plan_id)
     failpoint("plan-closed")
     results = store.read_ends(plan_id)
-    plan, policy, report = store.read_plan(plan_id), store.read_policy(), store.read_report(plan_id)
-    states = dict(store.load_states())
+    plan = plan or store.read_plan(plan_id)
+    policy, report = store.read_policy(), store.read_report(plan_id)
+    states = dict(store.load_states() if known is None else known)
     ends = tuple(end for _, task in sorted(results.items()) for end in task.shards)
     unreported = policy is not None and report is None and any(_has_records(end) for end in ends)
     seen = [] if unreported else _seen(results, report, plan_id)
