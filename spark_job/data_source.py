@@ -1,5 +1,5 @@
 """`format("kinesis")`: the data source that Spark sees. `spark_job.driver.coordinator` plans and
-settles; `spark_job.executor.task_reader` reads.
+settles; `spark_job.executor.task_reader` reads; `spark_job.sink` writes.
 
 Spark constructs readers in several processes (planning, driver, executors) and does not always call
 `stop`. So a reader holds settings only. Its connections are made at the first driver call and are
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_job.driver.coordinator import Coordinator
+    from spark_job.sink.sink_writers import KinesisBatchWriter, KinesisStreamWriter
     from state.plan import TaskPlan
 
 OFFSET_FORMAT = 1
@@ -162,6 +163,30 @@ class KinesisDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> KinesisStreamReader:
         return KinesisStreamReader(self.settings())
+
+    def writer(
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001
+    ) -> KinesisBatchWriter:
+        from spark_job.sink.sink_writers import (  # noqa: PLC0415  # not where a stream is read
+            KinesisBatchWriter,
+            Sink,
+        )
+
+        return KinesisBatchWriter(Sink.checked(self._given, schema, overwrite=overwrite))
+
+    def streamWriter(
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001
+    ) -> KinesisStreamWriter:
+        from spark_job.sink.sink_writers import (  # noqa: PLC0415  # not where a stream is read
+            KinesisStreamWriter,
+            Sink,
+        )
+
+        return KinesisStreamWriter(Sink.checked(self._given, schema, overwrite=overwrite))
 
     def reader(self, schema: StructType) -> Any:
         raise ConfigError(

@@ -19,13 +19,9 @@ if TYPE_CHECKING:
 
     from kinesis_spout.shards.start_position import RequestedStart
 
-_FIELD_HINTS = {name.replace("_", ""): option.name for name, option in OPTIONS.items()} | {
-    n: o.name for n, o in OPTIONS.items()
-}
 _FIELD = re.compile(
     rf"\b(?:{'|'.join(name for name in OPTIONS if '_' in name)})\b"
 )  # only names with an underscore: the others are ordinary words too
-_FIELD_BY_KEY = {option.name.lower(): name for name, option in OPTIONS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +66,7 @@ class SourceSettings:
 
         Raises `ConfigError` with the option, the value (unless it is a secret) and the rule.
         """
-        values = {
-            name: _read(option, texts.get(name, option.default)) for name, option in OPTIONS.items()
-        }
+        values = values_of(texts, OPTIONS)
         if values["stream"] is None and values["stream_arn"] is None:
             raise ConfigError(
                 "option streamName is missing; give the stream's name, or its ARN as streamArn"
@@ -81,7 +75,7 @@ class SourceSettings:
             if not values[name]:
                 raise ConfigError(f"option {OPTIONS[name].name} is missing; {_REMEDIES[name]}")
         stream = StreamRef.parse(name=values.pop("stream"), arn=values.pop("stream_arn"))
-        aws = _aws({f.name: values.pop(f.name) for f in fields(AwsConfig)}, stream)
+        aws = connection_of(values, stream)
         rate = ReadRate(
             reads_per_second=values.pop("reads_per_second"),
             bytes_per_second=values.pop("read_bytes_per_second"),
@@ -112,29 +106,43 @@ _REMEDIES = {
 }
 
 
-def texts_from_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Reader options by field name. Raises `ConfigError` for an unknown option."""
+def texts_from_options(
+    options: Mapping[str, str], table: Mapping[str, Option] = OPTIONS
+) -> dict[str, str]:
+    """Options by field name. Raises `ConfigError` for one that the table does not have."""
+    names = {option.name.lower(): name for name, option in table.items()}
+    hints = {
+        key: option.name for name, option in table.items() for key in (name, name.replace("_", ""))
+    }
     texts: dict[str, str] = {}
     for key, value in options.items():
-        name = _FIELD_BY_KEY.get(key.lower())
+        name = names.get(key.lower())
         if name is None:
-            nearest = _FIELD_HINTS.get(key.lower()) or nearest_name(
-                key, [option.name for option in OPTIONS.values()]
-            )
-            hint = (
-                f"did you mean {nearest}?"
-                if nearest
-                else f"the options are {', '.join(sorted(o.name for o in OPTIONS.values()))}"
-            )
+            known = sorted(option.name for option in table.values())
+            nearest = hints.get(key.lower()) or nearest_name(key, known)
+            hint = f"did you mean {nearest}?" if nearest else f"the options are {', '.join(known)}"
             raise ConfigError(f"option {key} is not known; {hint}")
         texts[name] = value
     return texts
 
 
-def _aws(values: dict[str, Any], stream: StreamRef) -> AwsConfig:
+def values_of(texts: Mapping[str, str], table: Mapping[str, Option]) -> dict[str, Any]:
+    """Every option's value by field name, with the defaults; None for one that is not set. Raises
+    `ConfigError`.
+    """
+    return {name: _read(option, texts.get(name, option.default)) for name, option in table.items()}
+
+
+def connection_of(values: dict[str, Any], stream: StreamRef | None) -> AwsConfig:
+    """Take the fields of the connection out of the values. Raises `ConfigError`."""
+    return _aws({f.name: values.pop(f.name) for f in fields(AwsConfig) if f.name in values}, stream)
+
+
+def _aws(values: dict[str, Any], stream: StreamRef | None) -> AwsConfig:
     """The connection's config. Its errors name fields; this turns the names into options."""
     try:
-        stream.region_or(values["region"])
+        if stream is not None:
+            stream.region_or(values["region"])
         return AwsConfig(**values)
     except ConfigError as exc:
         named = exc.respelt(OPTIONS[exc.option].name if exc.option in OPTIONS else str(exc.option))

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.faults import meaning_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kinesis_spout.config import AwsConfig, StreamRef
+    from kinesis_spout.errors import KinesisError
+
+_T = TypeVar("_T")
 
 # API reference, PutRecords: 500 records. The service accepts 10 MiB today, emulators and older
 # endpoints 5 MiB.
@@ -30,6 +33,7 @@ class OutgoingRecord:
 
     partition_key: str = field(repr=False)
     data: bytes = field(repr=False)
+    explicit_hash_key: str | None = field(default=None, repr=False)
 
     @property
     def size_bytes(self) -> int:
@@ -37,13 +41,22 @@ class OutgoingRecord:
         return len(self.data) + len(self.partition_key.encode())
 
 
+class PutResult(NamedTuple):
+    """The outcome of one record of a request: the shard that took it, or the error code with which
+    it was refused.
+    """
+
+    shard_id: str | None
+    error_code: str | None
+
+
 class RecordPutter:
     """Puts records on one stream. At least once: the records of a lost answer are put again. Not in
     order.
 
-    `put` blocks on the network, may be called from many threads, and raises `KinesisError`.
-    Transient faults are retried, at most `max_attempts` times and for `retry_for_s` seconds without
-    any record being accepted. The constructor only keeps its arguments.
+    `put` and `put_once` block on the network, may be called from many threads, and raise
+    `KinesisError`. Transient faults are retried, at most `max_attempts` times and for `retry_for_s`
+    seconds without any record being accepted. The constructor only keeps its arguments.
     """
 
     def __init__(
@@ -80,6 +93,20 @@ class RecordPutter:
             count += len(request)
         return count
 
+    def put_once(self, records: Sequence[OutgoingRecord]) -> list[PutResult]:
+        """Put the records of one request, which the caller keeps within the limits, and return the
+        outcome of each, in their order. A refused record is the caller's to put again.
+
+        Only a request that fails as a whole is repeated. Raises the error of a refusal that a
+        repetition does not mend, such as a missing permission for the stream's key.
+        """
+        return self._request(records, _results)
+
+    @property
+    def where(self) -> str:
+        """The stream and its endpoint or region, for messages."""
+        return self._connection.where
+
     def close(self) -> None:
         """Close this process's connections. The next call opens new ones."""
         self._connection.close()
@@ -90,11 +117,15 @@ class RecordPutter:
 
     def _put_some(self, waiting: Sequence[OutgoingRecord]) -> list[OutgoingRecord]:
         """Put the records once. The stream accepts at least one of them; returns the others."""
-        entries = [
-            {"Data": record.data, "PartitionKey": record.partition_key} for record in waiting
-        ]
-        arguments = self._connection.stream_argument() | {"Records": entries}
-        return self._connection.call("put_records", arguments, partial(self._refused, waiting))
+        return self._request(waiting, partial(self._refused, waiting))
+
+    def _request(
+        self, records: Sequence[OutgoingRecord], understand: Callable[[dict[str, Any]], _T]
+    ) -> _T:
+        arguments = self._connection.stream_argument() | {
+            "Records": [_entry(record) for record in records]
+        }
+        return self._connection.call("put_records", arguments, understand)
 
     def _refused(
         self, waiting: Sequence[OutgoingRecord], answer: dict[str, Any]
@@ -102,12 +133,28 @@ class RecordPutter:
         """The records that the answer refuses. Raises the error of the first code when that is all
         of them.
         """
-        codes = [entry.get("ErrorCode") for entry in answer["Records"]]
+        codes = [result.error_code for result in _results(answer)]
         refused = [record for record, code in zip(waiting, codes, strict=True) if code is not None]
         if len(refused) < len(waiting):
             return refused
-        kind, advice = meaning_of(codes[0], 400, operation="PutRecords")
-        raise kind(f"no record was accepted by {self._connection.where} ({codes[0]}); {advice}")
+        raise refusal(str(codes[0]), self.where)
+
+
+def refusal(code: str, where: str) -> KinesisError:
+    """The error of a request of which no record was accepted, by the code of one of them."""
+    kind, advice = meaning_of(code, 400, operation="PutRecords")
+    return kind(f"no record was accepted by {where} ({code}); {advice}")
+
+
+def _entry(record: OutgoingRecord) -> dict[str, Any]:
+    entry: dict[str, Any] = {"Data": record.data, "PartitionKey": record.partition_key}
+    if record.explicit_hash_key is not None:
+        entry["ExplicitHashKey"] = record.explicit_hash_key
+    return entry
+
+
+def _results(answer: dict[str, Any]) -> list[PutResult]:
+    return [PutResult(entry.get("ShardId"), entry.get("ErrorCode")) for entry in answer["Records"]]
 
 
 def in_requests(records: Iterable[OutgoingRecord]) -> Iterator[list[OutgoingRecord]]:

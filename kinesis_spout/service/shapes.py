@@ -69,6 +69,7 @@ def iterator_in(answer: dict[str, Any]) -> str:
 def stream_summary(answer: dict[str, Any]) -> StreamSummary:
     """The summary in an answer to DescribeStreamSummary."""
     summary = answer["StreamDescriptionSummary"]
+    largest_kib = summary.get("MaxRecordSizeInKiB")
     return StreamSummary(
         arn=summary["StreamARN"],
         name=summary["StreamName"],
@@ -76,6 +77,7 @@ def stream_summary(answer: dict[str, Any]) -> StreamSummary:
         status=summary["StreamStatus"],
         retention_ms=summary["RetentionPeriodHours"] * _HOUR_MS,
         service_time_ms=service_time_ms(answer),
+        max_record_bytes=None if largest_kib is None else largest_kib * 1024,
     )
 
 

@@ -22,6 +22,8 @@ class StreamSummary:
       again has another creation time.
     - `service_time_ms`: the service's clock when it answered, to the second; None if the answer has
       no date.
+    - `max_record_bytes`: the largest record that may be put, with its key; None if the answer does
+      not say.
     """
 
     arn: str
@@ -30,6 +32,7 @@ class StreamSummary:
     status: str
     retention_ms: int
     service_time_ms: int | None
+    max_record_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

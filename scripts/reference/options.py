@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scripts.reference.markdown import code, page, plain, table
 from spark_job.options import OPTIONS, Option
+from spark_job.sink.sink_settings import SINK_OPTIONS
 
 GROUPS = {
     "Stream and state": ("stream", "stream_arn", "application", "zookeeper", "starting_position"),
@@ -20,24 +21,28 @@ GROUPS = {
     ),
 }
 REST = "Reading and limits"
+WRITING = "Writing"
 
 
 def options_page() -> str:
     """All options, by group. An option that no group names is in the last one."""
     grouped = {name for names in GROUPS.values() for name in names}
     groups = {**GROUPS, REST: tuple(name for name in OPTIONS if name not in grouped)}
-    return page(*(f"## {title}\n\n{_table(names)}" for title, names in groups.items()))
-
-
-def _table(names: tuple[str, ...]) -> str:
-    return table(
-        ("option and field", "default", "meaning"),
-        [_row(field, OPTIONS[field]) for field in names],
+    return page(
+        *(
+            f"## {title}\n\n{_table([_row(field, OPTIONS[field]) for field in names])}"
+            for title, names in groups.items()
+        ),
+        f"## {WRITING}\n\n{_table([_row('', option) for option in SINK_OPTIONS.values()])}",
     )
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    return table(("option and field", "default", "meaning"), rows)
 
 
 def _row(field: str, option: Option) -> tuple[str, ...]:
     default = "" if option.default is None else code(option.default)
     secret = " (secret)" if option.secret else ""
-    names = " ".join(dict.fromkeys((code(option.name), code(field))))
+    names = " ".join(dict.fromkeys(code(name) for name in (option.name, field) if name))
     return names, default, plain(option.meaning) + secret

@@ -605,6 +605,10 @@ ERRORS = {
         "A fault plan of your test dropped the connection.",
         "Expect it in your test.",
     ),
+    "UnwritableRecordError": Trouble(
+        "A row that is written to a stream has no data, is too large, or has a bad key.",
+        "The message says which rule. Nothing of its Arrow batch was put; records before it were.",
+    ),
 }
 
 # Exceptions that never reach a user, or that a user raises to name an outcome.
@@ -693,6 +697,8 @@ CALLS = {
             "MiB",
             "`DeadLetter.to_stream`": "one call per {request_records} letters or {request_mib} "
             "MiB of each partition of a batch, from the executors",
+            "the sink": "one call per {request_records} records or {request_mib} MiB of each task, "
+            "from the executors",
         },
     ),
     "assume_role": Call(
@@ -737,6 +743,12 @@ POLICIES = (
         "`kinesis-spout produce`, `kinesis-spout redrive` on the stream that records go back to, "
         "and `DeadLetter.to_stream` on the stream of dead letters",
         ("put_records",),
+        "kms:GenerateDataKey",
+    ),
+    Policy(
+        "Write with Spark",
+        'the Spark driver and its executors, for `df.write.format("kinesis")`',
+        ("describe_stream_summary", "list_shards", "put_records"),
         "kms:GenerateDataKey",
     ),
 )

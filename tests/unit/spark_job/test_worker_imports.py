@@ -24,7 +24,7 @@ def test_the_data_source_imports_neither_planning_nor_tracking() -> None:
         [sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=True
     )
     imported = json.loads(done.stdout)
-    rooms = ("driver", "tracking", "dead_letter", "acker", "kinesis_source", "preflight")
+    rooms = ("driver", "tracking", "dead_letter", "acker", "sink", "kinesis_source", "preflight")
     assert "spark_job.executor.task_reader" in imported
     assert [
         name

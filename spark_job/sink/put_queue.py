@@ -1,0 +1,172 @@
+"""The records of one stream that wait to be put, and those in flight: which go into the next
+request, and what a refusal holds back. Pure: `spark_job.sink.record_writer` calls the service.
+
+Records wait by shard, so that a shard that refuses holds back no other. With an order by key, a key
+has at most one record in flight: PutRecords does not keep the order of a request's records, and may
+accept a later one of a key while it refuses the earlier (API reference of PutRecords).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass
+from hashlib import md5
+from typing import TYPE_CHECKING
+
+from kinesis_spout.service.record_putter import REQUEST_BYTES, REQUEST_RECORDS
+from spark_job.sink.put_pacer import PutPacer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kinesis_spout.service.record_putter import OutgoingRecord, PutResult
+    from kinesis_spout.service.shard_info import ShardInfo
+
+
+class OpenShards:
+    """Which shard a record goes to, by the newest listing of the stream's shards."""
+
+    def __init__(self, shards: Iterable[ShardInfo]) -> None:
+        ranges = sorted(
+            (shard.hash_key_range[0], shard.shard_id) for shard in shards if not shard.is_closed
+        )
+        self._starts = [start for start, _ in ranges]
+        self._ids = [shard_id for _, shard_id in ranges]
+
+    def of(self, record: OutgoingRecord) -> str:
+        """The shard's id; empty while no open shard is listed."""
+        index = bisect_right(self._starts, _hash_key(record)) - 1
+        return self._ids[index] if index >= 0 else ""
+
+
+def _hash_key(record: OutgoingRecord) -> int:
+    """The number that decides on the shard (API reference of PutRecord)."""
+    if record.explicit_hash_key is not None:
+        return int(record.explicit_hash_key)
+    digest = md5(record.partition_key.encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest, "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A record that is to be put, and the shard that it is expected in."""
+
+    record: OutgoingRecord
+    shard_id: str
+    size_bytes: int
+
+
+class PutQueue:
+    """For one thread. Times are seconds of one monotonic clock. `by_key`: the records of a
+    partition key are put in their order.
+    """
+
+    def __init__(self, shards: OpenShards, *, by_key: bool) -> None:
+        self.shards = shards
+        self._by_key = by_key
+        self._waiting: dict[str, deque[Waiting]] = {}
+        self._pacers: dict[str, PutPacer] = {}
+        # By key that has a record in `_waiting` or in flight: its later records.
+        self._held: dict[str, deque[OutgoingRecord]] = {}
+        self.waiting_bytes = 0  # including those in flight
+        self._unanswered = 0
+
+    def __len__(self) -> int:
+        """Records that are not accepted yet."""
+        return self._unanswered
+
+    def add(self, record: OutgoingRecord) -> None:
+        self._unanswered += 1
+        self.waiting_bytes += record.size_bytes
+        if self._by_key:
+            held = self._held.get(record.partition_key)
+            if held is not None:
+                held.append(record)
+                return
+            self._held[record.partition_key] = deque()
+        self._append(record)
+
+    def take(self, now_s: float) -> list[Waiting]:
+        """The records of the next request, within the limits of a request and of their shards;
+        empty while none may be put.
+        """
+        request: list[Waiting] = []
+        left_bytes = REQUEST_BYTES
+        for shard_id in list(self._waiting):
+            left_bytes = self._take_of(shard_id, request, left_bytes, now_s)
+            if len(request) == REQUEST_RECORDS or left_bytes <= 0:
+                break
+        return request
+
+    def _take_of(self, shard_id: str, request: list[Waiting], left_bytes: int, now_s: float) -> int:
+        """Add records of a shard to the request. Returns the bytes that it has left."""
+        queue, pacer = self._waiting[shard_id], self._pacer(shard_id)
+        may_records, may_bytes = pacer.may_send(now_s)
+        begun = len(request)
+        taken_bytes = 0
+        while queue and len(request) < REQUEST_RECORDS:
+            size_bytes = queue[0].size_bytes
+            is_full = size_bytes > left_bytes - taken_bytes and request
+            if is_full or len(request) - begun + 1 > may_records or taken_bytes >= may_bytes:
+                break
+            request.append(queue.popleft())
+            taken_bytes += size_bytes
+        pacer.on_sent(len(request) - begun, taken_bytes)
+        # To the end of the round, whether it has more records or not: every shard has its turn.
+        del self._waiting[shard_id]
+        if queue:
+            self._waiting[shard_id] = queue
+        return left_bytes - taken_bytes
+
+    def ready_at_s(self, now_s: float) -> float | None:
+        """When `take` has a request: `now_s` or later; None while nothing waits."""
+        times = [self._pacer(shard_id).ready_at_s(now_s) for shard_id in self._waiting]
+        return min(times, default=None)
+
+    def on_answer(
+        self, request: Sequence[Waiting], results: Sequence[PutResult], now_s: float
+    ) -> int:
+        """Note the outcomes of a request, in its order. The refused records wait again, before the
+        others of their shards. Returns the number of refused ones.
+        """
+        refused = [
+            waiting
+            for waiting, result in zip(request, results, strict=True)
+            if result.error_code is not None
+        ]
+        for waiting, result in zip(request, results, strict=True):
+            if result.error_code is None:
+                self._on_accepted(waiting)
+        for shard_id in {waiting.shard_id for waiting in refused}:
+            self._pacer(shard_id).on_refused(now_s)
+        for waiting in reversed(refused):
+            self._waiting.setdefault(waiting.shard_id, deque()).appendleft(waiting)
+        return len(refused)
+
+    def is_elsewhere(self, request: Sequence[Waiting], results: Sequence[PutResult]) -> bool:
+        """Whether a record was put in another shard than expected: the listing is out of date."""
+        return any(
+            result.shard_id is not None and result.shard_id != waiting.shard_id
+            for waiting, result in zip(request, results, strict=True)
+        )
+
+    def _on_accepted(self, waiting: Waiting) -> None:
+        self._unanswered -= 1
+        self.waiting_bytes -= waiting.size_bytes
+        if not self._by_key:
+            return
+        held = self._held[waiting.record.partition_key]
+        if held:
+            self._append(held.popleft())
+        else:
+            del self._held[waiting.record.partition_key]
+
+    def _append(self, record: OutgoingRecord) -> None:
+        waiting = Waiting(record, self.shards.of(record), record.size_bytes)
+        self._waiting.setdefault(waiting.shard_id, deque()).append(waiting)
+
+    def _pacer(self, shard_id: str) -> PutPacer:
+        if shard_id not in self._pacers:
+            self._pacers[shard_id] = PutPacer()
+        return self._pacers[shard_id]

@@ -1,0 +1,89 @@
+"""The sink's options and its checked settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinesis_spout.config import AwsConfig, StreamRef
+from spark_job.option_values import choice, duration, whole_number
+from spark_job.options import OPTIONS, Option
+from spark_job.settings import connection_of, texts_from_options, values_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BY_KEY = "key"
+# `writeStream` hands these of its own options on.
+SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
+_SHARED = (
+    "region",
+    "endpoint_url",
+    "profile",
+    "access_key_id",
+    "secret_access_key",
+    "session_token",
+    "role_arn",
+    "role_external_id",
+    "role_session_name",
+)
+
+# By field. `scripts/reference/options.py` makes the page of options from it.
+SINK_OPTIONS: dict[str, Option] = {
+    "stream": Option(
+        "streamName",
+        OPTIONS["stream"].read,
+        meaning="name of the stream to write to; without it and without `streamArn`, each row "
+        "names its stream in column `streamName`",
+    ),
+    "stream_arn": Option(
+        "streamArn",
+        OPTIONS["stream_arn"].read,
+        meaning="ARN of the stream to write to, which also gives the region",
+    ),
+    **{name: OPTIONS[name] for name in _SHARED},
+    "ordering": Option(
+        "ordering",
+        choice("none", BY_KEY),
+        "none",
+        meaning="`key` puts the records of a partition key in the order of the task's rows: one of "
+        "them at a time, and a refused one holds back the later ones of its key; `none` is faster",
+    ),
+    "requests_in_flight": Option(
+        "requestsInFlight",
+        whole_number(1),
+        "4",
+        meaning="maximum requests that a task has in flight; 1 or more",
+    ),
+    "retry_for": Option(
+        "retryFor",
+        duration(1_000),
+        "5m",
+        meaning="maximum time without any record accepted, after which the write fails; 1s to 24h",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """The checked settings of one write. `stream`: None where column `streamName` names it."""
+
+    aws: AwsConfig
+    stream: StreamRef | None
+    ordering: str
+    requests_in_flight: int
+    retry_for_ms: int
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> SinkSettings:
+        """Settings from writer options, in upper or lower case. Raises `ConfigError`."""
+        own = {key: text for key, text in options.items() if key.lower() not in SPARKS_OWN}
+        values = values_of(texts_from_options(own, SINK_OPTIONS), SINK_OPTIONS)
+        name, arn = values.pop("stream"), values.pop("stream_arn")
+        stream = None if name is None and arn is None else StreamRef.parse(name=name, arn=arn)
+        return cls(
+            aws=connection_of(values, stream),
+            stream=stream,
+            retry_for_ms=values.pop("retry_for"),
+            **values,
+        )

@@ -1,0 +1,148 @@
+"""The writers that Spark runs: `df.write` and `df.writeStream` with `format("kinesis")`.
+
+Spark constructs a writer in a planning process, sends it to the executors, and hands the messages
+of all tasks to `commit`. At least once: a task that is run again, and a batch that is repeated,
+put their records again. Nothing is undone when a write is aborted.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.service.client import KinesisClient
+from spark_job.sink.record_writer import PutCounts, RecordWriter
+from spark_job.sink.sink_columns import SinkColumns
+from spark_job.sink.sink_settings import SinkSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("kinesis_spout")
+
+
+@dataclass(frozen=True, slots=True)
+class PutMessage(WriterCommitMessage):
+    """What one task has put. `retries`: records that were put again after a refusal. `size_bytes`:
+    data and keys.
+    """
+
+    records: int
+    size_bytes: int
+    requests: int
+    retries: int
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A checked write: its settings, and its columns in the frame. Picklable."""
+
+    settings: SinkSettings
+    columns: SinkColumns
+
+    @classmethod
+    def checked(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Sink:
+        """Check the options, the columns, and that the stream exists, before any task begins.
+
+        Calls the service once. Raises `KinesisError`.
+        """
+        if overwrite:
+            raise ConfigError(
+                'a stream cannot be overwritten; use mode("append"), or outputMode("append")'
+            )
+        settings = SinkSettings.from_options(options)
+        columns = SinkColumns.of(schema, has_stream=settings.stream is not None)
+        if settings.stream is not None:
+            with closing(KinesisClient(settings.aws, settings.stream)) as client:
+                client.describe()
+        return cls(settings, columns)
+
+    def put(self, batches: Iterator[pa.RecordBatch]) -> PutMessage:
+        """Put the rows of one task. Runs on an executor and blocks until all are accepted. Raises
+        `KinesisError`.
+        """
+        with closing(RecordWriter(self.settings, self.columns)) as writer:
+            counts = writer.write(batches)
+        return PutMessage(counts.records, counts.size_bytes, counts.requests, counts.retries)
+
+    @property
+    def target(self) -> str:
+        stream = self.settings.stream
+        return "the streams of column streamName" if stream is None else f"stream {stream.name}"
+
+
+class KinesisBatchWriter(DataSourceArrowWriter):
+    """`df.write.format("kinesis")`."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PutMessage:
+        return self._sink.put(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        log.info("%s: %s", self._sink.target, summary(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        log.warning(
+            "%s: the write failed after %s; these and others may be on the stream",
+            self._sink.target,
+            summary(messages),
+        )
+
+
+class KinesisStreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("kinesis")`."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PutMessage:
+        return self._sink.put(iterator)
+
+    def commit(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803
+    ) -> None:
+        log.info("%s: batch %d: %s", self._sink.target, batchId, summary(messages))
+
+    def abort(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803
+    ) -> None:
+        log.warning(
+            "%s: batch %d failed after %s; these and others may be on the stream, and are put "
+            "again with the batch",
+            self._sink.target,
+            batchId,
+            summary(messages),
+        )
+
+
+def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
+    """The tasks' messages as one text, for the log. A task that failed has none."""
+    total = PutCounts()
+    for message in messages:
+        if isinstance(message, PutMessage):
+            total.records += message.records
+            total.size_bytes += message.size_bytes
+            total.requests += message.requests
+            total.retries += message.retries
+    return (
+        f"{total.records} records ({total.size_bytes} bytes) put in {total.requests} requests, "
+        f"{total.retries} of them put again after a refusal"
+    )

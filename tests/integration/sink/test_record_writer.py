@@ -1,0 +1,239 @@
+"""One task's writer on a service that refuses, fails, and enforces its limits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from kinesis_spout.config import StreamRef
+from kinesis_spout.errors import AccessDeniedError, StreamNotFoundError, ThrottledError
+from kinesis_spout.testing import FakeKinesisSettings, drop
+from spark_job.sink.record_writer import PutCounts, RecordWriter
+from spark_job.sink.sink_columns import SinkColumns, UnwritableRecordError
+from spark_job.sink.sink_settings import SinkSettings
+from tests.support.kinesis.services import REGION, create_stream, kinesis_client, serve
+from tests.support.kinesis.stub_kinesis import StubKinesis, WaitlessClock, config_of, ok
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesis_spout.testing import FakeKinesis
+
+STREAM = "orders"
+KEYED = SinkColumns(0, 1, None, None)
+
+
+def batch(numbers: range, *, keys: int = 50) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "data": [b"%d" % number for number in numbers],
+            "partitionKey": [f"key {number % keys}" for number in numbers],
+        }
+    )
+
+
+def settings(endpoint_url: str, **changes: str) -> SinkSettings:
+    return SinkSettings.from_options(
+        {
+            "streamName": STREAM,
+            "endpointUrl": endpoint_url,
+            "region": REGION,
+            "awsAccessKeyId": "a",
+            "awsSecretAccessKey": "s",
+        }
+        | changes
+    )
+
+
+def write(to: SinkSettings, *batches: pa.RecordBatch, columns: SinkColumns = KEYED) -> PutCounts:
+    with closing(RecordWriter(to, columns)) as writer:
+        return writer.write(iter(batches))
+
+
+def on_stream(client: Any, name: str = STREAM) -> list[tuple[str, bytes]]:
+    """Key and data of every record, shard by shard, in the order of the shard."""
+    found = []
+    for shard in client.list_shards(StreamName=name)["Shards"]:
+        iterator = client.get_shard_iterator(
+            StreamName=name, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        page: dict[str, Any] = {"MillisBehindLatest": 1}
+        while iterator is not None and page["MillisBehindLatest"]:
+            page = client.get_records(ShardIterator=iterator)
+            iterator = page.get("NextShardIterator")
+            found += [(one["PartitionKey"], one["Data"]) for one in page["Records"]]
+    return found
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[str, FakeKinesis, Any]]:
+    with serve() as fake, kinesis_client(fake.endpoint_url) as client:
+        create_stream(client, STREAM, shards=4)
+        yield fake.endpoint_url, fake.model, client
+
+
+def numbers(records: list[tuple[str, bytes]]) -> list[int]:
+    return sorted(int(data) for _, data in records)
+
+
+def test_all_rows_are_put_once_with_their_keys(served: tuple[str, FakeKinesis, Any]) -> None:
+    url, _, client = served
+    counts = write(settings(url), batch(range(1200)), batch(range(1200, 1700)))
+    records = on_stream(client)
+    assert numbers(records) == list(range(1700))
+    assert all(key == f"key {int(data) % 50}" for key, data in records)
+    assert (counts.records, counts.retries) == (1700, 0)
+    assert counts.requests >= 4
+    assert counts.size_bytes == sum(len(key) + len(data) for key, data in records)
+
+
+def test_a_write_within_the_services_limits_ends_and_is_not_fought() -> None:
+    """Two shards that take 1,000 records a second each: of 5,000 records few are refused twice."""
+    with (
+        serve(settings=FakeKinesisSettings(limits=True)) as fake,
+        kinesis_client(fake.endpoint_url) as client,
+    ):
+        create_stream(client, STREAM, shards=2)
+        counts = write(settings(fake.endpoint_url), batch(range(5_000), keys=500))
+        assert numbers(on_stream(client)) == list(range(5_000))
+        assert 0 < counts.retries < 5_000
+
+
+def test_with_an_order_by_key_each_keys_rows_are_on_the_stream_in_their_order() -> None:
+    with (
+        serve(settings=FakeKinesisSettings(limits=True)) as fake,
+        kinesis_client(fake.endpoint_url) as client,
+    ):
+        create_stream(client, STREAM, shards=2)
+        write(settings(fake.endpoint_url, ordering="key"), batch(range(3_000), keys=400))
+        by_key = defaultdict(list)
+        for key, data in on_stream(client):
+            by_key[key].append(int(data))
+        assert sum(map(len, by_key.values())) == 3_000
+        assert all(found == sorted(found) for found in by_key.values())
+
+
+def test_a_lost_answer_puts_a_request_twice_and_loses_nothing(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    url, fake, client = served
+    fake.faults.add(drop(processed=True), operation="PutRecords")
+    write(settings(url), batch(range(100)))
+    found = numbers(on_stream(client))
+    assert set(found) == set(range(100))
+    assert len(found) == 200
+
+
+def test_a_write_goes_on_over_a_reshard(served: tuple[str, FakeKinesis, Any]) -> None:
+    url, _, client = served
+    with closing(RecordWriter(settings(url), KEYED)) as writer:
+        writer.write([batch(range(100))])
+        client.update_shard_count(
+            StreamName=STREAM, TargetShardCount=8, ScalingType="UNIFORM_SCALING"
+        )
+        writer.write([batch(range(100, 200))])
+    assert numbers(on_stream(client)) == list(range(200))
+
+
+def test_rows_name_their_streams_where_no_option_does(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    url, _, client = served
+    create_stream(client, "other", shards=1)
+    rows = pa.record_batch({"data": [b"1", b"2", b"3"], "streamName": [STREAM, "other", STREAM]})
+    to = SinkSettings.from_options(
+        {"endpointUrl": url, "region": REGION, "awsAccessKeyId": "a", "awsSecretAccessKey": "s"}
+    )
+    write(to, rows, columns=SinkColumns(0, None, None, 1))
+    assert numbers(on_stream(client)) == [1, 3]
+    assert numbers(on_stream(client, "other")) == [2]
+
+
+def test_nothing_of_a_batch_with_an_unwritable_row_is_put(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    """The stream's own maximum record size counts: 1 MiB unless it was raised."""
+    url, _, client = served
+    rows = pa.record_batch({"data": [b"1", b"x" * (1024 * 1024)], "partitionKey": ["a", "b"]})
+    with pytest.raises(UnwritableRecordError, match=r"row 2.*1048576 bytes"):
+        write(settings(url), rows)
+    assert on_stream(client) == []
+
+
+def test_a_missing_stream_is_one_error(served: tuple[str, FakeKinesis, Any]) -> None:
+    url, _, _ = served
+    with pytest.raises(StreamNotFoundError, match="absent"):
+        write(settings(url, streamName="absent"), batch(range(3)))
+
+
+def _stubbed(stub: StubKinesis, *codes: str | None) -> None:
+    """A stream of one shard that answers a request of one record with these codes in turn."""
+    stub.answers(
+        "DescribeStreamSummary",
+        ok(
+            StreamDescriptionSummary={
+                "StreamARN": f"arn:aws:kinesis:{REGION}:1:stream/{STREAM}",
+                "StreamName": STREAM,
+                "StreamCreationTimestamp": 1.0,
+                "StreamStatus": "ACTIVE",
+                "RetentionPeriodHours": 24,
+            }
+        ),
+    )
+    stub.answers("ListShards", ok(Shards=[]))
+    stub.answers(
+        "PutRecords",
+        *(
+            ok(
+                Records=[
+                    {"SequenceNumber": "1", "ShardId": "s"} if code is None else {"ErrorCode": code}
+                ]
+            )
+            for code in codes
+        ),
+    )
+
+
+def _write_to(stub: StubKinesis, clock: WaitlessClock) -> PutCounts:
+    to = SinkSettings(
+        aws=config_of(stub.url),
+        stream=StreamRef(STREAM),
+        ordering="none",
+        requests_in_flight=2,
+        retry_for_ms=3_000,
+    )
+    with closing(RecordWriter(to, KEYED, clock=clock)) as writer:
+        return writer.write([batch(range(1))])
+
+
+@pytest.mark.usefixtures("no_aws_environment")
+def test_a_refused_record_is_put_again(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock
+) -> None:
+    _stubbed(stub_kinesis, "ProvisionedThroughputExceededException", "InternalFailure", None)
+    counts = _write_to(stub_kinesis, waitless_clock)
+    assert (counts.records, counts.requests, counts.retries) == (1, 3, 2)
+
+
+@pytest.mark.usefixtures("no_aws_environment")
+def test_a_stream_that_accepts_nothing_for_too_long_ends_the_write(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock
+) -> None:
+    _stubbed(stub_kinesis, *["ProvisionedThroughputExceededException"] * 200)
+    with pytest.raises(ThrottledError, match="add shards to the stream"):
+        _write_to(stub_kinesis, waitless_clock)
+    assert waitless_clock.monotonic_s() >= 3
+
+
+@pytest.mark.usefixtures("no_aws_environment")
+def test_a_refusal_that_no_repetition_mends_ends_the_write(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock
+) -> None:
+    _stubbed(stub_kinesis, "KMSDisabledException")
+    with pytest.raises(AccessDeniedError, match="KMS key"):
+        _write_to(stub_kinesis, waitless_clock)
+    assert len(stub_kinesis.asked("PutRecords")) == 1

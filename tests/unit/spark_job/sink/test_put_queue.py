@@ -1,0 +1,165 @@
+"""Which records go into a request, and what a refusal holds back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_spout.service.record_putter import (
+    REQUEST_BYTES,
+    REQUEST_RECORDS,
+    OutgoingRecord,
+    PutResult,
+)
+from kinesis_spout.service.shard_info import ShardInfo
+from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting
+from state.sequence_number import SequenceNumber
+
+END = 2**128
+THROTTLED = "ProvisionedThroughputExceededException"
+
+
+def shards(count: int) -> OpenShards:
+    """Shards 0, 1, ... of equal hash key ranges."""
+    size = END // count
+    return OpenShards(
+        ShardInfo(
+            shard_id=str(index),
+            parents=(),
+            hash_key_range=(index * size, (index + 1) * size - 1),
+            starting_sequence=SequenceNumber(1),
+            ending_sequence=None,
+        )
+        for index in range(count)
+    )
+
+
+def record(shard: int, of: int = 4, key: str = "k", data: bytes = b"") -> OutgoingRecord:
+    """A record whose explicit hash key is in the shard."""
+    return OutgoingRecord(key, data, str(shard * (END // of)))
+
+
+def queue_of(*records: OutgoingRecord, by_key: bool = False, count: int = 4) -> PutQueue:
+    queue = PutQueue(shards(count), by_key=by_key)
+    for one in records:
+        queue.add(one)
+    return queue
+
+
+def accepted(request: list[Waiting]) -> list[PutResult]:
+    return [PutResult(one.shard_id, None) for one in request]
+
+
+def datas(request: list[Waiting]) -> list[bytes]:
+    return [one.record.data for one in request]
+
+
+def test_a_record_goes_to_the_shard_of_its_hash_key() -> None:
+    """The MD5 of the key as the API reference defines it: of `a` it begins with 0cc1, of `b` with
+    92eb, which is in the upper half.
+    """
+    halves = shards(2)
+    assert [halves.of(OutgoingRecord(key, b"")) for key in "ab"] == ["0", "1"]
+    assert halves.of(OutgoingRecord("a", b"", str(END - 1))) == "1"
+    assert OpenShards(()).of(OutgoingRecord("a", b"")) == ""
+
+
+def test_a_request_has_at_most_500_records_and_5_mib() -> None:
+    queue = queue_of(*(record(index % 4) for index in range(501)))
+    assert [len(queue.take(0)), len(queue.take(0)), len(queue.take(0))] == [500, 1, 0]
+    large = queue_of(*(record(0, data=b"x" * (REQUEST_BYTES // 2)) for _ in range(3)))
+    assert [len(large.take(0)) for _ in range(4)] == [1, 1, 1, 0]
+    huge = queue_of(record(0, data=b"x" * (2 * REQUEST_BYTES)), record(0))
+    assert [len(huge.take(0)), len(huge.take(0))] == [1, 1]
+
+
+def test_a_refused_record_waits_in_its_place_and_holds_back_no_other_shard() -> None:
+    queue = queue_of(record(0, data=b"a"), record(0, data=b"b"), record(1, data=b"c"))
+    request = queue.take(0)
+    assert queue.on_answer(request, [PutResult(None, THROTTLED), *accepted(request[1:])], 0.0) == 1
+    queue.add(record(0, data=b"d"))
+    queue.add(record(1, data=b"e"))
+    assert datas(queue.take(0.01)) == [b"e"]
+    assert queue.take(0.05) == []
+    ready_s = queue.ready_at_s(0.05)
+    assert ready_s is not None
+    assert 0.1 <= ready_s < 0.2
+    assert datas(queue.take(0.2)) == [b"a", b"d"]
+    assert len(queue) == 3
+
+
+def test_a_shard_that_refuses_is_sent_no_more_than_the_service_allows() -> None:
+    queue = queue_of(*(record(0) for _ in range(900)))
+    request = queue.take(0)
+    queue.on_answer(request, [PutResult(None, THROTTLED)] * len(request), 0.0)
+    assert len(queue.take(0.2255)) == 125
+    assert len(queue.take(0.2255)) == 0
+    assert len(queue.take(0.3505)) in {124, 125}
+
+
+def test_with_an_order_by_key_a_key_has_one_record_in_flight() -> None:
+    a, b, other = (
+        record(0, key="a", data=b"1"),
+        record(0, key="a", data=b"2"),
+        record(0, key="b", data=b"3"),
+    )
+    queue = queue_of(a, b, other, by_key=True)
+    request = queue.take(0)
+    assert datas(request) == [b"1", b"3"]
+    assert queue.take(0) == []
+    assert queue.ready_at_s(0) is None
+    queue.on_answer(request, [PutResult(None, THROTTLED), PutResult("0", None)], 0.0)
+    request = queue.take(1.0)
+    assert datas(request) == [b"1"]
+    queue.on_answer(request, accepted(request), 1.0)
+    assert datas(queue.take(1.0)) == [b"2"]
+
+
+def test_a_record_in_another_shard_than_expected_shows_a_reshard() -> None:
+    queue = queue_of(record(0), record(1))
+    request = queue.take(0)
+    assert not queue.is_elsewhere(request, accepted(request))
+    assert not queue.is_elsewhere(request, [PutResult(None, THROTTLED)] * 2)
+    assert queue.is_elsewhere(request, [PutResult("0", None), PutResult("17", None)])
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+@given(seed=st.integers(0, 2**32), count=st.integers(0, 300))
+def test_every_record_is_accepted_once_and_a_keys_in_their_order(
+    by_key: bool,  # noqa: FBT001
+    seed: int,
+    count: int,
+) -> None:
+    """Whatever is refused, and in whatever order the requests are answered."""
+    random = Random(seed)  # noqa: S311
+    queue = PutQueue(shards(3), by_key=by_key)
+    put = [OutgoingRecord(random.choice("abcdef"), b"%d" % number, None) for number in range(count)]
+    taken: dict[str, list[int]] = defaultdict(list)
+    in_flight: list[list[Waiting]] = []
+    left, now_s = list(put), 0.0
+    while left or len(queue):
+        for _ in range(random.randrange(40)):
+            if left:
+                queue.add(left.pop(0))
+        if request := queue.take(now_s):
+            assert len(request) <= REQUEST_RECORDS
+            in_flight.append(request)
+        now_s += random.random()
+        if in_flight and random.random() < 0.7:
+            request = in_flight.pop(random.randrange(len(in_flight)))
+            results = [
+                PutResult(None, THROTTLED) if random.random() < 0.3 else PutResult("0", None)
+                for _ in request
+            ]
+            for waiting, result in zip(request, results, strict=True):
+                if result.error_code is None:
+                    taken[waiting.record.partition_key].append(int(waiting.record.data))
+            queue.on_answer(request, results, now_s)
+    assert sorted(number for numbers in taken.values() for number in numbers) == list(range(count))
+    assert queue.waiting_bytes == 0
+    if by_key:
+        assert all(numbers == sorted(numbers) for numbers in taken.values())

@@ -1,0 +1,116 @@
+"""The columns of a frame as records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.service.record_putter import OutgoingRecord
+from spark_job.sink.sink_columns import SinkColumns, UnwritableRecordError, outgoing
+
+ALL = "data binary, partitionKey string, explicitHashKey string, streamName string"
+TYPES = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "bigint": LongType(),
+    "struct": StructType([StructField("a", IntegerType())]),
+}
+
+
+def schema(ddl: str) -> StructType:
+    """As `StructType.fromDDL`, which needs a Spark session."""
+    fields = (field.split() for field in ddl.split(","))
+    return StructType([StructField(name, TYPES[kind]) for name, kind in fields])
+
+
+def records(most_bytes: int = 1000, **columns: list[Any]) -> list[OutgoingRecord]:
+    """The records of a batch with these columns, texts or bytes."""
+    batch = pa.record_batch(columns)
+    indexes = SinkColumns(
+        *(
+            list(columns).index(name) if name in columns else None
+            for name in ("data", "partitionKey", "explicitHashKey", "streamName")
+        )  # type: ignore[arg-type]
+    )
+    return [one.record for one in outgoing(batch, indexes, most_bytes)]
+
+
+def test_columns_are_found_by_name_in_any_case_and_others_are_ignored() -> None:
+    found = SinkColumns.of(schema("id bigint, DATA string, partitionkey string"), has_stream=True)
+    assert found == SinkColumns(1, 2, None, None)
+    assert SinkColumns.of(schema(ALL), has_stream=False) == SinkColumns(0, 1, 2, 3)
+
+
+def test_the_option_goes_before_the_column_of_stream_names() -> None:
+    """A frame that was read from a stream has this column; its rows must not return there."""
+    assert SinkColumns.of(schema(ALL), has_stream=True).stream_name is None
+
+
+@pytest.mark.parametrize(
+    ("ddl", "message"),
+    [
+        ("body binary", "column data is missing.*to_json"),
+        ("data struct", "column data is of type struct<a:int>.*binary or string.*to_json"),
+        ("data binary, partitionKey bigint", "column partitionKey is of type bigint.*string"),
+        ("data binary, Data string", "column data is there twice"),
+    ],
+)
+def test_a_frame_that_cannot_be_written_is_refused(ddl: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SinkColumns.of(schema(ddl), has_stream=True)
+
+
+def test_a_frame_without_a_stream_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"the stream is not named.*streamName or streamArn"):
+        SinkColumns.of(schema("data binary"), has_stream=False)
+
+
+def test_text_is_put_as_utf_8_and_a_null_key_becomes_a_random_one() -> None:
+    text, binary = records(data=["\u20ac", "b"], partitionKey=["k", None]), records(data=[b"\xff"])
+    assert text[0] == OutgoingRecord("k", "\u20ac".encode())
+    keys = {text[1].partition_key, binary[0].partition_key}
+    assert len(keys) == 2
+    assert all(len(key) == 16 for key in keys)
+    assert binary[0].data == b"\xff"
+
+
+def test_an_explicit_hash_key_goes_with_the_record() -> None:
+    last = str(2**128 - 1)
+    put = records(data=[b"a"] * 3, partitionKey=["k"] * 3, explicitHashKey=["0", last, None])
+    assert [one.explicit_hash_key for one in put] == ["0", last, None]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"data": [b"a", None]}, "row 2 of a batch of 2 cannot be put: column data is null"),
+        ({"data": [b"x" * 1001]}, "more than 1000 bytes.*maximum record size"),
+        ({"data": [b"x" * 999], "partitionKey": ["\u20ac"]}, "more than 1000 bytes"),
+        ({"data": [b"a"], "partitionKey": [""]}, "partitionKey is empty or longer than 256"),
+        ({"data": [b"a"], "partitionKey": ["k" * 257]}, "partitionKey is empty or longer than 256"),
+        ({"data": [b"a"], "explicitHashKey": ["01"]}, "explicitHashKey is not a hash key"),
+        ({"data": [b"a"], "explicitHashKey": ["-1"]}, "explicitHashKey is not a hash key"),
+        ({"data": [b"a"], "explicitHashKey": [str(2**128)]}, "explicitHashKey is not a hash key"),
+        ({"data": [b"a"], "streamName": pa.array([None], pa.string())}, "streamName is null"),
+    ],
+)
+def test_a_row_that_cannot_be_put_stops_its_batch_before_anything_is_put(
+    columns: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UnwritableRecordError, match=message):
+        records(**columns)
+
+
+def test_an_empty_batch_has_no_records() -> None:
+    assert records(data=pa.array([], pa.binary())) == []
