@@ -1,6 +1,6 @@
 """The readers that `spout.py` compares. Each is a process that reads every record once.
 
-    python spout_readers.py spout|boto3|async-kinesis ENDPOINT RECORDS [CORE]
+    python spout_readers.py spout|spout-cbor|boto3|async-kinesis ENDPOINT RECORDS [CORE]
 
 It prints what it read and the time it took. All readers pass every payload as bytes to the same few
 lines, which count it and add up its checksum. The reader of async-kinesis imports nothing of ours,
@@ -15,7 +15,11 @@ import os
 import sys
 import time
 import zlib
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STREAM = "benchmark"
 KEYS = {
@@ -60,14 +64,14 @@ class Seen:
         self.checksum = (self.checksum + zlib.crc32(data)) & 0xFFFFFFFF
 
 
-def spout(endpoint_url: str, records: int, seen: Seen) -> None:
+def spout(endpoint_url: str, records: int, seen: Seen, **aws: str) -> None:
     """With tracking, round robin, acks record by record, and a commit once a second."""
     from kinesis_spout.config import AwsConfig, ReadRate  # noqa: PLC0415  # not there in the process of async-kinesis
     from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig  # noqa: PLC0415
 
     config = SpoutConfig(
         stream=STREAM,
-        aws=AwsConfig(region="us-east-1", endpoint_url=endpoint_url),
+        aws=AwsConfig(region="us-east-1", endpoint_url=endpoint_url, **aws),
         starting_position="TRIM_HORIZON",
         rate=ReadRate(reads_per_second=1000, bytes_per_second=1e9),
     )
@@ -135,7 +139,12 @@ def async_kinesis(endpoint_url: str, records: int, seen: Seen) -> None:
     asyncio.run(read())
 
 
-READERS = {"spout": spout, "boto3": boto3, "async-kinesis": async_kinesis}
+READERS: dict[str, Callable[[str, int, Seen], None]] = {
+    "spout": spout,
+    "spout-cbor": partial(spout, wire_format="cbor"),
+    "boto3": boto3,
+    "async-kinesis": async_kinesis,
+}
 
 
 def main() -> None:

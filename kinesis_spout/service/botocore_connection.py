@@ -87,6 +87,7 @@ class KinesisConnection:
         max_attempts: int = 8,
         retry_for_s: float = 60,
         random: Random | None = None,
+        as_lists: bool = False,
     ) -> None:
         self.aws = aws
         self.stream = stream
@@ -96,7 +97,8 @@ class KinesisConnection:
         self._retry_for_s = retry_for_s
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
         self._built: tuple[int, Any] | None = None
-        self.wire = GetRecordsWire(aws.wire_format)
+        self._as_lists = as_lists
+        self.wire = GetRecordsWire(aws.wire_format, as_lists=as_lists)
 
     def __reduce__(self) -> tuple[Callable[..., KinesisConnection], tuple[AwsConfig, StreamRef]]:
         make = partial(
@@ -104,6 +106,7 @@ class KinesisConnection:
             clock=self._clock,
             max_attempts=self._max_attempts,
             retry_for_s=self._retry_for_s,
+            as_lists=self._as_lists,
         )
         return make, (self.aws, self.stream)
 

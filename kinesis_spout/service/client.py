@@ -50,6 +50,9 @@ class KinesisClient:
     Transient faults are retried, at most `max_attempts` times and for `retry_for_s` seconds; other
     errors are raised at once. The constructor only keeps its arguments, and a pickle holds nothing
     else: each process opens its own connection.
+
+    `as_lists`: pages are for a caller that reads record by record, so their columns are lists where
+    that costs less than Arrow.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class KinesisClient:
         max_attempts: int = 8,
         retry_for_s: float = 60,
         random: Random | None = None,
+        as_lists: bool = False,
     ) -> None:
         self.aws = aws
         self.stream = stream
@@ -71,6 +75,7 @@ class KinesisClient:
             max_attempts=max_attempts,
             retry_for_s=retry_for_s,
             random=random,
+            as_lists=as_lists,
         )
 
     def __repr__(self) -> str:

@@ -31,6 +31,8 @@ from kinesis_spout.service.get_records_decoder import (
 from kinesis_spout.service.record_columns import ARRIVAL_TYPE, PAGE_SCHEMA, RecordColumns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from kinesis_spout.service.cbor_record_scan import ScannedRecords
@@ -56,19 +58,21 @@ def decode_cbor(body: bytes) -> Any:
         raise ValueError(str(exc)) from exc
 
 
-def decode_get_records_cbor(body: bytes) -> DecodedPage:
+def decode_get_records_cbor(body: bytes, *, as_lists: bool = False) -> DecodedPage:
     """Decode the CBOR body of a GetRecords answer with status 200. Raises
     `MalformedResponseError`. Pure.
+
+    `as_lists`: for a caller that reads record by record. The columns are lists then, else Arrow.
     """
     with malformed_explained(body, " as CBOR"):
         scanned = scan_records(body) if len(body) <= _MAX_BODY else None
-        page = None if scanned is None else _scanned_page(body, scanned)
+        page = None if scanned is None else _scanned_page(body, scanned, as_lists=as_lists)
         if page is not None:
             return page
         return page_of_rows(msgspec.convert(decode_cbor(body), Body), _arrivals)
 
 
-def _scanned_page(body: bytes, scanned: ScannedRecords) -> DecodedPage | None:
+def _scanned_page(body: bytes, scanned: ScannedRecords, *, as_lists: bool) -> DecodedPage | None:
     """None where the records have no time, or not the three strings."""
     moments = scanned.numbers.get(_ARRIVAL)
     if moments is None or any(name not in scanned.spans for name in _STRINGS):
@@ -76,21 +80,27 @@ def _scanned_page(body: bytes, scanned: ScannedRecords) -> DecodedPage | None:
     rest = msgspec.convert(decode_cbor(scanned.rest), Body)
     if rest.Records:  # there were two lists of records
         return None
-    strings = _strings(body, scanned)
-    columns = [
-        strings[_NUMBER].cast(pa.string()),  # raises for what is not UTF-8
-        strings[_KEY].cast(pa.string()),
-        strings[_DATA],
-        _as_arrow(_micros(moments.astype(np.float64)), ARRIVAL_TYPE),
-    ]
-    batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
+    arrivals = _as_arrow(_micros(moments.astype(np.float64)), ARRIVAL_TYPE)
+    strings = _strings(body, scanned, (_NUMBER, _KEY) if as_lists else _STRINGS)
+    texts = [strings[name].cast(pa.string()) for name in (_NUMBER, _KEY)]  # raises for no UTF-8
+    if as_lists:
+        begins, ends = scanned.spans[_DATA]
+        data = [body[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+        numbers, keys = map(_as_list, texts)
+        columns = RecordColumns(numbers, keys, data, arrivals)
+    else:
+        columns = RecordColumns.of(
+            pa.RecordBatch.from_arrays([*texts, strings[_DATA], arrivals], schema=PAGE_SCHEMA)
+        )
     begins, ends = scanned.spans[_NUMBER]
     first, last = (body[begins[index] : ends[index]].decode() for index in (0, -1))
-    return decoded_page(rest, RecordColumns.of(batch), scanned.count, (first, last))
+    return decoded_page(rest, columns, scanned.count, (first, last))
 
 
-def _strings(body: bytes, scanned: ScannedRecords) -> dict[tuple[int, bytes], pa.Array]:
-    """The values of the records' strings, copied out of the body.
+def _strings(
+    body: bytes, scanned: ScannedRecords, wanted: Iterable[tuple[int, bytes]]
+) -> dict[tuple[int, bytes], pa.Array]:
+    """The values of the records' strings `wanted`, copied out of the body.
 
     An Arrow array of strings says where each value ends and the next one begins. So the body
     becomes an array in which every second value is what lies between two of the records' values,
@@ -105,8 +115,7 @@ def _strings(body: bytes, scanned: ScannedRecords) -> dict[tuple[int, bytes], pa
     values = pa.Array.from_buffers(pa.binary(), edges.size - 1, buffers)
     firsts = np.arange(0, edges.size, width, dtype=np.int64)
     return {
-        name: values.take(_as_arrow(firsts + 2 * place, pa.int64()))
-        for place, name in enumerate(names)
+        name: values.take(_as_arrow(firsts + 2 * names.index(name), pa.int64())) for name in wanted
     }
 
 
@@ -134,6 +143,12 @@ def _micros(moments: NDArray[np.float64]) -> NDArray[np.int64]:
 def _as_arrow(values: NDArray[np.int64], kind: pa.DataType) -> pa.Array:
     """The values without a copy. Not by `pa.array`, which imports pandas."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _as_list(texts: pa.Array) -> list[str]:
+    """Not by `to_pylist`, which takes twenty times as long in older versions of pyarrow."""
+    values: list[str] = texts.to_numpy(zero_copy_only=False).tolist()
+    return values
 
 
 def _untagged(value: Any, _immutable: bool) -> Any:  # noqa: FBT001  # the signature is cbor2's

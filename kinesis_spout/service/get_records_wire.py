@@ -56,9 +56,13 @@ class _CborNotSpokenError(Exception):
 
 
 class GetRecordsWire:
-    """The encoding of one connection's GetRecords. Threads may share it."""
+    """The encoding of one connection's GetRecords. Threads may share it.
 
-    def __init__(self, wire_format: str) -> None:
+    `as_lists`: pages are for a caller that reads record by record (`RecordColumns`).
+    """
+
+    def __init__(self, wire_format: str, *, as_lists: bool = False) -> None:
+        self._as_lists = as_lists
         self._asks_in_cbor = wire_format == "cbor"
         self._was_spoken = False
         # botocore calls the hooks of a request in the thread that sends it.
@@ -83,7 +87,7 @@ class GetRecordsWire:
         """The page of an answer. Raises `MalformedResponseError`."""
         body = answer[RAW_BODY]
         if answer.get(IS_CBOR):
-            page: DecodedPage = _cbor_codec().decode_get_records_cbor(body)
+            page: DecodedPage = _cbor_codec().decode_get_records_cbor(body, as_lists=self._as_lists)
             return page
         return decode_get_records(body)
 

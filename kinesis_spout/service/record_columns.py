@@ -163,8 +163,9 @@ class RecordColumns:
 
     def any_begins_with(self, prefix: bytes) -> bool:
         """Whether any payload begins with `prefix`. The loop runs in C."""
-        data = self._data if self._batch is None else self.lists().data
-        return prefix in map(itemgetter(slice(len(prefix))), filter(None, data))
+        if self._batch is not None:
+            return bool(pc.any(pc.starts_with(self._batch.column("data"), prefix)).as_py())
+        return prefix in map(itemgetter(slice(len(prefix))), filter(None, self._data))
 
     def _hold(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self._batch = batch

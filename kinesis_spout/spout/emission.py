@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinesis_spout.spout.scheduler import SpoutDelivery
+from kinesis_spout.spout.record_run import Delivery
 from scheme.record import Record
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Protocol, Self
 
+    from kinesis_spout.spout.scheduler import AssignedShard
     from kinesis_spout.tuple_tree.tracked_tuple import TupleTree
     from scheme.record_scheme import RecordScheme
 
@@ -44,29 +45,35 @@ class FailRecordError(Exception):
         self.retry = retry
 
 
-class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
+class SpoutEmission(Delivery, frozen=True, eq=False):
     """One delivery of one record. As a context manager it acks at the end of the block, and fails
     when the block raises.
 
-    `attempt` counts deliveries from 1. `delivery` is internal: how the spout finds the record. An
-    outcome may be told from any thread, once. A late ack of an earlier attempt still counts.
+    `attempt` counts deliveries from 1. `run`, `index` and `assigned` are internal: how the spout
+    finds the record. An outcome may be told from any thread, once. A late ack of an earlier attempt
+    still counts.
 
-    The repr omits the payload. A struct, because one is made per delivery and no other object is
-    cheaper.
+    The repr omits the payload. Made with the spout's lock held: the run lets go of a payload once
+    its record is acked, or once the tracker knows it.
     """
 
-    _outcomes: Outcomes
+    assigned: AssignedShard
     data: bytes
-    delivery: SpoutDelivery
     _decoded: tuple[Any, ...] | None = None
 
     @classmethod
-    def of(cls, outcomes: Outcomes, delivery: SpoutDelivery) -> SpoutEmission:
-        return cls(outcomes, delivery.payload, delivery)
-
-    @property
-    def attempt(self) -> int:
-        return self.delivery.attempt
+    def of(cls, assigned: AssignedShard, delivery: Delivery) -> SpoutEmission:
+        """Of a pending delivery. Raises LookupError after its outcome."""
+        run = delivery.run
+        if run.data:
+            data = run.data[delivery.index]
+        elif (held := assigned.shard.held.get(delivery.sequence)) is not None:
+            data = held.data[0]
+        else:
+            raise LookupError(
+                f"the payload of {delivery.sequence} of {assigned.shard.shard_id} is not here"
+            )
+        return cls(run, delivery.index, delivery.attempt, assigned, data)
 
     def decoded(self, scheme: RecordScheme) -> SpoutEmission:
         """A copy with the values that the scheme makes of the payload. Raises what the scheme
@@ -82,31 +89,31 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
     @property
     def message_id(self) -> str:
         """`shardId:sequence:attempt`, as `KinesisSpout.ack` and `fail` take it."""
-        return f"{self.delivery.shard_id}:{self.sequence_number}:{self.attempt}"
+        return f"{self.shard_id}:{self.sequence_number}:{self.attempt}"
 
     @property
     def shard_id(self) -> str:
-        return self.delivery.shard_id
+        return self.assigned.shard.shard_id
 
     @property
     def sequence_number(self) -> str:
-        return self.delivery.sequence_number
+        return self.run.texts[self.index]
 
     @property
     def partition_key(self) -> str | None:
         """None where the producer gave none, in a stream with record distribution AUTO."""
-        return self.delivery.partition_key
+        return self.run.keys[self.index]
 
     @property
     def approximate_arrival_ms(self) -> int:
         """Milliseconds since 1970 UTC, by the service's clock."""
-        return self.delivery.arrival_ms
+        return self.run.arrivals[self.index]
 
     @property
     def record(self) -> Record:
         """The record with all its fields."""
         return Record(
-            stream_name=self._outcomes.stream_name,
+            stream_name=self.assigned.outcomes.stream_name,
             shard_id=self.shard_id,
             sequence_number=self.sequence_number,
             partition_key=self.partition_key,
@@ -119,7 +126,7 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
         """The record was processed. False when the ack did not count: the record was acked or
         dead-lettered before, or the spout is closed.
         """
-        return self._outcomes.ack(self)
+        return self.assigned.outcomes.ack(self)
 
     def fail(self, reason: str | None = None, *, retry: bool = True) -> bool:
         """The record was not processed. It is delivered again after a delay; without `retry` it is
@@ -127,13 +134,13 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
 
         False when the failure did not count: this emission had an outcome before, or has timed out.
         """
-        return self._outcomes.fail(self, reason, retry=retry)
+        return self.assigned.outcomes.fail(self, reason, retry=retry)
 
     def extend(self, timeout_s: float | None) -> bool:
         """Move the emission's deadline to `timeout_s` seconds from now (None: never). False when it
         is not pending any more.
         """
-        return self._outcomes.extend(self, timeout_s)
+        return self.assigned.outcomes.extend(self, timeout_s)
 
     def tree(self) -> TupleTree:
         """A tuple tree, for work that fans out to threads or tasks. The emission is acked when all
@@ -143,7 +150,7 @@ class SpoutEmission(msgspec.Struct, frozen=True, eq=False):
         `with emission:`, which would ack the emission itself. Raises `SpoutClosedError` when the
         spout is not open any more.
         """
-        return self._outcomes.tree(self)
+        return self.assigned.outcomes.tree(self)
 
     def __enter__(self) -> Self:
         return self

@@ -35,7 +35,9 @@ class ShardCounts:
     def on_ack(self, latency_ms: int) -> None:
         """Count an ack that came `latency_ms` after the record's arrival."""
         self.acked += 1
-        latency_ms = max(latency_ms, 0)
+        if latency_ms <= 0:  # `max` would take as long as all the rest
+            self.latency[0] += 1
+            return
         self.latency_sum_ms += latency_ms
         try:
             self.latency[latency_ms.bit_length()] += 1

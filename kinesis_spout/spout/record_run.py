@@ -9,6 +9,7 @@ enough. The in-flight tracker gets one node for a whole stretch of acked records
 from __future__ import annotations
 
 from bisect import bisect_left
+from math import floor
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -66,7 +67,7 @@ class RecordRun:
         self.data = data
         self.keys = keys
         self.arrivals = arrivals
-        self.deadlines: list[int] = []
+        self.deadlines: list[float] = []
         self.size = len(texts)
         self.states = bytearray(self.size)
         self.emitted = 0
@@ -146,7 +147,7 @@ class RecordRun:
         if not self.deadlines:
             return None
         oldest = self.oldest_pending()
-        return None if oldest is None else self.deadlines[oldest]
+        return None if oldest is None else floor(self.deadlines[oldest])
 
     def stretches(self) -> Iterator[tuple[int, range]]:
         """The emitted records as stretches of one state (PENDING or ACKED) with their indices, in

@@ -24,15 +24,17 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
+from math import floor
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics, WaitTimes
-from kinesis_spout.spout.record_run import Delivery
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from kinesis_spout.spout.emission import Outcomes
     from kinesis_spout.spout.retry_buffer import DueLetter
     from kinesis_spout.spout.tracked_shard import TrackedShard
     from state.sequence_number import SequenceNumber
@@ -54,7 +56,9 @@ class Limits(NamedTuple):
 
 
 class AssignedShard:
-    """A shard that this spout reads: its records, its counts, its place in the rotations."""
+    """A shard that this spout reads: its records, its counts, its place in the rotations, and who
+    takes the outcomes of its emissions.
+    """
 
     __slots__ = (
         "counts",
@@ -63,12 +67,14 @@ class AssignedShard:
         "in_rotation",
         "is_dirty",
         "is_released",
+        "outcomes",
         "refused_letters",
         "shard",
     )
 
-    def __init__(self, shard: TrackedShard) -> None:
+    def __init__(self, shard: TrackedShard, outcomes: Outcomes) -> None:
         self.shard = shard
+        self.outcomes = outcomes
         self.counts = ShardCounts()
         self.in_rotation = False
         self.in_retry_rotation = False
@@ -93,33 +99,6 @@ class AssignedShard:
         )
 
 
-class SpoutDelivery(Delivery, frozen=True, eq=False):
-    """A delivery of the spout: as `Delivery`, with the assigned shard of its record."""
-
-    assigned: AssignedShard
-
-    @classmethod
-    def of(cls, assigned: AssignedShard, delivery: Delivery) -> SpoutDelivery:
-        return cls(delivery.run, delivery.index, delivery.attempt, assigned)
-
-    @property
-    def shard_id(self) -> str:
-        return self.assigned.shard.shard_id
-
-    @property
-    def payload(self) -> bytes:
-        """Of a pending delivery; the caller holds the lock. Raises LookupError after its outcome.
-
-        A run whose records the tracker knows has no payloads any more: the retry buffer holds them.
-        """
-        if self.run.data:
-            return self.run.data[self.index]
-        held = self.assigned.shard.held.get(self.sequence)
-        if held is None:
-            raise LookupError(f"the payload of {self.sequence} of {self.shard_id} is not here")
-        return held.data[0]
-
-
 class CarefulDelivery:
     """A delivery from its announcement until its outcome is stored. `is_announced`: the store has
     it as a failed attempt. `is_out`: the user has it. `is_settled`: the store has its outcome.
@@ -127,7 +106,7 @@ class CarefulDelivery:
 
     __slots__ = ("_asked_with_outcome", "delivery", "is_announced", "is_out", "is_settled")
 
-    def __init__(self, delivery: SpoutDelivery) -> None:
+    def __init__(self, delivery: SpoutEmission) -> None:
         self.delivery = delivery
         self.is_announced = False
         self.is_out = False
@@ -170,7 +149,8 @@ class SpoutScheduler:
     back.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, outcomes: Outcomes) -> None:
+        self._outcomes = outcomes
         self.assigned: dict[str, AssignedShard] = {}
         self.released_counts = ShardCounts()  # of shards that are not assigned any more
         self.pending = 0
@@ -271,7 +251,7 @@ class SpoutScheduler:
         """Assign a shard. Raises ValueError for one that is assigned already."""
         if shard.shard_id in self.assigned:
             raise ValueError(f"shard {shard.shard_id} is assigned already; release it first")
-        assigned = self.assigned[shard.shard_id] = AssignedShard(shard)
+        assigned = self.assigned[shard.shard_id] = AssignedShard(shard, self._outcomes)
         self.pending += shard.pending
         if shard.has_unanswered:
             self.begin_careful(0)
@@ -297,33 +277,38 @@ class SpoutScheduler:
         self._enqueue(assigned)
 
     # emitting -------------------------------------------------------------------------------------
-    def emit(self, now_ms: int) -> SpoutDelivery | None:
+    def emit(self, now_ms: float) -> SpoutEmission | None:
         """The next record; None when no shard has one that may go out now."""
         if self._due and self._due[0][0] <= now_ms:
             self._enqueue_due_retries(now_ms)
-        deadline_ms = None if self._timeout_ms is None else now_ms + self._timeout_ms
         rotation = self._rotation
-        if self.pending >= self._unchecked_pending:
-            if self._careful_left is not None:
-                return self._emit_carefully(now_ms, deadline_ms)
-            return self._emit_of(self._retry_rotation, now_ms, deadline_ms, new=False)
-        if not rotation:
-            return None
-        assigned = rotation[0]
-        run = assigned.shard.open_run
-        if run is None or run.emitted >= run.granted:
-            return self._emit_of(rotation, now_ms, deadline_ms, new=True)
-        # The short way, for nearly all records: `grant` has checked the limits and that no retry
-        # waits. The shard stays in the rotation, at its end, so it is not enqueued again.
-        index = assigned.shard.emit_new(run, deadline_ms)
-        self.pending += 1
-        assigned.counts.emitted += 1
-        rotation.rotate(-1)
-        return SpoutDelivery(run, index, 1, assigned)
+        if rotation and self.pending < self._unchecked_pending:
+            assigned = rotation[0]
+            run = assigned.shard.open_run
+            if run is not None and (index := run.emitted) < run.granted:
+                # The short way, for nearly all records: `grant` has checked the limits and that no
+                # retry waits. The shard stays in the rotation, at its end, so it is not enqueued
+                # again.
+                run.emitted = index + 1
+                if self._timeout_ms is not None:
+                    run.deadlines.append(now_ms + self._timeout_ms)
+                self.pending += 1
+                assigned.counts.emitted += 1
+                rotation.rotate(-1)
+                return SpoutEmission(run, index, 1, assigned, run.data[index])
+        return self._emit_checked(floor(now_ms))
+
+    def _emit_checked(self, now_ms: int) -> SpoutEmission | None:
+        deadline_ms = None if self._timeout_ms is None else now_ms + self._timeout_ms
+        if self.pending < self._unchecked_pending:
+            return self._emit_of(self._rotation, now_ms, deadline_ms, new=True)
+        if self._careful_left is not None:
+            return self._emit_carefully(now_ms, deadline_ms)
+        return self._emit_of(self._retry_rotation, now_ms, deadline_ms, new=False)
 
     def _emit_of(
         self, rotation: deque[AssignedShard], now_ms: int, deadline_ms: int | None, *, new: bool
-    ) -> SpoutDelivery | None:
+    ) -> SpoutEmission | None:
         """The next record of a rotation: a due retry, or a new record where `new` allows it."""
         delivery = self._take_of(rotation, now_ms, deadline_ms, new=new)
         if delivery is not None:
@@ -336,7 +321,7 @@ class SpoutScheduler:
 
     def _take_of(
         self, rotation: deque[AssignedShard], now_ms: int, deadline_ms: int | None, *, new: bool
-    ) -> SpoutDelivery | None:
+    ) -> SpoutEmission | None:
         while rotation:
             assigned = rotation.popleft()
             shard = assigned.shard
@@ -350,10 +335,10 @@ class SpoutScheduler:
                 assigned.in_retry_rotation = False
             self._enqueue(assigned)
             if delivery is not None:
-                return SpoutDelivery.of(assigned, delivery)
+                return SpoutEmission.of(assigned, delivery)
         return None
 
-    def _count(self, delivery: SpoutDelivery) -> None:
+    def _count(self, delivery: SpoutEmission) -> None:
         counts = delivery.assigned.counts
         counts.emitted += 1
         if delivery.attempt > 1:
@@ -401,7 +386,7 @@ class SpoutScheduler:
             for shard_id, number in oldest.items()
         )
 
-    def _emit_carefully(self, now_ms: int, deadline_ms: int | None) -> SpoutDelivery | None:
+    def _emit_carefully(self, now_ms: int, deadline_ms: int | None) -> SpoutEmission | None:
         """The announced record once it is stored. None before that, and until it has an outcome;
         then the next one is announced.
         """
@@ -444,7 +429,7 @@ class SpoutScheduler:
         return True
 
     # outcomes -------------------------------------------------------------------------------------
-    def ack(self, delivery: SpoutDelivery, now_ms: int) -> bool:
+    def ack(self, delivery: SpoutEmission, now_ms: float) -> bool:
         """Whether the ack counted. It does not for a record that is acked already or dead-lettered,
         nor for a shard that was released.
         """
@@ -457,7 +442,7 @@ class SpoutScheduler:
             return False
         self.pending -= resolved
         assigned.is_dirty = True
-        assigned.counts.on_ack(now_ms - delivery.run.arrivals[delivery.index])
+        assigned.counts.on_ack(floor(now_ms - delivery.run.arrivals[delivery.index]))
         # The shard left the rotation if it was at max_unresolved_per_shard; now it has room.
         if not assigned.in_rotation and shard.open_run is not None:
             self._enqueue(assigned)
@@ -483,7 +468,7 @@ class SpoutScheduler:
         return True
 
     def fail(
-        self, delivery: SpoutDelivery, now_ms: int, *, reason: str | None, retry: bool = True
+        self, delivery: SpoutEmission, now_ms: int, *, reason: str | None, retry: bool = True
     ) -> Effect:
         """Fail a delivery. Returns QUEUED or EXHAUSTED, or another effect when it did not count."""
         assigned = delivery.assigned
@@ -505,9 +490,9 @@ class SpoutScheduler:
             self._enqueue(assigned)
         return effect
 
-    def expire(self, now_ms: int) -> list[SpoutDelivery]:
+    def expire(self, now_ms: int) -> list[SpoutEmission]:
         """Fail all deliveries whose deadline is `now_ms` or earlier. Returns them."""
-        expired: list[SpoutDelivery] = []
+        expired: list[SpoutEmission] = []
         for assigned in self.assigned.values():
             shard = assigned.shard
             if not shard.pending or (due_ms := shard.next_deadline_ms()) is None or due_ms > now_ms:
@@ -518,7 +503,7 @@ class SpoutScheduler:
             assigned.is_dirty = True
             assigned.counts.timed_out += len(late)
             assigned.counts.failed += len(late)
-            expired += [SpoutDelivery.of(assigned, delivery) for delivery in late]
+            expired += [SpoutEmission.of(assigned, delivery) for delivery in late]
             self._enqueue(assigned)
         return expired
 
@@ -591,7 +576,7 @@ class SpoutScheduler:
             assigned.due_ms = due_ms
             heappush(self._due, (due_ms, shard.shard_id))
 
-    def _enqueue_due_retries(self, now_ms: int) -> None:
+    def _enqueue_due_retries(self, now_ms: float) -> None:
         """Put the shards whose retry is due at `now_ms` into both rotations."""
         while self._due and self._due[0][0] <= now_ms:
             due_ms, shard_id = heappop(self._due)

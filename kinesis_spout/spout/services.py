@@ -52,7 +52,7 @@ class SpoutServices:
         """
         closing = threading.Event()
         clock = InterruptibleClock(closing)
-        client = KinesisClient(config.aws, config.stream_ref, clock=clock)
+        client = KinesisClient(config.aws, config.stream_ref, clock=clock, as_lists=True)
         return cls(
             client=client,
             store=open_store(config),

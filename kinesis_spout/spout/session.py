@@ -19,7 +19,7 @@ from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.outages import SpoutHealth, SpoutOutages, said
 from kinesis_spout.spout.prefetcher import SpoutPrefetcher
 from kinesis_spout.spout.retry_fetcher import SpoutRetryFetcher
-from kinesis_spout.spout.scheduler import Limits, SpoutDelivery, SpoutScheduler
+from kinesis_spout.spout.scheduler import Limits, SpoutScheduler
 from kinesis_spout.spout.services import SpoutContext, SpoutServices
 from kinesis_spout.tuple_tree.acker import Acker
 from kinesis_spout.tuple_tree.tracked_tuple import TupleTree, fail_timed_out
@@ -86,7 +86,7 @@ class SpoutSession:
             config.prefetch_bytes,
             config.max_records,
         )
-        self.scheduler = SpoutScheduler(limits)
+        self.scheduler = SpoutScheduler(limits, self)
         self._config = config
         self._tracking = config.tracking
         self._scheme = config.scheme
@@ -97,8 +97,10 @@ class SpoutSession:
         self._clock = services.clock
         self._monotonic_s = services.clock.monotonic_s
         self._offset_ms = services.clock.now_ms() - services.clock.monotonic_s() * 1000
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        # Reentrant only because its release raises in a thread that does not hold it: see `emit`.
+        lock = threading.RLock()
+        self._acquire, self._release = lock.acquire, lock.release
+        self._changed = threading.Condition(lock)
         self._waiting = 0
         self._acker: Acker[TupleTree] = Acker(services.random)
         self._roots: dict[str, int] = {}
@@ -166,22 +168,24 @@ class SpoutSession:
         """`next_tuple` without decoding and without listeners; see `is_plain`."""
         if self.error is not None:
             raise self.error
-        # `now_ms` inlined, as in `ack`: both run once per record.
-        now_ms = int(self._monotonic_s() * 1000.0 + self._offset_ms)
-        with self._lock:
-            delivery = self.scheduler.emit(now_ms)
-            if delivery is None:
+        # This and `ack` run once per record, and a `with` statement takes twice the time of these
+        # calls. An interrupt may come at any of them: only the lock can tell whether it is held.
+        now_ms = self._monotonic_s() * 1000.0 + self._offset_ms
+        try:
+            self._acquire()
+            emission = self.scheduler.emit(now_ms)
+            if emission is None:
                 careful = self.scheduler.careful
                 if careful is not None and careful.asks_for_commit():
                     self._wake("commit")
-                return None
-            # Before the lock is free: the run lets go of a payload once its record is acked, or
-            # once the tracker knows it.
-            payloads = delivery.run.data
-            data = payloads[delivery.index] if payloads else delivery.payload
-            if not self._tracking:
-                self.scheduler.ack(delivery, now_ms)
-        return SpoutEmission(self, data, delivery)
+            elif not self._tracking:
+                self.scheduler.ack(emission, now_ms)
+        finally:
+            try:  # noqa: SIM105  # `suppress` takes longer than all the rest
+                self._release()
+            except RuntimeError:
+                pass
+        return emission
 
     def _emit_decoded(self, scheme: RecordScheme) -> SpoutEmission | None:
         """The next record that the scheme can decode. Malformed ones before it are dead-lettered.
@@ -236,12 +240,18 @@ class SpoutSession:
     # outcomes -------------------------------------------------------------------------------------
     def ack(self, emission: SpoutEmission) -> bool:
         """See `SpoutEmission.ack`."""
-        now_ms = int(self._monotonic_s() * 1000.0 + self._offset_ms)
-        with self._lock:
-            acked = not self._is_closed and self.scheduler.ack(emission.delivery, now_ms)
+        now_ms = self._monotonic_s() * 1000.0 + self._offset_ms
+        try:
+            self._acquire()
+            acked = not self._is_closed and self.scheduler.ack(emission, now_ms)
             # Only while `wait` waits: notifying for each record would slow all acks down.
             if self._waiting:
                 self._changed.notify_all()
+        finally:
+            try:  # noqa: SIM105  # `suppress` takes longer than all the rest
+                self._release()
+            except RuntimeError:
+                pass
         if acked and self.hooks.any:
             self.hooks.acked(emission)
         return acked
@@ -251,9 +261,7 @@ class SpoutSession:
         with self._changed:
             if self._is_closed:
                 return False
-            effect = self.scheduler.fail(
-                emission.delivery, self.now_ms(), reason=reason, retry=retry
-            )
+            effect = self.scheduler.fail(emission, self.now_ms(), reason=reason, retry=retry)
             self._changed.notify_all()
         self._check_breaker()
         counted = effect in {Effect.QUEUED, Effect.EXHAUSTED}
@@ -264,18 +272,17 @@ class SpoutSession:
     def malformed(self, emission: SpoutEmission, reason: str) -> None:
         """The record can never be processed: dead-letter it without a retry."""
         with self._changed:
-            self.scheduler.fail(emission.delivery, self.now_ms(), reason=reason, retry=False)
-            emission.delivery.assigned.counts.malformed += 1
+            self.scheduler.fail(emission, self.now_ms(), reason=reason, retry=False)
+            emission.assigned.counts.malformed += 1
         self._check_breaker()
         self.hooks.failed(emission, reason)
 
     def extend(self, emission: SpoutEmission, timeout_s: float | None) -> bool:
         """See `SpoutEmission.extend`."""
-        delivery = emission.delivery
-        assigned = delivery.assigned
+        assigned = emission.assigned
         with self._changed:
             deadline_ms = None if timeout_s is None else self.now_ms() + round(timeout_s * 1000)
-            extended = not assigned.is_released and assigned.shard.extend(delivery, deadline_ms)
+            extended = not assigned.is_released and assigned.shard.extend(emission, deadline_ms)
         if extended and (root := self._roots.get(emission.message_id)) is not None:
             self._acker.extend(root, deadline_ms)
         self._wake("timeouts")
@@ -299,7 +306,7 @@ class SpoutSession:
             delivery = None if assigned is None else assigned.shard.find(sequence, attempt)
             if assigned is None or delivery is None:
                 return None
-            return SpoutEmission.of(self, SpoutDelivery.of(assigned, delivery))
+            return SpoutEmission.of(assigned, delivery)
 
     def ack_unheld(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> bool:
         """A late ack of a record whose payload is not in memory."""
@@ -371,8 +378,7 @@ class SpoutSession:
             if expired:
                 self._changed.notify_all()
         self._check_breaker()
-        for delivery in expired:
-            emission = SpoutEmission.of(self, delivery)
+        for emission in expired:
             self.hooks.timed_out(emission)
             self.hooks.failed(emission, "no outcome until its deadline")
         fail_timed_out(self._acker, self.now_ms())

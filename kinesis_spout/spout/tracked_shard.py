@@ -15,6 +15,7 @@ attempt, until its outcome. See `kinesis_spout.spout.scheduler`.
 from __future__ import annotations
 
 from collections import deque
+from math import floor
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -156,29 +157,29 @@ class TrackedShard:
             self._retries_in_a_row += 1
             return delivery
         self._retries_in_a_row = 0
-        return None if run is None else Delivery(run, self.emit_new(run, deadline_ms), 1)
+        return None if run is None else self._emit_new(run, deadline_ms)
 
-    def emit_new(self, run: RecordRun, deadline_ms: int | None) -> int:
-        """Emit the next record of the open run. Returns its index in that run."""
+    def _emit_new(self, run: RecordRun, deadline_ms: int | None) -> Delivery:
+        """Emit the next record of the open run."""
         index = run.emitted
-        run.emitted = emitted = index + 1
+        run.emitted = index + 1
         if deadline_ms is not None:
             run.deadlines.append(deadline_ms)
-        if emitted == run.size:
+        if run.emitted == run.size:
             self.open_run = None
             self.refill()
-        return index
+        return Delivery(run, index, 1)
 
     def grant(self, max_unresolved: int) -> None:
         """Let new records of the open run go out without further checks, until `max_unresolved` are
-        unresolved.
+        unresolved. The run's last record is not granted: after it the next run is opened.
 
         Nothing is granted while a retry waits, or after a retry: these have to be weighed against
         each new record.
         """
         if self.open_run is not None and not self.waiting and not self._retries_in_a_row:
             self.open_run.granted = min(
-                self.open_run.size, self.open_run.emitted + max_unresolved - self.pending
+                self.open_run.size - 1, self.open_run.emitted + max_unresolved - self.pending
             )
 
     def refill(self) -> None:
@@ -441,7 +442,7 @@ class TrackedShard:
             for index in indices:
                 sequence = run.sequence(index)
                 self.tracker.emit(
-                    sequence, deadline_ms=run.deadlines[index] if run.deadlines else None
+                    sequence, deadline_ms=floor(run.deadlines[index]) if run.deadlines else None
                 )
                 self.held.hold(sequence, run.single(index))
         self._unacked -= run.unacked

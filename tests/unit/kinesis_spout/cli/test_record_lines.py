@@ -19,7 +19,6 @@ from kinesis_spout.cli.record_lines import (
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
 from kinesis_spout.spout.record_run import RecordRun
-from kinesis_spout.spout.scheduler import SpoutDelivery
 
 NULL = Path("/dev/null")
 
@@ -60,8 +59,7 @@ def test_a_letter_has_all_that_is_known() -> None:
 def test_a_record_without_a_partition_key_has_no_key_and_is_put_back_with_a_random_one() -> None:
     """As in a stream with record distribution AUTO."""
     run, assigned = RecordRun(["5"], [None], [b"text"], [0]), SimpleNamespace(shard=letter())
-    delivery = SpoutDelivery(run, 0, 1, assigned)  # type: ignore[arg-type]  # only its shard's id is used
-    emission = SpoutEmission.of(None, delivery)  # type: ignore[arg-type]  # no outcome is given
+    emission = SpoutEmission(run, 0, 1, assigned, b"text")  # type: ignore[arg-type]  # only its shard's id is used
     assert emission.partition_key is None
     line = record_line(emission)
     assert "key" not in json.loads(line)

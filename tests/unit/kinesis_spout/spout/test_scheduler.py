@@ -14,12 +14,20 @@ from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import ShardState, UnresolvedRecord
 from state.tracker.transitions import Effect
-from tests.support.spout.spout_pages import FakePages, page_of, payload, run_of, tracked_from
+from tests.support.spout.spout_pages import (
+    NO_OUTCOMES,
+    FakePages,
+    page_of,
+    payload,
+    run_of,
+    tracked_from,
+)
 from tests.support.state.tracker import POLICY, seq
 
 if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
-    from kinesis_spout.spout.scheduler import CarefulDelivery, SpoutDelivery
+    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.scheduler import CarefulDelivery
 
 A, B, C = "shardId-0a", "shardId-0b", "shardId-0c"
 DUE_MS = 100
@@ -33,7 +41,8 @@ def new_spout(
     timeout_ms: int | None = None,
     max_held_bytes: int = 1 << 20,
 ) -> SpoutScheduler:
-    return SpoutScheduler(Limits(max_pending, max_unresolved, timeout_ms, max_held_bytes))
+    limits = Limits(max_pending, max_unresolved, timeout_ms, max_held_bytes)
+    return SpoutScheduler(limits, NO_OUTCOMES)
 
 
 def assign(
@@ -57,16 +66,16 @@ def assign(
     return source
 
 
-def emit(spout: SpoutScheduler, count: int = 1, *, now_ms: int = 0) -> list[SpoutDelivery]:
+def emit(spout: SpoutScheduler, count: int = 1, *, now_ms: int = 0) -> list[SpoutEmission]:
     deliveries = (spout.emit(now_ms) for _ in range(count))
     return [delivery for delivery in deliveries if delivery is not None]
 
 
-def named(deliveries: list[SpoutDelivery]) -> list[tuple[str, int]]:
+def named(deliveries: list[SpoutEmission]) -> list[tuple[str, int]]:
     return [(one.shard_id[-1], one.sequence.sequence) for one in deliveries]
 
 
-def fail(spout: SpoutScheduler, delivery: SpoutDelivery, *, now_ms: int = 0) -> Effect:
+def fail(spout: SpoutScheduler, delivery: SpoutEmission, *, now_ms: int = 0) -> Effect:
     return spout.fail(delivery, now_ms, reason="no")
 
 
