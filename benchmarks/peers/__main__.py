@@ -1,0 +1,65 @@
+"""Compares this project with awslabs' connector, the KCL, boto3 and async-kinesis. Linux only.
+
+    python -m benchmarks.peers [--scenarios NAME,...] [--readers KEY,...] [--rounds N]
+
+Each run appends a line to the results file; runs that it has already are not done again. A peer
+that is missing is named. It takes a quarter of an hour a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+
+from benchmarks.peers.found_peers import FoundPeers
+from benchmarks.peers.runner import run_all
+from benchmarks.peers.scenarios import SCENARIOS, Scenario
+
+HOME = Path(__file__).resolve().parents[2] / ".tools" / "peers"
+
+
+def chosen(scenarios: str | None, readers: str | None) -> list[Scenario]:
+    """The scenarios with these names, and in them the runs with these keys; all by default."""
+    names = _known(scenarios, [one.name for one in SCENARIOS], "--scenarios")
+    keys = _known(readers, [run.key for one in SCENARIOS for run in one.runs], "--readers")
+    return [
+        dataclasses.replace(one, runs=tuple(run for run in one.runs if run.key in keys))
+        for one in SCENARIOS
+        if one.name in names
+    ]
+
+
+def _known(text: str | None, known: list[str], option: str) -> list[str]:
+    asked = known if text is None else text.split(",")
+    if unknown := set(asked) - set(known):
+        names = ", ".join(dict.fromkeys(known))
+        raise SystemExit(f"{option}: there is no {', '.join(unknown)}; there are {names}")
+    return asked
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="make bench-peers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--scenarios", help="names, with commas (default: all)")
+    parser.add_argument("--readers", help="keys of readers, with commas (default: all)")
+    parser.add_argument("--rounds", type=int, default=3, help="of each scenario (default: 3)")
+    parser.add_argument("--home", type=Path, default=HOME, help="where peers are built")
+    parser.add_argument("--results", type=Path, help="default: results.jsonl in --home")
+    parser.add_argument("--awslabs-jar", type=Path, metavar="PATH")
+    parser.add_argument("--awslabs-source", type=Path, metavar="DIR")
+    options = parser.parse_args()
+    scenarios = chosen(options.scenarios, options.readers)
+    peers = FoundPeers(options.home, options.awslabs_jar, options.awslabs_source)
+    results = options.results or options.home / "results.jsonl"
+    missing = run_all(scenarios, options.rounds, peers, results)
+    for sentence in missing:
+        print(sentence, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
