@@ -1,6 +1,7 @@
 """Compares this project with awslabs' connector, the KCL, boto3 and async-kinesis. Linux only.
 
     python -m benchmarks.peers [--scenarios NAME,...] [--readers KEY,...] [--rounds N]
+    python -m benchmarks.peers --report [--svg FILE] [--json]
 
 Each run appends a line to the results file; runs that it has already are not done again. A peer
 that is missing is named. It takes a quarter of an hour a round.
@@ -10,10 +11,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import sys
 from pathlib import Path
 
 from benchmarks.peers.found_peers import FoundPeers
+from benchmarks.peers.plot import svg
+from benchmarks.peers.report import as_json, markdown
+from benchmarks.peers.results import load
 from benchmarks.peers.runner import run_all
 from benchmarks.peers.scenarios import SCENARIOS, Scenario
 
@@ -52,11 +57,22 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="default: results.jsonl in --home")
     parser.add_argument("--awslabs-jar", type=Path, metavar="PATH")
     parser.add_argument("--awslabs-source", type=Path, metavar="DIR")
+    parser.add_argument("--report", action="store_true", help="run nothing, print the results")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="also write the plot")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    scenarios = chosen(options.scenarios, options.readers)
-    peers = FoundPeers(options.home, options.awslabs_jar, options.awslabs_source)
     results = options.results or options.home / "results.jsonl"
-    missing = run_all(scenarios, options.rounds, peers, results)
+    missing = []
+    if not options.report:
+        scenarios = chosen(options.scenarios, options.readers)
+        peers = FoundPeers(options.home, options.awslabs_jar, options.awslabs_source)
+        missing = run_all(scenarios, options.rounds, peers, results)
+    found = load(results)
+    if not found:
+        raise SystemExit(f"there are no results in {results}")
+    print(json.dumps(as_json(found)) if options.json else markdown(found))
+    if options.svg:
+        options.svg.write_text(svg(found), "utf-8")
     for sentence in missing:
         print(sentence, file=sys.stderr)
 

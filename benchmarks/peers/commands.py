@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from benchmarks.peers.found_peers import FoundPeers
     from benchmarks.peers.scenarios import Run, Scenario
 
@@ -46,13 +44,12 @@ def command(
     return [*java, "-cp", peers.kcl_classpath, "KclReader", endpoint, dynamo, run.stream, *counts]
 
 
-_PEER: dict[str, Callable[[FoundPeers], object]] = {
-    "awslabs": lambda peers: peers.awslabs_jar,
-    "kcl": lambda peers: peers.kcl_classpath,
-    "async-kinesis": lambda peers: peers.async_kinesis_python,
-}
-
-
 def make_ready(run: Run, peers: FoundPeers) -> None:
     """Build what the reader needs. Raises `MissingPeerError`."""
-    _PEER.get(run.program, lambda _peers: None)(peers)
+    built = {
+        "awslabs": "awslabs_jar",
+        "kcl": "kcl_classpath",
+        "async-kinesis": "async_kinesis_python",
+    }
+    if run.program in built:
+        getattr(peers, built[run.program])

@@ -59,28 +59,34 @@ def run_reader(
     besides its marks goes to `log`.
     """
     run = uuid.uuid4().hex
-    with log.open("w") as errors:
-        process = subprocess.Popen(
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
             env={**os.environ, **environment, RUN_VARIABLE: run},
-        )
-        overdue = threading.Timer(timeout_s, lambda: kill(processes_of(run)))
-        overdue.start()
-        try:
-            with PeakMemory(run) as memory:
-                sights = _marks(process, run, server, errors.write, memory)
-            code = process.wait()
-        finally:
-            overdue.cancel()
-            kill(processes_of(run))
-            process.wait()
+        ) as process,
+    ):
+        # What outlives the reader would keep its output open, and the marks would not end.
+        ending = threading.Thread(target=_end, args=(process, run, timeout_s))
+        ending.start()
+        with PeakMemory(run) as memory:
+            sights = _marks(process, run, server, errors.write, memory)
+        ending.join()
+        code = process.returncode
     if code or "end" not in sights:
         raise ReaderFailedError(f"the reader failed (exit code {code}); see {log}")
     return figures(sights["begin"], sights["end"]) | {"peak_mb": round(memory.peak_mb)}
+
+
+def _end(process: subprocess.Popen[str], run: str, timeout_s: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout_s)
+    kill(processes_of(run))
+    process.wait()
 
 
 def _marks(
@@ -134,6 +140,7 @@ def figures(begin: Sight, end: Sight) -> dict[str, Any]:
         "others_cores": round(max(0.0, others / wall_s), 2),
         "received_mb": round((end.server["bytes"] - begin.server["bytes"]) / 1e6, 1),
         "calls": {name: count for name, count in calls.items() if count},
+        "debt_s": round(end.server["debt_s"], 3),
         **end.fields,
     }
 

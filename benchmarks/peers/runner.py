@@ -1,4 +1,4 @@
-"""Runs the scenarios: the readers alternate, each in processes of its own with a server of its own."""
+"""Runs the scenarios. The readers alternate, each in processes and with a server of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.peers.commands import ROOT, command, make_ready
 from benchmarks.peers.found_peers import MissingPeerError
 from benchmarks.peers.measure import ReaderFailedError, run_reader
 from benchmarks.peers.results import append, identity, load
-from benchmarks.peers.scenarios import Run, Scenario, stream_arguments
+from benchmarks.peers.scenarios import Run, Scenario, Stream, stream_arguments
 from benchmarks.peers.servers import dynamodb, replay_server
 from kinesis_spout.clock import SystemClock
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from benchmarks.peers.found_peers import FoundPeers
     from benchmarks.peers.results import Result
 
+# The service counts a record's data and its partition key.
+KEY_BYTES, SHARD_BYTES_PER_SECOND = 11, 2_000_000
 # What an outcomes benchmark of two rounds alternates itself.
 OUTCOMES = ["benchmarks/outcomes.py", "--json", "--rounds", "2", "--records", "400000"]
 
@@ -90,7 +92,20 @@ def _run(scenario: Scenario, run: Run, peers: FoundPeers) -> Iterator[Result]:
             server=server.stats,
             log=peers.log.with_name(f"{scenario.name}-{run.key}.log"),
         )
+    if scenario.limits:
+        found["share"] = round(share_of_limits(found, scenario.streams[run.stream]), 4)
     yield about | {"key": run.key} | found
+
+
+def share_of_limits(found: Result, stream: Stream) -> float:
+    """The bytes that were read, of those that the shards' limits allow in the time.
+
+    A last page may be more than what was left of them: then the time until the shard is free again
+    counts too.
+    """
+    counted = found["records"] * (stream.record_bytes + KEY_BYTES)
+    allowed_per_s = stream.shards * SHARD_BYTES_PER_SECOND
+    return float(counted / (allowed_per_s * (found["wall_s"] + found["debt_s"])))
 
 
 def _outcomes() -> dict[str, dict[str, Any]]:

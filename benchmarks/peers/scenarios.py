@@ -38,7 +38,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A reader in a scenario. `program`: how it is started (`commands`). `options`: its source's."""
+    """A reader in a scenario. `program`: see `commands`. `options`: those of its source."""
 
     key: str
     title: str

@@ -46,11 +46,12 @@ async def read(endpoint: str, stream: str) -> None:
         sleep_time_no_records=0.01,
         max_queue_size=100_000,
     ) as consumer:
-        async for data in consumer:
-            count += 1
-            size += len(data)
-            if count == wanted:
-                break
+        while count < wanted:  # its iteration ends whenever its queue is empty
+            async for data in consumer:
+                count += 1
+                size += len(data)
+                if count == wanted:
+                    break
 
 
 def main() -> None:

@@ -1,7 +1,9 @@
 """The usual loop with boto3: one shard after the other, nothing tracked, nothing stored.
 
-python -m benchmarks.peers.readers.boto3_loop --endpoint URL --warm NAME:RECORDS
-    --measured NAME:RECORDS
+Run as
+
+    python -m benchmarks.peers.readers.boto3_loop --endpoint URL --warm NAME:RECORDS
+        --measured NAME:RECORDS
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A Spark query reads a stream, ours or awslabs' source. Everything but the source is the same.
 
     python -m benchmarks.peers.readers.spark ours|awslabs backlog|idle|tip --endpoint URL
-        --directory DIR --warm NAME:RECORDS --measured NAME:RECORDS [--jar JAR] [--option NAME=VALUE]
+        --directory DIR --warm NAME:RECORDS --measured NAME:RECORDS [--jar JAR]
+        [--option NAME=VALUE ...]
 
 backlog: the records of a stream into the noop sink. idle: 20 s at the tip after a backlog. tip: the
 time from a record's arrival until a batch with it is visible, for 40 s of a live stream.
@@ -23,7 +24,7 @@ from benchmarks.peers.readers import marks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 0.05
 SETTLED_S, IDLE_S = 8.0, 20.0

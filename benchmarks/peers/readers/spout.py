@@ -1,7 +1,9 @@
 """The standalone spout: each record tracked and acked, checkpoints in ZooKeeper.
 
-python -m benchmarks.peers.readers.spout --endpoint URL --directory DIR
-    --warm NAME:RECORDS --measured NAME:RECORDS
+Run as
+
+    python -m benchmarks.peers.readers.spout --endpoint URL --directory DIR
+        --warm NAME:RECORDS --measured NAME:RECORDS
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ import java.net.InetSocketAddress;
 import java.time.ZoneOffset;
 import java.time.ZonedDateTime;
 import java.time.format.DateTimeFormatter;
+import java.util.Arrays;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
@@ -47,8 +48,9 @@ import java.util.concurrent.atomic.LongAdder;
  * All shards of a stream have the same records: a stream takes the memory of one shard. A stream with
  * PER_SECOND is live: each shard gets so many records a second from the start of the server on. The
  * others are there from the start. Prints its port when it is ready; ends when its stdin closes.
- * GET / answers {"calls": {operation: number}, "bytes": sent}. --limits: 5 reads and 2 MB a second and
- * shard, as the service has them; nothing unused is saved up beyond a second's reads.
+ * GET / answers {"calls": {operation: number}, "bytes": sent, "debt_s": seconds}. --limits: 5 reads
+ * and 2 MB a second and shard, as the service has them; nothing unused is saved up beyond a second's
+ * reads. A page may be more than what is left: then the shard is blocked, for `debt_s` at most.
  */
 public final class ReplayServer extends SimpleChannelInboundHandler<FullHttpRequest> {
     static final long READS_PER_SECOND = 5, BYTES_PER_SECOND = 2_000_000;
@@ -69,6 +71,11 @@ public final class ReplayServer extends SimpleChannelInboundHandler<FullHttpRequ
             reads--;
             blockedUntilNs = now + bytes * 1_000_000_000L / BYTES_PER_SECOND;
             return false;
+        }
+
+        /** How long the shard is still blocked for what it has been read. */
+        synchronized double debtS() {
+            return Math.max(0, blockedUntilNs - System.nanoTime()) / 1e9;
         }
     }
 
@@ -123,7 +130,10 @@ public final class ReplayServer extends SimpleChannelInboundHandler<FullHttpRequ
         if (operation.isEmpty()) {
             Map<String, Long> counts = new TreeMap<>();
             calls.forEach((name, count) -> counts.put(name, count.sum()));
-            Map<String, Object> stats = Map.of("calls", counts, "bytes", sent.sum());
+            double debtS = streams.values().stream()
+                    .flatMap(stream -> Arrays.stream(stream.shards))
+                    .mapToDouble(Limits::debtS).max().orElse(0);
+            var stats = Map.of("calls", counts, "bytes", sent.sum(), "debt_s", debtS);
             body = Unpooled.wrappedBuffer(JSON.writeValueAsBytes(stats));
         } else {
             JsonNode asked = cbor ? Cbor.decode(request.content()) : json(request.content());
