@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from benchmarks.peers.results import Result
 
 # The service counts a record's data and its partition key.
-KEY_BYTES, SHARD_BYTES_PER_SECOND = 11, 2_000_000
+KEY_BYTES, SHARD_BYTES_PER_SECOND = 11, 2 << 20
 # What an outcomes benchmark of two rounds alternates itself.
 OUTCOMES = ["benchmarks/outcomes.py", "--json", "--rounds", "2", "--records", "400000"]
 

@@ -9,7 +9,7 @@ import java.util.Random;
  * a page is one slice of an array.
  */
 final class Records {
-    static final int PAGE = 10_000, PAGE_BYTES = 10_000_000, KEY_BYTES = 11;
+    static final int PAGE = 10_000, PAGE_BYTES = 10 << 20, KEY_BYTES = 11;
     private static final String NUMBER_HEAD = "495903382714902566085596925383615710";
     private static final long FIRST_NUMBER = 59_219_759_891_365_888L, NUMBER_STEP = 7;
 

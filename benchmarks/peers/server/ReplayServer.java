@@ -49,11 +49,11 @@ import java.util.concurrent.atomic.LongAdder;
  * PER_SECOND is live: each shard gets so many records a second from the start of the server on. The
  * others are there from the start. Prints its port when it is ready; ends when its stdin closes.
  * GET / answers {"calls": {operation: number}, "bytes": sent, "debt_s": seconds}. --limits: 5 reads
- * and 2 MB a second and shard, as the service has them; nothing unused is saved up beyond a second's
+ * and 2 MiB a second and shard, as the service has them; nothing unused is saved up beyond a second's
  * reads. A page may be more than what is left: then the shard is blocked, for `debt_s` at most.
  */
 public final class ReplayServer extends SimpleChannelInboundHandler<FullHttpRequest> {
-    static final long READS_PER_SECOND = 5, BYTES_PER_SECOND = 2_000_000;
+    static final long READS_PER_SECOND = 5, BYTES_PER_SECOND = 2 << 20;
     static final ObjectMapper JSON = new ObjectMapper();
 
     /** A shard's own limits. Its records are the stream's. */

@@ -167,8 +167,8 @@ def test_a_stream_is_said_as_the_server_reads_it() -> None:
 
 
 def test_the_share_of_the_limits_counts_what_the_last_pages_were_ahead() -> None:
-    stream = Stream(records=80_000, record_bytes=989, shards=8)
-    # 80 MB of data and keys over 8 shards are five seconds' worth.
-    assert share_of_limits({"records": 80_000, "wall_s": 5.0, "debt_s": 0.0}, stream) == 1
-    assert share_of_limits({"records": 80_000, "wall_s": 1.0, "debt_s": 4.0}, stream) == 1
-    assert share_of_limits({"records": 80_000, "wall_s": 10.0, "debt_s": 0.0}, stream) == 0.5
+    stream = Stream(records=81_920, record_bytes=1013, shards=8)
+    # 80 MiB of data and keys over 8 shards are five seconds' worth.
+    assert share_of_limits({"records": 81_920, "wall_s": 5.0, "debt_s": 0.0}, stream) == 1
+    assert share_of_limits({"records": 81_920, "wall_s": 1.0, "debt_s": 4.0}, stream) == 1
+    assert share_of_limits({"records": 81_920, "wall_s": 10.0, "debt_s": 0.0}, stream) == 0.5
