@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -61,6 +62,7 @@ def main() -> None:
     parser.add_argument("--svg", type=Path, metavar="FILE", help="also write the plot")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the readers are ended too
     results = options.results or options.home / "results.jsonl"
     missing = []
     if not options.report:

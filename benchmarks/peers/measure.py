@@ -73,9 +73,12 @@ def run_reader(
         # What outlives the reader would keep its output open, and the marks would not end.
         ending = threading.Thread(target=_end, args=(process, run, timeout_s))
         ending.start()
-        with PeakMemory(run) as memory:
-            sights = _marks(process, run, server, errors.write, memory)
-        ending.join()
+        try:
+            with PeakMemory(run) as memory:
+                sights = _marks(process, run, server, errors.write, memory)
+            ending.join()
+        finally:
+            kill(processes_of(run))
         code = process.returncode
     if code or "end" not in sights:
         raise ReaderFailedError(f"the reader failed (exit code {code}); see {log}")

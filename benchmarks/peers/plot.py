@@ -22,7 +22,7 @@ PANELS = (
     ("limits", "rate", "With the service's limits: records a second"),
     ("latency", "p50", "Arrival to visible batch: median, ms"),
 )
-PANEL_WIDTH, LABEL_WIDTH, BAR_WIDTH = 500, 205, 190
+PANEL_WIDTH, LABEL_WIDTH, BAR_WIDTH = 520, 225, 190
 LINE, HEAD, MARGIN = 24, 44, 24
 OURS, PEERS = "#1d4ed8", "#94a3b8"
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"

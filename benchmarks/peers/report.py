@@ -94,6 +94,15 @@ def median_of(results: Sequence[Result], scenario: str, key: str, metric: str) -
     return None if found is None else found.median
 
 
+def has_unseen(results: Sequence[Result], scenario: str, key: str) -> bool:
+    """Whether records were not visible when the run ended, so that their latency is a least one."""
+    return any(
+        result.get("unseen", 0) > 0
+        for result in results
+        if (result["scenario"], result["key"]) == (scenario, key)
+    )
+
+
 def verdict(results: Sequence[Result], scenario: Scenario, bar: Bar) -> Verdict:
     """Ratios are made round by round, so that a slow minute of the machine counts for both."""
     ours = by_round(results, scenario.name, bar.ours, bar.metric)
@@ -136,6 +145,8 @@ def _table(results: Sequence[Result], scenario: Scenario) -> str:
         for name in scenario.metrics:
             value = median_of(results, scenario.name, run.key, name)
             cells.append("not measured" if value is None else METRICS[name].text(value))
+            if name in {"p50", "p99"} and has_unseen(results, scenario.name, run.key):
+                cells[-1] = f"more than {cells[-1]}"
         lines.append(f"| {run.title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

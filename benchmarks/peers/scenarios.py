@@ -18,8 +18,9 @@ AWSLABS_BEST = (
     "kinesis.getRecords.fetchIntervalMs=0",
     "kinesis.internal.dataQueueCapacity=20000",
 )
-# The shortest that each takes: awslabs' task waits so long at the tip before it ends.
 OURS_TIP_BEST = ("probeInterval=200ms",)
+# awslabs' task ends after so many records, or after 10 s without any. The best number is one that
+# has to know the load.
 AWSLABS_TIP_BEST = (
     "kinesis.maxFetchRecordsPerShard=20",
     "kinesis.getRecords.fetchIntervalMs=200",
