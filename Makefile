@@ -15,7 +15,7 @@ COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS = --extra spark --extra cbor --extra metrics --extra local --extra dev pyproject.toml
 
-.PHONY: help setup setup-test demo localstack test drills coverage integration test-lowest simulate soak mutants check format bench docs lock clean clean-all \
+.PHONY: help setup setup-test demo localstack test drills coverage integration test-lowest simulate soak mutants check format bench bench-peers docs lock clean clean-all \
 	python
 
 help: ## list the targets
@@ -81,6 +81,9 @@ format: setup ## put all code into its format
 bench: setup-test ## the benchmarks, one after the other (ARGS=--json for machines)
 	@for file in $$(grep --files-with-matches -- '"--json"' benchmarks/*.py); do \
 		echo "$$file" >&2; PYTHONPATH=. $(IN_VENV)/python "$$file" $(ARGS); done
+
+bench-peers: setup ## beside awslabs' connector, the KCL, boto3, async-kinesis (ARGS=--help tells how to give what it cannot fetch)
+	@PYTHONPATH=. $(IN_VENV)/python -m benchmarks.peers $(ARGS)
 
 lock: setup ## compile the lock files from pyproject.toml (ARGS=--upgrade for newer packages)
 	@.venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/lock-tool.txt
