@@ -76,11 +76,11 @@ def _scanned_page(body: bytes, scanned: ScannedRecords) -> DecodedPage | None:
     rest = msgspec.convert(decode_cbor(scanned.rest), Body)
     if rest.Records:  # there were two lists of records
         return None
-    strings = _strings(body, scanned)
+    numbers, keys, payloads = (_strings(body, *scanned.spans[name]) for name in _STRINGS)
     columns = [
-        strings[_NUMBER].cast(pa.string()),  # raises for what is not UTF-8
-        strings[_KEY].cast(pa.string()),
-        strings[_DATA],
+        numbers.cast(pa.string()),  # raises for what is not UTF-8
+        keys.cast(pa.string()),
+        payloads,
         _as_arrow(_micros(moments.astype(np.float64)), ARRIVAL_TYPE),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
@@ -89,25 +89,19 @@ def _scanned_page(body: bytes, scanned: ScannedRecords) -> DecodedPage | None:
     return decoded_page(rest, RecordColumns.of(batch), scanned.count, (first, last))
 
 
-def _strings(body: bytes, scanned: ScannedRecords) -> dict[tuple[int, bytes], pa.Array]:
-    """The values of the records' strings, copied out of the body.
+def _strings(body: bytes, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
+    """The strings between these places, copied out of the body.
 
     An Arrow array of strings says where each value ends and the next one begins. So the body
-    becomes an array in which every second value is what lies between two of the records' values,
-    and each column takes its own.
+    becomes an array in which every second value is what lies between two of the strings. One array
+    for all columns would be shorter, but Arrow takes its values' mean size for the size of what is
+    taken, and copies the long ones again.
     """
-    names = sorted(_STRINGS, key=lambda name: int(scanned.spans[name][0][0]))
-    width = 2 * len(names)
-    edges: NDArray[np.int32] = np.empty((scanned.count, width), np.int32)
-    for place, name in enumerate(names):
-        edges[:, 2 * place], edges[:, 2 * place + 1] = scanned.spans[name]
+    edges: NDArray[np.int32] = np.empty((len(begins), 2), np.int32)
+    edges[:, 0], edges[:, 1] = begins, ends
     buffers = [None, pa.py_buffer(edges), pa.py_buffer(body)]
     values = pa.Array.from_buffers(pa.binary(), edges.size - 1, buffers)
-    firsts = np.arange(0, edges.size, width, dtype=np.int64)
-    return {
-        name: values.take(_as_arrow(firsts + 2 * place, pa.int64()))
-        for place, name in enumerate(names)
-    }
+    return values.take(_as_arrow(np.arange(0, edges.size, 2, dtype=np.int64), pa.int64()))
 
 
 def _arrivals(moments: list[float | str | None]) -> pa.Array:
