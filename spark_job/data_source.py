@@ -3,7 +3,8 @@ settles; `spark_job.executor.task_reader` reads; `spark_job.sink` writes.
 
 Spark constructs readers in several processes (planning, driver, executors) and does not always call
 `stop`. So a reader holds settings only. Its connections are made at the first driver call and are
-never pickled.
+never pickled. What reads is imported where it is used: the processes that plan a query live as long
+as it does, and need none of it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kinesis_spout.errors import ConfigError
-from spark_job.executor.task_reader import read_task
-from spark_job.process_services import ProcessServices
-from spark_job.rows import SCHEMA_DDL
 from spark_job.settings import SourceSettings
 from state.failpoint import failpoint
 
@@ -36,6 +34,11 @@ if TYPE_CHECKING:
     from spark_job.sink.sink_writers import KinesisBatchWriter, KinesisStreamWriter
     from state.plan import TaskPlan
 
+SCHEMA_DDL = (
+    "streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber BIGINT, "
+    "partitionKey STRING, "
+    "data BINARY, approximateArrivalTimestamp TIMESTAMP, attempt INT, messageId STRING"
+)
 OFFSET_FORMAT = 1
 START_OFFSET = {"format": OFFSET_FORMAT, "plan": ""}
 
@@ -69,6 +72,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from spark_job.driver.coordinator import (  # noqa: PLC0415  # not on the executors
                 Coordinator,
             )
+            from spark_job.process_services import ProcessServices  # noqa: PLC0415  # nor in planning
 
             self._coordinator = Coordinator(self._settings, ProcessServices.connect(self._settings))
         return self._coordinator
@@ -115,6 +119,9 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise TypeError(
                 f"partition is a {type(partition).__name__}, not a TaskPartition of this source"
             )
+        from spark_job.executor.task_reader import read_task  # noqa: PLC0415  # on executors only
+        from spark_job.process_services import ProcessServices  # noqa: PLC0415
+
         services = ProcessServices.here(self._settings)
         return read_task(
             partition.plan_id,

@@ -8,7 +8,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
-from spark_job.process_services import ProcessServices
 from state.zookeeper.connect_string import EMBEDDED_PREFIX
 
 if TYPE_CHECKING:
@@ -25,6 +24,10 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
 
     Blocks on both and raises what they raise.
     """
+    from spark_job.process_services import (  # noqa: PLC0415  # not for a check without it
+        ProcessServices,
+    )
+
     refuse_embedded_on_cluster(settings.zookeeper, master)
     warnings = list(_too_fast(settings))
     services = ProcessServices.connect(settings)

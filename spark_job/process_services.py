@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.reading.buffered_getter import PageLimits
 from kinesis_spout.reading.pacing import Pacer, RetryPacer
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.threads import NewPool, thread_pool
@@ -35,6 +36,7 @@ class ProcessServices:
 
     - `store`: bound to the application and the stream.
     - `new_pool`, `random` (jitter): arguments, so that a simulation can be repeated.
+    - `page_limits`: how many records the pages of a shard are to have.
     - `searches`: by shard, where the next task of this process continues to search for a retry. A
       hint that may be lost.
     """
@@ -47,6 +49,7 @@ class ProcessServices:
     random: Random = field(default_factory=Random)
     pacers: dict[str, Pacer] = field(default_factory=dict)
     retry_pacers: dict[str, RetryPacer] = field(default_factory=dict)
+    page_limits: PageLimits = field(default_factory=PageLimits)
     searches: dict[str, Search] = field(default_factory=dict)
 
     @classmethod

@@ -5,11 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-SCHEMA_DDL = (
-    "streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber BIGINT, "
-    "partitionKey STRING, "
-    "data BINARY, approximateArrivalTimestamp TIMESTAMP, attempt INT, messageId STRING"
-)
 ARROW_SCHEMA = pa.schema(
     [
         ("streamName", pa.string()),

@@ -13,13 +13,40 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from kinesis_spout.reading.shard_getter import ThrottleRaisingGetter
-from kinesis_spout.service.shard_info import MAX_BYTES_PER_CALL
+from kinesis_spout.service.shard_info import MAX_BYTES_PER_CALL, MAX_RECORDS_PER_CALL
 
 if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
     from kinesis_spout.reading.shard_getter import ShardGetter
 
 RESERVED_PAGE_BYTES = MAX_BYTES_PER_CALL
+PAGE_BYTES = 4 * 1024 * 1024
+FIRST_LIMIT = 2_500  # records of a shard of which nothing was read yet
+
+
+class PageLimits:
+    """How many records to ask each shard for, so that its pages have about `page_bytes` of memory.
+
+    A page of ten thousand large records takes several times its size while it is decoded, and is
+    decoded no faster than one of four megabytes. It says how large a shard's records are for as
+    long as a process lives. Threads may share it: what they note of a shard is a hint.
+    """
+
+    def __init__(self, page_bytes: int = PAGE_BYTES) -> None:
+        self._page_bytes = page_bytes
+        self._record_bytes: dict[str, float] = {}
+
+    def limit(self, shard_id: str) -> int:
+        """The most records that the next page of a shard is to have."""
+        record_bytes = self._record_bytes.get(shard_id)
+        if record_bytes is None:
+            return FIRST_LIMIT
+        return max(1, min(MAX_RECORDS_PER_CALL, int(self._page_bytes / record_bytes)))
+
+    def note(self, page: Page) -> None:
+        """Take the sizes of the newest page of a shard."""
+        if page.count:
+            self._record_bytes[page.shard_id] = max(1.0, _held_bytes(page) / page.count)
 
 
 class ByteBudget:
@@ -85,6 +112,7 @@ class BufferedGetter:
     - `total_records`: fetch at most so many records in all; None for no limit.
     - `page_bytes`: what the first fetch reserves. Later ones reserve twice the size of the largest
       page so far, and at least as much. None: all reserve the largest size that there is.
+    - `limits`: bounds the records of a page by the size of records; None for no bound.
     """
 
     def __init__(
@@ -95,6 +123,7 @@ class BufferedGetter:
         budget: ByteBudget,
         total_records: int | None = None,
         page_bytes: int | None = None,
+        limits: PageLimits | None = None,
     ) -> None:
         if max_records < 1:
             raise ValueError(
@@ -111,6 +140,7 @@ class BufferedGetter:
         self._last_page: Page | None = None
         self._left = total_records
         self._page_bytes = RESERVED_PAGE_BYTES if page_bytes is None else page_bytes
+        self._limits = limits
         self._closed = False
         self._is_demanded = False
         self._reserved_bytes = 0
@@ -211,9 +241,13 @@ class BufferedGetter:
         limit = self._max_records - self._records
         if self._left:  # else it is a demand
             limit = min(limit, self._left)
+        if self._limits is not None:
+            limit = min(limit, self._limits.limit(self.shard_id))
         try:
             page = _fetch_page(getter, max(1, limit))
             page_bytes = _held_bytes(page)
+            if self._limits is not None:
+                self._limits.note(page)
         finally:
             reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
             self.budget.settle(page_bytes, reserved_bytes)

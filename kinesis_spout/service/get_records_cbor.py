@@ -31,8 +31,6 @@ from kinesis_spout.service.get_records_decoder import (
 from kinesis_spout.service.record_columns import ARRIVAL_TYPE, PAGE_SCHEMA, RecordColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
     from kinesis_spout.service.cbor_record_scan import ScannedRecords
@@ -81,42 +79,36 @@ def _scanned_page(body: bytes, scanned: ScannedRecords, *, as_lists: bool) -> De
     if rest.Records:  # there were two lists of records
         return None
     arrivals = _as_arrow(_micros(moments.astype(np.float64)), ARRIVAL_TYPE)
-    strings = _strings(body, scanned, (_NUMBER, _KEY) if as_lists else _STRINGS)
-    texts = [strings[name].cast(pa.string()) for name in (_NUMBER, _KEY)]  # raises for no UTF-8
+    # The casts raise for what is not UTF-8.
+    texts = [_strings(body, *scanned.spans[name]).cast(pa.string()) for name in (_NUMBER, _KEY)]
+    begins, ends = scanned.spans[_DATA]
     if as_lists:
-        begins, ends = scanned.spans[_DATA]
         data = [body[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
         numbers, keys = map(_as_list, texts)
         columns = RecordColumns(numbers, keys, data, arrivals)
     else:
+        payloads = _strings(body, begins, ends)
         columns = RecordColumns.of(
-            pa.RecordBatch.from_arrays([*texts, strings[_DATA], arrivals], schema=PAGE_SCHEMA)
+            pa.RecordBatch.from_arrays([*texts, payloads, arrivals], schema=PAGE_SCHEMA)
         )
     begins, ends = scanned.spans[_NUMBER]
     first, last = (body[begins[index] : ends[index]].decode() for index in (0, -1))
     return decoded_page(rest, columns, scanned.count, (first, last))
 
 
-def _strings(
-    body: bytes, scanned: ScannedRecords, wanted: Iterable[tuple[int, bytes]]
-) -> dict[tuple[int, bytes], pa.Array]:
-    """The values of the records' strings `wanted`, copied out of the body.
+def _strings(body: bytes, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
+    """The strings between these places, copied out of the body.
 
     An Arrow array of strings says where each value ends and the next one begins. So the body
-    becomes an array in which every second value is what lies between two of the records' values,
-    and each column takes its own.
+    becomes an array in which every second value is what lies between two of the strings. One array
+    for all columns would be shorter, but Arrow takes its values' mean size for the size of what is
+    taken, and copies the long ones again.
     """
-    names = sorted(_STRINGS, key=lambda name: int(scanned.spans[name][0][0]))
-    width = 2 * len(names)
-    edges: NDArray[np.int32] = np.empty((scanned.count, width), np.int32)
-    for place, name in enumerate(names):
-        edges[:, 2 * place], edges[:, 2 * place + 1] = scanned.spans[name]
+    edges: NDArray[np.int32] = np.empty((len(begins), 2), np.int32)
+    edges[:, 0], edges[:, 1] = begins, ends
     buffers = [None, pa.py_buffer(edges), pa.py_buffer(body)]
     values = pa.Array.from_buffers(pa.binary(), edges.size - 1, buffers)
-    firsts = np.arange(0, edges.size, width, dtype=np.int64)
-    return {
-        name: values.take(_as_arrow(firsts + 2 * names.index(name), pa.int64())) for name in wanted
-    }
+    return values.take(_as_arrow(np.arange(0, edges.size, 2, dtype=np.int64), pa.int64()))
 
 
 def _arrivals(moments: list[float | str | None]) -> pa.Array:

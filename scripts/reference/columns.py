@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scripts.reference.markdown import code, page, table
 from scripts.reference.words import COLUMNS, LETTER_COLUMNS
+from spark_job.data_source import SCHEMA_DDL
 from spark_job.dead_letter import LETTER_DDL
-from spark_job.rows import SCHEMA_DDL
 
 
 def columns_of(ddl: str) -> dict[str, str]:

@@ -98,6 +98,7 @@ class ShardFeed:
             total_records=total_records,
             budget=budget,
             page_bytes=FIRST_PAGE_BYTES,
+            limits=services.page_limits,
         )
 
     def _shard_getter(

@@ -63,7 +63,7 @@ class Pace:
     linger_s: float = 0.2
     max_small_rounds: int = 16
     max_log_bytes: int = MAX_VALUE_BYTES // 2
-    held_bytes: int = 32 * 1024 * 1024
+    held_bytes: int = 16 * 1024 * 1024
     held_records: int | None = None
 
 

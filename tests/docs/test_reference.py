@@ -28,9 +28,10 @@ from scripts.reference.spout_config import documented
 from scripts.reference.words import CALLS, ERRORS, FIELDS, NODES, NOT_ERRORS, POLICIES
 from scripts.reference.write import PAGES, write_pages
 from scripts.reference.znodes import members, paths, stored
+from spark_job.data_source import SCHEMA_DDL
 from spark_job.dead_letter import LETTER_COLUMNS, LETTER_DDL
 from spark_job.options import OPTIONS
-from spark_job.rows import ARROW_SCHEMA, SCHEMA_DDL
+from spark_job.rows import ARROW_SCHEMA
 from state.failpoint import NAMES
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import datetime as dt
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spark_job.rows import SCHEMA_DDL
+from spark_job.data_source import SCHEMA_DDL
 from spark_job.tracking.batch_frame import BatchFrame
 from spark_job.tracking.tracked_batch import TrackedBatch, running
 from state.report import OnFailure

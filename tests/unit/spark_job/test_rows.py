@@ -10,7 +10,8 @@ import pytest
 from kinesis_spout.reading.kpl import AggregatedRecordError, refuse_aggregates
 from kinesis_spout.service.record_columns import PAGE_SCHEMA
 from scheme.record import KPL_MAGIC, Record
-from spark_job.rows import SCHEMA_DDL, to_rows
+from spark_job.data_source import SCHEMA_DDL
+from spark_job.rows import to_rows
 from tests.support.simulated.simulated_job import AGGREGATE
 
 SHARD = "shardId-000000000003"

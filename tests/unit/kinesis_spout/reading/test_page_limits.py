@@ -1,0 +1,71 @@
+"""How many records a shard is asked for, by the size of its records."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kinesis_spout.reading.buffered_getter import FIRST_LIMIT, PageLimits
+from kinesis_spout.reading.page import Page
+from kinesis_spout.service.get_records_decoder import decode_get_records
+from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
+
+MB = 1024 * 1024
+
+
+def page_of(count: int, size: int, *, shard_id: str = "a") -> Page:
+    """Records of `size` base64 characters."""
+    records = [
+        {"SequenceNumber": str(number), "Data": "AAAA" * (size // 4), "PartitionKey": "k"}
+        for number in range(count)
+    ]
+    decoded = decode_get_records(json.dumps({"Records": records}).encode())
+    return Page(
+        shard_id=shard_id,
+        columns=decoded.columns,
+        count=count,
+        first=decoded.first,
+        last=decoded.last,
+        last_arrival_ms=None,
+        payload_bytes=decoded.payload_bytes,
+        millis_behind_latest=0,
+        child_shards=(),
+        next_iterator=None,
+        ended=False,
+        at_tip=False,
+        service_time_ms=None,
+    )
+
+
+@pytest.mark.parametrize("size", [4, 400, 4_000, 40_000, 400_000])
+def test_the_next_page_has_about_the_bytes_that_are_wanted(size: int) -> None:
+    """But no more records than the service gives, and at least one."""
+    limits = PageLimits(MB)
+    limits.note(page_of(5, size))
+    limit = limits.limit("a")
+    bytes_wanted = page_of(1, size).columns.nbytes * limit
+    assert limit in (1, MAX_RECORDS_PER_CALL) or 0.8 * MB <= bytes_wanted <= 1.2 * MB
+
+
+def test_records_larger_than_a_page_are_read_one_by_one() -> None:
+    limits = PageLimits(1_000)
+    limits.note(page_of(2, 4_000))
+    assert limits.limit("a") == 1
+
+
+def test_each_shard_has_its_own_limit_and_the_newest_page_counts() -> None:
+    limits = PageLimits(MB)
+    limits.note(page_of(2, 40_000))
+    limits.note(page_of(2, 4_000, shard_id="b"))
+    assert limits.limit("a") < limits.limit("b") < limits.limit("c") == FIRST_LIMIT
+    limits.note(page_of(2, 4_000))
+    assert limits.limit("a") == limits.limit("b")
+
+
+def test_an_empty_page_says_nothing_of_sizes() -> None:
+    limits = PageLimits(MB)
+    limits.note(page_of(2, 4_000))
+    before = limits.limit("a")
+    limits.note(Page.empty("a"))
+    assert limits.limit("a") == before
