@@ -1,6 +1,7 @@
 """How long a record is on its way: from its put to a task's row, and to a written batch.
 
-    python benchmarks/latency.py [--puts N] [--shards S] [--option NAME=VALUE]... [--json]
+    python benchmarks/latency.py [--puts N] [--shards S] [--option NAME=VALUE]...
+        [--conf KEY=VALUE]... [--json]
 
 A query on `local[2]` with `foreachBatch` waits at the tip. Now and then a server of its own process
 (FakeKinesis) gets 20 records at once, at a random moment. The query runs twice: at defaults, and
@@ -205,6 +206,10 @@ def add_jobs(batches: list[Batch], run_id: str, events: Path) -> None:
             times_ms.setdefault("launched", float(event["Task Info"]["Launch Time"]))
 
 
+def pairs(texts: list[str]) -> dict[str, str]:
+    return dict(text.split("=", 1) for text in texts)
+
+
 def summary(batches: list[Batch]) -> dict[str, Any]:
     def percentile(values: list[float], share: float) -> int:
         return round(sorted(values)[min(len(values) - 1, int(len(values) * share))])
@@ -241,7 +246,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     try:
         endpoint_url = ours.recv()
         zookeeper = embedded_zookeeper.ensure_running(directory / "zookeeper")
-        spark = (
+        builder = (
             SparkSession.builder.master("local[2]")
             .config("spark.ui.enabled", "false")
             .config("spark.log.level", "ERROR")
@@ -250,8 +255,10 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
             .config("spark.eventLog.compress", "false")
             .config("spark.eventLog.rolling.enabled", "false")
             .config("spark.eventLog.dir", (directory / "events").as_uri())
-            .getOrCreate()
         )
+        for key, value in pairs(options.conf).items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
         register(spark)
         for stream, (name, special) in zip(streams, QUERIES.items(), strict=True):
             query = Query(
@@ -265,7 +272,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
                     "awsSecretAccessKey": "benchmark",
                     "startingPosition": "TRIM_HORIZON",
                     **special,
-                    **dict(one.split("=", 1) for one in options.option),
+                    **pairs(options.option),
                 },
                 directory / stream,
                 zookeeper,
@@ -306,6 +313,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1, help="of the moments of the puts")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark's")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kinesis-spout-benchmark-") as directory:

@@ -55,6 +55,7 @@ NONCE_BYTES = 6
 # The service's Date header has whole seconds, and arrival times are approximate.
 UNTIL_MARGIN_MS = 2_000
 POLL_S = 0.05
+SHORTEST_PAUSE_S = 0.001  # a remainder of a sum of floats may be too small to move a clock
 NEVER_S = float("-inf")
 
 
@@ -153,11 +154,12 @@ class Coordinator:
             # After settling: a shard that is given up would not fit the plan that has read of it.
             self._catalog.give_up_vanished()
             self._outcomes.queue.release(self._catalog.gone())
-            shards = self._due_shards()
-            pause_s = min(POLL_S, self._wait_left_s(begun_s))
+            wanted = self._wanted_shards()
+            shards = self._due_shards(wanted)
+            pause_s = self._wait_left_s(begun_s)
             if shards or self._has_due_retries() or pause_s <= 0:
                 break
-            self._clock.sleep(pause_s)
+            self._clock.sleep(pause_s := min(pause_s, self._next_look_s(wanted)))
             if self._available_now is not None:
                 self._available_now.waited_s += pause_s
         self._catalog.save_verified()
@@ -279,13 +281,16 @@ class Coordinator:
         self._on_unknown(settled.unknown_shards)
 
     # due shards -----------------------------------------------------------------------------------
-    def _due_shards(self) -> list[str]:
-        """The shards of the next plan; empty while no shard is known to have something to read."""
+    def _wanted_shards(self) -> list[str]:
+        """The shards of which new records may be read now."""
         run = self._available_now
         shards = [
             shard for shard in self._catalog.readable() if run is None or not run.is_done(shard)
         ]
-        shards = [shard for shard in shards if not self._outcomes.holds(shard)]
+        return [shard for shard in shards if not self._outcomes.holds(shard)]
+
+    def _due_shards(self, shards: Sequence[str]) -> Sequence[str]:
+        """Those to plan now; empty while none is known to have something to read."""
         if len(shards) > self._settings.probe_max_shards:
             due = shards if self._idle_interval_is_over(shards) else []
             self._catalog.check_retention(due)
@@ -311,10 +316,19 @@ class Coordinator:
         )
 
     def _probe_is_due(self, shard: str) -> bool:
-        return (
-            self._clock.monotonic_s() - self._tips.checked_s(shard)
-            >= self._settings.probe_interval_ms / 1000
-        )
+        return self._probe_in_s(shard) <= 0
+
+    def _probe_in_s(self, shard: str) -> float:
+        """Seconds until the shard may be probed; 0 or less when it may be now."""
+        due_s = self._tips.checked_s(shard) + self._settings.probe_interval_ms / 1000
+        return due_s - self._clock.monotonic_s()
+
+    def _next_look_s(self, shards: Sequence[str]) -> float:
+        """Seconds until the next probe is due, and at most `POLL_S`: other things are polled."""
+        if len(shards) > self._settings.probe_max_shards:
+            return POLL_S
+        next_s = min(map(self._probe_in_s, shards), default=POLL_S)
+        return min(POLL_S, max(next_s, SHORTEST_PAUSE_S))
 
     def _probe(self, shards: Sequence[str]) -> list[ProbeResult]:
         states = self._catalog.states
@@ -404,7 +418,9 @@ class Coordinator:
         if redelivered or not is_of_this_run:
             self._tips.forget(end.shard_id)
             return
-        self._tips.on_end(end, self._clock.monotonic_s())
+        # The tip was seen after the plan was made. So the interval to the next probe begins there,
+        # and a shard whose batch took longer than the interval is probed at once.
+        self._tips.on_end(end, self._clock.monotonic_s(), checked_s=self._newest_plan_s)
         if end.at_tip:
             self._on_tip(end.shard_id)
 
@@ -459,6 +475,8 @@ class Coordinator:
         """A plan number above all in Spark's log and in ZooKeeper, since either may have been
         restored from a backup, and the states may have been moved to another ZooKeeper.
         """
+        if self._newest_plan:  # the owner alone makes plans, and this process has read them all
+            return 1 + max(map(plan_number, filter(None, (start, self._newest_plan))))
         pointer = self._store.read_pointer()
         seen = [
             start,
