@@ -49,6 +49,12 @@ if TYPE_CHECKING:
 
 RECORDS, WARM_UP, PATIENCE_S = 20, 4, 60
 QUERIES = {"defaults": {}, "probeInterval=200ms": {"probeInterval": "200ms"}}
+ACCESS = {
+    "region": "us-east-1",
+    "awsAccessKeyId": "benchmark",
+    "awsSecretAccessKey": "benchmark",
+    "startingPosition": "TRIM_HORIZON",
+}
 STAGES = {
     "seen": "until a probe sees it",
     "planned": "the plan is in ZooKeeper",
@@ -231,6 +237,37 @@ def summary(batches: list[Batch]) -> dict[str, Any]:
     return found
 
 
+def session(directory: Path, conf: dict[str, str]) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    events = directory / "events"
+    events.mkdir()
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.dir": events.as_uri(),
+    }
+    return SparkSession.builder.master("local[2]").config(map=settings | conf).getOrCreate()
+
+
+def put_and_wait(
+    query: Query, stream: str, puts: int, server: Connection, rng: random.Random
+) -> tuple[str, list[Batch]]:
+    """The run's id, and the batches of the puts after the warm-up."""
+    batches = []
+    for _ in range(WARM_UP + puts):
+        server.send(stream)
+        batch = query.wait_for(server.recv())
+        SystemClock().sleep(rng.uniform(1.2, 2.4))  # long after its commit and settling
+        query.complete(batch)
+        batches.append(batch)
+    query.stop()
+    return str(query.running.runId), batches[WARM_UP:]
+
+
 def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     streams = [f"stream-{n}" for n in range(len(QUERIES))]
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
@@ -240,52 +277,16 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     server.start()
     theirs.close()
     rng = random.Random(options.seed)  # noqa: S311  # phases of the puts
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    (directory / "events").mkdir()
     found: dict[str, tuple[str, list[Batch]]] = {}
     try:
-        endpoint_url = ours.recv()
+        always = {"applicationName": "latency", "endpointUrl": ours.recv(), **ACCESS}
         zookeeper = embedded_zookeeper.ensure_running(directory / "zookeeper")
-        builder = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.log.level", "ERROR")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.eventLog.enabled", "true")
-            .config("spark.eventLog.compress", "false")
-            .config("spark.eventLog.rolling.enabled", "false")
-            .config("spark.eventLog.dir", (directory / "events").as_uri())
-        )
-        for key, value in pairs(options.conf).items():
-            builder = builder.config(key, value)
-        spark = builder.getOrCreate()
+        spark = session(directory, pairs(options.conf))
         register(spark)
         for stream, (name, special) in zip(streams, QUERIES.items(), strict=True):
-            query = Query(
-                spark,
-                {
-                    "streamName": stream,
-                    "applicationName": "latency",
-                    "endpointUrl": endpoint_url,
-                    "region": "us-east-1",
-                    "awsAccessKeyId": "benchmark",
-                    "awsSecretAccessKey": "benchmark",
-                    "startingPosition": "TRIM_HORIZON",
-                    **special,
-                    **pairs(options.option),
-                },
-                directory / stream,
-                zookeeper,
-            )
-            batches = []
-            for _ in range(WARM_UP + options.puts):
-                ours.send(stream)
-                batch = query.wait_for(ours.recv())
-                SystemClock().sleep(rng.uniform(1.2, 2.4))  # long after its commit and settling
-                query.complete(batch)
-                batches.append(batch)
-            found[name] = str(query.running.runId), batches[WARM_UP:]
-            query.stop()
+            given = always | special | {"streamName": stream} | pairs(options.option)
+            query = Query(spark, given, directory / stream, zookeeper)
+            found[name] = put_and_wait(query, stream, options.puts, ours, rng)
         spark.stop()
         ours.send("")
         answers = ours.recv()

@@ -35,6 +35,7 @@ from kinesis_spout.shards.start_position import OLDEST, pin_start
 from spark_job.driver.available_now import AvailableNowRun
 from spark_job.driver.outcome_summary import OutcomeSummary
 from spark_job.driver.planner import PlanLimits, make_plan
+from spark_job.driver.probe_schedule import ProbeSchedule
 from spark_job.driver.prober import Prober
 from spark_job.driver.settle_plan import settle
 from spark_job.driver.shard_tips import ShardTips
@@ -54,8 +55,6 @@ log = logging.getLogger("kinesis_spout")
 NONCE_BYTES = 6
 # The service's Date header has whole seconds, and arrival times are approximate.
 UNTIL_MARGIN_MS = 2_000
-POLL_S = 0.05
-SHORTEST_PAUSE_S = 0.001  # a remainder of a sum of floats may be too small to move a clock
 NEVER_S = float("-inf")
 
 
@@ -69,6 +68,12 @@ class Coordinator:
         self._clock = services.clock
         self._prober = Prober(services.client, services.new_pool)
         self._tips = ShardTips()
+        self._probes = ProbeSchedule(
+            self._prober,
+            self._tips,
+            services.clock,
+            interval_s=settings.probe_interval_ms / 1000,
+        )
         self._catalog = ShardCatalog(
             settings, services.store, services.client, services.clock, self._tips
         )
@@ -159,7 +164,8 @@ class Coordinator:
             pause_s = self._wait_left_s(begun_s)
             if shards or self._has_due_retries() or pause_s <= 0:
                 break
-            self._clock.sleep(pause_s := min(pause_s, self._next_look_s(wanted)))
+            pause_s = min(pause_s, self._probes.pause_s(self._probed(wanted)))
+            self._clock.sleep(pause_s)
             if self._available_now is not None:
                 self._available_now.waited_s += pause_s
         self._catalog.save_verified()
@@ -289,13 +295,19 @@ class Coordinator:
         ]
         return [shard for shard in shards if not self._outcomes.holds(shard)]
 
+    def _probed(self, shards: Sequence[str]) -> Sequence[str]:
+        """The shards, unless they are too many to be probed: then none."""
+        return shards if len(shards) <= self._settings.probe_max_shards else ()
+
     def _due_shards(self, shards: Sequence[str]) -> Sequence[str]:
         """Those to plan now; empty while none is known to have something to read."""
-        if len(shards) > self._settings.probe_max_shards:
+        if shards and not self._probed(shards):
             due = shards if self._idle_interval_is_over(shards) else []
             self._catalog.check_retention(due)
             return due
-        answers = self._probe([shard for shard in shards if not self._tips.is_behind(shard)])
+        answers = self._probes.ask(
+            [shard for shard in shards if not self._tips.is_behind(shard)], self._catalog.states
+        )
         # Before the answers are noted: a tip that a probe has seen says nothing of what expired
         # before, also while it was asked.
         self._catalog.check_retention(shards)
@@ -303,7 +315,7 @@ class Coordinator:
         if not any(self._tips.is_behind(shard) for shard in shards):
             return []
         return [
-            shard for shard in shards if self._tips.is_behind(shard) or self._probe_is_due(shard)
+            shard for shard in shards if self._tips.is_behind(shard) or self._probes.is_due(shard)
         ]
 
     def _idle_interval_is_over(self, shards: Sequence[str]) -> bool:
@@ -314,31 +326,6 @@ class Coordinator:
         return waited_s >= self._settings.idle_interval_ms / 1000 or any(
             not self._tips.is_idle(shard) for shard in shards
         )
-
-    def _probe_is_due(self, shard: str) -> bool:
-        return self._probe_in_s(shard) <= 0
-
-    def _probe_in_s(self, shard: str) -> float:
-        """Seconds until the shard may be probed; 0 or less when it may be now."""
-        due_s = self._tips.checked_s(shard) + self._settings.probe_interval_ms / 1000
-        return due_s - self._clock.monotonic_s()
-
-    def _next_look_s(self, shards: Sequence[str]) -> float:
-        """Seconds until the next probe is due, and at most `POLL_S`: other things are polled."""
-        if len(shards) > self._settings.probe_max_shards:
-            return POLL_S
-        next_s = min(map(self._probe_in_s, shards), default=POLL_S)
-        return min(POLL_S, max(next_s, SHORTEST_PAUSE_S))
-
-    def _probe(self, shards: Sequence[str]) -> list[ProbeResult]:
-        states = self._catalog.states
-        now_s = self._clock.monotonic_s()
-        probes = [
-            self._tips.probe(shard, states[shard].state.read_position, now_s)
-            for shard in shards
-            if self._probe_is_due(shard)
-        ]
-        return self._prober.ask(probes)
 
     def _note(self, answers: Iterable[ProbeResult]) -> None:
         for answer in answers:

@@ -252,6 +252,7 @@ class PlanZnodes:
     def _check_number(self, plan: Plan, known: Sequence[str]) -> None:
         newest = max(map(plan_number, known), default=0)
         if plan_number(plan.plan_id) <= newest:
+            self._fence.commit([])  # raises for a process that was overtaken: that is why
             raise ConflictError(
                 f"plan {plan.plan_id} is not above plan {newest}, which {self._paths.base} has "
                 "already; choose a higher number"

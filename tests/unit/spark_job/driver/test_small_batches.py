@@ -5,13 +5,47 @@ The milliseconds are in `benchmarks/latency.py`.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from spark_job.driver.coordinator import Coordinator
 from spark_job.executor.task_reader import read_task
+from tests.simulation.in_process import InlinePool
 from tests.support.simulated.simulated_driver import next_plan, run
-from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob
+from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
 from tests.support.state.counting_tree import counting_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class HangingPool(InlinePool):
+    """Runs each call at once, but for one that is held back until `answer`."""
+
+    hangs_next = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[Callable[[], None]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if not self.hangs_next:
+            return super().submit(fn, *args, **kwargs)
+        self.hangs_next = False
+        future: Future[Any] = Future()
+        self._held.append(lambda: future.set_result(fn(*args, **kwargs)))
+        return future
+
+    def answer(self) -> None:
+        for call in self._held:
+            call()
+
+
+def shards_of(coordinator: Coordinator, plan: str) -> list[str]:
+    planned = coordinator.tasks(plan).values()
+    return [each.shard_id for task in planned for each in task.shards]
 
 
 def put_into_both(job: SimulatedJob) -> None:
@@ -58,6 +92,29 @@ def test_a_shard_that_is_known_to_be_behind_is_planned_at_once_and_not_probed(
     assert len(run(one, coordinator, plan)) == 10
 
 
+def test_a_probe_that_hangs_delays_its_shard_only(job: SimulatedJob) -> None:
+    """Its answer counts when it comes. If the shard was read meanwhile, it says nothing."""
+    settings, pool = job.settings(idle_wait="0s"), HangingPool()
+    services = job.services(settings)
+    services.new_pool = lambda *_: pool
+    coordinator = Coordinator(settings, services)
+    plan = first_batch(job, coordinator)
+    job.clock.sleep(1)
+    put_into_both(job)
+    job.count_calls()
+    pool.hangs_next = True
+    plan = next_plan(coordinator, plan)
+    assert shards_of(coordinator, plan) == [shard(1)]
+    assert len(run(job, coordinator, plan)) == 10
+    job.clock.sleep(5)
+    assert next_plan(coordinator, plan) == plan
+    assert job.calls("GetRecords") == 3  # shard 0 is not probed again, nor read by a task
+    pool.answer()
+    plan = next_plan(coordinator, plan)
+    assert shards_of(coordinator, plan) == [shard(0)]
+    assert len(run(job, coordinator, plan)) == 10
+
+
 # waits --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("batch_s", "waited_s"), [(0.4, 0.6), (3.0, 0.0)])
 def test_the_interval_to_the_next_probe_begins_with_the_plan_that_read_the_shard(
@@ -88,7 +145,9 @@ def test_the_round_trips_of_a_small_batch_are_few(job: SimulatedJob) -> None:
     """A plan: its number's check, and the transaction. A task: its log, and one append."""
     store, tree = counting_store(job.backend, application=APPLICATION, stream=STREAM)
     settings = job.settings(idle_wait="0s")
-    coordinator = Coordinator(settings, job.services(settings, store))
+    driver = job.services(settings, store)
+    driver.new_pool = InlinePool
+    coordinator = Coordinator(settings, driver)
     plan = first_batch(job, coordinator)
     reads, writes = tree.cost_of(lambda: next_plan(coordinator, plan))
     assert reads <= 12
