@@ -36,6 +36,7 @@ from kinesis_spout.shards.start_position import OLDEST, pin_start
 from spark_job.driver.available_now import AvailableNowRun
 from spark_job.driver.outcome_summary import OutcomeSummary
 from spark_job.driver.planner import PlanLimits, make_plan
+from spark_job.driver.probe_schedule import ProbeSchedule
 from spark_job.driver.prober import Prober
 from spark_job.driver.settle_plan import settle
 from spark_job.driver.shard_tips import ShardTips
@@ -58,7 +59,6 @@ log = logging.getLogger("kinesis_spout")
 NONCE_BYTES = 6
 # The service's Date header has whole seconds, and arrival times are approximate.
 UNTIL_MARGIN_MS = 2_000
-POLL_S = 0.05
 NEVER_S = float("-inf")
 
 
@@ -72,6 +72,12 @@ class Coordinator:
         self._clock = services.clock
         self._prober = Prober(services.client, services.new_pool)
         self._tips = ShardTips()
+        self._probes = ProbeSchedule(
+            self._prober,
+            self._tips,
+            services.clock,
+            interval_s=settings.probe_interval_ms / 1000,
+        )
         self._catalog = ShardCatalog(
             settings, services.store, services.client, services.clock, self._tips
         )
@@ -158,10 +164,12 @@ class Coordinator:
             # After settling: a shard that is given up would not fit the plan that has read of it.
             self._catalog.give_up_vanished()
             self._outcomes.queue.release(self._catalog.gone())
-            shards = self._due_shards()
-            pause_s = min(POLL_S, self._wait_left_s(begun_s))
+            wanted = self._wanted_shards()
+            shards = self._due_shards(wanted)
+            pause_s = self._wait_left_s(begun_s)
             if shards or self._has_due_retries() or pause_s <= 0:
                 break
+            pause_s = min(pause_s, self._probes.pause_s(self._probed(wanted)))
             self._clock.sleep(pause_s)
             if self._available_now is not None:
                 self._available_now.waited_s += pause_s
@@ -304,18 +312,27 @@ class Coordinator:
             return once(known=self._catalog.states)
 
     # due shards -----------------------------------------------------------------------------------
-    def _due_shards(self) -> list[str]:
-        """The shards of the next plan; empty while no shard is known to have something to read."""
+    def _wanted_shards(self) -> list[str]:
+        """The shards of which new records may be read now."""
         run = self._available_now
         shards = [
             shard for shard in self._catalog.readable() if run is None or not run.is_done(shard)
         ]
-        shards = [shard for shard in shards if not self._outcomes.holds(shard)]
-        if len(shards) > self._settings.probe_max_shards:
+        return [shard for shard in shards if not self._outcomes.holds(shard)]
+
+    def _probed(self, shards: Sequence[str]) -> Sequence[str]:
+        """The shards, unless they are too many to be probed: then none."""
+        return shards if len(shards) <= self._settings.probe_max_shards else ()
+
+    def _due_shards(self, shards: Sequence[str]) -> Sequence[str]:
+        """Those to plan now; empty while none is known to have something to read."""
+        if shards and not self._probed(shards):
             due = shards if self._idle_interval_is_over(shards) else []
             self._catalog.check_retention(due)
             return due
-        answers = self._probe([shard for shard in shards if not self._tips.is_behind(shard)])
+        answers = self._probes.ask(
+            [shard for shard in shards if not self._tips.is_behind(shard)], self._catalog.states
+        )
         # Before the answers are noted: a tip that a probe has seen says nothing of what expired
         # before, also while it was asked.
         self._catalog.check_retention(shards)
@@ -323,7 +340,7 @@ class Coordinator:
         if not any(self._tips.is_behind(shard) for shard in shards):
             return []
         return [
-            shard for shard in shards if self._tips.is_behind(shard) or self._probe_is_due(shard)
+            shard for shard in shards if self._tips.is_behind(shard) or self._probes.is_due(shard)
         ]
 
     def _idle_interval_is_over(self, shards: Sequence[str]) -> bool:
@@ -334,22 +351,6 @@ class Coordinator:
         return waited_s >= self._settings.idle_interval_ms / 1000 or any(
             not self._tips.is_idle(shard) for shard in shards
         )
-
-    def _probe_is_due(self, shard: str) -> bool:
-        return (
-            self._clock.monotonic_s() - self._tips.checked_s(shard)
-            >= self._settings.probe_interval_ms / 1000
-        )
-
-    def _probe(self, shards: Sequence[str]) -> list[ProbeResult]:
-        states = self._catalog.states
-        now_s = self._clock.monotonic_s()
-        probes = [
-            self._tips.probe(shard, states[shard].state.read_position, now_s)
-            for shard in shards
-            if self._probe_is_due(shard)
-        ]
-        return self._prober.ask(probes)
 
     def _note(self, answers: Iterable[ProbeResult]) -> None:
         for answer in answers:
@@ -429,7 +430,9 @@ class Coordinator:
         if redelivered or not is_of_this_run:
             self._tips.forget(end.shard_id)
             return
-        self._tips.on_end(end, self._clock.monotonic_s())
+        # The tip was seen after the plan was made. So the interval to the next probe begins there,
+        # and a shard whose batch took longer than the interval is probed at once.
+        self._tips.on_end(end, self._clock.monotonic_s(), checked_s=self._newest_plan_s)
         if end.at_tip:
             self._on_tip(end.shard_id)
 
@@ -490,6 +493,8 @@ class Coordinator:
         """A plan number above all in Spark's log and in ZooKeeper, since either may have been
         restored from a backup, and the states may have been moved to another ZooKeeper.
         """
+        if self._newest_plan:  # the owner alone makes plans, and this process has read them all
+            return 1 + max(map(plan_number, filter(None, (start, self._newest_plan))))
         pointer = self._store.read_pointer()
         seen = [
             start,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from concurrent.futures import wait
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ExpiredIteratorError, ShardNotFoundError, ThrottledError
@@ -10,12 +11,13 @@ from kinesis_spout.threads import NewPool, thread_pool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
 
     from kinesis_spout.service.client import KinesisClient
     from state.position import Position
 
 MAX_CONCURRENT = 16
+PATIENCE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Probe:
 class ProbeResult:
     """The answer to a probe.
 
+    - `position`: that of the probe. The answer is outdated if the shard was read on since.
     - `has_work`: the shard has a record, its end, or a stretch behind the tip to read. Also true
       for a throttled shard.
     - `iterator`: where the next read should start.
@@ -46,32 +49,48 @@ class ProbeResult:
     iterator: str | None
     tip_ms: int | None
     gone: bool = False
+    position: Position | None = None
 
 
 class Prober:
-    """Asks each shard for one record, at most `MAX_CONCURRENT` shards at a time.
-
-    `ask` blocks until all have answered.
-    """
+    """Asks each shard for one record, at most `MAX_CONCURRENT` shards at a time. For one thread."""
 
     def __init__(self, client: KinesisClient, new_pool: NewPool = thread_pool) -> None:
         self._client = client
         self._new_pool = new_pool
         self._pool: Executor | None = None
+        self._asked: dict[str, Future[ProbeResult]] = {}
 
     def ask(self, probes: Sequence[Probe]) -> list[ProbeResult]:
-        if len(probes) <= 1:
-            return [self._ask(probe) for probe in probes]
+        """Ask, and return the answers that have come, also those to earlier probes.
+
+        Waits for the answers, but no longer than `PATIENCE_S`: a shard whose call hangs must not
+        delay the others. What comes later is returned by a later call. A shard is not asked again
+        before it has answered. Raises `KinesisError`.
+        """
         if self._pool is None:
             self._pool = self._new_pool(MAX_CONCURRENT, "kinesis-probe")
-        return list(self._pool.map(self._ask, probes))
+        for probe in probes:
+            if probe.shard_id not in self._asked:
+                self._asked[probe.shard_id] = self._pool.submit(self._ask, probe)
+        done, _ = wait(self._asked.values(), timeout=PATIENCE_S if probes else 0)
+        answered = [shard for shard, future in self._asked.items() if future in done]
+        return [self._asked.pop(shard).result() for shard in answered]
+
+    def is_asking(self, shard_id: str) -> bool:
+        """Whether an answer of the shard is still to come."""
+        return shard_id in self._asked
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
+            self._asked = {}
 
     def _ask(self, probe: Probe) -> ProbeResult:
+        return replace(self._answer(probe), position=probe.position)
+
+    def _answer(self, probe: Probe) -> ProbeResult:
         try:
             return self._look(probe)
         except (ThrottledError, ExpiredIteratorError):

@@ -35,11 +35,13 @@ class ShardTips:
 
     _tips: dict[str, _Tip] = field(default_factory=dict)
 
-    def on_end(self, end: ShardReadResult, now_s: float) -> None:
-        """Note what a task read of the shard. A shard that is gone counts as idle: another plan
-        would find nothing.
+    def on_end(self, end: ShardReadResult, now_s: float, *, checked_s: float | None = None) -> None:
+        """Note what a task read of the shard, at `checked_s` or later; now by default. A shard that
+        is gone counts as idle: another plan would find nothing.
         """
-        self._tips[end.shard_id] = _Tip(now_s, end.at_tip or end.gone, end.iterator, now_s)
+        self._tips[end.shard_id] = _Tip(
+            now_s if checked_s is None else checked_s, end.at_tip or end.gone, end.iterator, now_s
+        )
 
     def forget(self, shard_id: str) -> None:
         """Forget a shard that was read at an unknown time, since what is known of it is old."""

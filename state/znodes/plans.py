@@ -91,16 +91,14 @@ class PlanZnodes:
         return self._pointer()[0]
 
     def known(self) -> list[str]:
-        names = self._tree.children([self._paths.batches])[0]
-        return sorted(
-            (name for name in names or () if _is_plan_id(name)),
-            key=lambda plan_id: (plan_number(plan_id), plan_id),
-        )
+        return _plan_ids(self._tree.children([self._paths.batches])[0])
 
     def create(self, plan: Plan) -> None:
         pointer, node = self._pointer()
-        self._check_number(plan, pointer)
-        self._tree.ensure(self._paths.batches)
+        names = self._tree.children([self._paths.batches])[0]
+        self._check_number(plan, [*_plan_ids(names), *([] if pointer is None else [pointer.id])])
+        if names is None:
+            self._tree.ensure(self._paths.batches)
         *first, last = self._chunks(plan)
         for chunk in first:
             self._commit(chunk)
@@ -169,11 +167,13 @@ class PlanZnodes:
         ]
 
     def close(self, plan_id: str) -> None:
-        pointer, node = self._pointer()
+        batch = self._paths.batch(plan_id)
+        node, plan = self._tree.read([self._paths.plan, batch])
+        pointer = self._pointed(node)
         if pointer is None or pointer.id != plan_id:
             raise self._not_current(plan_id, pointer)
         if pointer.status is PlanStatus.OPEN:
-            self._move(PlanPointer(plan_id, PlanStatus.CLOSED), node, self._closing(plan_id))
+            self._move(PlanPointer(plan_id, PlanStatus.CLOSED), node, _closing(batch, plan))
         else:
             self._fence.commit([])  # raises for a process that was overtaken
 
@@ -189,17 +189,19 @@ class PlanZnodes:
             self._fence.commit([])
 
     def remove(self, plan_id: str) -> None:
-        pointer = self.pointer()
-        if pointer is not None and pointer.id == plan_id:
-            raise ValueError(
-                f"plan {plan_id} is the newest one and cannot be removed; settle a later plan first"
-            )
+        batch = self._paths.batch(plan_id)
         for _ in range(_MAX_REMOVALS):
+            newest, plan = self._tree.read([self._paths.plan, batch])
+            pointer = self._pointed(newest)
+            if pointer is not None and pointer.id == plan_id:
+                raise ValueError(
+                    f"plan {plan_id} is the newest one and cannot be removed; settle a later plan "
+                    "first"
+                )
             # Closed first, so that no result is created under a plan that is being removed.
-            closing = self._closing(plan_id)
-            if closing:
+            if closing := _closing(batch, plan):
                 self._commit(closing)
-            if self.remove_tree(self._paths.batch(plan_id)):
+            if self.remove_tree(batch):
                 return
         raise ConflictError(
             f"plan {plan_id} was written to while it was being removed; remove it again later"
@@ -236,7 +238,10 @@ class PlanZnodes:
 
     def _pointer(self) -> tuple[PlanPointer | None, Znode | None]:
         node = self._tree.read([self._paths.plan])[0]
-        return (None if node is None else decode(node.data, PlanPointer, self._paths.plan)), node
+        return self._pointed(node), node
+
+    def _pointed(self, node: Znode | None) -> PlanPointer | None:
+        return None if node is None else decode(node.data, PlanPointer, self._paths.plan)
 
     def _move(
         self, pointer: PlanPointer, node: Znode | None, operations: Sequence[Operation]
@@ -264,19 +269,12 @@ class PlanZnodes:
     def _closing(self, plan_id: str) -> list[Operation]:
         """The operation that closes a plan; none if it is closed already, or gone."""
         path = self._paths.batch(plan_id)
-        node = self._tree.read([path])[0]
-        return (
-            []
-            if node is None or node.version != OPEN_VERSION
-            else [Set(path, node.data, OPEN_VERSION)]
-        )
+        return _closing(path, self._tree.read([path])[0])
 
-    def _check_number(self, plan: Plan, pointer: PlanPointer | None) -> None:
-        newest = max(
-            (plan_number(known) for known in [*self.known(), *([pointer.id] if pointer else [])]),
-            default=0,
-        )
+    def _check_number(self, plan: Plan, known: Sequence[str]) -> None:
+        newest = max(map(plan_number, known), default=0)
         if plan_number(plan.plan_id) <= newest:
+            self._fence.commit([])  # raises for a process that was overtaken: that is why
             raise ConflictError(
                 f"plan {plan.plan_id} is not above plan {newest}, which {self._paths.base} has "
                 "already; choose a higher number"
@@ -311,6 +309,20 @@ class PlanZnodes:
             chunk.append(Create(path, data))
             chunk_bytes += len(data)
         yield chunk
+
+
+def _closing(path: str, node: Znode | None) -> list[Operation]:
+    """The operation that closes the plan at this path, which was read as `node`."""
+    if node is None or node.version != OPEN_VERSION:
+        return []
+    return [Set(path, node.data, OPEN_VERSION)]
+
+
+def _plan_ids(names: Sequence[str] | None) -> list[str]:
+    """Those of the names that are plans', in the order of their numbers."""
+    return sorted(
+        filter(_is_plan_id, names or ()), key=lambda plan_id: (plan_number(plan_id), plan_id)
+    )
 
 
 def _is_plan_id(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import strategies as st
 
-from state.errors import ConflictError, PlanClosedError
+from state.errors import ConflictError, PlanClosedError, StaleOwnerError
 from state.plan import Plan, PlanPointer, PlanStatus
 from state.state_store import StoredLog, TaskShare
 from tests.support.state import state_values
@@ -105,6 +105,19 @@ def test_plan_numbers_only_go_up(store_world: StoreWorld) -> None:
         with pytest.raises(ConflictError, match="is not above plan 10"):
             store.create_plan(plan(number, "bb"))
     assert store.known_plans() == ["2-aa", "9-aa", "10-aa"]
+
+
+def test_an_overtaken_process_learns_that_and_not_that_its_number_is_used(
+    store_world: StoreWorld,
+) -> None:
+    """Its successor has made the plan of that number."""
+    old = owned(store_world)
+    old.create_plan(plan(1))
+    store_world.lose_session(old)
+    successor = owned(store_world, OTHER)
+    successor.create_plan(plan(2))
+    with pytest.raises(StaleOwnerError):
+        old.create_plan(plan(2, "bb"))
 
 
 def test_a_task_of_several_closes_the_plan_of_an_owner_before_it(store_world: StoreWorld) -> None:

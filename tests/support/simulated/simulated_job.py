@@ -28,6 +28,7 @@ from spark_job.driver.coordinator import Coordinator
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
 from state.memory_store import MemoryBackend, MemoryStateStore
+from tests.simulation.in_process import InlinePool
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 
 if TYPE_CHECKING:
@@ -97,7 +98,9 @@ class SimulatedJob:
     def coordinator(self, **changes: Any) -> Coordinator:
         """A driver's coordinator, with a store of its own."""
         settings = self.settings(**changes)
-        coordinator = Coordinator(settings, self.services(settings))
+        services = self.services(settings)
+        services.new_pool = InlinePool  # a real one answers late on a busy machine
+        coordinator = Coordinator(settings, services)
         self.opened.append(coordinator)
         return coordinator
 

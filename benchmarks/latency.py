@@ -1,0 +1,344 @@
+"""How long a record is on its way: from its put to a task's row, and to a written batch.
+
+    python benchmarks/latency.py [--puts N] [--shards S] [--option NAME=VALUE]...
+        [--conf KEY=VALUE]... [--json]
+
+A query on `local[2]` with `foreachBatch` waits at the tip. Now and then a server of its own process
+(FakeKinesis) gets 20 records at once, at a random moment. The query runs twice: at defaults, and
+with `probeInterval=200ms`.
+
+`row in task` ends when Spark takes the row from its task, `visible` when `foreachBatch` has
+collected the batch. The stages between them are read from what the parts leave behind anyway: the
+server's log of calls, the znodes' and the checkpoint files' times, Spark's event log. So nothing in
+the source is timed. All clocks are one machine's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
+from spark_job import register
+from state.zookeeper import embedded as embedded_zookeeper
+from state.zookeeper.connect_string import ConnectString
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from kinesis_spout.testing.service.answers import GetRecordsAnswer
+    from kinesis_spout.testing.service.requests import GetRecords
+
+RECORDS, WARM_UP, PATIENCE_S = 20, 4, 60
+QUERIES = {"defaults": {}, "probeInterval=200ms": {"probeInterval": "200ms"}}
+ACCESS = {
+    "region": "us-east-1",
+    "awsAccessKeyId": "benchmark",
+    "awsSecretAccessKey": "benchmark",
+    "startingPosition": "TRIM_HORIZON",
+}
+STAGES = {
+    "seen": "until a probe sees it",
+    "planned": "the plan is in ZooKeeper",
+    "logged": "Spark's offset log",
+    "submitted": "planning the query",
+    "launched": "the first task starts",
+    "fetched": "Python worker, log read, GetRecords",
+    "appended": "decoded, appended to the log",
+    "row": "row in Spark",
+    "visible": "batch collected",
+    "committed": "Spark's commit log",
+}
+
+
+class WatchedKinesis(FakeKinesis):
+    """Notes when GetRecords answers with records, and whether to a probe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[tuple[float, bool]] = []
+
+    def get_records(self, request: GetRecords) -> GetRecordsAnswer:
+        answer = super().get_records(request)
+        if answer.records:
+            self.answers.append((now_ms(), request.limit == 1))
+        return answer
+
+
+def serve(streams: list[str], shards: int, pipe: Connection) -> None:
+    """The server's process. For each stream's name that comes, it puts 20 records; for "", it sends
+    the answers that had records. It ends when the pipe closes.
+    """
+    fake = WatchedKinesis()
+    for stream in streams:
+        fake.create(stream, shards=shards)
+    with FakeKinesisServer(fake) as server:
+        pipe.send(server.endpoint_url)
+        while True:
+            try:
+                stream = pipe.recv()
+            except EOFError:
+                return
+            if not stream:
+                pipe.send(fake.answers)
+                continue
+            put_ms = round(now_ms(), 1)
+            for n in range(RECORDS):
+                fake.put(stream, f"key {n}", str(put_ms).encode())
+            pipe.send(put_ms)
+
+
+def now_ms() -> float:
+    return time.time_ns() / 1_000_000
+
+
+@dataclass
+class Batch:
+    """The times of one put's batch, in ms since 1970, by stage."""
+
+    put_ms: float
+    number: int
+    times_ms: dict[str, float] = field(default_factory=dict)
+
+    def since_put(self, stage: str) -> float:
+        return self.times_ms[stage] - self.put_ms
+
+
+class Query:
+    """A running query, and the batches that it has collected."""
+
+    def __init__(
+        self, spark: SparkSession, options: dict[str, str], checkpoint: Path, zookeeper: str
+    ) -> None:
+        self.batches: dict[float, Batch] = {}
+        self.came = threading.Condition()
+        self._checkpoint = checkpoint
+        self._znodes = (
+            f"/kinesis-spout/{options['applicationName']}/{options['streamName']}/batches"
+        )
+        self._kazoo = KazooClient(hosts=ConnectString.parse(zookeeper).hosts())
+        self._kazoo.start()
+        rows = spark.readStream.format("kinesis").options(zookeeper=zookeeper, **options).load()
+        self.running: StreamingQuery = (
+            rows.selectExpr(
+                "cast(cast(data as string) as double) put_ms",
+                "java_method('java.lang.System', 'currentTimeMillis') row_ms",
+            )
+            .writeStream.foreachBatch(self._on_batch)
+            .option("checkpointLocation", str(checkpoint))
+            .start()
+        )
+
+    def _on_batch(self, frame: DataFrame, number: int) -> None:
+        rows = frame.collect()
+        visible_ms = now_ms()
+        with self.came:
+            for put_ms in {row.put_ms for row in rows}:
+                batch = self.batches.setdefault(put_ms, Batch(put_ms, number))
+                mine = [float(row.row_ms) for row in rows if row.put_ms == put_ms]
+                batch.times_ms |= {"row": max(mine), "visible": visible_ms}
+            self.came.notify_all()
+
+    def wait_for(self, put_ms: float) -> Batch:
+        with self.came:
+            if not self.came.wait_for(lambda: put_ms in self.batches, timeout=PATIENCE_S):
+                raise SystemExit(f"no batch within {PATIENCE_S} s: {self.running.exception()}")
+            return self.batches[put_ms]
+
+    def complete(self, batch: Batch) -> None:
+        """Add what the batch left in ZooKeeper and in the checkpoint. To call a moment after it,
+        and before the next one, with which its znodes go.
+        """
+        offsets = self._checkpoint / "offsets" / str(batch.number)
+        plan = json.loads(offsets.read_text().splitlines()[2])["plan"]
+        commits = self._checkpoint / "commits" / str(batch.number)
+        tasks = self._kazoo.get_children(f"{self._znodes}/{plan}")
+        ends = [self._kazoo.exists(f"{self._znodes}/{plan}/{task}/end") for task in tasks]
+        batch.times_ms |= {
+            "planned": float(self._kazoo.exists(f"{self._znodes}/{plan}").ctime),
+            "logged": offsets.stat().st_mtime * 1000,
+            "appended": float(max(end.ctime for end in ends if end is not None)),
+            "committed": commits.stat().st_mtime * 1000,
+        }
+
+    def stop(self) -> None:
+        self.running.stop()
+        self._kazoo.stop()
+        self._kazoo.close()
+
+
+def add_answers(batches: list[Batch], answers: list[tuple[float, bool]]) -> None:
+    """When a probe, and then the tasks, got a batch's records."""
+    for batch in batches:
+        mine = [(ms, probe) for ms, probe in answers if batch.put_ms <= ms < batch.times_ms["row"]]
+        # A busy shard is not probed.
+        probes = [ms for ms, probe in mine if probe]
+        batch.times_ms["seen"] = min(probes, default=batch.put_ms)
+        batch.times_ms["fetched"] = max(ms for ms, probe in mine if not probe)
+
+
+def add_jobs(batches: list[Batch], run_id: str, events: Path) -> None:
+    """When Spark submitted each batch's job and launched its first task, from its event log."""
+    by_number = {str(batch.number): batch for batch in batches}
+    of_stage: dict[int, Batch] = {}
+    for line in events.read_text().splitlines():
+        event = json.loads(line)
+        if event["Event"] == "SparkListenerJobStart":
+            properties = event["Properties"]
+            batch = by_number.get(properties.get("streaming.sql.batchId", ""))
+            if batch is not None and properties.get("spark.jobGroup.id") == run_id:
+                batch.times_ms.setdefault("submitted", float(event["Submission Time"]))
+                of_stage |= dict.fromkeys(event["Stage IDs"], batch)
+        elif event["Event"] == "SparkListenerTaskStart" and event["Stage ID"] in of_stage:
+            times_ms = of_stage[event["Stage ID"]].times_ms
+            times_ms.setdefault("launched", float(event["Task Info"]["Launch Time"]))
+
+
+def pairs(texts: list[str]) -> dict[str, str]:
+    return dict(text.split("=", 1) for text in texts)
+
+
+def summary(batches: list[Batch]) -> dict[str, Any]:
+    def percentile(values: list[float], share: float) -> int:
+        return round(sorted(values)[min(len(values) - 1, int(len(values) * share))])
+
+    found: dict[str, Any] = {"batches": len(batches)}
+    for name in ("row", "visible"):
+        values = [batch.since_put(name) for batch in batches]
+        found[name] = {"p50_ms": percentile(values, 0.5), "p95_ms": percentile(values, 0.95)}
+    stages = list(STAGES)
+    found["stages_ms"] = {
+        stage: round(
+            statistics.median(
+                batch.since_put(stage) - (batch.since_put(before) if before else 0.0)
+                for batch in batches
+            )
+        )
+        for before, stage in zip([None, *stages], stages, strict=False)
+    }
+    return found
+
+
+def session(directory: Path, conf: dict[str, str]) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    events = directory / "events"
+    events.mkdir()
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.dir": events.as_uri(),
+    }
+    return SparkSession.builder.master("local[2]").config(map=settings | conf).getOrCreate()
+
+
+def put_and_wait(
+    query: Query, stream: str, puts: int, server: Connection, rng: random.Random
+) -> tuple[str, list[Batch]]:
+    """The run's id, and the batches of the puts after the warm-up."""
+    batches = []
+    for _ in range(WARM_UP + puts):
+        server.send(stream)
+        batch = query.wait_for(server.recv())
+        SystemClock().sleep(rng.uniform(1.2, 2.4))  # long after its commit and settling
+        query.complete(batch)
+        batches.append(batch)
+    query.stop()
+    return str(query.running.runId), batches[WARM_UP:]
+
+
+def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    streams = [f"stream-{n}" for n in range(len(QUERIES))]
+    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    server = multiprocessing.get_context("spawn").Process(
+        target=serve, args=(streams, options.shards, theirs), daemon=True
+    )
+    server.start()
+    theirs.close()
+    rng = random.Random(options.seed)  # noqa: S311  # phases of the puts
+    found: dict[str, tuple[str, list[Batch]]] = {}
+    try:
+        always = {"applicationName": "latency", "endpointUrl": ours.recv(), **ACCESS}
+        zookeeper = embedded_zookeeper.ensure_running(directory / "zookeeper")
+        spark = session(directory, pairs(options.conf))
+        register(spark)
+        for stream, (name, special) in zip(streams, QUERIES.items(), strict=True):
+            given = always | special | {"streamName": stream} | pairs(options.option)
+            query = Query(spark, given, directory / stream, zookeeper)
+            found[name] = put_and_wait(query, stream, options.puts, ours, rng)
+        spark.stop()
+        ours.send("")
+        answers = ours.recv()
+    finally:
+        ours.close()
+        server.join(10)
+        embedded_zookeeper.stop(directory / "zookeeper")
+    (events,) = (directory / "events").iterdir()
+    for run_id, batches in found.values():
+        add_answers(batches, answers)
+        add_jobs(batches, run_id, events)
+    return {
+        "benchmark": "latency",
+        "records": RECORDS,
+        "shards": options.shards,
+        "queries": {name: summary(batches) for name, (_, batches) in found.items()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--puts", type=int, default=20, help="for each query")
+    parser.add_argument("--shards", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1, help="of the moments of the puts")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark's")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kinesis-spout-benchmark-") as directory:
+        found = measure(options, Path(directory))
+    if options.json:
+        print(json.dumps(found))
+        return
+    queries = found["queries"]
+    print(f"{RECORDS} records at once, {found['shards']} shards, milliseconds since the put")
+    for name, of in queries.items():
+        print(
+            f"{name:<22} row in task p50 {of['row']['p50_ms']:>5}, p95 {of['row']['p95_ms']:>5}   "
+            f"visible p50 {of['visible']['p50_ms']:>5}, p95 {of['visible']['p95_ms']:>5}   "
+            f"({of['batches']} batches)"
+        )
+    print("\nstages, median each" + "".join(f"{name:>22}" for name in queries))
+    for stage, what in STAGES.items():
+        print(
+            f"{what:<36}"
+            + "".join(f"{of['stages_ms'][stage]:>22}" for of in queries.values()).removeprefix(
+                " " * 17
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()
