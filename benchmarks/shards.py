@@ -340,7 +340,8 @@ COLUMNS = (
 def shown(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:,.1f}" if isinstance(value, float) and value < 1000 else f"{value:,.0f}"
+    digits = 2 if value < 10 else 1 if value < 1000 else 0
+    return f"{value:,.{digits}f}" if isinstance(value, float) else f"{value:,}"
 
 
 def main() -> None:

@@ -388,11 +388,11 @@ class ShardCatalog:
 
     def _verified(self, state: ShardState) -> ShardState:
         """The state, verified up to the last tip that was observed."""
-        seen_ms = self._watch.verified_ms(state.shard_id)
+        observed_ms = self._watch.verified_ms(state.shard_id)
         known_ms = state.verified_until_ms
-        if seen_ms is None or (known_ms is not None and known_ms >= seen_ms):
+        if observed_ms is None or (known_ms is not None and known_ms >= observed_ms):
             return state
-        return msgspec.structs.replace(state, verified_until_ms=seen_ms)
+        return msgspec.structs.replace(state, verified_until_ms=observed_ms)
 
     def _as_checked(self, state: ShardState) -> ShardState:
         verified = self._verified(state)
