@@ -4,8 +4,8 @@
         [--conf KEY=VALUE]... [--json]
 
 A query on `local[2]` with `foreachBatch` waits at the tip. Now and then a server of its own process
-(FakeKinesis) gets 20 records at once, at a random moment. The query runs twice: at defaults, and
-with `probeInterval=200ms`.
+(FakeKinesis) gets 20 records at once, at a random moment; then four times a second for a while.
+The query runs twice: at defaults, and with `probeInterval=200ms`.
 
 `row in task` ends when Spark takes the row from its task, `visible` when `foreachBatch` has
 collected the batch. The stages between them are read from what the parts leave behind anyway: the
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from kinesis_spout.testing.service.requests import GetRecords
 
 RECORDS, WARM_UP, PATIENCE_S = 20, 4, 60
+STEADY_PUTS, STEADY_PAUSE_S = 40, 0.25
 QUERIES = {"defaults": {}, "probeInterval=200ms": {"probeInterval": "200ms"}}
 ACCESS = {
     "region": "us-east-1",
@@ -212,18 +213,25 @@ def add_jobs(batches: list[Batch], run_id: str, events: Path) -> None:
             times_ms.setdefault("launched", float(event["Task Info"]["Launch Time"]))
 
 
-def pairs(texts: list[str]) -> dict[str, str]:
+def pairs(texts: list[str]) -> dict[str, Any]:
     return dict(text.split("=", 1) for text in texts)
 
 
-def summary(batches: list[Batch]) -> dict[str, Any]:
-    def percentile(values: list[float], share: float) -> int:
-        return round(sorted(values)[min(len(values) - 1, int(len(values) * share))])
+def percentiles(batches: list[Batch], stage: str) -> dict[str, int]:
+    values = sorted(batch.since_put(stage) for batch in batches)
+    at_95 = min(len(values) - 1, int(len(values) * 0.95))
+    return {"p50_ms": round(statistics.median(values)), "p95_ms": round(values[at_95])}
 
-    found: dict[str, Any] = {"batches": len(batches)}
-    for name in ("row", "visible"):
-        values = [batch.since_put(name) for batch in batches]
-        found[name] = {"p50_ms": percentile(values, 0.5), "p95_ms": percentile(values, 0.95)}
+
+def summary(run: Run) -> dict[str, Any]:
+    batches = run.single
+    found: dict[str, Any] = {
+        "puts": len(batches),
+        "row": percentiles(batches, "row"),
+        "visible": percentiles(batches, "visible"),
+        "steady_row": percentiles(run.steady, "row"),
+        "steady_visible": percentiles(run.steady, "visible"),
+    }
     stages = list(STAGES)
     found["stages_ms"] = {
         stage: round(
@@ -237,11 +245,11 @@ def summary(batches: list[Batch]) -> dict[str, Any]:
     return found
 
 
-def session(directory: Path, conf: dict[str, str]) -> SparkSession:
+def session(directory: Path, conf: dict[str, Any]) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     events = directory / "events"
     events.mkdir()
-    settings = {
+    settings: dict[str, Any] = {
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
         "spark.ui.showConsoleProgress": "false",
@@ -253,10 +261,16 @@ def session(directory: Path, conf: dict[str, str]) -> SparkSession:
     return SparkSession.builder.master("local[2]").config(map=settings | conf).getOrCreate()
 
 
-def put_and_wait(
-    query: Query, stream: str, puts: int, server: Connection, rng: random.Random
-) -> tuple[str, list[Batch]]:
-    """The run's id, and the batches of the puts after the warm-up."""
+@dataclass
+class Run:
+    """A query's run: the batches of single puts, after the warm-up, and those of steady ones."""
+
+    run_id: str
+    single: list[Batch]
+    steady: list[Batch]
+
+
+def put_all(query: Query, stream: str, puts: int, server: Connection, rng: random.Random) -> Run:
     batches = []
     for _ in range(WARM_UP + puts):
         server.send(stream)
@@ -264,8 +278,14 @@ def put_and_wait(
         SystemClock().sleep(rng.uniform(1.2, 2.4))  # long after its commit and settling
         query.complete(batch)
         batches.append(batch)
+    times_ms = []
+    for _ in range(STEADY_PUTS):
+        server.send(stream)
+        times_ms.append(server.recv())
+        SystemClock().sleep(STEADY_PAUSE_S)
+    steady = [query.wait_for(put_ms) for put_ms in times_ms]
     query.stop()
-    return str(query.running.runId), batches[WARM_UP:]
+    return Run(str(query.running.runId), batches[WARM_UP:], steady)
 
 
 def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
@@ -277,7 +297,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     server.start()
     theirs.close()
     rng = random.Random(options.seed)  # noqa: S311  # phases of the puts
-    found: dict[str, tuple[str, list[Batch]]] = {}
+    found: dict[str, Run] = {}
     try:
         always = {"applicationName": "latency", "endpointUrl": ours.recv(), **ACCESS}
         zookeeper = embedded_zookeeper.ensure_running(directory / "zookeeper")
@@ -286,7 +306,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
         for stream, (name, special) in zip(streams, QUERIES.items(), strict=True):
             given = always | special | {"streamName": stream} | pairs(options.option)
             query = Query(spark, given, directory / stream, zookeeper)
-            found[name] = put_and_wait(query, stream, options.puts, ours, rng)
+            found[name] = put_all(query, stream, options.puts, ours, rng)
         spark.stop()
         ours.send("")
         answers = ours.recv()
@@ -295,14 +315,14 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
         server.join(10)
         embedded_zookeeper.stop(directory / "zookeeper")
     (events,) = (directory / "events").iterdir()
-    for run_id, batches in found.values():
-        add_answers(batches, answers)
-        add_jobs(batches, run_id, events)
+    for run in found.values():
+        add_answers(run.single, answers)
+        add_jobs(run.single, run.run_id, events)
     return {
         "benchmark": "latency",
         "records": RECORDS,
         "shards": options.shards,
-        "queries": {name: summary(batches) for name, (_, batches) in found.items()},
+        "queries": {name: summary(run) for name, run in found.items()},
     }
 
 
@@ -323,21 +343,20 @@ def main() -> None:
         print(json.dumps(found))
         return
     queries = found["queries"]
-    print(f"{RECORDS} records at once, {found['shards']} shards, milliseconds since the put")
-    for name, of in queries.items():
-        print(
-            f"{name:<22} row in task p50 {of['row']['p50_ms']:>5}, p95 {of['row']['p95_ms']:>5}   "
-            f"visible p50 {of['visible']['p50_ms']:>5}, p95 {of['visible']['p95_ms']:>5}   "
-            f"({of['batches']} batches)"
-        )
-    print("\nstages, median each" + "".join(f"{name:>22}" for name in queries))
+    print(f"{RECORDS} records at once, {found['shards']} shards, ms since the put: p50 / p95\n")
+    print(f"{'':<42}" + "".join(f"{name:>24}" for name in queries))
+    for key, what in {
+        "row": "a put now and then: row in task",
+        "visible": "visible",
+        "steady_row": "four puts a second: row in task",
+        "steady_visible": "visible",
+    }.items():
+        cells = [f"{of[key]['p50_ms']} / {of[key]['p95_ms']}" for of in queries.values()]
+        print(f"{what:>42}" + "".join(f"{cell:>24}" for cell in cells))
+    print("\nstages of the puts now and then, medians")
     for stage, what in STAGES.items():
-        print(
-            f"{what:<36}"
-            + "".join(f"{of['stages_ms'][stage]:>22}" for of in queries.values()).removeprefix(
-                " " * 17
-            )
-        )
+        times = [of["stages_ms"][stage] for of in queries.values()]
+        print(f"{what:>42}" + "".join(f"{ms:>24}" for ms in times))
 
 
 if __name__ == "__main__":

@@ -77,6 +77,7 @@ class Coordinator:
             self._tips,
             services.clock,
             interval_s=settings.probe_interval_ms / 1000,
+            calls_per_second=settings.rate.reads_per_second,
         )
         self._catalog = ShardCatalog(
             settings, services.store, services.client, services.clock, self._tips
@@ -430,9 +431,10 @@ class Coordinator:
         if redelivered or not is_of_this_run:
             self._tips.forget(end.shard_id)
             return
-        # The tip was seen after the plan was made. So the interval to the next probe begins there,
-        # and a shard whose batch took longer than the interval is probed at once.
-        self._tips.on_end(end, self._clock.monotonic_s(), checked_s=self._newest_plan_s)
+        # The tip was seen after the plan was made, so the interval to the next probe begins there:
+        # a shard whose batch took longer is probed at once.
+        checked_s = self._probes.checked_by_plan_s(self._newest_plan_s)
+        self._tips.on_end(end, self._clock.monotonic_s(), checked_s=checked_s)
         if end.at_tip:
             self._on_tip(end.shard_id)
 

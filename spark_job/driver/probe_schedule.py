@@ -19,11 +19,26 @@ SHORTEST_PAUSE_S = 0.001  # a remainder of a sum of floats may be too small to m
 class ProbeSchedule:
     """Asks the shards whose probes are due. For one thread."""
 
-    def __init__(self, prober: Prober, tips: ShardTips, clock: Clock, *, interval_s: float) -> None:
+    def __init__(
+        self,
+        prober: Prober,
+        tips: ShardTips,
+        clock: Clock,
+        *,
+        interval_s: float,
+        calls_per_second: float,
+    ) -> None:
         self._prober = prober
         self._tips = tips
         self._clock = clock
         self._interval_s = interval_s
+        self._call_s = 1 / calls_per_second
+
+    def checked_by_plan_s(self, planned_s: float) -> float:
+        """When a shard counts as checked that a plan of this time has read. Its probe and the
+        task's page are two calls, which the shard's limit may allow less often than the interval.
+        """
+        return planned_s + max(0.0, 2 * self._call_s - self._interval_s)
 
     def is_due(self, shard_id: str) -> bool:
         """Whether the shard may be checked now. Not while an answer of it is still to come: it
