@@ -49,8 +49,8 @@ class AwsConfig:
     files, instance role).
 
     `endpoint_url` applies to Kinesis only. STS, where `role_arn` is assumed, is found as usual.
-    `wire_format` is the encoding of GetRecords: json, or cbor, which needs the extra `cbor`. The
-    repr masks secrets.
+    `wire_format` is the encoding of GetRecords: json, cbor, which needs the extra `cbor`, or auto:
+    cbor where the extra is installed and the endpoint speaks it, else json. The repr masks secrets.
     """
 
     region: str | None = None
@@ -62,7 +62,7 @@ class AwsConfig:
     role_arn: str | None = None
     role_external_id: str | None = None
     role_session_name: str = "kinesis-spout"
-    wire_format: str = "json"
+    wire_format: str = "auto"
 
     def __post_init__(self) -> None:
         _check_not_blank(self)
@@ -74,8 +74,8 @@ class AwsConfig:
             _check_endpoint_url(self.endpoint_url)
         _check_keys(self)
         _check_role(self)
-        if self.wire_format not in ("json", "cbor"):
-            raise ConfigError.of("wire_format", "must be json or cbor", self.wire_format)
+        if self.wire_format not in ("auto", "json", "cbor"):
+            raise ConfigError.of("wire_format", "must be auto, json or cbor", self.wire_format)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={_masked(name, value)}" for name, value in _given(self))

@@ -13,7 +13,6 @@ from spark_job.data_source import register, spark_master
 from spark_job.options import OPTIONS
 from spark_job.preflight import preflight
 from spark_job.settings import SourceSettings
-from spark_job.tracking.foreach_batch import Tracked
 from spark_job.tracking.options import TrackOptions
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_job.dead_letter.dead_letter import DeadLetter
+    from spark_job.tracking.foreach_batch import Tracked
     from spark_job.tracking.tracked_batch import TrackedBatch
 
 Text = str | None
@@ -151,6 +151,8 @@ class KinesisSource:
 
         Raises `kinesis_spout.errors.ConfigError` for a bad argument, and does no I/O.
         """
+        from spark_job.tracking.foreach_batch import Tracked  # noqa: PLC0415  # it connects
+
         options = TrackOptions.check(
             dead_letter=dead_letter,
             retry_limit=retry_limit,

@@ -125,11 +125,10 @@ OPTIONS: dict[str, Option] = {
     ),
     "wire_format": Option(
         "wireFormat",
-        choice("json", "cbor"),
-        "json",
-        meaning="encoding of the pages that are read: `json`, or `cbor`, which takes less CPU and "
-        "fewer bytes and needs the extra `cbor`; an endpoint that does not speak it is read in "
-        "JSON",
+        choice("auto", "json", "cbor"),
+        "auto",
+        meaning="encoding of the pages that are read: `json`, or `cbor`, which is cheaper and "
+        "needs the extra `cbor`; `auto`: `cbor` where it is installed and the endpoint speaks it",
     ),
     "starting_position": Option(
         "startingPosition",

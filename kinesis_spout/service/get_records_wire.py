@@ -6,6 +6,7 @@ CBOR is Kinesis's JSON protocol with other bodies: the same targets and names, t
 speaks it; botocore does not. Requests become CBOR before they are signed, errors become JSON before
 botocore parses them. An endpoint that does not speak it answers in something else, as moto does
 with a page of HTML: then the request is sent again in JSON, and if that works, so are all others.
+Where the user left the choice to us, an answer in CBOR that cannot be read has the same end.
 
 botocore reads a body in pieces of 64 KB and joins them, which takes more CPU than all the rest of
 receiving it. One read into one piece of memory is the least that Python can do. Memory of our own
@@ -18,13 +19,14 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import botocore.exceptions as vendor
 import urllib3.exceptions
 from botocore.awsrequest import AWSResponse
 
-from kinesis_spout.errors import ConfigError
+from kinesis_spout.errors import ConfigError, MalformedResponseError
 from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
 
 if TYPE_CHECKING:
@@ -56,14 +58,16 @@ class _CborNotSpokenError(Exception):
 
 
 class GetRecordsWire:
-    """The encoding of one connection's GetRecords. Threads may share it.
+    """The encoding of one connection's GetRecords: `json`, `cbor`, or `auto`, which is CBOR where
+    its packages are installed. Threads may share it.
 
     `as_lists`: pages are for a caller that reads record by record (`RecordColumns`).
     """
 
     def __init__(self, wire_format: str, *, as_lists: bool = False) -> None:
         self._as_lists = as_lists
-        self._asks_in_cbor = wire_format == "cbor"
+        self._is_auto = wire_format == "auto"
+        self._asks_in_cbor = wire_format != "json"
         self._was_spoken = False
         # botocore calls the hooks of a request in the thread that sends it.
         self._request = _Request()
@@ -86,17 +90,27 @@ class GetRecordsWire:
     def decode(self, answer: dict[str, Any]) -> DecodedPage:
         """The page of an answer. Raises `MalformedResponseError`."""
         body = answer[RAW_BODY]
-        if answer.get(IS_CBOR):
+        if not answer.get(IS_CBOR):
+            return decode_get_records(body)
+        try:
             page: DecodedPage = _cbor_codec().decode_get_records_cbor(body, as_lists=self._as_lists)
-            return page
-        return decode_get_records(body)
+        except MalformedResponseError as exc:
+            if self._is_auto:  # the caller asks again
+                self._give_up_cbor(f"{exc}; reading JSON instead", logging.WARNING)
+            raise
+        return page
 
     def hook(self, client: Any) -> None:
-        """Register the hooks on a client of botocore. Raises `ConfigError` for CBOR without its
+        """Register the hooks on a client of botocore. Raises `ConfigError` for `cbor` without its
         packages.
         """
         if self._asks_in_cbor:
-            _cbor_codec()
+            try:
+                _cbor_codec()
+            except ConfigError as exc:
+                if not self._is_auto:
+                    raise
+                self._give_up_cbor(f"{exc}; reading JSON")
         _read_at_once(client)
         events = client.meta.events
         events.register("before-call.kinesis.GetRecords", self._encode)
@@ -131,10 +145,11 @@ class GetRecordsWire:
         elif is_cbor:
             response_dict["body"] = _as_json(response_dict["body"])
 
-    def _give_up_cbor(self, sentence: str) -> None:
+    def _give_up_cbor(self, sentence: str, level: int | None = None) -> None:
+        """`level` is that of the log; by default what the choice deserves that is overruled."""
         is_first, self._asks_in_cbor = self._asks_in_cbor, False
         if is_first:
-            log.warning("%s", sentence)
+            log.log(level or (logging.INFO if self._is_auto else logging.WARNING), "%s", sentence)
 
 
 class _Request(threading.local):
@@ -144,16 +159,23 @@ class _Request(threading.local):
     must_be_json = False
 
 
+@cache
 def _cbor_codec() -> ModuleType:
     try:
         from kinesis_spout.service import get_records_cbor  # noqa: PLC0415  # needs an extra
+
+        get_records_cbor.decode_cbor(b"\x80")
     except ModuleNotFoundError as exc:
-        raise ConfigError.of(
-            "wire_format",
-            f"needs the package {exc.name}; install kinesis-spout[cbor], or read json",
-            "cbor",
-        ) from exc
+        raise _needs(f"the package {exc.name}") from exc
+    except TypeError as exc:  # it came with another package
+        raise _needs("a newer version of the package cbor2") from exc
     return get_records_cbor
+
+
+def _needs(what: str) -> ConfigError:
+    return ConfigError.of(
+        "wire_format", f"needs {what}; install kinesis-spout[cbor], or read json", "cbor"
+    )
 
 
 def _as_json(error: bytes) -> bytes:

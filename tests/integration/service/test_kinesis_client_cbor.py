@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import cbor2
 import pytest
 
-from kinesis_spout.config import StreamRef
+from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import (
     CredentialsError,
     ExpiredIteratorError,
+    MalformedResponseError,
     ServiceUnavailableError,
     ThrottledError,
 )
@@ -58,15 +59,26 @@ def cbor_error(code: str, status: int = 400) -> Answer:
 def client(
     stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
 ) -> Iterator[KinesisClient]:
-    with closing(
-        KinesisClient(
-            config_of(stub_kinesis.url, wire_format="cbor"),
-            StreamRef("flights"),
-            clock=waitless_clock,
-            random=seeded(1),
-        )
-    ) as made:
+    with closing(client_of(stub_kinesis, waitless_clock, "cbor")) as made:
         yield made
+
+
+@pytest.fixture
+def free_client(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
+) -> Iterator[KinesisClient]:
+    """Its user left the encoding to us."""
+    with closing(client_of(stub_kinesis, waitless_clock, AwsConfig().wire_format)) as made:
+        yield made
+
+
+def client_of(stub: StubKinesis, clock: WaitlessClock, wire_format: str) -> KinesisClient:
+    return KinesisClient(
+        config_of(stub.url, wire_format=wire_format),
+        StreamRef("flights"),
+        clock=clock,
+        random=seeded(1),
+    )
 
 
 def kinds(stub: StubKinesis) -> list[str]:
@@ -150,27 +162,105 @@ def test_an_endpoint_that_has_spoken_cbor_is_not_asked_in_json(
     assert kinds(stub_kinesis) == ["cbor-1.1"] * 3
 
 
-def test_a_missing_package_is_named(
-    stub_kinesis: StubKinesis, no_aws_environment: object, tmp_path: Path
+def test_by_default_a_page_is_asked_for_in_cbor(
+    free_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """In a process without cbor2: before a request is sent, with the extra to install."""
-    (tmp_path / "cbor2.py").write_text("raise ModuleNotFoundError('no', name='cbor2')\n")
+    stub_kinesis.answers("GetRecords", cbor_page(b"a"))
+    assert data(free_client) == [b"a"]
+    assert kinds(stub_kinesis) == ["cbor-1.1"]
+
+
+def test_by_default_an_endpoint_without_cbor_is_no_reason_for_a_warning(
+    free_client: KinesisClient, stub_kinesis: StubKinesis, caplog: pytest.LogCaptureFixture
+) -> None:
+    stub_kinesis.answers("GetRecords", HTML, page(b"a"))
+    with caplog.at_level(logging.INFO, "kinesis_spout"):
+        assert [data(free_client) for _ in range(2)] == [[b"a"]] * 2
+    assert kinds(stub_kinesis) == ["cbor-1.1", "json-1.1", "json-1.1"]
+    (said,) = [one for one in caplog.records if "does not speak CBOR" in one.getMessage()]
+    assert said.levelno == logging.INFO
+
+
+def test_by_default_a_page_that_cannot_be_read_is_asked_for_again_in_json(
+    free_client: KinesisClient, stub_kinesis: StubKinesis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And so are all others."""
+    broken = Answer(body=cbor2.dumps({"Records": [{"Data": b"a"}]}), headers=CBOR)
+    stub_kinesis.answers("GetRecords", broken, page(b"a"))
+    with caplog.at_level(logging.INFO, "kinesis_spout"):
+        assert [data(free_client) for _ in range(2)] == [[b"a"]] * 2
+    assert kinds(stub_kinesis) == ["cbor-1.1", "json-1.1", "json-1.1"]
+    (said,) = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert "cannot be read as CBOR" in said.getMessage()
+    assert said.getMessage().endswith("; reading JSON instead")
+
+
+def test_a_page_that_cannot_be_read_stays_an_error_where_cbor_was_asked_for(
+    client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    stub_kinesis.answers("GetRecords", Answer(body=b"\xff", headers=CBOR))
+    with pytest.raises(MalformedResponseError):
+        data(client)
+    assert set(kinds(stub_kinesis)) == {"cbor-1.1"}
+
+
+NO_CBOR2 = "raise ModuleNotFoundError('no', name='cbor2')\n"
+OLD_CBOR2 = """
+class CBORDecodeError(ValueError): pass
+def loads(body): return {}
+def dumps(value): return b""
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "needed"),
+    [(NO_CBOR2, "the package cbor2"), (OLD_CBOR2, "a newer version of the package cbor2")],
+)
+def test_a_missing_package_is_named(
+    stub_kinesis: StubKinesis,
+    no_aws_environment: object,
+    tmp_path: Path,
+    package: str,
+    needed: str,
+) -> None:
+    """Before a request is sent, with the extra to install."""
+    done = described(stub_kinesis, tmp_path, package, "cbor")
+    said = done.stderr.splitlines()[-1]
+    assert "ConfigError" in said
+    assert f"needs {needed}; install kinesis-spout[cbor], or read json" in said
+    assert stub_kinesis.requests == []
+
+
+@pytest.mark.parametrize("package", [NO_CBOR2, OLD_CBOR2])
+def test_by_default_a_process_without_the_package_reads_json(
+    stub_kinesis: StubKinesis, no_aws_environment: object, tmp_path: Path, package: str
+) -> None:
+    stub_kinesis.answers("GetRecords", page(b"a"))
+    done = described(stub_kinesis, tmp_path, package, AwsConfig().wire_format)
+    assert done.returncode == 0, done.stderr
+    assert kinds(stub_kinesis) == ["json-1.1"]
+    assert "install kinesis-spout[cbor]" in done.stderr
+
+
+def described(
+    stub: StubKinesis, directory: Path, package: str, wire_format: str
+) -> subprocess.CompletedProcess[str]:
+    """A process that reads a page, with a cbor2 of its own."""
+    (directory / "cbor2.py").write_text(package)
     script = (
+        "import logging\n"
         "from kinesis_spout.config import AwsConfig, StreamRef\n"
         "from kinesis_spout.service.client import KinesisClient\n"
-        f"aws = AwsConfig(region='eu-central-1', endpoint_url={stub_kinesis.url!r}, "
-        "access_key_id='a', secret_access_key='b', wire_format='cbor')\n"
-        "KinesisClient(aws, StreamRef('flights')).describe()\n"
+        "logging.basicConfig(level=logging.INFO)\n"
+        f"aws = AwsConfig(region='eu-central-1', endpoint_url={stub.url!r}, "
+        f"access_key_id='a', secret_access_key='b', wire_format={wire_format!r})\n"
+        "KinesisClient(aws, StreamRef('flights')).get_records('it', 5)\n"
     )
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = subprocess.run(
+    path = os.pathsep.join([str(directory), str(ROOT)])
+    return subprocess.run(
         [sys.executable, "-c", script],
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=False,
     )
-    said = done.stderr.splitlines()[-1]
-    assert "ConfigError" in said
-    assert "needs the package cbor2; install kinesis-spout[cbor], or read json" in said
-    assert stub_kinesis.requests == []

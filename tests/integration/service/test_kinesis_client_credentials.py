@@ -150,7 +150,8 @@ def test_expired_credentials_are_looked_up_again_once(
     stub_kinesis.answers("GetRecords", page(b"a"))
     with closing(
         KinesisClient(
-            AwsConfig(region="eu-central-1", endpoint_url=stub_kinesis.url), StreamRef("flights")
+            AwsConfig(region="eu-central-1", endpoint_url=stub_kinesis.url, wire_format="json"),
+            StreamRef("flights"),
         )
     ) as client:
         client.get_records("it", 1)

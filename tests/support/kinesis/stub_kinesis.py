@@ -229,6 +229,7 @@ def config_of(url: str, **rest: Any) -> AwsConfig:
                 "endpoint_url": url,
                 "access_key_id": "AK",
                 "secret_access_key": SECRET,
+                "wire_format": "json",
             }
             | rest
         )

@@ -45,7 +45,7 @@ ROLE = "arn:aws:iam::123456789012:role/path/reader"
             "secret_access_key: is empty, not text, or has blanks",
         ),
         ({"endpoint_url": "localhost:4566"}, "endpoint_url: 'localhost:4566' is not an endpoint"),
-        ({"wire_format": "xml"}, "wire_format: 'xml' must be json or cbor"),
+        ({"wire_format": "xml"}, "wire_format: 'xml' must be auto, json or cbor"),
         ({"endpoint_url": "http://"}, "is not an endpoint"),
         ({"endpoint_url": "http://h:99999"}, "is not an endpoint"),
         ({"endpoint_url": "http://[::1"}, "is not an endpoint"),

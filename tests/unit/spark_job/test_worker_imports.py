@@ -6,31 +6,51 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 import spark_job
 from tests.architecture.source_tree import ROOT
 
-SCRIPT = """
-import json, sys
-import spark_job.data_source
-print(json.dumps(sorted(sys.modules)))
+READING = """
+import spark_job.data_source, spark_job.executor.task_reader, spark_job.process_services
 """
+PLANNING = """
+from spark_job.data_source import KinesisDataSource
+options = {"streamName": "flights", "applicationName": "a", "zookeeper": "zk:2181"}
+source = KinesisDataSource(options)
+source.streamReader(source.schema())
+"""
+USING = "from spark_job import KinesisSource, register"
 
 
-def test_the_data_source_imports_neither_planning_nor_tracking() -> None:
-    """A worker unpickles the reader from its module. The rest of the package took it a third more
-    time, in each worker process.
-    """
+def imported_by(script: str) -> list[str]:
+    """The modules that a process has after it."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", f"import json, sys\n{script}\nprint(json.dumps([*sys.modules]))"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    imported = json.loads(done.stdout)
+    names: list[str] = json.loads(done.stdout)
+    return names
+
+
+def test_what_reads_imports_neither_planning_nor_tracking() -> None:
+    """The rest of the package took a worker a third more time, in each worker process."""
+    imported = imported_by(READING)
     rooms = ("driver", "tracking", "dead_letter", "acker", "sink", "kinesis_source", "preflight")
-    assert "spark_job.executor.task_reader" in imported
     assert [
         name
         for name in imported
         if name.startswith(tuple(f"spark_job.{room}" for room in rooms)) or name == "pandas"
     ] == []
+
+
+@pytest.mark.parametrize("script", [PLANNING, USING])
+def test_planning_a_query_imports_nothing_that_reads(script: str) -> None:
+    """Spark keeps the processes that plan a query as long as it lives."""
+    assert {"pyarrow", "numpy", "botocore", "kazoo"} & set(imported_by(script)) == set()
 
 
 def test_every_public_name_is_found() -> None:
