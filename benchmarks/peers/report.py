@@ -129,7 +129,11 @@ def _measured_on(results: Sequence[Result]) -> str:
     commits = ", ".join(sorted({f"`{result['commit']}`" for result in results}))
     cores = ", ".join(sorted({str(result["cores"]) for result in results}))
     rounds = max((result["round"] for result in results), default=0)
-    return f"Commit {commits}; {cores} cores; medians of up to {rounds} alternated rounds.\n"
+    others = max((result.get("others_cores", 0.0) for result in results), default=0.0)
+    return (
+        f"Commit {commits}; {cores} cores, of which others took {others:.2g} in the worst run; "
+        f"medians of up to {rounds} alternated rounds.\n"
+    )
 
 
 def _table(results: Sequence[Result], scenario: Scenario) -> str:

@@ -97,6 +97,19 @@ def test_only_scenarios_with_results_have_a_table() -> None:
     assert not any(one.title in text for one in SCENARIOS if one is not BACKLOG)
 
 
+def test_the_report_says_what_it_was_measured_on_and_the_worst_noise() -> None:
+    text = markdown([result("ours", 1, others_cores=0.1), result("ours", 2, others_cores=0.42)])
+    said = "Commit `abc`; 2 cores, of which others took 0.42 in the worst run; medians of up to 2 "
+    assert text.startswith(said)
+
+
+def test_the_latency_of_records_that_were_never_seen_is_a_lower_bound() -> None:
+    ran = {"scenario": "latency", "p50_ms": 60_000, "p99_ms": 60_000}
+    text = markdown([result("awslabs", 1, **ran, unseen=800)])
+    assert "| awslabs' connector, defaults | more than 60,000 | more than 60,000 |" in text
+    assert "more than" not in markdown([result("awslabs", 1, **ran, unseen=0)])
+
+
 def test_the_json_has_medians_and_bars() -> None:
     runs = [result("ours", n, wall_s=wall_s) for n, wall_s in ((1, 1.0), (2, 0.5), (3, 2.0))]
     found = json.loads(json.dumps(as_json(runs)))
