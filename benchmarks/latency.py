@@ -4,7 +4,7 @@
         [--conf KEY=VALUE]... [--json]
 
 A query on `local[2]` with `foreachBatch` waits at the tip. Now and then a server of its own process
-(FakeKinesis) gets 20 records at once, at a random moment; then four times a second for a while.
+(FakeKinesis) gets 20 records at once; then four times a second for a while.
 The query runs twice: at defaults, and with `probeInterval=200ms`.
 
 `row in task` ends when Spark takes the row from its task, `visible` when `foreachBatch` has
@@ -19,7 +19,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import random
 import statistics
 import sys
 import tempfile
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from kinesis_spout.testing.service.requests import GetRecords
 
 RECORDS, WARM_UP, PATIENCE_S = 20, 4, 60
+GOLDEN_RATIO = (1 + 5**0.5) / 2
 STEADY_PUTS, STEADY_PAUSE_S = 40, 0.25
 QUERIES = {"defaults": {}, "probeInterval=200ms": {"probeInterval": "200ms"}}
 ACCESS = {
@@ -270,12 +270,14 @@ class Run:
     steady: list[Batch]
 
 
-def put_all(query: Query, stream: str, puts: int, server: Connection, rng: random.Random) -> Run:
+def put_all(query: Query, stream: str, puts: int, server: Connection) -> Run:
     batches = []
-    for _ in range(WARM_UP + puts):
+    for n in range(WARM_UP + puts):
         server.send(stream)
         batch = query.wait_for(server.recv())
-        SystemClock().sleep(rng.uniform(1.2, 2.4))  # long after its commit and settling
+        # Long after its commit and settling. The golden ratio spreads the moments evenly over the
+        # intervals between two probes, so that few puts give a steady median.
+        SystemClock().sleep(1.2 + GOLDEN_RATIO * n % 1)
         query.complete(batch)
         batches.append(batch)
     times_ms = []
@@ -296,7 +298,6 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     )
     server.start()
     theirs.close()
-    rng = random.Random(options.seed)  # noqa: S311  # phases of the puts
     found: dict[str, Run] = {}
     try:
         always = {"applicationName": "latency", "endpointUrl": ours.recv(), **ACCESS}
@@ -306,7 +307,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
         for stream, (name, special) in zip(streams, QUERIES.items(), strict=True):
             given = always | special | {"streamName": stream} | pairs(options.option)
             query = Query(spark, given, directory / stream, zookeeper)
-            found[name] = put_all(query, stream, options.puts, ours, rng)
+            found[name] = put_all(query, stream, options.puts, ours)
         spark.stop()
         ours.send("")
         answers = ours.recv()
@@ -332,7 +333,6 @@ def main() -> None:
     )
     parser.add_argument("--puts", type=int, default=20, help="for each query")
     parser.add_argument("--shards", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=1, help="of the moments of the puts")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark's")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

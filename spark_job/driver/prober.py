@@ -64,17 +64,20 @@ class Prober:
     def ask(self, probes: Sequence[Probe]) -> list[ProbeResult]:
         """Ask, and return the answers that have come, also those to earlier probes.
 
-        Waits for the answers, but no longer than `PATIENCE_S`: a shard whose call hangs must not
-        delay the others. What comes later is returned by a later call. A shard is not asked again
-        before it has answered. Raises `KinesisError`.
+        Waits for the answers to `probes`, but no longer than `PATIENCE_S`: a shard whose call hangs
+        must not delay the others. What comes later is returned by a later call. A shard is not
+        asked again before it has answered. Raises `KinesisError`.
         """
         if self._pool is None:
             self._pool = self._new_pool(MAX_CONCURRENT, "kinesis-probe")
-        for probe in probes:
-            if probe.shard_id not in self._asked:
-                self._asked[probe.shard_id] = self._pool.submit(self._ask, probe)
-        done, _ = wait(self._asked.values(), timeout=PATIENCE_S if probes else 0)
-        answered = [shard for shard, future in self._asked.items() if future in done]
+        asked = {
+            probe.shard_id: self._pool.submit(self._ask, probe)
+            for probe in probes
+            if probe.shard_id not in self._asked
+        }
+        wait(asked.values(), timeout=PATIENCE_S)
+        self._asked |= asked
+        answered = [shard for shard, future in self._asked.items() if future.done()]
         return [self._asked.pop(shard).result() for shard in answered]
 
     def is_asking(self, shard_id: str) -> bool:
