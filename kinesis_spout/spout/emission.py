@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinesis_spout.spout.record_run import Delivery
+from kinesis_spout.spout.scheduler import SpoutDelivery
 from scheme.record import Record
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Protocol, Self
 
-    from kinesis_spout.spout.scheduler import AssignedShard
     from kinesis_spout.tuple_tree.tracked_tuple import TupleTree
     from scheme.record_scheme import RecordScheme
 
@@ -45,7 +44,7 @@ class FailRecordError(Exception):
         self.retry = retry
 
 
-class SpoutEmission(Delivery, frozen=True, eq=False):
+class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
     """One delivery of one record. As a context manager it acks at the end of the block, and fails
     when the block raises.
 
@@ -53,27 +52,10 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
     finds the record. An outcome may be told from any thread, once. A late ack of an earlier attempt
     still counts.
 
-    The repr omits the payload. Made with the spout's lock held: the run lets go of a payload once
-    its record is acked, or once the tracker knows it.
+    The repr omits the payload.
     """
 
-    assigned: AssignedShard
-    data: bytes
     _decoded: tuple[Any, ...] | None = None
-
-    @classmethod
-    def of(cls, assigned: AssignedShard, delivery: Delivery) -> SpoutEmission:
-        """Of a pending delivery. Raises LookupError after its outcome."""
-        run = delivery.run
-        if run.data:
-            data = run.data[delivery.index]
-        elif (held := assigned.shard.held.get(delivery.sequence)) is not None:
-            data = held.data[0]
-        else:
-            raise LookupError(
-                f"the payload of {delivery.sequence} of {assigned.shard.shard_id} is not here"
-            )
-        return cls(run, delivery.index, delivery.attempt, assigned, data)
 
     def decoded(self, scheme: RecordScheme) -> SpoutEmission:
         """A copy with the values that the scheme makes of the payload. Raises what the scheme
@@ -113,7 +95,7 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
     def record(self) -> Record:
         """The record with all its fields."""
         return Record(
-            stream_name=self.assigned.outcomes.stream_name,
+            stream_name=self._outcomes.stream_name,
             shard_id=self.shard_id,
             sequence_number=self.sequence_number,
             partition_key=self.partition_key,
@@ -126,7 +108,8 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
         """The record was processed. False when the ack did not count: the record was acked or
         dead-lettered before, or the spout is closed.
         """
-        return self.assigned.outcomes.ack(self)
+        outcomes: Outcomes = self.assigned.outcomes
+        return outcomes.ack(self)
 
     def fail(self, reason: str | None = None, *, retry: bool = True) -> bool:
         """The record was not processed. It is delivered again after a delay; without `retry` it is
@@ -134,13 +117,13 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
 
         False when the failure did not count: this emission had an outcome before, or has timed out.
         """
-        return self.assigned.outcomes.fail(self, reason, retry=retry)
+        return self._outcomes.fail(self, reason, retry=retry)
 
     def extend(self, timeout_s: float | None) -> bool:
         """Move the emission's deadline to `timeout_s` seconds from now (None: never). False when it
         is not pending any more.
         """
-        return self.assigned.outcomes.extend(self, timeout_s)
+        return self._outcomes.extend(self, timeout_s)
 
     def tree(self) -> TupleTree:
         """A tuple tree, for work that fans out to threads or tasks. The emission is acked when all
@@ -150,7 +133,12 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
         `with emission:`, which would ack the emission itself. Raises `SpoutClosedError` when the
         spout is not open any more.
         """
-        return self.assigned.outcomes.tree(self)
+        return self._outcomes.tree(self)
+
+    @property
+    def _outcomes(self) -> Outcomes:
+        outcomes: Outcomes = self.assigned.outcomes
+        return outcomes
 
     def __enter__(self) -> Self:
         return self

@@ -25,16 +25,16 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 from math import floor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics, WaitTimes
+from kinesis_spout.spout.record_run import Delivery
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Self
 
-    from kinesis_spout.spout.emission import Outcomes
     from kinesis_spout.spout.retry_buffer import DueLetter
     from kinesis_spout.spout.tracked_shard import TrackedShard
     from state.sequence_number import SequenceNumber
@@ -72,7 +72,7 @@ class AssignedShard:
         "shard",
     )
 
-    def __init__(self, shard: TrackedShard, outcomes: Outcomes) -> None:
+    def __init__(self, shard: TrackedShard, outcomes: Any) -> None:
         self.shard = shard
         self.outcomes = outcomes
         self.counts = ShardCounts()
@@ -99,6 +99,35 @@ class AssignedShard:
         )
 
 
+class SpoutDelivery(Delivery, frozen=True, eq=False):
+    """A delivery of the spout: as `Delivery`, with its record's assigned shard and payload.
+
+    Made with the spout's lock held: the run lets go of a payload once its record is acked, or once
+    the tracker knows it.
+    """
+
+    assigned: AssignedShard
+    data: bytes
+
+    @classmethod
+    def of(cls, assigned: AssignedShard, delivery: Delivery) -> Self:
+        """Of a pending delivery. Raises LookupError after its outcome."""
+        run = delivery.run
+        if run.data:
+            data = run.data[delivery.index]
+        elif (held := assigned.shard.held.get(delivery.sequence)) is not None:
+            data = held.data[0]
+        else:
+            raise LookupError(
+                f"the payload of {delivery.sequence} of {assigned.shard.shard_id} is not here"
+            )
+        return cls(run, delivery.index, delivery.attempt, assigned, data)
+
+    @property
+    def shard_id(self) -> str:
+        return self.assigned.shard.shard_id
+
+
 class CarefulDelivery:
     """A delivery from its announcement until its outcome is stored. `is_announced`: the store has
     it as a failed attempt. `is_out`: the user has it. `is_settled`: the store has its outcome.
@@ -106,7 +135,7 @@ class CarefulDelivery:
 
     __slots__ = ("_asked_with_outcome", "delivery", "is_announced", "is_out", "is_settled")
 
-    def __init__(self, delivery: SpoutEmission) -> None:
+    def __init__(self, delivery: SpoutDelivery) -> None:
         self.delivery = delivery
         self.is_announced = False
         self.is_out = False
@@ -145,11 +174,15 @@ class CarefulDelivery:
 class SpoutScheduler:
     """The assigned shards of a spout, and the order in which their records go out.
 
+    `new` makes its deliveries, and `outcomes` takes their outcomes (`AssignedShard`).
     Not thread-safe: the caller holds the spout's lock. Times are in ms of one clock that never goes
     back.
     """
 
-    def __init__(self, limits: Limits, outcomes: Outcomes) -> None:
+    def __init__(
+        self, limits: Limits, new: type[SpoutDelivery] | None = None, outcomes: Any = None
+    ) -> None:
+        self._new = new or SpoutDelivery
         self._outcomes = outcomes
         self.assigned: dict[str, AssignedShard] = {}
         self.released_counts = ShardCounts()  # of shards that are not assigned any more
@@ -277,7 +310,7 @@ class SpoutScheduler:
         self._enqueue(assigned)
 
     # emitting -------------------------------------------------------------------------------------
-    def emit(self, now_ms: float) -> SpoutEmission | None:
+    def emit(self, now_ms: float) -> SpoutDelivery | None:
         """The next record; None when no shard has one that may go out now."""
         if self._due and self._due[0][0] <= now_ms:
             self._enqueue_due_retries(now_ms)
@@ -295,10 +328,10 @@ class SpoutScheduler:
                 self.pending += 1
                 assigned.counts.emitted += 1
                 rotation.rotate(-1)
-                return SpoutEmission(run, index, 1, assigned, run.data[index])
+                return self._new(run, index, 1, assigned, run.data[index])
         return self._emit_checked(floor(now_ms))
 
-    def _emit_checked(self, now_ms: int) -> SpoutEmission | None:
+    def _emit_checked(self, now_ms: int) -> SpoutDelivery | None:
         deadline_ms = None if self._timeout_ms is None else now_ms + self._timeout_ms
         if self.pending < self._unchecked_pending:
             return self._emit_of(self._rotation, now_ms, deadline_ms, new=True)
@@ -308,7 +341,7 @@ class SpoutScheduler:
 
     def _emit_of(
         self, rotation: deque[AssignedShard], now_ms: int, deadline_ms: int | None, *, new: bool
-    ) -> SpoutEmission | None:
+    ) -> SpoutDelivery | None:
         """The next record of a rotation: a due retry, or a new record where `new` allows it."""
         delivery = self._take_of(rotation, now_ms, deadline_ms, new=new)
         if delivery is not None:
@@ -321,7 +354,7 @@ class SpoutScheduler:
 
     def _take_of(
         self, rotation: deque[AssignedShard], now_ms: int, deadline_ms: int | None, *, new: bool
-    ) -> SpoutEmission | None:
+    ) -> SpoutDelivery | None:
         while rotation:
             assigned = rotation.popleft()
             shard = assigned.shard
@@ -335,10 +368,10 @@ class SpoutScheduler:
                 assigned.in_retry_rotation = False
             self._enqueue(assigned)
             if delivery is not None:
-                return SpoutEmission.of(assigned, delivery)
+                return self._new.of(assigned, delivery)
         return None
 
-    def _count(self, delivery: SpoutEmission) -> None:
+    def _count(self, delivery: SpoutDelivery) -> None:
         counts = delivery.assigned.counts
         counts.emitted += 1
         if delivery.attempt > 1:
@@ -386,7 +419,7 @@ class SpoutScheduler:
             for shard_id, number in oldest.items()
         )
 
-    def _emit_carefully(self, now_ms: int, deadline_ms: int | None) -> SpoutEmission | None:
+    def _emit_carefully(self, now_ms: int, deadline_ms: int | None) -> SpoutDelivery | None:
         """The announced record once it is stored. None before that, and until it has an outcome;
         then the next one is announced.
         """
@@ -429,7 +462,7 @@ class SpoutScheduler:
         return True
 
     # outcomes -------------------------------------------------------------------------------------
-    def ack(self, delivery: SpoutEmission, now_ms: float) -> bool:
+    def ack(self, delivery: SpoutDelivery, now_ms: float) -> bool:
         """Whether the ack counted. It does not for a record that is acked already or dead-lettered,
         nor for a shard that was released.
         """
@@ -468,7 +501,7 @@ class SpoutScheduler:
         return True
 
     def fail(
-        self, delivery: SpoutEmission, now_ms: int, *, reason: str | None, retry: bool = True
+        self, delivery: SpoutDelivery, now_ms: int, *, reason: str | None, retry: bool = True
     ) -> Effect:
         """Fail a delivery. Returns QUEUED or EXHAUSTED, or another effect when it did not count."""
         assigned = delivery.assigned
@@ -490,9 +523,9 @@ class SpoutScheduler:
             self._enqueue(assigned)
         return effect
 
-    def expire(self, now_ms: int) -> list[SpoutEmission]:
+    def expire(self, now_ms: int) -> list[SpoutDelivery]:
         """Fail all deliveries whose deadline is `now_ms` or earlier. Returns them."""
-        expired: list[SpoutEmission] = []
+        expired: list[SpoutDelivery] = []
         for assigned in self.assigned.values():
             shard = assigned.shard
             if not shard.pending or (due_ms := shard.next_deadline_ms()) is None or due_ms > now_ms:
@@ -503,7 +536,7 @@ class SpoutScheduler:
             assigned.is_dirty = True
             assigned.counts.timed_out += len(late)
             assigned.counts.failed += len(late)
-            expired += [SpoutEmission.of(assigned, delivery) for delivery in late]
+            expired += [self._new.of(assigned, delivery) for delivery in late]
             self._enqueue(assigned)
         return expired
 

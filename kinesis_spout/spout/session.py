@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import wait
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import InterruptedSleepError, KinesisError
 from kinesis_spout.spout.coordinator import SpoutCoordinator
@@ -86,7 +86,7 @@ class SpoutSession:
             config.prefetch_bytes,
             config.max_records,
         )
-        self.scheduler = SpoutScheduler(limits, self)
+        self.scheduler = SpoutScheduler(limits, SpoutEmission, self)
         self._config = config
         self._tracking = config.tracking
         self._scheme = config.scheme
@@ -173,7 +173,7 @@ class SpoutSession:
         now_ms = self._monotonic_s() * 1000.0 + self._offset_ms
         try:
             self._acquire()
-            emission = self.scheduler.emit(now_ms)
+            emission: Any = self.scheduler.emit(now_ms)  # as the scheduler was given its type
             if emission is None:
                 careful = self.scheduler.careful
                 if careful is not None and careful.asks_for_commit():
@@ -185,7 +185,8 @@ class SpoutSession:
                 self._release()
             except RuntimeError:
                 pass
-        return emission
+        given: SpoutEmission | None = emission
+        return given
 
     def _emit_decoded(self, scheme: RecordScheme) -> SpoutEmission | None:
         """The next record that the scheme can decode. Malformed ones before it are dead-lettered.
@@ -374,7 +375,7 @@ class SpoutSession:
         that at the earliest.
         """
         with self._changed:
-            expired = self.scheduler.expire(self.now_ms())
+            expired: list[Any] = list(self.scheduler.expire(self.now_ms()))
             if expired:
                 self._changed.notify_all()
         self._check_breaker()

@@ -102,8 +102,11 @@ def _struct(module: str, name: str, value: type[msgspec.Struct]) -> str:
     are names for type checkers only.
     """
     parts = [rst_of(inspect.getdoc(value) or "", f"{module}.{name}")]
+    types: dict[str, str] = {}
+    for each in reversed(value.__mro__):
+        types |= vars(each).get("__annotations__", {})
     parts.extend(
-        f".. py:attribute:: {field}\n   :type: {value.__annotations__[field]}"
+        f".. py:attribute:: {field}\n   :type: {types[field]}"
         for field in value.__struct_fields__
         if not field.startswith("_")
     )

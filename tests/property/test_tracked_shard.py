@@ -11,16 +11,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS
-from kinesis_spout.spout.scheduler import Limits, SpoutScheduler
+from kinesis_spout.spout.scheduler import Limits, SpoutDelivery, SpoutScheduler
 from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
 from state.position import TRIM_HORIZON, PositionKind
 from state.retry_policy import RetryPolicy
 from state.shard_state import Lifecycle, ShardState
 from state.tracker.transitions import Effect, NodeState
 from tests.support.spout.spout_oracle import FIRST_DELAY_MS, LIMIT, Entry, ShardOracle
-from tests.support.spout.spout_pages import NO_OUTCOMES, FakePages, page_of, payload, run_of
+from tests.support.spout.spout_pages import FakePages, page_of, payload, run_of
 from tests.support.state.tracker import check_structure, seq
 
 if TYPE_CHECKING:
@@ -44,10 +43,10 @@ class SpoutMachine(RuleBasedStateMachine):
         self.now_ms = 1_000
         self.number = 1_000
         self.limits = Limits(100, 100, None, 1 << 20)
-        self.core = SpoutScheduler(self.limits, NO_OUTCOMES)
+        self.core = SpoutScheduler(self.limits)
         self.oracles: dict[str, ShardOracle] = {}
         self.pages: dict[str, FakePages] = {}
-        self.made: list[tuple[SpoutEmission, Entry]] = []
+        self.made: list[tuple[SpoutDelivery, Entry]] = []
         self.checkpoints: dict[str, int] = {}
         self.waited: dict[str, set[str]] = {}
         self.was_at_limit = False
@@ -64,7 +63,7 @@ class SpoutMachine(RuleBasedStateMachine):
         self, shards: int, pending: int, unresolved: int, timeout_ms: int | None, held: int
     ) -> None:
         self.limits = Limits(pending, unresolved, timeout_ms, held)
-        self.core = SpoutScheduler(self.limits, NO_OUTCOMES)
+        self.core = SpoutScheduler(self.limits)
         for shard_id in SHARDS[:shards]:
             self.oracles[shard_id] = ShardOracle()
             self.assign(ShardState(shard_id=shard_id, read_position=TRIM_HORIZON), [])
@@ -126,7 +125,7 @@ class SpoutMachine(RuleBasedStateMachine):
         if begins:
             self.core.begin_careful(records)
 
-    def emit_carefully(self) -> SpoutEmission | None:
+    def emit_carefully(self) -> SpoutDelivery | None:
         """As `emit`, with the commits that careful delivery waits for."""
         careful = self.core.careful
         if careful is not None:
@@ -152,7 +151,7 @@ class SpoutMachine(RuleBasedStateMachine):
         return told
 
     @property
-    def careful_one(self) -> SpoutEmission | None:
+    def careful_one(self) -> SpoutDelivery | None:
         """The careful delivery without an outcome."""
         careful = self.core.careful
         return None if careful is None or careful.has_outcome else careful.delivery
@@ -279,7 +278,7 @@ class SpoutMachine(RuleBasedStateMachine):
         if found is None:
             assert self.core.ack_unheld(assigned, sequence, delivery.attempt) == counts
         else:
-            assert self.core.ack(SpoutEmission.of(assigned, found), self.now_ms) == counts
+            assert self.core.ack(SpoutDelivery.of(assigned, found), self.now_ms) == counts
         self.resolve(entry, counts=counts)
 
     @precondition(lambda self: self.made)
@@ -424,7 +423,7 @@ class SpoutMachine(RuleBasedStateMachine):
     def begin_again(self) -> None:
         """Only the stored state is left: the rest is read again, earlier emissions are unknown."""
         states = [self.checked_state(shard_id) for shard_id in self.oracles]
-        self.core = SpoutScheduler(self.limits, NO_OUTCOMES)
+        self.core = SpoutScheduler(self.limits)
         self.made.clear()
         self.waited.clear()
         self.emitted = self.retried = self.acked = self.failed = self.timed_out = self.dead = 0

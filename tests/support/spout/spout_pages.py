@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from state.retry_policy import RetryPolicy
-
-
-NO_OUTCOMES: Any = None  # of a scheduler whose emissions are told no outcome
 
 
 def payload(number: int) -> bytes:

@@ -15,7 +15,6 @@ from state.retry_policy import RetryPolicy
 from state.shard_state import ShardState, UnresolvedRecord
 from state.tracker.transitions import Effect
 from tests.support.spout.spout_pages import (
-    NO_OUTCOMES,
     FakePages,
     page_of,
     payload,
@@ -26,8 +25,7 @@ from tests.support.state.tracker import POLICY, seq
 
 if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
-    from kinesis_spout.spout.emission import SpoutEmission
-    from kinesis_spout.spout.scheduler import CarefulDelivery
+    from kinesis_spout.spout.scheduler import CarefulDelivery, SpoutDelivery
 
 A, B, C = "shardId-0a", "shardId-0b", "shardId-0c"
 DUE_MS = 100
@@ -42,7 +40,7 @@ def new_spout(
     max_held_bytes: int = 1 << 20,
 ) -> SpoutScheduler:
     limits = Limits(max_pending, max_unresolved, timeout_ms, max_held_bytes)
-    return SpoutScheduler(limits, NO_OUTCOMES)
+    return SpoutScheduler(limits)
 
 
 def assign(
@@ -66,16 +64,16 @@ def assign(
     return source
 
 
-def emit(spout: SpoutScheduler, count: int = 1, *, now_ms: int = 0) -> list[SpoutEmission]:
+def emit(spout: SpoutScheduler, count: int = 1, *, now_ms: int = 0) -> list[SpoutDelivery]:
     deliveries = (spout.emit(now_ms) for _ in range(count))
     return [delivery for delivery in deliveries if delivery is not None]
 
 
-def named(deliveries: list[SpoutEmission]) -> list[tuple[str, int]]:
+def named(deliveries: list[SpoutDelivery]) -> list[tuple[str, int]]:
     return [(one.shard_id[-1], one.sequence.sequence) for one in deliveries]
 
 
-def fail(spout: SpoutScheduler, delivery: SpoutEmission, *, now_ms: int = 0) -> Effect:
+def fail(spout: SpoutScheduler, delivery: SpoutDelivery, *, now_ms: int = 0) -> Effect:
     return spout.fail(delivery, now_ms, reason="no")
 
 
