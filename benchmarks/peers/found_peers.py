@@ -77,6 +77,12 @@ class FoundPeers:
                 f"awslabs/spark-sql-kinesis-connector at commit {AWSLABS_COMMIT})"
             )
         source = self._awslabs_source.absolute()
+        commit = _commit(source)
+        if commit is not None and not commit.startswith(AWSLABS_COMMIT):
+            raise MissingPeerError(
+                f"awslabs: {source} is at commit {commit[:7]}; check out {AWSLABS_COMMIT}, or give "
+                "a jar of it with --awslabs-jar PATH"
+            )
         if not list((source / "target").glob(AWSLABS_JAR)):
             self._maven(
                 "awslabs",
@@ -123,6 +129,13 @@ class FoundPeers:
             done = subprocess.run(command, stdout=log, stderr=log, check=False)
         if done.returncode:
             raise MissingPeerError(f"{peer}: the build failed; see {self.log}")
+
+
+def _commit(folder: Path) -> str | None:
+    """The commit of a clone; None for a folder that is none."""
+    asked = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if (folder / ".git").exists() and not done.returncode else None
 
 
 def _java_program(name: str) -> Path:

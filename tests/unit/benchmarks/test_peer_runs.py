@@ -132,6 +132,23 @@ def test_a_peer_that_is_missing_is_named_with_what_to_give(tmp_path: Path) -> No
         make_ready(awslabs, FoundPeers(tmp_path, tmp_path / "no.jar", None))
 
 
+def test_a_source_at_another_commit_is_refused(tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@y", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "--message", "x"], check=True)
+    (awslabs,) = chosen("idle", "awslabs")[0].runs
+    with pytest.raises(MissingPeerError, match="check out 0f4c005, or give a jar of it"):
+        make_ready(awslabs, FoundPeers(tmp_path / "home", None, tmp_path))
+
+
+def test_a_source_that_is_built_gives_its_jar(tmp_path: Path) -> None:
+    jar = tmp_path / "target" / "spark-streaming-sql-kinesis-connector_2.13-2.1.0-SNAPSHOT.jar"
+    jar.parent.mkdir()
+    jar.touch()
+    jar.with_name(f"original-{jar.name}").touch()
+    assert FoundPeers(tmp_path / "home", None, tmp_path).awslabs_jar == jar
+
+
 def test_without_maven_the_kcl_is_named_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
