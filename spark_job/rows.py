@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,9 +21,6 @@ ARROW_SCHEMA = pa.schema(
     ]
 )
 FIRST_ATTEMPT = 1
-_FIRST = pa.scalar(FIRST_ATTEMPT, pa.int32())
-_FIRST_TEXT = pa.scalar(str(FIRST_ATTEMPT))
-_NO_SUB = pa.scalar(0, pa.int64())
 
 
 def to_rows(
@@ -33,15 +32,16 @@ def to_rows(
     """
     count = records.num_rows
     sequence = records.column("sequenceNumber")
-    attempt = pa.repeat(_FIRST, count) if attempts is None else attempts
-    attempt_text = _FIRST_TEXT if attempts is None else attempts.cast(pa.string())
+    first, first_text, no_sub = _constants()
+    attempt = pa.repeat(first, count) if attempts is None else attempts
+    attempt_text = first_text if attempts is None else attempts.cast(pa.string())
     shard = pa.scalar(shard_id)
     message_id = pc.binary_join_element_wise(shard, sequence, attempt_text, ":")
     columns = [
         pa.repeat(stream, count),
         pa.repeat(shard, count),
         sequence,
-        pa.repeat(_NO_SUB, count),
+        pa.repeat(no_sub, count),
         records.column("partitionKey"),
         records.column("data"),
         records.column("approximateArrivalTimestamp"),
@@ -49,3 +49,11 @@ def to_rows(
         message_id,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+@cache
+def _constants() -> tuple[pa.Scalar, pa.Scalar, pa.Scalar]:
+    """The first attempt as a number and as a text, and no sub-sequence number. Not made on import:
+    the first scalar imports pandas, if it is there.
+    """
+    return pa.scalar(FIRST_ATTEMPT, pa.int32()), pa.scalar(str(FIRST_ATTEMPT)), pa.scalar(0)
