@@ -167,10 +167,13 @@ class Coordinator:
             self._outcomes.queue.release(self._catalog.gone())
             wanted = self._wanted_shards()
             shards = self._due_shards(wanted)
-            pause_s = self._wait_left_s(begun_s)
-            if shards or self._has_due_retries() or pause_s <= 0:
+            left_s = self._wait_left_s(begun_s)
+            # While an answer is missing, nobody knows whether there is something to read.
+            is_over = left_s <= 0 and not self._prober.is_waiting
+            if shards or self._has_due_retries() or is_over:
                 break
-            pause_s = min(pause_s, self._probes.pause_s(self._probed(wanted)))
+            pause_s = self._probes.pause_s(self._probed(wanted))
+            pause_s = min(pause_s, left_s) if left_s > 0 else pause_s
             self._clock.sleep(pause_s)
             if self._available_now is not None:
                 self._available_now.waited_s += pause_s

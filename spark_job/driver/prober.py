@@ -80,6 +80,11 @@ class Prober:
         answered = [shard for shard, future in self._asked.items() if future.done()]
         return [self._asked.pop(shard).result() for shard in answered]
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an answer of any shard is still to come."""
+        return bool(self._asked)
+
     def is_asking(self, shard_id: str) -> bool:
         """Whether an answer of the shard is still to come."""
         return shard_id in self._asked

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesis_spout.testing import slow
 from spark_job.driver.coordinator import Coordinator
+from spark_job.driver.prober import PATIENCE_S
 from spark_job.executor.task_reader import read_task
 from tests.simulation.in_process import InlinePool
 from tests.support.simulated.simulated_driver import next_plan, run
@@ -93,7 +95,7 @@ def test_a_shard_that_is_known_to_be_behind_is_planned_at_once_and_not_probed(
 
 
 def test_a_probe_that_hangs_delays_its_shard_only(job: SimulatedJob) -> None:
-    """Its answer counts when it comes. If the shard was read meanwhile, it says nothing."""
+    """Its answer counts when it comes. Until then the shard is not asked again, nor planned."""
     settings, pool = job.settings(idle_wait="0s"), HangingPool()
     services = job.services(settings)
     services.new_pool = lambda *_: pool
@@ -107,12 +109,28 @@ def test_a_probe_that_hangs_delays_its_shard_only(job: SimulatedJob) -> None:
     assert shards_of(coordinator, plan) == [shard(1)]
     assert len(run(job, coordinator, plan)) == 10
     job.clock.sleep(5)
-    assert next_plan(coordinator, plan) == plan
-    assert job.calls("GetRecords") == 3  # shard 0 is not probed again, nor read by a task
+    job.put(10, key=job.key_of(1))
+    plan = next_plan(coordinator, plan)
+    assert shards_of(coordinator, plan) == [shard(1)]
+    assert len(run(job, coordinator, plan)) == 10
+    assert job.calls("GetRecords") == 2 * 2  # a probe and a page each
     pool.answer()
     plan = next_plan(coordinator, plan)
     assert shards_of(coordinator, plan) == [shard(0)]
     assert len(run(job, coordinator, plan)) == 10
+
+
+def test_the_driver_does_not_call_a_stream_idle_before_all_have_answered(
+    job: SimulatedJob,
+) -> None:
+    """Even if its wait is over: the late answers may be of records."""
+    settings = job.settings(idle_wait="0s")
+    coordinator = Coordinator(settings, job.services(settings))
+    put_into_both(job)
+    job.fake.faults.add(slow(2 * PATIENCE_S), operation="GetRecords", times=2)
+    plan = next_plan(coordinator)
+    assert plan
+    coordinator.close()
 
 
 # waits --------------------------------------------------------------------------------------------
