@@ -650,6 +650,7 @@ CALLS = {
             "spout": "once at the start, then every `shard_refresh_interval_s` "
             "({shard_refresh_interval_s} s)",
             "`kinesis-spout shards`": "once",
+            "the sink": "once per write, and once per task",
             "any reader": "once after ResourceNotFoundException, to tell a missing shard from a "
             "missing stream",
         },
@@ -663,6 +664,7 @@ CALLS = {
             "spout": "once at the start, then every `shard_refresh_interval_s` "
             "({shard_refresh_interval_s} s), and at the end of a shard",
             "`kinesis-spout shards`": "once",
+            "the sink": "once per task, and after a reshard every 10 s at most",
         },
     ),
     "get_shard_iterator": Call(

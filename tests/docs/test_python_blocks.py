@@ -18,6 +18,7 @@ from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from scheme import JsonScheme
 from spark_job import DeadLetter, KinesisSource, Retry, TrackedBatch
 from spark_job.options import OPTIONS
+from spark_job.sink.sink_settings import SINK_OPTIONS
 from state.retry_policy import RetryPolicy
 from tests.support.shell.pages import Block, Page, blocks, brings_its_kinesis, needs_spark, pages
 
@@ -164,7 +165,8 @@ def test_python_blocks_give_reader_options_that_exist() -> None:
             r'\.option\("(\w+)"', block.text.split('format("kinesis")')[1].split(".load(")[0]
         )
     ]
-    assert set(named) <= {option.name for option in OPTIONS.values()}
+    known = {option.name for option in (*OPTIONS.values(), *SINK_OPTIONS.values())}
+    assert set(named) <= known | {"checkpointLocation"}
 
 
 def test_some_blocks_can_be_run() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from state.znodes.store import ZnodeStateStore
-from state.znodes.tree import Operation, TransactionRefusedError, ZnodeTree
+from state.znodes.tree import Create, Operation, Set, TransactionRefusedError, ZnodeTree
 from tests.support.state.forwarding_tree import ForwardingTree
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ class InterposedTree(ForwardingTree):
         return super().wait_gone(path, owner_session, timeout_s)
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        if self._act is not None and operations and operations[-1].path.endswith(self._path):
+        if self._act is not None and any(
+            isinstance(each, Create | Set) and each.path.endswith(self._path) for each in operations
+        ):
             act, self._act = self._act, None
             act()
         versions = self._tree.commit(operations)
