@@ -1,5 +1,6 @@
 """`format("kinesis")`: the data source that Spark sees. `spark_job.driver.coordinator` plans and
-settles; `spark_job.executor.task_reader` reads; `spark_job.sink` writes.
+settles; `spark_job.executor.task_reader` reads; `spark_job.batch_read` reads a range;
+`spark_job.sink` writes.
 
 Spark constructs readers in several processes (planning, driver, executors) and does not always call
 `stop`. So a reader holds settings only. Its connections are made at the first driver call and are
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from spark_job.batch_read.batch_reader import KinesisBatchReader
+    from spark_job.batch_read.shard_ranges import LoadPin
     from spark_job.driver.coordinator import Coordinator
     from spark_job.sink.sink_writers import KinesisBatchWriter, KinesisStreamWriter
     from state.plan import TaskPlan
@@ -150,6 +153,7 @@ class KinesisDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._given = dict(options)
+        self._pin: LoadPin | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -165,7 +169,18 @@ class KinesisDataSource(DataSource):
         return settings
 
     def schema(self) -> str:
-        self.settings()
+        """The columns. Spark calls this once at `load()`, and keeps this object for all that is
+        done with the frame. It does not say whether it loads a query or a batch read, so the
+        options decide: a query has an application and a ZooKeeper.
+        """
+        if _is_of_a_query(self._given):
+            self.settings()
+        else:
+            from spark_job.batch_read.batch_reader import (  # noqa: PLC0415  # not in a query
+                pin_load,
+            )
+
+            self._pin = pin_load(self._given)
         return SCHEMA_DDL
 
     def streamReader(self, schema: StructType) -> KinesisStreamReader:
@@ -195,11 +210,13 @@ class KinesisDataSource(DataSource):
 
         return KinesisStreamWriter(Sink.checked(self._given, schema, overwrite=overwrite))
 
-    def reader(self, schema: StructType) -> Any:
-        raise ConfigError(
-            "kinesis is a streaming source; use spark.readStream (with trigger(availableNow=True) "
-            "for a run that ends)"
+    def reader(self, schema: StructType) -> KinesisBatchReader:
+        from spark_job.batch_read.batch_reader import (  # noqa: PLC0415  # not in a query
+            new_reader,
         )
+
+        # There is no pin where the user has given a schema: Spark does not ask for one then.
+        return new_reader(self._given, self._pin)
 
 
 def register(spark: SparkSession, name: str = "kinesis") -> None:
@@ -233,3 +250,8 @@ def plan_of(offset: Mapping[str, Any]) -> str:
 
 def _offset(plan_id: str) -> dict[str, Any]:
     return {"format": OFFSET_FORMAT, "plan": plan_id}
+
+
+def _is_of_a_query(options: Mapping[str, str]) -> bool:
+    """Whether the options are those of `spark.readStream`, which needs an application."""
+    return any(key.lower() in ("applicationname", "zookeeper") for key in options)

@@ -102,28 +102,37 @@ def choice(*allowed: str) -> Reader:
     return read
 
 
-def read_start(option: str, text: str) -> RequestedStart:
-    try:
-        if not text.lstrip().startswith("{"):
-            return RequestedStart(default=StartingPosition.parse(text))
-        starts = json.loads(text)
-        if not isinstance(starts, dict) or not all(
-            isinstance(start, str) for start in starts.values()
-        ):
-            raise ConfigError(
-                f"option {option} is {text!r}; give a JSON object that maps shard ids and "
-                f'"default" to positions, as in {_JSON_START}'
+def read_positions(missing_default: str) -> Reader:
+    """A position for all shards, or JSON that maps shard ids and "default" to positions. Without
+    "default", the other shards are at `missing_default`.
+    """
+
+    def read(option: str, text: str) -> RequestedStart:
+        try:
+            if not text.lstrip().startswith("{"):
+                return RequestedStart(default=StartingPosition.parse(text))
+            positions = json.loads(text)
+            if not isinstance(positions, dict) or not all(
+                isinstance(position, str) for position in positions.values()
+            ):
+                raise ConfigError(
+                    f"option {option} is {text!r}; give a JSON object that maps shard ids and "
+                    f'"default" to positions, as in {_JSON_START}'
+                )
+            default = StartingPosition.parse(positions.pop("default", missing_default))
+            return RequestedStart(
+                default=default,
+                shards=tuple(
+                    (shard, StartingPosition.parse(position))
+                    for shard, position in sorted(positions.items())
+                ),
             )
-        default = StartingPosition.parse(starts.pop("default", "LATEST"))
-        return RequestedStart(
-            default=default,
-            shards=tuple(
-                (shard, StartingPosition.parse(start)) for shard, start in sorted(starts.items())
-            ),
-        )
-    except json.JSONDecodeError as exc:
-        raise ConfigError(
-            f"option {option} is {text!r}, which is not JSON: {exc}; write it as in {_JSON_START}"
-        ) from exc
-    except InvalidPositionError as exc:
-        raise ConfigError(f"option {option}: {exc}") from exc
+        except json.JSONDecodeError as exc:
+            raise ConfigError(
+                f"option {option} is {text!r}, which is not JSON: {exc}; write it as in "
+                f"{_JSON_START}"
+            ) from exc
+        except InvalidPositionError as exc:
+            raise ConfigError(f"option {option}: {exc}") from exc
+
+    return read

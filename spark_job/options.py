@@ -15,8 +15,8 @@ from spark_job.option_values import (
     read_address,
     read_boolean,
     read_name,
+    read_positions,
     read_rate,
-    read_start,
     read_text,
     size,
     whole_number,
@@ -39,6 +39,19 @@ class Option:
     secret: bool = False
     meaning: str = field(kw_only=True)
 
+
+# The fields that say how to reach the service, whatever is done there.
+CONNECTION = (
+    "region",
+    "endpoint_url",
+    "profile",
+    "access_key_id",
+    "secret_access_key",
+    "session_token",
+    "role_arn",
+    "role_external_id",
+    "role_session_name",
+)
 
 # By field of KinesisSource. `scripts/reference/options.py` makes the page of options from it.
 OPTIONS: dict[str, Option] = {
@@ -132,7 +145,7 @@ OPTIONS: dict[str, Option] = {
     ),
     "starting_position": Option(
         "startingPosition",
-        read_start,
+        read_positions("LATEST"),
         "LATEST",
         meaning="where a new application starts: `LATEST`, `TRIM_HORIZON`, an ISO time, "
         "`-2h`, `AT:<sequence>`, `AFTER:<sequence>`, or JSON that maps shard ids and "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.config import AwsConfig, StreamRef
 from spark_job.option_values import choice, duration, whole_number
-from spark_job.options import OPTIONS, Option
+from spark_job.options import CONNECTION, OPTIONS, Option
 from spark_job.settings import connection_of, texts_from_options, values_of
 
 if TYPE_CHECKING:
@@ -16,17 +16,6 @@ if TYPE_CHECKING:
 BY_KEY = "key"
 # `writeStream` hands these of its own options on.
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
-_SHARED = (
-    "region",
-    "endpoint_url",
-    "profile",
-    "access_key_id",
-    "secret_access_key",
-    "session_token",
-    "role_arn",
-    "role_external_id",
-    "role_session_name",
-)
 
 # By field. `scripts/reference/options.py` makes the page of options from it.
 SINK_OPTIONS: dict[str, Option] = {
@@ -41,7 +30,7 @@ SINK_OPTIONS: dict[str, Option] = {
         OPTIONS["stream_arn"].read,
         meaning="ARN of the stream to write to, which also gives the region",
     ),
-    **{name: OPTIONS[name] for name in _SHARED},
+    **{name: OPTIONS[name] for name in CONNECTION},
     "ordering": Option(
         "ordering",
         choice("none", BY_KEY),

@@ -1,0 +1,1 @@
+"""The batch read: `spark.read.format("kinesis")`."""

@@ -1,0 +1,159 @@
+"""The reader that Spark runs: `spark.read.format("kinesis")`.
+
+Spark makes a reader at the planning of each action, in a process of its own, and sends it to the
+executors. What all actions of a frame share is the pin of `load()`.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.shards.lineage import open_range_holes
+from spark_job.batch_read.batch_settings import BatchSettings
+from spark_job.batch_read.pushed_filters import PushedFilters
+from spark_job.batch_read.range_feed import report_expired
+from spark_job.batch_read.range_reader import read_ranges
+from spark_job.batch_read.shard_ranges import LoadPin, grouped, settled_in_s, shard_ranges
+from state.position import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+    from spark_job.batch_read.shard_ranges import ShardRange
+
+log = logging.getLogger("kinesis_spout")
+# New shards may be listed late.
+_LISTINGS = 5
+_LIST_AGAIN_S = 1.0
+_CLOCK = SystemClock()
+
+
+class RangesPartition(InputPartition):
+    """One task, as Spark sends it to an executor."""
+
+    def __init__(self, ranges: Sequence[ShardRange], retention_ms: int) -> None:
+        super().__init__(None)
+        self.ranges = tuple(ranges)
+        self.retention_ms = retention_ms
+
+
+class KinesisBatchReader(DataSourceReader):
+    """One action's reader. `partitions` runs in a planning process, `read` on executors."""
+
+    def __init__(self, settings: BatchSettings, pin: LoadPin) -> None:
+        self._settings = settings
+        self._pin = pin
+        self._filters = PushedFilters()
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks. Calls the service, and blocks until the shards show the whole range: a few
+        seconds at most, right after `load()`. Raises `KinesisError`.
+        """
+        settings = self._settings
+        with closing(KinesisClient(settings.aws, settings.stream)) as client:
+            summary = client.describe()
+            if summary.created_ms != self._pin.created_ms:
+                raise ConfigError(
+                    f"stream {settings.stream.name} was deleted and created again since load(); "
+                    "load it again"
+                )
+            now_ms = service_now_ms(summary)
+            ranges = shard_ranges(
+                settings,
+                complete_listing(client, _CLOCK),
+                self._pin,
+                self._filters,
+                service_time_ms=now_ms,
+            )
+        self._check_retention(ranges, now_ms - summary.retention_ms)
+        _CLOCK.sleep(settled_in_s(ranges, now_ms))
+        return [
+            RangesPartition(group, summary.retention_ms)
+            for group in grouped(ranges, settings.max_tasks)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, RangesPartition):
+            return iter(())  # Spark makes a partition of its own where there are none
+        return read_ranges(
+            partition.ranges,
+            self._settings,
+            self._filters,
+            retention_ms=partition.retention_ms,
+        )
+
+    def _check_retention(self, ranges: Iterable[ShardRange], oldest_ms: int) -> None:
+        covered_ms = min((ms for one in ranges if (ms := one.covered_ms) is not None), default=None)
+        if covered_ms is not None and covered_ms < oldest_ms:
+            report_expired(
+                f"the read begins at {Position.at_timestamp(covered_ms)}, and records from before "
+                f"{Position.at_timestamp(oldest_ms)} have expired",
+                self._settings,
+            )
+
+
+class FilteringBatchReader(KinesisBatchReader):
+    """A reader that takes filters over from Spark.
+
+    Only on request. Spark 4.2 and 4.3 keep the reader of the last filter with the loaded frame, and
+    use it for all that is made of that frame, whatever its filters are. Spark also refuses such a
+    reader while `spark.sql.python.filterPushdown.enabled` is false, its default.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        self._filters, left = PushedFilters.of(filters)
+        return left
+
+
+def new_reader(options: Mapping[str, str], pin: LoadPin | None) -> KinesisBatchReader:
+    """The reader for these options. `pin`: of `load()`; without one the stream is pinned now."""
+    settings = BatchSettings.from_options(options)
+    kind = FilteringBatchReader if settings.push_down_filters else KinesisBatchReader
+    return kind(settings, pin or pin_load(options))
+
+
+def pin_load(options: Mapping[str, str]) -> LoadPin:
+    """Check the options of a batch read and that the stream exists, and pin the stream as it is
+    now. Calls the service once. Raises `KinesisError`.
+    """
+    settings = BatchSettings.from_options(options)
+    with closing(KinesisClient(settings.aws, settings.stream)) as client:
+        summary = client.describe()
+    return LoadPin.at(service_now_ms(summary), summary.created_ms)
+
+
+def service_now_ms(summary: StreamSummary) -> int:
+    """The service's clock, or this machine's if the answer had no date."""
+    return _CLOCK.now_ms() if summary.service_time_ms is None else summary.service_time_ms
+
+
+def complete_listing(client: KinesisClient, clock: Clock) -> tuple[ShardInfo, ...]:
+    """All listed shards. Lists again while no open shard has some of the hash keys: a resharding is
+    under way, and its children are not listed yet.
+    """
+    for _ in range(_LISTINGS - 1):
+        listed = client.list_shards()
+        if not open_range_holes(listed):
+            return listed
+        clock.sleep(_LIST_AGAIN_S)
+    listed = client.list_shards()
+    if holes := open_range_holes(listed):
+        log.warning(
+            "%s lists no open shard for the hash keys %d to %d; if the list leaves a shard out, "
+            "its records are not read",
+            client.where,
+            *holes[0],
+        )
+    return listed

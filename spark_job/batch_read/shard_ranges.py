@@ -1,0 +1,204 @@
+"""The range of each shard that a batch read reads. Pure.
+
+A position lies between two records, or before the first one or after the last. The read delivers
+the records between its two positions. So ranges that share a position have no record in common, and
+lose none: `AT:<seq>` lies right before the record, `AFTER:<seq>` right after it, and a time before
+the first record that arrived then or later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kinesis_spout.config import nearest_name
+from kinesis_spout.errors import ConfigError
+from state.position import Position, PositionKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kinesis_spout.service.shard_info import ShardInfo
+    from kinesis_spout.shards.start_position import RequestedStart
+    from spark_job.batch_read.batch_settings import BatchSettings
+    from spark_job.batch_read.pushed_filters import PushedFilters
+    from state.position import StartingPosition
+    from state.sequence_number import SequenceNumber
+
+# A record may be seen by readers a little after the time that it carries.
+TIP_MARGIN_MS = 2_000
+DATE_HEADER_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPin:
+    """The stream at `load()`. It is the same for all actions of a frame.
+
+    - `created_ms`: tells a stream of the same name that was created later.
+    - `latest_ms`: what LATEST means: nothing that was put before `load()` arrived at this service
+      time or later.
+    """
+
+    created_ms: int
+    latest_ms: int
+
+    @classmethod
+    def at(cls, service_time_ms: int, created_ms: int) -> LoadPin:
+        """`service_time_ms`: the service's clock at `load()`, cut to the second."""
+        return cls(created_ms=created_ms, latest_ms=service_time_ms + DATE_HEADER_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRange:
+    """What is read of one shard: from `start` up to a record that arrived at `until_ms` or later,
+    or to `end`, whichever comes first. Times are the service's, in ms since 1970 UTC.
+
+    - `covered_ms`: records that arrived from this time on must not have expired; None where the
+      start names no time.
+    """
+
+    shard_id: str
+    start: Position
+    until_ms: int
+    end: Position | None = None
+    covered_ms: int | None = None
+    ending_sequence: SequenceNumber | None = None
+
+
+def shard_ranges(
+    settings: BatchSettings,
+    listed: Sequence[ShardInfo],
+    pin: LoadPin,
+    filters: PushedFilters,
+    *,
+    service_time_ms: int,
+) -> list[ShardRange]:
+    """The ranges that may hold rows, in the order of the listing. `service_time_ms`: now, cut to
+    the second.
+
+    Raises `ConfigError` for a shard that is named and not listed, for a start after its end, and
+    for an end in the future.
+    """
+    start, end = settings.starting_position, settings.ending_position
+    ids = [shard.shard_id for shard in listed]
+    for option, named in (
+        ("shardIds", settings.shard_ids or ()),
+        ("startingPosition", [shard for shard, _ in start.shards]),
+        ("endingPosition", [shard for shard, _ in end.shards]),
+    ):
+        _check_listed(option, named, ids)
+    chosen = [
+        shard
+        for shard in listed
+        if settings.shard_ids is None or shard.shard_id in settings.shard_ids
+    ]
+    for option, position in (("startingPosition", start), ("endingPosition", end)):
+        _check_sequence_default(option, position, [shard.shard_id for shard in chosen])
+    ranges = [
+        _range(shard, _of(start, shard.shard_id), _of(end, shard.shard_id), pin) for shard in chosen
+    ]
+    _check_past(ranges, service_time_ms)
+    if not filters.has_stream(settings.stream.name):
+        return []
+    return [
+        narrowed
+        for one in ranges
+        if filters.has_shard(one.shard_id) and not _is_empty(narrowed := _narrowed(one, filters))
+    ]
+
+
+def settled_in_s(ranges: Sequence[ShardRange], service_time_ms: int) -> float:
+    """Seconds until the tips of the shards show all that the ranges hold, at a service time that is
+    cut to the second.
+    """
+    until_ms = max((one.until_ms for one in ranges), default=0)
+    return max(0, until_ms + TIP_MARGIN_MS - service_time_ms) / 1000
+
+
+def grouped(ranges: Sequence[ShardRange], max_tasks: int) -> list[tuple[ShardRange, ...]]:
+    """The ranges of each task: one for each shard, or shares of about the same size."""
+    tasks = min(max_tasks, len(ranges))
+    return [tuple(ranges[task::tasks]) for task in range(tasks)]
+
+
+# private ------------------------------------------------------------------------------------------
+def _check_listed(option: str, named: Iterable[str], listed: Sequence[str]) -> None:
+    for shard in named:
+        if shard not in listed:
+            nearest = nearest_name(shard, listed)
+            hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
+            raise ConfigError(
+                f"option {option} names shard {shard!r}, which the stream does not list; {hint}"
+            )
+
+
+def _check_sequence_default(option: str, position: RequestedStart, chosen: Sequence[str]) -> None:
+    named = {shard for shard, _ in position.shards}
+    absolute = position.default.position
+    if absolute and absolute.sequence and sum(shard not in named for shard in chosen) > 1:
+        raise ConfigError(
+            f"option {option} is {position.default.text} for several shards, but a sequence number "
+            "belongs to one; name the shard with shardIds, or positions by shard in JSON"
+        )
+
+
+def _check_past(ranges: Iterable[ShardRange], service_time_ms: int) -> None:
+    for one in ranges:
+        if one.until_ms > service_time_ms + DATE_HEADER_MS:
+            raise ConfigError(
+                f"option endingPosition names {Position.at_timestamp(one.until_ms)}, which is in "
+                "the future; use LATEST, or spark.readStream for what is still to come"
+            )
+
+
+def _of(position: RequestedStart, shard_id: str) -> StartingPosition:
+    return dict(position.shards).get(shard_id, position.default)
+
+
+def _range(
+    shard: ShardInfo, start: StartingPosition, end: StartingPosition, pin: LoadPin
+) -> ShardRange:
+    begins, ends = start.pin(pin.latest_ms), end.pin(pin.latest_ms)
+    if not _is_before(begins, ends):
+        raise ConfigError(
+            f"shard {shard.shard_id} would be read from {start.text} to {end.text}, which is "
+            "earlier; give an endingPosition that is not before startingPosition"
+        )
+    begins_ms = begins.timestamp_ms
+    return ShardRange(
+        shard_id=shard.shard_id,
+        start=begins,
+        # An end that names a record is no later than the stream at load(), as the others are.
+        until_ms=pin.latest_ms if ends.timestamp_ms is None else ends.timestamp_ms,
+        end=None if ends.sequence is None else ends,
+        # Nothing of a stream can have expired from before it was created.
+        covered_ms=None if begins_ms is None else max(begins_ms, pin.created_ms),
+        ending_sequence=shard.ending_sequence,
+    )
+
+
+def _is_before(start: Position, end: Position) -> bool:
+    """False only where it is known that the start is after the end."""
+    if start.timestamp_ms is not None and end.timestamp_ms is not None:
+        return start.timestamp_ms <= end.timestamp_ms
+    if start.sequence is None or end.sequence is None:
+        return True
+    return (start.sequence, start.kind is PositionKind.AFTER) <= (
+        end.sequence,
+        end.kind is PositionKind.AFTER,
+    )
+
+
+def _narrowed(one: ShardRange, filters: PushedFilters) -> ShardRange:
+    """The part of a range that may hold rows of these filters."""
+    start, covered_ms = one.start, one.covered_ms
+    if filters.from_ms is not None and start.sequence is None:
+        from_ms = max(filters.from_ms, start.timestamp_ms or 0, 0)
+        start = Position.at_timestamp(from_ms)
+        covered_ms = None if covered_ms is None else max(covered_ms, from_ms)
+    until_ms = one.until_ms if filters.until_ms is None else min(one.until_ms, filters.until_ms)
+    return replace(one, start=start, until_ms=until_ms, covered_ms=covered_ms)
+
+
+def _is_empty(one: ShardRange) -> bool:
+    return one.start.timestamp_ms is not None and one.start.timestamp_ms >= one.until_ms
