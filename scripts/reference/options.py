@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from scripts.reference.markdown import code, page, plain, table
-from spark_job.options import OPTIONS, Option
+from spark_job.batch_read.batch_settings import BATCH_OPTIONS
+from spark_job.options import CONNECTION, OPTIONS, Option
 from spark_job.sink.sink_settings import SINK_OPTIONS
 
 GROUPS = {
     "Stream and state": ("stream", "stream_arn", "application", "zookeeper", "starting_position"),
-    "AWS connection": (
-        "region",
-        "endpoint_url",
-        "profile",
-        "access_key_id",
-        "secret_access_key",
-        "session_token",
-        "role_arn",
-        "role_external_id",
-        "role_session_name",
-    ),
+    "AWS connection": CONNECTION,
 }
 REST = "Reading and limits"
+BATCH_READ = "Batch read"
 WRITING = "Writing"
 
 
@@ -33,6 +25,7 @@ def options_page() -> str:
             f"## {title}\n\n{_table([_row(field, OPTIONS[field]) for field in names])}"
             for title, names in groups.items()
         ),
+        f"## {BATCH_READ}\n\n{_table([_row('', option) for option in BATCH_OPTIONS.values()])}",
         f"## {WRITING}\n\n{_table([_row('', option) for option in SINK_OPTIONS.values()])}",
     )
 

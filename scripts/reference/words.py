@@ -649,6 +649,7 @@ CALLS = {
             "({shardRefreshInterval})",
             "spout": "once at the start, then every `shard_refresh_interval_s` "
             "({shard_refresh_interval_s} s)",
+            "batch read": "once at `load()`, and once before the first action",
             "`kinesis-spout shards`": "once",
             "the sink": "once per write, and once per task",
             "any reader": "once after ResourceNotFoundException, to tell a missing shard from a "
@@ -663,6 +664,8 @@ CALLS = {
             "of 1,000 shards",
             "spout": "once at the start, then every `shard_refresh_interval_s` "
             "({shard_refresh_interval_s} s), and at the end of a shard",
+            "batch read": "once before the first action, one call per page of 1,000 shards; up to "
+            "five times during a resharding",
             "`kinesis-spout shards`": "once",
             "the sink": "once per task, and after a reshard every 10 s at most",
         },
@@ -674,6 +677,7 @@ CALLS = {
             " retries",
             "Spark driver": "once per idle shard, and again when its iterator expires",
             "spout": "once per shard, after an error, and once per range of retries",
+            "batch read": "once per shard and action, and after an error",
             "`kinesis-spout shards --lag`": "once per shard",
         },
     ),
@@ -687,6 +691,8 @@ CALLS = {
             "spout": "up to `rate.reads_per_second` ({readsPerSecond}) per shard and second; "
             "an idle shard every `idle_poll_s` ({idle_poll_s} s) to `max_idle_poll_s`"
             " ({max_idle_poll_s} s)",
+            "batch read": "up to `readsPerSecond` ({readsPerSecond}) per shard and second, to the "
+            "end of the range",
             "`kinesis-spout shards --lag`": "once per shard",
         },
     ),
@@ -724,7 +730,7 @@ class Policy(NamedTuple):
 POLICIES = (
     Policy(
         "Read with Spark",
-        "the Spark driver and its executors",
+        "the Spark driver and its executors, for queries and batch reads",
         ("describe_stream_summary", "list_shards", "get_shard_iterator", "get_records"),
         "kms:Decrypt",
     ),

@@ -107,9 +107,9 @@ class KinesisBatchReader(DataSourceReader):
 class FilteringBatchReader(KinesisBatchReader):
     """A reader that takes filters over from Spark.
 
-    Only on request. Spark 4.2 and 4.3 keep the reader of the last filter with the loaded frame, and
-    use it for all that is made of that frame, whatever its filters are. Spark also refuses such a
-    reader while `spark.sql.python.filterPushdown.enabled` is false, its default.
+    Only on request. Spark 4.3.0 keeps what was planned for the last pushed filters with the loaded
+    frame, and uses it for all that is made of that frame, whatever its filters are. Spark also
+    refuses such a reader while `spark.sql.python.filterPushdown.enabled` is false, its default.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name

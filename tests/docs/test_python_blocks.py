@@ -17,6 +17,7 @@ from kinesis_spout.spout import KinesisSpout, SpoutConfig
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from scheme import JsonScheme
 from spark_job import DeadLetter, KinesisSource, Retry, TrackedBatch
+from spark_job.batch_read.batch_settings import BATCH_OPTIONS
 from spark_job.options import OPTIONS
 from spark_job.sink.sink_settings import SINK_OPTIONS
 from state.retry_policy import RetryPolicy
@@ -165,7 +166,8 @@ def test_python_blocks_give_reader_options_that_exist() -> None:
             r'\.option\("(\w+)"', block.text.split('format("kinesis")')[1].split(".load(")[0]
         )
     ]
-    known = {option.name for option in (*OPTIONS.values(), *SINK_OPTIONS.values())}
+    tables = (OPTIONS, BATCH_OPTIONS, SINK_OPTIONS)
+    known = {option.name for table in tables for option in table.values()}
     assert set(named) <= known | {"checkpointLocation"}
 
 

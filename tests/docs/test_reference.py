@@ -22,12 +22,13 @@ from scripts.reference.errors import error_classes, service_codes
 from scripts.reference.failpoints import places
 from scripts.reference.markdown import code, plain, table
 from scripts.reference.metrics import metrics, progress_keys
-from scripts.reference.options import GROUPS, WRITING
+from scripts.reference.options import BATCH_READ, GROUPS, WRITING
 from scripts.reference.rst import rst_of
 from scripts.reference.spout_config import documented
 from scripts.reference.words import CALLS, ERRORS, FIELDS, NODES, NOT_ERRORS, POLICIES
 from scripts.reference.write import PAGES, write_pages
 from scripts.reference.znodes import members, paths, stored
+from spark_job.batch_read.batch_settings import BATCH_OPTIONS
 from spark_job.data_source import SCHEMA_DDL
 from spark_job.dead_letter import LETTER_COLUMNS, LETTER_DDL
 from spark_job.options import OPTIONS
@@ -63,8 +64,10 @@ def test_every_option_says_in_one_line_what_it_is_for() -> None:
 
 def test_every_option_has_its_line(written: dict[str, str]) -> None:
     assert {name for names in GROUPS.values() for name in names} <= set(OPTIONS)
-    reading, _, writing = written["options"].partition(f"## {WRITING}")
-    for text, options in ((reading, OPTIONS), (writing, SINK_OPTIONS)):
+    rest, _, writing = written["options"].partition(f"## {WRITING}")
+    streaming, _, batch = rest.partition(f"## {BATCH_READ}")
+    tables = ((streaming, OPTIONS), (batch, BATCH_OPTIONS), (writing, SINK_OPTIONS))
+    for text, options in tables:
         first = [row[0].split()[0] for row in rows(text)]
         assert sorted(first) == sorted(code(option.name) for option in options.values())
 

@@ -197,7 +197,7 @@ def test_a_bad_reader_option_is_refused_when_the_frame_is_made(
         spark.readStream.format("kinesis").options(**(stream.source().options() | options)).load()
 
 
-def test_a_batch_read_is_refused_with_what_to_use(
+def test_options_of_a_query_are_refused_by_a_batch_read_with_what_to_use(
     spark: SparkSession, stream: StreamUnderTest
 ) -> None:
     register(spark)
