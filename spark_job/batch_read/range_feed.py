@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.kpl import refuse_aggregates
-from spark_job.executor.shard_feed import LapseDetector
+from kinesis_spout.reading.lapse import LapseDetector
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:

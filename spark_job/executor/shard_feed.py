@@ -4,11 +4,12 @@ says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.kpl import refuse_aggregates
+from kinesis_spout.reading.lapse import LapseDetector
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.record_columns import fitting_records
 from spark_job.executor.data_loss import report_data_loss
@@ -26,40 +27,6 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 FIRST_PAGE_BYTES = 1024 * 1024
-
-
-@dataclass(slots=True)
-class LapseDetector:
-    """Finds whether records of a shard may have expired unread before its pages came: a page that
-    comes more than the retention after the shard was last verified does not show what was before
-    it. Pure; times are the service's, in ms.
-
-    - `verified_ms`: no record before this time can have been missed; None if nothing is known.
-    - `lapsed_ms`: when the first such page came, or None.
-    """
-
-    verified_ms: int | None
-    retention_ms: int | None
-    lapsed_ms: int | None = None
-
-    def note(self, page: Page) -> None:
-        """Take the next page of the shard, in order."""
-        if self.verified_ms is None or self.retention_ms is None:
-            return
-        now_ms = page.service_time_ms
-        if now_ms is not None and now_ms - self.retention_ms > self.verified_ms:
-            self.lapsed_ms = self.lapsed_ms or now_ms
-        self._verify(page.last_arrival_ms, now_ms if page.at_tip else None)
-
-    def follow(self, entry: ShardReadResult) -> None:
-        """Take the next entry of the log for the shard. What was missed before it, it says itself:
-        its records may be read again long after they were read first.
-        """
-        self._verify(entry.last_arrival_ms, entry.tip_ms if entry.at_tip else None)
-
-    def _verify(self, *times_ms: int | None) -> None:
-        if self.verified_ms is not None:
-            self.verified_ms = max(self.verified_ms, *(ms or 0 for ms in times_ms))
 
 
 class ShardFeed:

@@ -54,7 +54,7 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     "spark_job.query_failure": frozenset(),
     "spark_job.driver": _SPARK_LEAVES,
     "spark_job.executor": _SPARK_LEAVES,
-    "spark_job.batch_read": _SPARK_LEAVES | {"spark_job.executor"},
+    "spark_job.batch_read": _SPARK_LEAVES,
     "spark_job.sink": _SPARK_LEAVES,
     "spark_job.data_source": _SPARK_LEAVES
     | {"spark_job.driver", "spark_job.executor", "spark_job.batch_read", "spark_job.sink"},

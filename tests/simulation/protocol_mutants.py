@@ -68,7 +68,7 @@ PROTOCOL = (
     ),
     Mutant(
         "only the first page of a read is compared with the retention",
-        "spark_job/executor/shard_feed.py",
+        "kinesis_spout/reading/lapse.py",
         "        self._verify(page.last_arrival_ms, now_ms if page.at_tip else None)\n",
         "        self.retention_ms = None\n",
         VERIFIES,
