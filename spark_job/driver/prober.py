@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from state.position import Position
 
 MAX_CONCURRENT = 16
-PATIENCE_S = 0.2
+# An answer takes milliseconds, the first one of a process some hundred. Those that come late are
+# left out of the next batch, so it is better to wait for all that do not hang.
+PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def test_the_driver_does_not_call_a_stream_idle_before_all_have_answered(
     settings = job.settings(idle_wait="0s")
     coordinator = Coordinator(settings, job.services(settings))
     put_into_both(job)
-    job.fake.faults.add(slow(2 * PATIENCE_S), operation="GetRecords", times=2)
+    job.fake.faults.add(slow(PATIENCE_S + 0.5), operation="GetRecords", times=2)
     plan = next_plan(coordinator)
     assert plan
     coordinator.close()
