@@ -90,6 +90,11 @@ class StreamRef:
     arn: str | None = None
 
     @classmethod
+    def of(cls, text: str) -> StreamRef:
+        """Parse a stream's name or its ARN, whichever the text is. Raises `ConfigError`."""
+        return cls.parse(arn=text) if text.startswith("arn:") else cls.parse(text)
+
+    @classmethod
     def parse(cls, name: str | None = None, arn: str | None = None) -> StreamRef:
         """Parse exactly one of a stream name and a stream ARN. Raises `ConfigError`."""
         if name is not None and arn is not None:

@@ -95,7 +95,7 @@ def produce(
         one_sentence(console, debug=root_options(ctx).debug),
         stop.deferred(),
     ):
-        ref = StreamRef.parse(arn=stream) if stream.startswith("arn:") else StreamRef.parse(stream)
+        ref = StreamRef.of(stream)
         aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
         with closing(RecordPutter(aws, ref, retry_for_s=RETRY_FOR_S)) as putter:
             lines = LinePutter(

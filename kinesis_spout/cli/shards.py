@@ -100,7 +100,7 @@ def shards(
             "the lag is that of an application; give --application too", param_hint="--lag"
         )
     with one_sentence(errors(), debug=root_options(ctx).debug), ExitStack() as stack:
-        ref = StreamRef.parse(arn=stream) if stream.startswith("arn:") else StreamRef.parse(stream)
+        ref = StreamRef.of(stream)
         aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
         client = stack.enter_context(closing(KinesisClient(aws, ref, retry_for_s=RETRY_FOR_S)))
         store = None

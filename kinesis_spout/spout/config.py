@@ -202,11 +202,7 @@ class SpoutConfig:
     def stream_ref(self) -> StreamRef:
         """Raises `ConfigError`."""
         try:
-            return (
-                StreamRef.parse(arn=self.stream)
-                if self.stream.startswith("arn:")
-                else StreamRef.parse(name=self.stream)
-            )
+            return StreamRef.of(self.stream)
         except ConfigError as exc:
             raise exc.respelt("stream") from None
 

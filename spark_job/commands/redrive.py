@@ -199,9 +199,7 @@ def selection_of(
         raise typer.BadParameter("give a part of the reason's text", param_hint="--reason")
     target = None
     if stream is not None:
-        target = (
-            StreamRef.parse(arn=stream) if stream.startswith("arn:") else StreamRef.parse(stream)
-        )
+        target = StreamRef.of(stream)
         target.region_or(region)
     times = _time("--since", since, now_ms), _time("--until", until, now_ms)
     if times[0] is not None and times[1] is not None and times[0] >= times[1]:

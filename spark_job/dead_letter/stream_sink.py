@@ -47,7 +47,7 @@ class StreamSink:
             raise ConfigError(
                 "DeadLetter.to_stream: the stream is not named by a text; give its name or its ARN"
             )
-        ref = StreamRef.parse(arn=stream) if stream.startswith("arn:") else StreamRef.parse(stream)
+        ref = StreamRef.of(stream)
         config = AwsConfig(**aws)
         ref.region_or(config.region)
         return cls(ref, config, payload_only)

@@ -131,8 +131,7 @@ class RecordWriter:
     def _target(self, stream: str | None) -> TargetStream:
         """The target of a row: the stream that it names, or the one of the option."""
         if stream not in self._targets:
-            ref = self._settings.stream if stream is None else None
-            ref = ref or stream_of(stream or "")
+            ref = self._settings.stream or StreamRef.of(stream or "")
             self._targets[stream] = TargetStream(self._settings, ref, self._clock)
         return self._targets[stream]
 
@@ -191,8 +190,3 @@ class RecordWriter:
                 raise error
         if target.queue.is_elsewhere(request, results):
             target.relist()
-
-
-def stream_of(text: str) -> StreamRef:
-    """A stream by its name or its ARN. Raises `ConfigError`."""
-    return StreamRef.parse(arn=text) if text.startswith("arn:") else StreamRef.parse(text)
