@@ -111,15 +111,17 @@ def texts_from_options(
 ) -> dict[str, str]:
     """Options by field name. Raises `ConfigError` for one that the table does not have."""
     names = {option.name.lower(): name for name, option in table.items()}
-    hints = {
-        key: option.name for name, option in table.items() for key in (name, name.replace("_", ""))
-    }
     texts: dict[str, str] = {}
     for key, value in options.items():
         name = names.get(key.lower())
         if name is None:
             known = sorted(option.name for option in table.values())
-            nearest = hints.get(key.lower()) or nearest_name(key, known)
+            by_field = {
+                spelt: option.name
+                for field, option in table.items()
+                for spelt in (field, field.replace("_", ""))
+            }
+            nearest = by_field.get(key.lower()) or nearest_name(key, known)
             hint = f"did you mean {nearest}?" if nearest else f"the options are {', '.join(known)}"
             raise ConfigError(f"option {key} is not known; {hint}")
         texts[name] = value
@@ -134,16 +136,14 @@ def values_of(texts: Mapping[str, str], table: Mapping[str, Option]) -> dict[str
 
 
 def connection_of(values: dict[str, Any], stream: StreamRef | None) -> AwsConfig:
-    """Take the fields of the connection out of the values. Raises `ConfigError`."""
-    return _aws({f.name: values.pop(f.name) for f in fields(AwsConfig) if f.name in values}, stream)
-
-
-def _aws(values: dict[str, Any], stream: StreamRef | None) -> AwsConfig:
-    """The connection's config. Its errors name fields; this turns the names into options."""
+    """Take the fields of the connection out of the values. The errors of the config name fields;
+    this turns the names into options. Raises `ConfigError`.
+    """
+    own = {f.name: values.pop(f.name) for f in fields(AwsConfig) if f.name in values}
     try:
         if stream is not None:
-            stream.region_or(values["region"])
-        return AwsConfig(**values)
+            stream.region_or(own["region"])
+        return AwsConfig(**own)
     except ConfigError as exc:
         named = exc.respelt(OPTIONS[exc.option].name if exc.option in OPTIONS else str(exc.option))
         raise ConfigError(

@@ -144,13 +144,6 @@ class PutQueue:
             self._waiting.setdefault(waiting.shard_id, deque()).appendleft(waiting)
         return len(refused)
 
-    def is_elsewhere(self, request: Sequence[Waiting], results: Sequence[PutResult]) -> bool:
-        """Whether a record was put in another shard than expected: the listing is out of date."""
-        return any(
-            result.shard_id is not None and result.shard_id != waiting.shard_id
-            for waiting, result in zip(request, results, strict=True)
-        )
-
     def _on_accepted(self, waiting: Waiting) -> None:
         self._unanswered -= 1
         self.waiting_bytes -= waiting.size_bytes
@@ -170,3 +163,11 @@ class PutQueue:
         if shard_id not in self._pacers:
             self._pacers[shard_id] = PutPacer()
         return self._pacers[shard_id]
+
+
+def is_elsewhere(request: Sequence[Waiting], results: Sequence[PutResult]) -> bool:
+    """Whether a record was put in another shard than expected: the listing is out of date."""
+    return any(
+        result.shard_id is not None and result.shard_id != waiting.shard_id
+        for waiting, result in zip(request, results, strict=True)
+    )

@@ -18,7 +18,7 @@ from kinesis_spout.service.record_putter import (
     refusal,
 )
 from kinesis_spout.threads import NewPool, thread_pool
-from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting
+from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
 from spark_job.sink.sink_columns import MOST_RECORD_BYTES, outgoing
 from spark_job.sink.sink_settings import BY_KEY
 
@@ -45,6 +45,12 @@ class PutCounts:
     size_bytes: int = 0
     requests: int = 0
     retries: int = 0
+
+    def add(self, other: PutCounts) -> None:
+        self.records += other.records
+        self.size_bytes += other.size_bytes
+        self.requests += other.requests
+        self.retries += other.retries
 
 
 class TargetStream:
@@ -188,5 +194,5 @@ class RecordWriter:
             error = refusal(code, target.putter.where)
             if is_over or not error.retryable:
                 raise error
-        if target.queue.is_elsewhere(request, results):
+        if is_elsewhere(request, results):
             target.relist()

@@ -35,14 +35,9 @@ log = logging.getLogger("kinesis_spout")
 
 @dataclass(frozen=True, slots=True)
 class PutMessage(WriterCommitMessage):
-    """What one task has put. `retries`: records that were put again after a refusal. `size_bytes`:
-    data and keys.
-    """
+    """What one task has put."""
 
-    records: int
-    size_bytes: int
-    requests: int
-    retries: int
+    counts: PutCounts
 
 
 @dataclass(frozen=True)
@@ -74,8 +69,7 @@ class Sink:
         `KinesisError`.
         """
         with closing(RecordWriter(self.settings, self.columns)) as writer:
-            counts = writer.write(batches)
-        return PutMessage(counts.records, counts.size_bytes, counts.requests, counts.retries)
+            return PutMessage(writer.write(batches))
 
     @property
     def target(self) -> str:
@@ -138,10 +132,7 @@ def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
     total = PutCounts()
     for message in messages:
         if isinstance(message, PutMessage):
-            total.records += message.records
-            total.size_bytes += message.size_bytes
-            total.requests += message.requests
-            total.retries += message.retries
+            total.add(message.counts)
     return (
         f"{total.records} records ({total.size_bytes} bytes) put in {total.requests} requests, "
         f"{total.retries} of them put again after a refusal"

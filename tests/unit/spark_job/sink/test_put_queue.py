@@ -16,7 +16,7 @@ from kinesis_spout.service.record_putter import (
     PutResult,
 )
 from kinesis_spout.service.shard_info import ShardInfo
-from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting
+from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
 from state.sequence_number import SequenceNumber
 
 END = 2**128
@@ -122,9 +122,9 @@ def test_with_an_order_by_key_a_key_has_one_record_in_flight() -> None:
 def test_a_record_in_another_shard_than_expected_shows_a_reshard() -> None:
     queue = queue_of(record(0), record(1))
     request = queue.take(0)
-    assert not queue.is_elsewhere(request, accepted(request))
-    assert not queue.is_elsewhere(request, [PutResult(None, THROTTLED)] * 2)
-    assert queue.is_elsewhere(request, [PutResult("0", None), PutResult("17", None)])
+    assert not is_elsewhere(request, accepted(request))
+    assert not is_elsewhere(request, [PutResult(None, THROTTLED)] * 2)
+    assert is_elsewhere(request, [PutResult("0", None), PutResult("17", None)])
 
 
 @pytest.mark.parametrize("by_key", [False, True])
