@@ -20,7 +20,7 @@ from kinesis_spout.service.record_putter import (
 from kinesis_spout.threads import NewPool, thread_pool
 from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
 from spark_job.sink.sink_columns import MOST_RECORD_BYTES, outgoing
-from spark_job.sink.sink_settings import BY_KEY
+from spark_job.sink.sink_settings import BY_KEY, refuse_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -62,12 +62,16 @@ class TargetStream:
         self.putter = RecordPutter(
             settings.aws, stream, clock=clock, retry_for_s=settings.retry_for_ms / 1000
         )
-        self.most_record_bytes = self._client.describe().max_record_bytes or MOST_RECORD_BYTES
+        summary = self._client.describe()
+        if summary.ignores_keys:
+            refuse_order(settings, stream)
+        self._ignores_keys = summary.ignores_keys
+        self.most_record_bytes = summary.max_record_bytes or MOST_RECORD_BYTES
         self.queue = PutQueue(self._list(), by_key=settings.ordering == BY_KEY)
 
     def _list(self) -> OpenShards:
         self._listed_s = self._clock.monotonic_s()
-        return OpenShards(self._client.list_shards())
+        return OpenShards(self._client.list_shards(), ignores_keys=self._ignores_keys)
 
     def relist(self) -> None:
         """List the shards again, since the stream was resharded; at most every ten seconds."""
@@ -194,5 +198,5 @@ class RecordWriter:
             error = refusal(code, target.putter.where)
             if is_over or not error.retryable:
                 raise error
-        if is_elsewhere(request, results):
+        if not target.queue.shards.ignores_keys and is_elsewhere(request, results):
             target.relist()

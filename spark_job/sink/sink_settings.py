@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.errors import ConfigError
 from spark_job.option_values import choice, duration, whole_number
 from spark_job.options import CONNECTION, OPTIONS, Option
 from spark_job.settings import connection_of, texts_from_options, values_of
@@ -75,4 +76,14 @@ class SinkSettings:
             stream=stream,
             retry_for_ms=values.pop("retry_for"),
             **values,
+        )
+
+
+def refuse_order(settings: SinkSettings, stream: StreamRef) -> None:
+    """Raise `ConfigError` for an order by key on a stream that ignores keys."""
+    if settings.ordering == BY_KEY:
+        raise ConfigError(
+            f"option ordering is {BY_KEY}, but stream {stream.name} spreads the records of a key "
+            "over its shards (record distribution AUTO), so there is no order to keep; leave the "
+            "option out, or write to a stream with record distribution USER_PARTITION_KEY"
         )
