@@ -19,7 +19,8 @@ SAME_COLUMNS = (
     "approximateArrivalTimestamp TIMESTAMP"
 )
 AWSLABS_BEST = (
-    "kinesis.maxFetchRecordsPerShard=500000",  # a shard's whole backlog, else it waits at the tip
+    # A shard's records are this or a multiple: a task with less waits 10 s at the tip, and calls.
+    "kinesis.maxFetchRecordsPerShard=500000",
     "kinesis.getRecords.fetchIntervalMs=0",
     "kinesis.internal.dataQueueCapacity=20000",
 )
@@ -132,7 +133,7 @@ SCENARIOS = (
         title="A backlog of 1,000-byte records, 8 shards, best settings of each",
         streams={
             "warm": Stream(records=160_000, record_bytes=1000),
-            "measured": Stream(records=4_800_000, record_bytes=1000),
+            "measured": Stream(records=4_000_000, record_bytes=1000),
             "fewer": Stream(records=1_600_000, record_bytes=1000),
         },
         runs=BACKLOG,
