@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import threading
-from functools import partial
+from functools import cache, partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import botocore.exceptions as vendor
 from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+from botocore.loaders import create_loader
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
@@ -32,6 +33,7 @@ from kinesis_spout.errors import (
     ShardNotFoundError,
     StreamNotFoundError,
 )
+from kinesis_spout.service import put_records_wire
 from kinesis_spout.service.call_retry import call_with_retries
 from kinesis_spout.service.faults import (
     EXPIRED_CREDENTIALS,
@@ -215,6 +217,7 @@ class KinesisConnection:
             if built is None or built[0] != os.getpid():
                 client = _new_vendor_client(self.aws, self._region)
                 self.wire.hook(client)
+                put_records_wire.hook(client)
                 built = self._built = (os.getpid(), client)
             return built[1]
 
@@ -285,6 +288,7 @@ class KinesisConnection:
 
 def _new_vendor_client(aws: AwsConfig, region: str | None) -> Any:
     session = Session(profile=aws.profile)
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     if aws.access_key_id is not None and aws.secret_access_key is not None:
         session.set_credentials(aws.access_key_id, aws.secret_access_key, aws.session_token)
     if aws.role_arn is not None:
@@ -300,6 +304,12 @@ def _new_vendor_client(aws: AwsConfig, region: str | None) -> Any:
     return session.create_client(
         "kinesis", region_name=region, endpoint_url=aws.endpoint_url, config=settings
     )
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    """The descriptions of services, read once in a process: that takes a tenth of a second."""
+    return create_loader(data_path)
 
 
 class _FixedCredentials:

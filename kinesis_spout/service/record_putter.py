@@ -38,7 +38,8 @@ class OutgoingRecord:
     @property
     def size_bytes(self) -> int:
         """The size that the service counts: data and key."""
-        return len(self.data) + len(self.partition_key.encode())
+        key = self.partition_key
+        return len(self.data) + (len(key) if key.isascii() else len(key.encode()))
 
 
 class PutResult(NamedTuple):

@@ -88,15 +88,16 @@ class PutQueue:
         return self._unanswered
 
     def add(self, record: OutgoingRecord) -> None:
+        size_bytes = record.size_bytes
         self._unanswered += 1
-        self.waiting_bytes += record.size_bytes
+        self.waiting_bytes += size_bytes
         if self._by_key:
             held = self._held.get(record.partition_key)
             if held is not None:
                 held.append(record)
                 return
             self._held[record.partition_key] = deque()
-        self._append(record)
+        self._append(record, size_bytes)
 
     def take(self, now_s: float) -> list[Waiting]:
         """The records of the next request, within the limits of a request and of their shards;
@@ -162,12 +163,13 @@ class PutQueue:
             return
         held = self._held[waiting.record.partition_key]
         if held:
-            self._append(held.popleft())
+            record = held.popleft()
+            self._append(record, record.size_bytes)
         else:
             del self._held[waiting.record.partition_key]
 
-    def _append(self, record: OutgoingRecord) -> None:
-        waiting = Waiting(record, self.shards.of(record), record.size_bytes)
+    def _append(self, record: OutgoingRecord, size_bytes: int) -> None:
+        waiting = Waiting(record, self.shards.of(record), size_bytes)
         self._waiting.setdefault(waiting.shard_id, deque()).append(waiting)
 
     def _pacer(self, shard_id: str) -> PutPacer:

@@ -146,11 +146,11 @@ class RecordWriter:
         return self._targets[stream]
 
     def _is_full(self) -> bool:
-        queues = [target.queue for target in self._targets.values()]
-        return (
-            sum(len(queue) for queue in queues) >= self._most_waiting
-            or sum(queue.waiting_bytes for queue in queues) >= self._most_waiting_bytes
-        )
+        records = size_bytes = 0
+        for target in self._targets.values():  # no generators: it is asked for every record
+            records += len(target.queue)
+            size_bytes += target.queue.waiting_bytes
+        return records >= self._most_waiting or size_bytes >= self._most_waiting_bytes
 
     def _step(self) -> None:
         """Start the requests that may be put now. Then wait for an answer, or until more may be."""

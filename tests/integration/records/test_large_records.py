@@ -261,4 +261,4 @@ def test_a_task_holds_some_of_them_however_many_it_reads(
     program = [sys.executable, str(MEMORY_OF_READING), kind, json.dumps(fields)]
     answer = json.loads(subprocess.check_output(program, cwd=ROOT, text=True))
     assert answer["read"] == 64 * len(payload)
-    assert answer["risen"] < 400 * MIB
+    assert answer["risen"] < 500 * MIB
