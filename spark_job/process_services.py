@@ -56,7 +56,9 @@ class ProcessServices:
     hash_ranges: ShardHashRanges = field(init=False)
 
     def __post_init__(self) -> None:
-        self.hash_ranges = ShardHashRanges(self.client.list_shards)
+        self.hash_ranges = ShardHashRanges(
+            self.client.list_shards, lambda: self.client.describe().ignores_keys
+        )
 
     @classmethod
     def here(cls, settings: SourceSettings) -> ProcessServices:

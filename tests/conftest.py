@@ -15,6 +15,7 @@ pytest_plugins = (
     "tests.support.kinesis.stub_kinesis",
     "tests.support.spark.session",
     "tests.support.spark.spark_cluster",
+    "tests.support.spark.connect_server",
     "tests.support.spark.source",
     "tests.support.simulated.simulated_job",
     "tests.support.shell.wheel",

@@ -86,13 +86,15 @@ def _ours(key: str, title: str, wire_format: str, schema: str | None = None) -> 
     return Run(key=key, title=title, program="ours", options=options, schema=schema)
 
 
+# The start of a query, the workers' and the JVM's, counts: the Spark readers read for 15 s or more,
+# so that it does not decide.
 BACKLOG = (
     _ours("ours", "this source, JSON, awslabs' columns", "json", SAME_COLUMNS),
     _ours("ours-cbor", "this source, CBOR, awslabs' columns", "cbor", SAME_COLUMNS),
     _ours("ours-cbor-all", "this source, CBOR, all nine columns", "cbor"),
     Run(key="awslabs", title=f"{AWSLABS}, CBOR", program="awslabs", options=AWSLABS_BEST),
-    Run(key="spout", title="our standalone spout", program="spout"),
-    Run(key="kcl", title=KCL, program="kcl"),
+    Run(key="spout", title="our standalone spout", program="spout", stream="fewer"),
+    Run(key="kcl", title=KCL, program="kcl", stream="fewer"),
 )
 
 
@@ -102,7 +104,8 @@ SCENARIOS = (
         title="A backlog of 100-byte records, 8 shards, best settings of each",
         streams={
             "warm": Stream(records=400_000, record_bytes=100),
-            "measured": Stream(records=4_000_000, record_bytes=100),
+            "measured": Stream(records=16_000_000, record_bytes=100),
+            "fewer": Stream(records=4_000_000, record_bytes=100),
             "part": Stream(records=400_000, record_bytes=100),
             "few": Stream(records=40_000, record_bytes=100),
         },
@@ -129,7 +132,8 @@ SCENARIOS = (
         title="A backlog of 1,000-byte records, 8 shards, best settings of each",
         streams={
             "warm": Stream(records=160_000, record_bytes=1000),
-            "measured": Stream(records=1_600_000, record_bytes=1000),
+            "measured": Stream(records=4_800_000, record_bytes=1000),
+            "fewer": Stream(records=1_600_000, record_bytes=1000),
         },
         runs=BACKLOG,
         metrics=("rate", "cpu", "memory"),

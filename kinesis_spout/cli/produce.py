@@ -176,6 +176,11 @@ def _aggregating(
         AggregatingPutter,
     )
 
+    if client.describe().ignores_keys:
+        raise CliError(
+            "the stream spreads records over its shards by itself (record distribution AUTO), so "
+            "readers would leave out what is not of their shard; leave --aggregate out"
+        )
     return AggregatingPutter(putter, client.list_shards).put
 
 

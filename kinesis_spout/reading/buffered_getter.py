@@ -43,6 +43,11 @@ class PageLimits:
             return FIRST_LIMIT
         return max(1, min(MAX_RECORDS_PER_CALL, int(self._page_bytes / record_bytes)))
 
+    def reserve(self, shard_id: str, *, at_least: int) -> int:
+        """Bytes to reserve for the first page of a shard: `at_least`, or one record, if more."""
+        record_bytes = int(self._record_bytes.get(shard_id, 0))
+        return max(at_least, min(record_bytes, RESERVED_PAGE_BYTES))
+
     def note(self, page: Page) -> None:
         """Take the sizes of the newest page of a shard."""
         if page.count:

@@ -78,6 +78,7 @@ def stream_summary(answer: dict[str, Any]) -> StreamSummary:
         retention_ms=summary["RetentionPeriodHours"] * _HOUR_MS,
         service_time_ms=service_time_ms(answer),
         max_record_bytes=None if largest_kib is None else largest_kib * 1024,
+        ignores_keys=summary.get("RecordDistributionStrategy") == "AUTO",
     )
 
 

@@ -24,6 +24,8 @@ class StreamSummary:
       no date.
     - `max_record_bytes`: the largest record that may be put, with its key; None if the answer does
       not say.
+    - `ignores_keys`: its record distribution strategy is AUTO, so a record may have no partition
+      key, and one that it has decides nothing.
     """
 
     arn: str
@@ -33,6 +35,7 @@ class StreamSummary:
     retention_ms: int
     service_time_ms: int | None
     max_record_bytes: int | None = None
+    ignores_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

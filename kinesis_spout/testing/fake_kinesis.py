@@ -47,22 +47,52 @@ class FakeKinesis(ControlPlane, ShardListing, DataPlane, Subscriptions):
         super().__init__(settings=settings, clock=clock)
         self.faults = FaultPlan()
 
-    def create(self, stream: str, *, shards: int = 1) -> None:
-        """Create a stream. It is ACTIVE at once, unless `settings.create_ms` delays that."""
+    def create(
+        self,
+        stream: str,
+        *,
+        shards: int = 1,
+        max_record_kib: int | None = None,
+        distribution: str | None = None,
+    ) -> None:
+        """Create a stream. It is ACTIVE at once, unless `settings.create_ms` delays that.
+
+        `max_record_kib`: its maximum record size, 1024 to 10240. `distribution`: the record
+        distribution strategy of an on-demand stream, `AUTO` or `USER_PARTITION_KEY`; None creates a
+        provisioned stream.
+        """
+        mode = None if distribution is None else requests.StreamMode("ON_DEMAND")
         with self.lock:
-            self.create_stream(requests.CreateStream(stream_name=stream, shard_count=shards))
+            self.create_stream(
+                requests.CreateStream(
+                    stream_name=stream,
+                    shard_count=shards,
+                    stream_mode_details=mode,
+                    max_record_size_kib=max_record_kib,
+                    record_distribution_strategy=distribution,
+                )
+            )
 
     def put(
-        self, stream: str, partition_key: str, data: bytes, *, arrival_ms: int | None = None
+        self,
+        stream: str,
+        partition_key: str | None,
+        data: bytes,
+        *,
+        arrival_ms: int | None = None,
+        explicit_hash_key: int | None = None,
     ) -> str:
-        """Put one record, regardless of the limits, and return `shardId:sequence`.
+        """Put one record, regardless of the limits, and return `shardId:sequence`. The key may be
+        None on an AUTO stream.
 
         `arrival_ms`: its arrival time in ms since 1970, now by default. It may be earlier than that
         of the records before it.
         """
         with self.lock:
             target = self.stream(stream)
-            shard = target.shard_for(hash_key(partition_key))
+            shard = target.shard_for(
+                hash_key(partition_key) if explicit_hash_key is None else explicit_hash_key
+            )
             now_ms = self.clock.now_ms()
             arrival_ms = now_ms if arrival_ms is None else arrival_ms
             record = shard.append(

@@ -570,6 +570,10 @@ ERRORS = {
         "Nothing was written. If this process should go on, stop the other one and restart. "
         "Raise [`zookeeperSessionTimeout`](options.md) where pauses of this length are normal.",
     ),
+    "SparkConnectError": Trouble(
+        "`source.tracked(...)` was given to a query of Spark Connect.",
+        "Run the query in a session of its own: [Spark Connect](../guides/spark-connect.md).",
+    ),
     "StateError": Trouble(
         "Root of the errors of `state`.",
         "Catch it to catch all of these. `retryable` tells transient from final.",

@@ -54,7 +54,7 @@ class ShardRange:
     """What is read of one shard: from `start` up to a record that arrived at `until_ms` or later,
     or to `end`, whichever comes first. Times are the service's, in ms since 1970 UTC.
 
-    - `hash_range`: the shard's own hash keys; None where they are not known.
+    - `hash_range`: the shard's own hash keys; None where they are not known, or it has none.
     - `covered_ms`: records that arrived from this time on must not have expired; None where the
       start names no time.
     """

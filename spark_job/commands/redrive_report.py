@@ -35,6 +35,7 @@ class Report:
             "put": self.put or 0,
             "putBefore": found.put_before,
             "withoutPayload": found.without_payload,
+            "incomplete": found.incomplete,
             "unreadable": found.unreadable,
             "reasons": [_reason_as_json(count) for count in found.reasons],
             "moreReasons": found.more_reasons,
@@ -71,6 +72,10 @@ def notes(found: Found) -> list[str]:
         lines.append(
             f"{found.without_payload:,} have no payload (their records were past the stream's "
             "retention) and cannot be put"
+        )
+    if found.incomplete:
+        lines.append(
+            f"{found.incomplete:,} are in parts of which some are missing, and cannot be put"
         )
     if found.unreadable:
         lines.append(f"{found.unreadable:,} rows in the files are not dead letters")

@@ -81,20 +81,23 @@ class DeadLetter:
 
         A value is a JSON object with the letter's columns. Times are ISO 8601 in UTC, and `data` is
         base64 (null if the record was gone from the stream). A letter that does not fit into one
-        record of 1 MiB is split into several, with the members `part` (from 1) and `parts`. With
-        `payload_only` the value is the bare payload without the rest of the letter; a letter that
-        has no payload is a JSON object even then.
+        record of 1 MiB, which every stream takes, is split into several, with the members `part`
+        (from 1) and `parts`. With `payload_only` the value is the bare payload without the rest of
+        the letter; a letter without a payload, or with a larger one than the stream takes, is a
+        JSON object even then, or several.
 
         `aws` takes the fields of `kinesis_spout.config.AwsConfig`: region, endpoint_url, profile,
         access_key_id, secret_access_key, session_token, role_arn, role_external_id,
-        role_session_name. Needs kinesis:PutRecords on the stream. Raises
+        role_session_name. Needs kinesis:PutRecords on the stream, and
+        kinesis:DescribeStreamSummary where `payload_only` meets a payload above 1 MiB. Raises
         `kinesis_spout.errors.ConfigError` at once for a bad argument.
         """
         return cls._of(StreamSink.of(stream, payload_only=payload_only, aws=aws))
 
     @classmethod
     def to(cls, function: Callable[[list[Letter]], object]) -> DeadLetter:
-        """Call `function` on the driver with lists of at most 500 letters.
+        """Call `function` on the driver with lists of at most 500 letters, and of at most 32 MiB of
+        payload unless one letter alone has more.
 
         It is not called if there are no letters. At least once: a repeated plan brings its letters
         again, with the same `message_id`. An exception of the function fails the batch. The driver

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-CHUNK_LETTERS = 500
-
 
 @dataclass(frozen=True, slots=True)
 class FunctionSink:
@@ -36,7 +34,7 @@ class FunctionSink:
 
     def write(self, letters: DataFrame, *, plan_id: str) -> None:  # noqa: ARG002  # a function detects repetitions by message id
         rows = letters_with_plain_times(letters).toLocalIterator()
-        for chunk in in_chunks(map(letter_of, rows), CHUNK_LETTERS):
+        for chunk in in_chunks(map(letter_of, rows), lambda letter: letter):
             self.function(chunk)
 
     def without_secrets(self, text: str) -> str:

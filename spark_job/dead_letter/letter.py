@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import DataFrame
 
 _T = TypeVar("_T")
+CHUNK_LETTERS = 500
+CHUNK_BYTES = 32 * 1024 * 1024
 LETTER_DDL = (
     "messageId STRING, streamName STRING, shardId STRING, sequenceNumber STRING, "
     "subSequenceNumber BIGINT, partitionKey STRING, data BINARY, "
@@ -85,8 +86,18 @@ def moment(micros: int | None) -> datetime | None:
     return None if micros is None else _EPOCH + timedelta(microseconds=micros)
 
 
-def in_chunks(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
-    """The items in lists of `size`. The last list may be shorter, and no list is empty."""
-    rest = iter(items)
-    while chunk := list(islice(rest, size)):
+def in_chunks(items: Iterable[_T], letter: Callable[[_T], Letter]) -> Iterator[list[_T]]:
+    """The items in lists of at most 500, with at most 32 MiB of payload unless one letter alone has
+    more. `letter`: of an item. No list is empty.
+    """
+    chunk: list[_T] = []
+    room = CHUNK_BYTES
+    for item in items:
+        size_bytes = len(letter(item).data or b"")
+        if chunk and (len(chunk) == CHUNK_LETTERS or size_bytes > room):
+            yield chunk
+            chunk, room = [], CHUNK_BYTES
+        chunk.append(item)
+        room -= size_bytes
+    if chunk:
         yield chunk

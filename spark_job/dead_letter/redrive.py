@@ -15,6 +15,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Found", "Redrive", "Selection"]
 
-CHUNK_LETTERS = 500
 _EVERYTHING = Selection()
 _DEFAULT_AWS = AwsConfig()
 _SYSTEM_CLOCK = SystemClock()
@@ -91,7 +91,8 @@ class Redrive:
     ) -> int:
         """Put the letters back, at most `limit` of them. Returns how many were put.
 
-        At least once, see the module docstring. Letters are put in chunks of 500. `stopping` is
+        At least once, see the module docstring. Letters are put in chunks of at most 500, with at
+        most 32 MiB of payload unless one letter alone has more. `stopping` is
         called before each chunk, and True ends the run. `progress` is called after each chunk, with
         the number of letters put so far.
         """
@@ -99,7 +100,7 @@ class Redrive:
         self.ledger.create()  # fails now if the ledger cannot be written, before anything is put
         with ExitStack() as stack:
             putters: dict[str, RecordPutter] = {}
-            for chunk in in_chunks(islice(self.letters.to_put(), limit), CHUNK_LETTERS):
+            for chunk in in_chunks(islice(self.letters.to_put(), limit), itemgetter(1)):
                 if stopping():
                     break
                 for target in sorted({name for name, _ in chunk}):

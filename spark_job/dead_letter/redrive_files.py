@@ -9,11 +9,13 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spa
 
 from kinesis_spout.errors import KinesisError
 from spark_job.dead_letter.letter import LETTER_COLUMNS, LETTER_DDL
+from spark_job.dead_letter.letter_parts import PARTS_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("parquet", "json", "orc")
+_DDL = f"{LETTER_DDL}, {PARTS_DDL}"
 
 
 class RedriveError(KinesisError):
@@ -43,14 +45,16 @@ class LetterFiles:
         return f"the {self.format or 'missing'} files in {self.path}"
 
     def read(self) -> DataFrame:
-        """All rows, in the columns of LETTER_DDL. A row that is not a letter is all NULL."""
+        """All rows, in the columns of `LETTER_DDL` and `PARTS_DDL`. A row that is not a letter is
+        all NULL.
+        """
         if self.format is None:
-            return self.spark.createDataFrame([], LETTER_DDL)
+            return self.spark.createDataFrame([], _DDL)
         return (
-            self.spark.read.schema(LETTER_DDL)
+            self.spark.read.schema(_DDL)
             .format(self.format)
             .load(self.path)
-            .select(*LETTER_COLUMNS)
+            .select(*LETTER_COLUMNS, "part", "parts")
         )
 
 

@@ -20,6 +20,7 @@ from spark_job.dead_letter.letter import (
     letters_with_plain_times,
     moment,
 )
+from spark_job.dead_letter.letter_parts import IS_INCOMPLETE, joined
 from spark_job.dead_letter.redrive_files import RedriveError
 from spark_job.dead_letter.redrive_ledger import IDENTITY
 
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from spark_job.dead_letter.redrive_ledger import RedriveLedger
 
 REASONS_SHOWN = 20
-TO_PUT, PUT_BEFORE, WITHOUT_PAYLOAD = "to put", "put before", "without payload"
+TO_PUT, PUT_BEFORE = "to put", "put before"
+WITHOUT_PAYLOAD, INCOMPLETE = "without payload", "incomplete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +86,14 @@ class Found:
       `more_reasons` is the number of the others.
     - `put_before`: records in the ledger.
     - `without_payload`: records that were gone from the stream, so nothing is left to put.
+    - `incomplete`: records whose letter is in parts, of which some are not in the files.
     - `unreadable`: rows in the files that are not dead letters.
     """
 
     to_put: int = 0
     put_before: int = 0
     without_payload: int = 0
+    incomplete: int = 0
     unreadable: int = 0
     reasons: tuple[ReasonCount, ...] = ()
     more_reasons: int = 0
@@ -107,9 +111,8 @@ class RedriveLetters:
             & F.col("streamName").isNotNull()
         )
         target = F.col("streamName") if selection.target is None else F.lit(selection.target.name)
-        wanted = self._every.where(self._is_letter & selection.condition()).withColumn(
-            "target", target
-        )
+        selected = self._every.where(self._is_letter & selection.condition())
+        wanted = joined(selected).withColumn("target", target)
         known = ledger.read().select(*IDENTITY, _true().alias("known")).distinct()
         letters = _each_record_once(wanted.fillna(0, ["subSequenceNumber"])).join(
             known, list(IDENTITY), "left"
@@ -138,6 +141,7 @@ class RedriveLetters:
             to_put=states.get(TO_PUT, 0),
             put_before=states.get(PUT_BEFORE, 0),
             without_payload=states.get(WITHOUT_PAYLOAD, 0),
+            incomplete=states.get(INCOMPLETE, 0),
             unreadable=unreadable,
             reasons=tuple(_reason_count(row) for row in most),
             more_reasons=by_reason.count() - len(most) if len(most) == REASONS_SHOWN else 0,
@@ -165,7 +169,8 @@ def _true() -> Column:
 
 def _state() -> Column:
     return (
-        F.when(F.col("data").isNull(), WITHOUT_PAYLOAD)
+        F.when(F.col(IS_INCOMPLETE) & F.col("known").isNull(), INCOMPLETE)
+        .when(F.col("data").isNull() & ~F.col(IS_INCOMPLETE), WITHOUT_PAYLOAD)
         .when(F.col("known").isNotNull(), PUT_BEFORE)
         .otherwise(TO_PUT)
     )
@@ -177,7 +182,7 @@ def _each_record_once(letters: DataFrame) -> DataFrame:
     A record has several letters if its plan was repeated, or if the shard states were restored.
     """
     best = F.struct(F.col("data").isNotNull(), F.col("lastFailure"), F.col("attempts"))
-    others = [name for name in LETTER_COLUMNS if name not in IDENTITY]
+    others = [name for name in (*LETTER_COLUMNS, IS_INCOMPLETE) if name not in IDENTITY]
     chosen = letters.groupBy(*IDENTITY).agg(F.max_by(F.struct(*others), best).alias("chosen"))
     return chosen.select(*IDENTITY, "chosen.*")
 

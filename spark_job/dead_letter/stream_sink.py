@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import AwsConfig, StreamRef, nearest_name
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from spark_job.dead_letter.letter import Letter, letter_of, letters_with_plain_times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
 
     from pyspark.sql import DataFrame
 
-# Payload bytes in one JSON object. In base64 and with the other members it stays below 1 MiB, the
-# size of a record that every stream accepts.
+# Data and key of a record that every stream takes (API reference of UpdateMaxRecordSize).
+ANY_STREAM_BYTES = 1024 * 1024
+# Payload bytes in one JSON object. In base64 and with the other members it stays below that.
 PART_BYTES = 700_000
 
 
@@ -64,19 +66,36 @@ class StreamSink:
         Blocks until the stream has accepted all of them. Raises `KinesisError`.
         """
         with closing(RecordPutter(self.aws, self.stream)) as putter:
-            putter.put(record for row in rows for record in self.records_of(letter_of(row)))
+            letters = map(letter_of, rows)
+            putter.put(
+                record for letter in letters for record in self.records_of(letter, self._takes)
+            )
 
-    def records_of(self, letter: Letter) -> Iterator[OutgoingRecord]:
-        """The records that a letter becomes on the stream.
+    def records_of(
+        self, letter: Letter, takes: Callable[[OutgoingRecord], bool]
+    ) -> Iterator[OutgoingRecord]:
+        """The records that a letter becomes on the stream. `takes`: whether the stream takes a
+        record of this size.
 
-        The service requires a partition key. A letter without one is put under its message id.
+        The service requires a partition key, unless the stream's record distribution strategy is
+        AUTO. A letter without one is put under its message id.
         """
         key = letter.partition_key or letter.message_id
         if self.payload_only and letter.data is not None:
-            yield OutgoingRecord(key, letter.data)
-            return
+            bare = OutgoingRecord(key, letter.data)
+            if takes(bare):
+                yield bare
+                return
         for value in envelopes(letter):
             yield OutgoingRecord(key, value)
+
+    def _takes(self, record: OutgoingRecord) -> bool:
+        """Calls the service for a record that not every stream takes."""
+        if record.size_bytes <= ANY_STREAM_BYTES:
+            return True
+        with closing(KinesisClient(self.aws, self.stream)) as client:
+            most_bytes = client.describe().max_record_bytes or ANY_STREAM_BYTES
+        return record.size_bytes <= most_bytes
 
     def without_secrets(self, text: str) -> str:
         return text  # the errors of the client hold no secrets

@@ -64,7 +64,7 @@ class ShardFeed:
             max_records=min(total_records, held_records or total_records),
             total_records=total_records,
             budget=budget,
-            page_bytes=FIRST_PAGE_BYTES,
+            page_bytes=services.page_limits.reserve(shard.shard_id, at_least=FIRST_PAGE_BYTES),
             limits=services.page_limits,
         )
 

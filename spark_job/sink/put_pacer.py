@@ -21,9 +21,13 @@ _PAUSE_S = 0.1
 
 
 class PutPacer:
-    """One per shard, for one thread. Times are seconds of one monotonic clock."""
+    """One per shard, for one thread. Times are seconds of one monotonic clock. `shards`: how many
+    there are, where nobody knows which of them takes a record.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, shards: int = 1) -> None:
+        self._records_per_second = RECORDS_PER_SECOND * shards
+        self._bytes_per_second = BYTES_PER_SECOND * shards
         self._share = math.inf  # not limited
         self._records = self._bytes = 0.0  # what may be sent at `_counted_s`; below 0: a debt
         self._counted_s = 0.0
@@ -50,8 +54,8 @@ class PutPacer:
             return now_s
         self._count(max(now_s, self._counted_s))
         missing_s = max(
-            (1.0 - self._records) / (RECORDS_PER_SECOND * self._share),
-            (1.0 - self._bytes) / (BYTES_PER_SECOND * self._share),
+            (1.0 - self._records) / (self._records_per_second * self._share),
+            (1.0 - self._bytes) / (self._bytes_per_second * self._share),
             0.0,
         )
         return max(now_s, max(self._counted_s, self._paused_until_s) + missing_s)
@@ -75,7 +79,8 @@ class PutPacer:
         passed_s = max(0.0, now_s - max(self._counted_s, self._paused_until_s))
         if passed_s:
             self._share = min(1.0, self._share * _RISE_PER_SECOND**passed_s)
-        records_s, bytes_s = RECORDS_PER_SECOND * self._share, BYTES_PER_SECOND * self._share
+        records_s = self._records_per_second * self._share
+        bytes_s = self._bytes_per_second * self._share
         self._records = min(self._records + records_s * passed_s, max(1.0, records_s * _BURST_S))
         self._bytes = min(self._bytes + bytes_s * passed_s, max(1.0, bytes_s * _BURST_S))
         self._counted_s = max(self._counted_s, now_s)

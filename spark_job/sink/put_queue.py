@@ -25,9 +25,13 @@ if TYPE_CHECKING:
 
 
 class OpenShards:
-    """Which shard a record goes to, by the newest listing of the stream's shards."""
+    """Which shard a record goes to, by the newest listing of the stream's shards.
 
-    def __init__(self, shards: Iterable[ShardInfo]) -> None:
+    `ignores_keys`: the service decides, as in a stream with record distribution AUTO.
+    """
+
+    def __init__(self, shards: Iterable[ShardInfo], *, ignores_keys: bool = False) -> None:
+        self.ignores_keys = ignores_keys
         ranges = sorted(
             (shard.hash_key_range[0], shard.shard_id) for shard in shards if not shard.is_closed
         )
@@ -35,9 +39,16 @@ class OpenShards:
         self._ids = [shard_id for _, shard_id in ranges]
 
     def of(self, record: OutgoingRecord) -> str:
-        """The shard's id; empty while no open shard is listed."""
+        """The shard's id; empty while no open shard is listed, and where the service decides."""
+        if self.ignores_keys:
+            return ""
         index = bisect_right(self._starts, _hash_key(record)) - 1
         return self._ids[index] if index >= 0 else ""
+
+    @property
+    def sharing(self) -> int:
+        """How many shards may take a record of one id of `of`."""
+        return max(1, len(self._ids)) if self.ignores_keys else 1
 
 
 def _hash_key(record: OutgoingRecord) -> int:
@@ -161,7 +172,7 @@ class PutQueue:
 
     def _pacer(self, shard_id: str) -> PutPacer:
         if shard_id not in self._pacers:
-            self._pacers[shard_id] = PutPacer()
+            self._pacers[shard_id] = PutPacer(self.shards.sharing)
         return self._pacers[shard_id]
 
 

@@ -21,7 +21,7 @@ from kinesis_spout.shards.shard_packer import ShardPacker, user_count
 from kinesis_spout.threads import NewPool, thread_pool
 from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
 from spark_job.sink.sink_columns import MOST_RECORD_BYTES, outgoing
-from spark_job.sink.sink_settings import BY_KEY
+from spark_job.sink.sink_settings import BY_KEY, refuse_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -66,9 +66,13 @@ class TargetStream:
         self.putter = RecordPutter(
             settings.aws, stream, clock=clock, retry_for_s=settings.retry_for_ms / 1000
         )
-        self.most_record_bytes = self._client.describe().max_record_bytes or MOST_RECORD_BYTES
+        summary = self._client.describe()
+        if summary.ignores_keys:
+            refuse_keys(settings, stream)
+        self._ignores_keys = summary.ignores_keys
+        self.most_record_bytes = summary.max_record_bytes or MOST_RECORD_BYTES
         shards = self._list()
-        self.queue = PutQueue(OpenShards(shards), by_key=settings.ordering == BY_KEY)
+        self.queue = PutQueue(self._open(shards), by_key=settings.ordering == BY_KEY)
         self._packer = ShardPacker(shards) if settings.aggregate else None
 
     def add(self, record: OutgoingRecord) -> None:
@@ -96,13 +100,16 @@ class TargetStream:
         if self._clock.monotonic_s() - self._listed_s < pause_s:
             return
         shards = self._list()
-        self.queue.shards = OpenShards(shards)
+        self.queue.shards = self._open(shards)
         if self._packer is not None:
             self._add_all(self._packer.on_shards(shards))
 
     def _list(self) -> tuple[ShardInfo, ...]:
         self._listed_s = self._clock.monotonic_s()
         return self._client.list_shards()
+
+    def _open(self, shards: Iterable[ShardInfo]) -> OpenShards:
+        return OpenShards(shards, ignores_keys=self._ignores_keys)
 
     def _add_all(self, records: Iterable[OutgoingRecord]) -> None:
         for record in records:
@@ -214,7 +221,7 @@ class RecordWriter:
         self, target: TargetStream, request: Sequence[Waiting], results: Sequence[PutResult]
     ) -> None:
         now_s = self._clock.monotonic_s()
-        if is_elsewhere(request, results):
+        if not target.queue.shards.ignores_keys and is_elsewhere(request, results):
             target.relist()
         refused = target.queue.on_answer(request, results, now_s)
         for waiting, result in zip(request, results, strict=True):

@@ -90,3 +90,19 @@ class SinkSettings:
             retry_for_ms=values.pop("retry_for"),
             **values,
         )
+
+
+def refuse_keys(settings: SinkSettings, stream: StreamRef) -> None:
+    """Raise `ConfigError` for an order by key, or aggregates, on a stream that ignores keys."""
+    if settings.aggregate:
+        raise ConfigError(
+            f"option aggregate is true, but stream {stream.name} spreads records over its shards "
+            "by itself (record distribution AUTO), so readers would leave out what is not of their "
+            "shard; leave the option out"
+        )
+    if settings.ordering == BY_KEY:
+        raise ConfigError(
+            f"option ordering is {BY_KEY}, but stream {stream.name} spreads the records of a key "
+            "over its shards (record distribution AUTO), so there is no order to keep; leave the "
+            "option out, or write to a stream with record distribution USER_PARTITION_KEY"
+        )

@@ -43,7 +43,7 @@ from spark_job.tracking.batch_run import BatchRun, run_batch
 from spark_job.tracking.content_check import BatchContentError, check_content
 from spark_job.tracking.expired_rows import ExpiredRows
 from spark_job.tracking.letters_frame import letters_frame
-from spark_job.tracking.options import OnExhausted
+from spark_job.tracking.options import OnExhausted, SparkConnectError, refuse_connect
 from spark_job.tracking.outcome_rules import (
     BatchContext,
     BatchOutcomes,
@@ -126,12 +126,19 @@ class Tracked:
         self._marked_run: str | None = None
         self._succeeded_ms: int | None = None
 
+    def __getstate__(self) -> object:
+        """Only Spark Connect pickles the function of `foreachBatch`: at `foreachBatch`, before the
+        query starts.
+        """
+        raise SparkConnectError
+
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Process one batch and report it (module docstring).
 
         Blocks on Spark, ZooKeeper and the sinks. Raises what the user's function or a sink raises,
         and `KinesisError` or the store's errors; then nothing of the batch is acked.
         """
+        refuse_connect(frame)
         check_columns(frame)
         store = ProcessServices.here(self._settings).store
         # Before all else: the plan of a batch that cannot be reported must not be settled as acked.

@@ -1,9 +1,15 @@
-"""The arguments of `KinesisSource.tracked`, checked: how a query treats failed records."""
+"""The arguments of `KinesisSource.tracked`, checked: how a query treats failed records, and that it
+does so in a session that can count outcomes.
+
+Spark Connect sends the function of `foreachBatch` to its server, into a process without a JVM.
+Outcomes need that of the query, for the run's id and for the metrics of a batch.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pickle import PickleError
 from typing import TYPE_CHECKING, TypeVar
 
 from kinesis_spout.config import nearest_name, parse_duration_ms
@@ -12,6 +18,8 @@ from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from spark_job.dead_letter.dead_letter import DeadLetter
 
 Duration = str | int | float
@@ -131,3 +139,24 @@ def _choice(argument: str, value: str, choices: type[_Choice]) -> _Choice:
 
 def _wrong(argument: str, value: object, rule: str) -> ConfigError:
     return ConfigError(f"argument {argument} of tracked(...) is {value!r}; {rule}")
+
+
+class SparkConnectError(ConfigError, PickleError):
+    """Outcomes per record were asked for in a session of Spark Connect.
+
+    Connect pickles the function. It hands a PickleError on as it is, and wraps all other errors.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "source.tracked(...) does not run on Spark Connect, which calls foreachBatch where the "
+            "outcomes of records cannot be counted; run the query in a session of its own "
+            "(spark-submit, kinesis-spout run, or SparkSession.builder.master), or write the plain "
+            "rows of read_stream, whose batches are acked whole"
+        )
+
+
+def refuse_connect(frame: DataFrame) -> None:
+    """Raise `SparkConnectError` for a frame of a Connect session."""
+    if type(frame).__module__.startswith("pyspark.sql.connect."):
+        raise SparkConnectError

@@ -18,7 +18,7 @@ import pytest
 
 from kinesis_spout.testing import Fault, drop, slow
 from spark_job.dead_letter.dead_letter import DeadLetter, Letter
-from spark_job.dead_letter.redrive import CHUNK_LETTERS
+from spark_job.dead_letter.letter import CHUNK_LETTERS
 from spark_job.demo.job_process import kill_family
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, serve
 from tests.support.outcomes.letters import Story, frame_of, gone
@@ -86,7 +86,7 @@ class Dead:
             os.close(ours)
             os.close(theirs)
 
-    def on(self, stream: str = "orders") -> list[tuple[str, bytes]]:
+    def on(self, stream: str = "orders") -> list[tuple[str | None, bytes]]:
         (shard,) = self.fake.model.shards(stream)
         return [
             (record.partition_key, record.data)

@@ -189,6 +189,12 @@ def _operations(
             requests.ChangeRetention,
             fake.decrease_stream_retention_period,
         ),
+        ("UpdateMaxRecordSize", requests.UpdateMaxRecordSize, fake.update_max_record_size),
+        (
+            "UpdateStreamRecordDistributionStrategy",
+            requests.UpdateStreamRecordDistributionStrategy,
+            fake.update_stream_record_distribution_strategy,
+        ),
         ("DescribeLimits", requests.DescribeLimits, fake.describe_limits),
         ("RegisterStreamConsumer", requests.RegisterStreamConsumer, fake.register_stream_consumer),
         ("DescribeStreamConsumer", requests.StreamConsumer, fake.describe_stream_consumer),

@@ -34,10 +34,12 @@ class ChildShardAnswer(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class RecordAnswer(msgspec.Struct, frozen=True, rename="pascal"):
+    """A record. It has no partition key if its producer gave none, which an AUTO stream allows."""
+
     sequence_number: str
     approximate_arrival_timestamp: float
     data: bytes
-    partition_key: str
+    partition_key: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class GetRecordsAnswer(
@@ -116,6 +118,7 @@ class StreamDescriptionSummary(msgspec.Struct, frozen=True, kw_only=True, rename
     consumer_count: int = 0
     encryption_type: str = "NONE"
     max_record_size_kib: int = msgspec.field(name="MaxRecordSizeInKiB")
+    record_distribution_strategy: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class DescribeStreamSummaryAnswer(msgspec.Struct, frozen=True, rename="pascal"):

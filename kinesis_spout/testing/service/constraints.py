@@ -55,8 +55,10 @@ def number(field: str, value: int | None, *, low: int, high: int | None = None) 
     return count
 
 
-def partition_key(value: str | None) -> str:
+def partition_key(value: str | None, *, is_optional: bool) -> str | None:
     """Check a partition key: 1 to 256 Unicode characters."""
+    if value is None and is_optional:
+        return None
     text = needed("partitionKey", value)
     if not 1 <= len(text) <= 256:
         raise validation("partitionKey", text, "Member must have length between 1 and 256")

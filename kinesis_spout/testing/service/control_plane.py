@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.testing.errors import in_use, invalid_argument, limit_exceeded
+import msgspec
+
+from kinesis_spout.testing.errors import ServiceError, in_use, invalid_argument, limit_exceeded
 from kinesis_spout.testing.service import constraints
 from kinesis_spout.testing.service.account import Account
 from kinesis_spout.testing.service.answers import (
@@ -19,12 +21,13 @@ from kinesis_spout.testing.service.answers import (
 )
 from kinesis_spout.testing.service.control_limits import CHANGES_UNDER_WAY, DAY_MS, SCALINGS_PER_DAY
 from kinesis_spout.testing.service.list_shards import shard_answer
-from kinesis_spout.testing.stream.stream import Stream
+from kinesis_spout.testing.stream.stream import AUTO, BY_KEY, Stream
 
 if TYPE_CHECKING:
     from kinesis_spout.testing.service import requests
 
 ON_DEMAND_STREAMS = 50
+ON_DEMAND_SHARDS = 4  # of a new stream (Developer Guide, "Choose the right mode")
 _NO_MONITORING: list[dict[str, list[str]]] = [{"ShardLevelMetrics": []}]
 
 
@@ -33,10 +36,11 @@ class ControlPlane(Account):
 
     def create_stream(self, request: requests.CreateStream) -> None:
         name = constraints.name("streamName", request.stream_name)
-        count = constraints.number("shardCount", request.shard_count, low=1)
+        distribution = _distribution(request)
+        count = ON_DEMAND_SHARDS
+        if distribution is None or request.shard_count is not None:
+            count = constraints.number("shardCount", request.shard_count, low=1)
         size_kib = request.max_record_size_kib
-        if size_kib is not None:
-            constraints.number("maxRecordSizeInKiB", size_kib, low=1024, high=10240)
         now_ms = self.clock.now_ms()
         self._forget_deleted(now_ms)
         if name in self._streams:
@@ -52,7 +56,8 @@ class ControlPlane(Account):
             ready_ms=now_ms + self.settings.create_ms,
             max_record_bytes=self.settings.default_max_record_bytes
             if size_kib is None
-            else size_kib * 1024,
+            else _record_bytes(size_kib),
+            distribution=distribution,
         )
 
     def delete_stream(self, request: requests.DeleteStream) -> None:
@@ -97,7 +102,7 @@ class ControlPlane(Account):
                 stream_name=stream.name,
                 stream_arn=stream.arn,
                 stream_status=status,
-                stream_mode_details=StreamModeAnswer(),
+                stream_mode_details=StreamModeAnswer(stream.mode),
                 shards=[shard_answer(shard) for shard in shards[:limit]],
                 has_more_shards=len(shards) > limit,
                 retention_period_hours=stream.retention_hours,
@@ -115,15 +120,31 @@ class ControlPlane(Account):
                 stream_name=stream.name,
                 stream_arn=stream.arn,
                 stream_status=stream.status(self.clock.now_ms()),
-                stream_mode_details=StreamModeAnswer(),
+                stream_mode_details=StreamModeAnswer(stream.mode),
                 retention_period_hours=stream.retention_hours,
                 stream_creation_timestamp=stream.created_ms / 1000,
                 enhanced_monitoring=_NO_MONITORING,
                 open_shard_count=len(stream.open_shards()),
                 consumer_count=len(stream.consumers),
                 max_record_size_kib=stream.max_record_bytes // 1024,
+                record_distribution_strategy=stream.distribution or msgspec.UNSET,
             )
         )
+
+    def update_max_record_size(self, request: requests.UpdateMaxRecordSize) -> None:
+        """Records that are there already stay as they are."""
+        stream = self._active_stream(request)
+        stream.max_record_bytes = _record_bytes(request.max_record_size_kib)
+
+    def update_stream_record_distribution_strategy(
+        self, request: requests.UpdateStreamRecordDistributionStrategy
+    ) -> None:
+        """Records that are there already stay in their shards. On-demand streams only."""
+        strategy = _strategy(request.record_distribution_strategy)
+        stream = self._active_stream(request)
+        if stream.distribution is None:
+            raise _is_provisioned(stream.name)
+        stream.distribution = strategy
 
     def describe_limits(self, _: requests.DescribeLimits) -> DescribeLimitsAnswer:
         return DescribeLimitsAnswer(
@@ -248,3 +269,31 @@ class ControlPlane(Account):
                 f"{SCALINGS_PER_DAY} times within "
                 "24 hours, which is as often as UpdateShardCount allows."
             )
+
+
+def _distribution(request: requests.CreateStream) -> str | None:
+    """The record distribution strategy of a new stream; None for a provisioned one."""
+    details = request.stream_mode_details
+    mode = None if details is None else details.stream_mode
+    mode = constraints.one_of("streamMode", mode or "PROVISIONED", ("PROVISIONED", "ON_DEMAND"))
+    strategy = request.record_distribution_strategy
+    if mode == "ON_DEMAND":
+        return BY_KEY if strategy is None else _strategy(strategy)
+    if strategy is not None:
+        raise _is_provisioned(request.stream_name)
+    return None
+
+
+def _strategy(value: str | None) -> str:
+    return constraints.one_of("recordDistributionStrategy", value, (AUTO, BY_KEY))
+
+
+def _is_provisioned(stream_name: str | None) -> ServiceError:
+    return invalid_argument(
+        f"Stream {stream_name} is provisioned; only on-demand streams have a record distribution "
+        "strategy."
+    )
+
+
+def _record_bytes(size_kib: int | None) -> int:
+    return 1024 * constraints.number("maxRecordSizeInKiB", size_kib, low=1024, high=10240)

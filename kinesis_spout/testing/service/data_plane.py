@@ -28,6 +28,8 @@ from kinesis_spout.testing.service.read_answers import (
 from kinesis_spout.testing.service.starting_position import POSITION_TYPES, Start, position_of
 from kinesis_spout.testing.service.tokens import LIFETIME_MS, ShardIterator, decode, encode
 from kinesis_spout.testing.stream.hash_keys import hash_key
+from kinesis_spout.testing.stream.shard import size_of
+from kinesis_spout.testing.stream.stream import AUTO
 
 if TYPE_CHECKING:
     from kinesis_spout.testing.service import requests
@@ -45,6 +47,11 @@ class DataPlane(Account):
 
     def put_record(self, request: requests.PutRecord) -> PutRecordAnswer:
         stream = self._data_stream(request)
+        if stream.distribution == AUTO and request.sequence_number_for_ordering is not None:
+            raise invalid_argument(
+                f"SequenceNumberForOrdering cannot be used with stream {stream.name}, whose record "
+                "distribution strategy is AUTO."
+            )
         answer = self._put(stream, self._checked(stream, request))
         if answer.error_code is not None:
             raise ServiceError(answer.error_code, answer.error_message or "")
@@ -142,8 +149,10 @@ class DataPlane(Account):
         self, stream: Stream, entry: requests.PutRecord | requests.PutRecordsEntry
     ) -> _Entry:
         data = constraints.needed("data", entry.data)
-        key = constraints.partition_key(entry.partition_key)
-        size_bytes = len(data) + len(key.encode())
+        key = constraints.partition_key(
+            entry.partition_key, is_optional=stream.distribution == AUTO
+        )
+        size_bytes = size_of(data, key)
         if size_bytes > stream.max_record_bytes:
             raise validation(
                 "data",
@@ -182,7 +191,7 @@ class DataPlane(Account):
 
 class _Entry(NamedTuple):
     hash_key: int
-    partition_key: str
+    partition_key: str | None
     data: bytes
     size_bytes: int
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kinesis_spout.testing.service.answers import ChildShardAnswer, RecordAnswer
 from kinesis_spout.testing.service.list_shards import range_answer
 
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 def record_answers(records: list[StoredRecord]) -> list[RecordAnswer]:
     return [
         RecordAnswer(
-            str(record.sequence), record.arrival_ms / 1000, record.data, record.partition_key
+            str(record.sequence),
+            record.arrival_ms / 1000,
+            record.data,
+            msgspec.UNSET if record.partition_key is None else record.partition_key,
         )
         for record in records
     ]

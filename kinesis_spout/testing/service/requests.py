@@ -17,9 +17,23 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     stream_arn: str | None = msgspec.field(default=None, name="StreamARN")
 
 
+class StreamMode(msgspec.Struct, frozen=True, rename="pascal"):
+    stream_mode: str | None = None
+
+
 class CreateStream(Request, frozen=True, kw_only=True, rename="pascal"):
     shard_count: int | None = None
+    stream_mode_details: StreamMode | None = None
     max_record_size_kib: int | None = msgspec.field(default=None, name="MaxRecordSizeInKiB")
+    record_distribution_strategy: str | None = None
+
+
+class UpdateMaxRecordSize(Request, frozen=True, kw_only=True, rename="pascal"):
+    max_record_size_kib: int | None = msgspec.field(default=None, name="MaxRecordSizeInKiB")
+
+
+class UpdateStreamRecordDistributionStrategy(Request, frozen=True, kw_only=True, rename="pascal"):
+    record_distribution_strategy: str | None = None
 
 
 class DeleteStream(Request, frozen=True, kw_only=True, rename="pascal"):
@@ -85,6 +99,7 @@ class PutRecord(Request, frozen=True, kw_only=True, rename="pascal"):
     data: bytes | None = None
     partition_key: str | None = None
     explicit_hash_key: str | None = None
+    sequence_number_for_ordering: str | None = None
 
 
 class PutRecordsEntry(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):

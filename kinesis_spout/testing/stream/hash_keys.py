@@ -26,8 +26,9 @@ class HashKeyRange:
         return HashKeyRange(self.start, new_start - 1), HashKeyRange(new_start, self.end)
 
 
-def hash_key(partition_key: str) -> int:
-    digest = hashlib.md5(partition_key.encode(), usedforsecurity=False).digest()
+def hash_key(partition_key: str | None) -> int:
+    """Of no key, any: only an AUTO stream takes such a record, and it ignores hash keys."""
+    digest = hashlib.md5((partition_key or "").encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest, "big")
 
 

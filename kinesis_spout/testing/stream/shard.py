@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 class StoredRecord(NamedTuple):
     sequence: int
     arrival_ms: int
-    partition_key: str
+    partition_key: str | None
     data: bytes
 
     @property
     def size_bytes(self) -> int:
-        """The size that counts towards every limit: data plus partition key."""
-        return len(self.data) + len(self.partition_key.encode())
+        return size_of(self.data, self.partition_key)
+
+
+def size_of(data: bytes, partition_key: str | None) -> int:
+    """The size of a record that counts towards every limit: data plus partition key."""
+    return len(data) + len((partition_key or "").encode())
 
 
 class Shard:
@@ -94,7 +98,7 @@ class Shard:
         return self._records[0].arrival_ms if self._records else math.inf
 
     def append(
-        self, *, counter: int, arrival_ms: int, put_ms: int, partition_key: str, data: bytes
+        self, *, counter: int, arrival_ms: int, put_ms: int, partition_key: str | None, data: bytes
     ) -> StoredRecord:
         """Append a record. Its sequence number is made of `counter` and `put_ms`."""
         sequence = SequenceParts(self.created_s, self.index, counter, put_ms // 1000).number()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.testing.stream.consumer import Consumer
 
+AUTO, BY_KEY = "AUTO", "USER_PARTITION_KEY"
 _HOUR_MS = 3_600_000
 
 
@@ -37,11 +38,13 @@ class Stream:
         opened_ms: int,
         ready_ms: int,
         max_record_bytes: int,
+        distribution: str | None = None,
     ) -> None:
         self.name = name
         self.arn = arn
         self.created_ms = created_ms
         self.max_record_bytes = max_record_bytes
+        self.distribution = distribution  # None: a provisioned stream, which has no such setting
         self.retention_hours = 24
         self.shards: dict[str, Shard] = {}
         self.consumers: dict[str, Consumer] = {}
@@ -102,8 +105,17 @@ class Stream:
                 f"Shard {shard_id} in stream {self.name} under account {account} does not exist"
             ) from None
 
+    @property
+    def mode(self) -> str:
+        return "PROVISIONED" if self.distribution is None else "ON_DEMAND"
+
     def shard_for(self, hash_key: int) -> Shard:
+        """The shard of a record with this hash key. An AUTO stream ignores it: its shards take
+        turns.
+        """
         shards = self.open_shards()
+        if self.distribution == AUTO:
+            return shards[self._counter % len(shards)]
         return shards[bisect_right(shards, hash_key, key=lambda shard: shard.hash_keys.start) - 1]
 
     def next_counter(self) -> int:

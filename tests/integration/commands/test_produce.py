@@ -26,7 +26,7 @@ def orders(fake_kinesis: ServedFake) -> ServedFake:
     return fake_kinesis
 
 
-def held(fake: ServedFake, stream: str = "orders") -> list[tuple[str, bytes]]:
+def held(fake: ServedFake, stream: str = "orders") -> list[tuple[str | None, bytes]]:
     """(key, data) of all records on the stream, sorted."""
     shards = fake.model.shards(stream)
     return sorted(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_job.dead_letter.dead_letter import LETTER_DDL, DeadLetter, DeadLetterError, Letter
-from spark_job.dead_letter.function_sink import CHUNK_LETTERS
-from spark_job.dead_letter.letter import letter_of, letters_with_plain_times
+from spark_job.dead_letter.letter import CHUNK_LETTERS, letter_of, letters_with_plain_times
+from tests.support.kinesis.large_records import largest
 from tests.support.kinesis.services import (
     ACCESS_KEY,
     REGION,
@@ -131,9 +131,13 @@ def test_a_record_of_the_largest_size_reaches_the_stream(
 ) -> None:
     with kinesis_client(fake_kinesis.endpoint_url) as client:
         create_stream(client, "dead")
-    letter = replace(LETTERS[0], data=b"x" * (1_048_576 - 5))
-    to_stream(fake_kinesis, "dead").write(frame_of(spark, [letter]), plan_id="1-a")
-    parts = [json.loads(data) for _, data in put(fake_kinesis, "dead")]
+    letter = replace(LETTERS[0], data=largest(0))
+    for payload_only in (False, True):  # the stream takes 1 MiB
+        sink = to_stream(fake_kinesis, "dead", payload_only=payload_only)
+        sink.write(frame_of(spark, [letter]), plan_id="1-a")
+    values = [json.loads(data) for _, data in put(fake_kinesis, "dead")]
+    assert values[:15] == values[15:]
+    parts = sorted(values[:15], key=lambda value: int(value["part"]))
     assert b"".join(base64.b64decode(part["data"]) for part in parts) == letter.data
 
 
@@ -188,7 +192,7 @@ def to_stream(fake: ServedFake, stream: str, *, payload_only: bool = False) -> D
     )
 
 
-def put(fake: ServedFake, stream: str) -> list[tuple[str, bytes]]:
+def put(fake: ServedFake, stream: str) -> list[tuple[str | None, bytes]]:
     shards = fake.model.shards(stream)
     return [
         (record.partition_key, record.data)

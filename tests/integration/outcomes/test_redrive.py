@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,10 +17,20 @@ from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import StreamNotFoundError
 from kinesis_spout.testing import FakeKinesisSettings, throttle
 from spark_job.dead_letter.dead_letter import DeadLetter, Letter
-from spark_job.dead_letter.redrive import CHUNK_LETTERS, Found, Redrive, Selection
+from spark_job.dead_letter.letter import CHUNK_LETTERS
+from spark_job.dead_letter.redrive import Found, Redrive, Selection
 from spark_job.dead_letter.redrive_files import RedriveError
 from spark_job.dead_letter.redrive_ledger import RedriveLedger
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, serve
+from spark_job.dead_letter.stream_sink import PART_BYTES, envelopes
+from tests.support.kinesis.large_records import largest, take_large_records
+from tests.support.kinesis.services import (
+    ACCESS_KEY,
+    REGION,
+    SECRET_KEY,
+    ServedFake,
+    kinesis_client,
+    serve,
+)
 from tests.support.outcomes.letters import FIRST_FAILURE, Story, frame_of, gone
 
 if TYPE_CHECKING:
@@ -66,7 +77,7 @@ class Dead:
         wanted = replace(Selection(reasons=reasons), **selection)  # type: ignore[arg-type]  # the tests' own words
         return Redrive.open(self.spark, path or self.path, format=format, selection=wanted, aws=aws)
 
-    def on(self, stream: str = "orders") -> list[tuple[str, bytes]]:
+    def on(self, stream: str = "orders") -> list[tuple[str | None, bytes]]:
         """Keys and payloads on the stream, in the order in which they were put."""
         shards = self.fake.model.shards(stream)
         found = [
@@ -166,6 +177,30 @@ def test_a_letter_without_payload_is_counted_and_not_put(dead: Dead) -> None:
     assert dead.redrive().put() == 2
     assert dead.on() == [("key 0", ORDERS.letter(0).data), ("key 2", b"")]
     assert dead.redrive().find() == Found(put_before=2, without_payload=1)
+
+
+def test_parts_of_a_letter_that_came_from_a_stream_are_put_as_one_record(
+    dead: Dead, tmp_path: Path
+) -> None:
+    """Letters of a stream in files of JSON, as a delivery service writes them: in any order, and
+    some twice. A letter with a missing part is counted and not put.
+    """
+    with kinesis_client(dead.fake.endpoint_url) as client:
+        take_large_records(client, "orders")
+    large, small, torn = ORDERS.letters(3)
+    large = replace(large, data=largest(0))
+    torn = replace(torn, data=bytes(2 * PART_BYTES))
+    lines = [*envelopes(large), *envelopes(large)[:2], *envelopes(small), *envelopes(torn)[1:]]
+    Random(1).shuffle(lines)  # noqa: S311  # not a secret
+    (tmp_path / "dead").mkdir()
+    for number in range(2):
+        (tmp_path / "dead" / f"{number}.json").write_bytes(b"\n".join(lines[number::2]))
+    assert dead.redrive().find() == Found(
+        to_put=2, incomplete=1, reasons=dead.redrive().find().reasons
+    )
+    assert dead.redrive().put() == 2
+    assert dead.on() == records_of([large, small])
+    assert dead.redrive().find() == Found(put_before=2, incomplete=1)
 
 
 def test_the_ledger_is_kept_per_target_stream(dead: Dead) -> None:

@@ -106,6 +106,30 @@ def test_pacing_keeps_within_the_limits_so_that_nothing_is_throttled() -> None:
     assert took_s < 20 / 2 + 20 / 5 + 1
 
 
+def test_a_page_of_ten_mebibytes_stops_its_shard_for_five_seconds_and_is_never_throttled() -> None:
+    """Records of the largest size, one after the other, in JSON and in CBOR."""
+    clock = ManualClock()
+    with (
+        serve_fake(clock=clock, settings=FakeKinesisSettings(limits=True)) as fake,
+        reading(fake.endpoint_url, "s", clock) as client,
+    ):
+        fake.model.create("s", max_record_kib=10_240)
+        payloads = [bytes([n]) * (10 * MIB - 1) for n in range(3)]
+        for payload in payloads:
+            fake.model.put("s", "k", payload)
+        pacer = Pacer(ReadRate())
+        getter = KinesisShardGetter(client, SHARD, TRIM_HORIZON, pacer=pacer, clock=clock)
+        started_s = clock.monotonic_s()
+        found: list[bytes] = []
+        while len(found) < len(payloads):
+            clock.sleep(getter.ready_at_s() - clock.monotonic_s())
+            found += getter.fetch_unless_throttled(10).records.column("data").to_pylist()
+        took_s = clock.monotonic_s() - started_s
+    assert found == payloads
+    assert pacer.throttled_in_a_row == 0
+    assert 9.9 < took_s < 10.5  # twice five
+
+
 def test_many_shards_are_read_ahead_to_their_tips() -> None:
     """Every record once, in each shard's order, through a budget that is far smaller
     than the data.

@@ -314,3 +314,10 @@ def test_rows_of_an_aggregate_that_a_reshard_misplaced_are_put_again(
 def test_an_order_by_key_and_aggregates_do_not_go_together() -> None:
     with pytest.raises(ConfigError, match="option aggregate is true and option ordering is key"):
         settings("http://localhost:1", aggregate="true", ordering="key")
+
+
+def test_aggregates_are_refused_for_a_stream_that_ignores_keys() -> None:
+    with serve() as fake:
+        fake.model.create(STREAM, shards=2, distribution="AUTO")
+        with pytest.raises(ConfigError, match="option aggregate is true, but stream orders"):
+            write(settings(fake.endpoint_url, aggregate="true"), batch(range(2)))

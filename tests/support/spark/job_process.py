@@ -24,12 +24,15 @@ ROOT = JOB.parents[3]
 
 @dataclass
 class JobProcess:
-    """One run of the job under test. `log` holds the output of the job and of Spark."""
+    """One run of the job under test. `log` holds the output of the job and of Spark. `program`: the
+    file that it runs, with `job` as its argument.
+    """
 
     job: dict[str, Any]
     directory: Path
     stop_at: str | None = None
     env: dict[str, str] = field(default_factory=dict)
+    program: str = str(JOB)
     runs: int = 0
     process: subprocess.Popen[bytes] | None = None
 
@@ -56,9 +59,8 @@ class JobProcess:
         if self.stop_at:
             env[failpoint.VARIABLE] = f"{self.stop_at}@{self.marker}"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, str(JOB), json.dumps(self.job)], stdout=log, stderr=log, env=env
-            )
+            command = [sys.executable, self.program, json.dumps(self.job)]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env)
 
     def wait(self, timeout_s: float = 180) -> int:
         """Wait for the end; returns the exit code. After the time limit the job is killed with all

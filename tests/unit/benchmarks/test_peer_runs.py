@@ -172,7 +172,7 @@ def test_both_spark_sources_run_in_the_same_script(tmp_path: Path) -> None:
     assert str(jar) in theirs
     same = [word for word in ours if word in theirs]
     assert same[:3] == [sys.executable, "-m", "benchmarks.peers.readers.spark"]
-    assert "measured:4000000" in same
+    assert "measured:16000000" in same
 
 
 def test_a_stream_is_said_as_the_server_reads_it() -> None:

@@ -46,3 +46,16 @@ def test_a_range_has_both_of_its_ends() -> None:
     assert HashRange(0, digest - 1).owns_keys([key]) == [False]
     assert HashRange(0, HASH_KEYS - 1).is_whole
     assert not HashRange(1, HASH_KEYS - 1).is_whole
+
+
+def test_in_a_stream_that_ignores_keys_no_shard_has_a_range() -> None:
+    """Its shards are not even listed, and it is asked once."""
+    asked: list[None] = []
+
+    def ignores_keys() -> bool:
+        asked.append(None)
+        return True
+
+    ranges = ShardHashRanges(list, ignores_keys)
+    assert (ranges.of("a"), ranges.of("a")) == (None, None)
+    assert len(asked) == 1

@@ -21,7 +21,13 @@ REASON = ReasonCount(
     last_failure=LAST,
 )
 FOUND = Found(
-    to_put=1240, put_before=7, without_payload=1, unreadable=2, reasons=(REASON,), more_reasons=3
+    to_put=1240,
+    put_before=7,
+    without_payload=1,
+    incomplete=4,
+    unreadable=2,
+    reasons=(REASON,),
+    more_reasons=3,
 )
 
 
@@ -45,6 +51,7 @@ def test_people_see_a_line_per_reason_and_the_letters_left_out() -> None:
         "1,240 dead letters to put",
         "7 were put before",
         "1 have no payload (their records were past the stream's retention) and cannot be put",
+        "4 are in parts of which some are missing, and cannot be put",
         "2 rows in the files are not dead letters",
     ]
 
@@ -64,6 +71,7 @@ def test_programs_get_the_whole_report_as_json() -> None:
         "put": 1240,
         "putBefore": 7,
         "withoutPayload": 1,
+        "incomplete": 4,
         "unreadable": 2,
         "reasons": [
             {

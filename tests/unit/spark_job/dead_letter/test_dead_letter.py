@@ -19,6 +19,7 @@ from spark_job.dead_letter.dead_letter import (
     DeadLetterError,
     Letter,
 )
+from spark_job.dead_letter.letter import CHUNK_LETTERS, in_chunks
 from spark_job.dead_letter.stream_sink import PART_BYTES, StreamSink, envelopes
 from spark_job.dead_letter.writer_sink import WriterSink
 from tests.support.outcomes.letters import Story, gone
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
+
+    from kinesis_spout.service.record_putter import OutgoingRecord
 
 SECRET = "s3cr3t-of-the-test"
 LETTER = Story().letter(7)
@@ -173,7 +176,7 @@ def test_a_failure_is_one_sentence_that_names_plan_and_sink_and_hides_the_passwo
 
 
 def test_a_letter_on_a_stream_is_json_with_the_payload_in_base64() -> None:
-    (record,) = STREAM.records_of(LETTER)
+    (record,) = STREAM.records_of(LETTER, takes_all)
     assert record.partition_key == "key 7"
     found = json.loads(record.data)
     assert tuple(found) == LETTER_COLUMNS
@@ -183,7 +186,7 @@ def test_a_letter_on_a_stream_is_json_with_the_payload_in_base64() -> None:
 
 
 def test_a_bare_payload_is_the_record_as_it_was() -> None:
-    (record,) = BARE.records_of(LETTER)
+    (record,) = BARE.records_of(LETTER, takes_all)
     assert (record.partition_key, record.data) == ("key 7", LETTER.data)
 
 
@@ -192,27 +195,55 @@ def test_a_letter_without_payload_is_json_with_its_message_id_as_key(sink: Strea
     """The service requires a partition key. An empty value would look like an empty record to a
     reader of bare payloads.
     """
-    (record,) = sink.records_of(gone(LETTER))
+    (record,) = sink.records_of(gone(LETTER), takes_all)
     assert record.partition_key == LETTER.message_id
     assert json.loads(record.data)["data"] is None
 
 
 def test_an_empty_payload_is_not_a_missing_one() -> None:
     assert json.loads(envelopes(replace(LETTER, data=b""))[0])["data"] == ""
-    assert [record.data for record in BARE.records_of(replace(LETTER, data=b""))] == [b""]
+    bare = BARE.records_of(replace(LETTER, data=b""), takes_all)
+    assert [record.data for record in bare] == [b""]
 
 
-def test_a_payload_of_the_maximum_size_is_put_in_parts_that_fit() -> None:
-    """In base64 a record of 1 MiB exceeds the limit of every stream, and its batch would fail for
+@pytest.mark.parametrize(("mib", "count"), [(1, 2), (10, 15)])
+def test_a_payload_of_the_maximum_size_is_put_in_parts_that_fit(mib: int, count: int) -> None:
+    """In base64 such a record exceeds the limit of its own stream, and its batch would fail for
     ever.
     """
-    letter = replace(LETTER, data=b"x" * 1_048_576, partition_key='"' * 256, reason="\u20ac" * 300)
+    letter = replace(
+        LETTER, data=b"x" * mib * 1_048_576, partition_key='"' * 256, reason="\u20ac" * 300
+    )
     values = envelopes(letter)
     assert all(len(value) + 256 <= 1_048_576 for value in values)
     found = [json.loads(value) for value in values]
-    assert [(part["part"], part["parts"]) for part in found] == [(1, 2), (2, 2)]
+    assert [(part["part"], part["parts"]) for part in found] == [
+        (number, count) for number in range(1, count + 1)
+    ]
     assert b"".join(base64.b64decode(part["data"]) for part in found) == letter.data
     assert len(envelopes(replace(LETTER, data=b"x" * PART_BYTES))) == 1
+
+
+def test_a_bare_payload_that_the_stream_does_not_take_is_put_as_json_in_parts() -> None:
+    """A batch with such a letter would fail for ever."""
+    large = replace(LETTER, data=b"x" * 1_048_576)
+    bare = BARE.records_of(large, takes_all)
+    assert [record.data for record in bare] == [large.data]
+    in_parts = BARE.records_of(large, lambda record: record.size_bytes < 1_048_576)
+    assert [json.loads(record.data)["part"] for record in in_parts] == [1, 2]
+
+
+def test_a_chunk_of_letters_has_bounded_bytes_or_one_letter() -> None:
+    """Five hundred records of 10 MiB would fill the driver's memory."""
+    sizes = [10, 10, 10, 10, 33, 1, *([0] * 600)]
+    letters = [replace(LETTER, data=bytes(size * 1_048_576) or None) for size in sizes]
+    chunks = list(in_chunks(letters, lambda letter: letter))
+    assert [len(chunk) for chunk in chunks] == [3, 1, 1, CHUNK_LETTERS, 101]
+    assert [letter for chunk in chunks for letter in chunk] == letters
+
+
+def takes_all(_record: OutgoingRecord) -> bool:
+    return True
 
 
 def test_a_letter_shows_neither_payload_nor_key() -> None:

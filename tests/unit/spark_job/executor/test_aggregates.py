@@ -131,6 +131,17 @@ def test_shards_are_listed_only_where_an_aggregate_is_met() -> None:
         assert job.calls("ListShards") == 1
 
 
+def test_in_a_stream_that_ignores_keys_nothing_is_left_out() -> None:
+    """Its shards have no hash keys of their own."""
+    with simulated(shards=2) as job:
+        key = job.key_of(0)
+        packed = aggregate([job.key_of(1).encode()], [user(0, b"a"), user(0, b"b")])
+        job.fake.put(STREAM, key, packed)
+        assert rows(PlannedTask(job, task(whole(0))).attempt(), "data") == []
+        job.fake.stream(STREAM).distribution = "AUTO"
+        assert rows(PlannedTask(job, task(whole(0))).attempt(), "data") == [(b"a",), (b"b",)]
+
+
 def test_raw_delivers_the_bytes_of_an_aggregate(one: SimulatedJob) -> None:
     one.put(1, data=THREE)
     planned = PlannedTask(one, task(whole()))

@@ -74,3 +74,11 @@ def test_no_more_is_sent_than_the_service_allows(events: list[tuple[float, bool,
         sent_bytes += count * size_bytes
         assert sent_records <= (now_s + 0.5) * RECORDS_PER_SECOND + 1
         assert sent_bytes <= (now_s + 0.5) * BYTES_PER_SECOND + RECORD_BYTES
+
+
+def test_shards_that_cannot_be_told_apart_get_what_the_service_allows_to_all_of_them() -> None:
+    pacer = PutPacer(shards=4)
+    pacer.on_refused(10.0)
+    records, size_bytes = pacer.may_send(10.3)
+    assert math.isclose(records, 4 * 0.2 * RECORDS_PER_SECOND)
+    assert math.isclose(size_bytes, 4 * 0.2 * BYTES_PER_SECOND)
