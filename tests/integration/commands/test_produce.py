@@ -189,3 +189,12 @@ def test_lines_are_packed_into_aggregates_for_their_shards(orders: ServedFake) -
         )
         found += [(row["partitionKey"], row["data"]) for one in batches for row in one.to_pylist()]
     assert sorted(found) == sorted((str(number), line) for number, line in enumerate(lines))
+
+
+def test_aggregates_are_refused_for_a_stream_that_ignores_keys(fake_kinesis: ServedFake) -> None:
+    """Its readers would leave out what is not of their shard."""
+    fake_kinesis.model.create("clicks", shards=2, distribution="AUTO")
+    ended = run(fake_kinesis, "produce", "clicks", "--aggregate", stdin=b"one\n")
+    assert ended.returncode == 1
+    assert "leave --aggregate out" in ended.stderr
+    assert held(fake_kinesis, "clicks") == []
