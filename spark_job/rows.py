@@ -1,15 +1,25 @@
-"""Rows for Spark from decoded pages, as Arrow columns: no Python code runs per record."""
+"""Rows for Spark from decoded pages, as Arrow columns: no Python code runs per record.
+
+A record is a row, or each user record of an aggregate is.
+"""
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kinesis_spout.aggregation.unpacking import Unpacker
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kinesis_spout.aggregation.hash_range import HashRange
+
+log = logging.getLogger("kinesis_spout")
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -26,6 +36,63 @@ ARROW_SCHEMA = pa.schema(
 )
 COLUMNS = tuple(ARROW_SCHEMA.names)
 FIRST_ATTEMPT = 1
+UNPACK = "unpack"
+
+
+class ShardRows:
+    """Rows of one shard, for one thread.
+
+    - `aggregated_records`: the option; only `unpack` changes the records here.
+    - `hash_range`: called when the first aggregate is met, and may block; None: not known.
+    - `columns`: of `spark_job.rows`, those that are wanted.
+    """
+
+    def __init__(
+        self,
+        shard_id: str,
+        *,
+        stream: str,
+        aggregated_records: str,
+        hash_range: Callable[[], HashRange | None],
+        columns: Sequence[str],
+    ) -> None:
+        self._shard_id = shard_id
+        self._stream = stream
+        self._columns = columns
+        self._unpacker = Unpacker(hash_range) if aggregated_records == UNPACK else None
+
+    def of(
+        self, records: pa.RecordBatch, attempts: pa.Array | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of `records`, which have the decoder's columns, in their order. `attempts`: as
+        of `to_rows`. Raises what `hash_range` raises.
+        """
+        if self._unpacker is None:
+            yield self._rows(records, attempts)
+            return
+        if attempts is not None:
+            records = records.append_column("attempt", attempts)
+        left_out = self._unpacker.left_out
+        for part in self._unpacker.unpack(records):
+            yield self._rows(part, None if attempts is None else part.column("attempt"))
+        if self._unpacker.left_out and not left_out:
+            log.warning(
+                "shard %s of stream %s: user records of aggregates are left out, because their "
+                "hash keys belong to other shards; a producer that follows the shards has put "
+                "them there again (%d so far, later ones are not logged)",
+                self._shard_id,
+                self._stream,
+                self._unpacker.left_out,
+            )
+
+    def _rows(self, records: pa.RecordBatch, attempts: pa.Array | None) -> pa.RecordBatch:
+        return to_rows(
+            records,
+            stream=self._stream,
+            shard_id=self._shard_id,
+            attempts=attempts,
+            columns=self._columns,
+        )
 
 
 def to_rows(
@@ -36,7 +103,8 @@ def to_rows(
     attempts: pa.Array | None = None,
     columns: Sequence[str] = COLUMNS,
 ) -> pa.RecordBatch:
-    """Rows of `records`, which have the decoder's columns (`record_columns.PAGE_SCHEMA`).
+    """Rows of `records`, which have the decoder's columns (`record_columns.PAGE_SCHEMA`), or those
+    of an `Unpacker`.
 
     `attempts` (int32) are the delivery counts of retries; None means first deliveries. `columns`:
     those of `ARROW_SCHEMA` that are wanted, in their order; the others are not made.
@@ -64,8 +132,17 @@ def _column(
         case "attempt":
             return pa.repeat(first, count) if attempts is None else attempts
     attempt_text = first_text if attempts is None else attempts.cast(pa.string())
+    return pc.binary_join_element_wise(pa.scalar(shard_id), _numbers(records), attempt_text, ":")
+
+
+def _numbers(records: pa.RecordBatch) -> pa.Array:
+    """Sequence numbers as `SequenceNumber` writes them: a sub-sequence number of 0 is left out."""
     sequence = records.column("sequenceNumber")
-    return pc.binary_join_element_wise(pa.scalar(shard_id), sequence, attempt_text, ":")
+    if "subSequenceNumber" not in records.schema.names:
+        return sequence
+    sub = records.column("subSequenceNumber")
+    both = pc.binary_join_element_wise(sequence, sub.cast(pa.string()), ".")
+    return pc.if_else(pc.equal(sub, 0), sequence, both)
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -79,6 +80,8 @@ class KinesisBatchReader(DataSourceReader):
                 self._filters,
                 service_time_ms=now_ms,
             )
+        if summary.ignores_keys:  # no shard has hash keys of its own
+            ranges = [replace(one, hash_range=None) for one in ranges]
         self._check_retention(ranges, now_ms - summary.retention_ms)
         _CLOCK.sleep(settled_in_s(ranges, now_ms))
         return [

@@ -22,7 +22,7 @@ from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.client import KinesisClient
 from spark_job.sink.record_writer import PutCounts, RecordWriter
 from spark_job.sink.sink_columns import SinkColumns
-from spark_job.sink.sink_settings import SinkSettings, refuse_order
+from spark_job.sink.sink_settings import SinkSettings, refuse_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ class Sink:
         if settings.stream is not None:
             with closing(KinesisClient(settings.aws, settings.stream)) as client:
                 if client.describe().ignores_keys:
-                    refuse_order(settings, settings.stream)
+                    refuse_keys(settings, settings.stream)
         return cls(settings, columns)
 
     def put(self, batches: Iterator[pa.RecordBatch]) -> PutMessage:
