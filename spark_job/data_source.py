@@ -42,6 +42,7 @@ SCHEMA_DDL = (
     "partitionKey STRING, "
     "data BINARY, approximateArrivalTimestamp TIMESTAMP, attempt INT, messageId STRING"
 )
+_TYPES = dict(column.split() for column in SCHEMA_DDL.split(", "))
 OFFSET_FORMAT = 1
 START_OFFSET = {"format": OFFSET_FORMAT, "plan": ""}
 
@@ -61,12 +62,13 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     on executors.
     """
 
-    def __init__(self, settings: SourceSettings) -> None:
+    def __init__(self, settings: SourceSettings, columns: Sequence[str] = tuple(_TYPES)) -> None:
         self._settings = settings
+        self._columns = columns
         self._coordinator: Coordinator | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_settings": self._settings, "_coordinator": None}
+        return {"_settings": self._settings, "_columns": self._columns, "_coordinator": None}
 
     @property
     def coordinator(self) -> Coordinator:
@@ -132,6 +134,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partition.plan,
             services=services,
             settings=self._settings,
+            columns=self._columns,
         )
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -184,7 +187,7 @@ class KinesisDataSource(DataSource):
         return SCHEMA_DDL
 
     def streamReader(self, schema: StructType) -> KinesisStreamReader:
-        return KinesisStreamReader(self.settings())
+        return KinesisStreamReader(self.settings(), selected_columns(schema))
 
     def writer(
         self,
@@ -216,7 +219,26 @@ class KinesisDataSource(DataSource):
         )
 
         # There is no pin where the user has given a schema: Spark does not ask for one then.
-        return new_reader(self._given, self._pin)
+        return new_reader(self._given, self._pin, selected_columns(schema))
+
+
+def selected_columns(schema: StructType) -> tuple[str, ...]:
+    """The names of the columns in `schema`: all of them, or those that the user's `.schema(...)`
+    selects, in its order. Raises `ConfigError` for a column that the source does not have.
+    """
+    for field in schema.fields:
+        kind = field.dataType.simpleString().upper()
+        if _TYPES.get(field.name) != kind:
+            raise ConfigError(
+                f"the schema has a column {field.name} {kind}, which this source does not have; "
+                f"select some of {SCHEMA_DDL}"
+            )
+    names = tuple(schema.names)
+    if not names:
+        raise ConfigError(f"the schema has no column; select some of {SCHEMA_DDL}")
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConfigError(f"the schema has the column {min(twice)} twice; name each column once")
+    return names
 
 
 def register(spark: SparkSession, name: str = "kinesis") -> None:

@@ -26,6 +26,8 @@ def command(
     streams = ["--endpoint", endpoint, "--warm", warm, "--measured", measured]
     place = ["--directory", str(directory)]
     options = [f"--option={option}" for option in run.options]
+    if run.schema:
+        options.append(f"--schema={run.schema}")
     python = [sys.executable, "-m"]
     if run.program == "ours":
         return [*python, f"{READERS}.spark", "ours", run.task, *streams, *place, *options]

@@ -21,6 +21,7 @@ from spark_job.batch_read.pushed_filters import PushedFilters
 from spark_job.batch_read.range_feed import report_expired
 from spark_job.batch_read.range_reader import read_ranges
 from spark_job.batch_read.shard_ranges import LoadPin, grouped, settled_in_s, shard_ranges
+from spark_job.rows import COLUMNS
 from state.position import Position
 
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ class RangesPartition(InputPartition):
 class KinesisBatchReader(DataSourceReader):
     """One action's reader. `partitions` runs in a planning process, `read` on executors."""
 
-    def __init__(self, settings: BatchSettings, pin: LoadPin) -> None:
+    def __init__(self, settings: BatchSettings, pin: LoadPin, columns: Sequence[str]) -> None:
         self._settings = settings
         self._pin = pin
+        self._columns = columns
         self._filters = PushedFilters()
 
     def partitions(self) -> list[InputPartition]:
@@ -92,6 +94,7 @@ class KinesisBatchReader(DataSourceReader):
             self._settings,
             self._filters,
             retention_ms=partition.retention_ms,
+            columns=self._columns,
         )
 
     def _check_retention(self, ranges: Iterable[ShardRange], oldest_ms: int) -> None:
@@ -117,11 +120,15 @@ class FilteringBatchReader(KinesisBatchReader):
         return left
 
 
-def new_reader(options: Mapping[str, str], pin: LoadPin | None) -> KinesisBatchReader:
-    """The reader for these options. `pin`: of `load()`; without one the stream is pinned now."""
+def new_reader(
+    options: Mapping[str, str], pin: LoadPin | None, columns: Sequence[str] = COLUMNS
+) -> KinesisBatchReader:
+    """The reader for these options. `pin`: of `load()`; without one the stream is pinned now.
+    `columns`: of `spark_job.rows`, those that are wanted.
+    """
     settings = BatchSettings.from_options(options)
     kind = FilteringBatchReader if settings.push_down_filters else KinesisBatchReader
-    return kind(settings, pin or pin_load(options))
+    return kind(settings, pin or pin_load(options), columns)
 
 
 def pin_load(options: Mapping[str, str]) -> LoadPin:

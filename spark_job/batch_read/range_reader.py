@@ -39,9 +39,10 @@ def read_ranges(
     filters: PushedFilters,
     *,
     retention_ms: int,
+    columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the ranges as Arrow batches, each shard's in the order of the shard. Blocks on
-    Kinesis; fetches go on while the consumer has the rows.
+    """The rows of the ranges as Arrow batches, each shard's in the order of the shard, with these
+    columns. Blocks on Kinesis; fetches go on while the consumer has the rows.
 
     Raises `KinesisError`.
     """
@@ -60,7 +61,10 @@ def read_ranges(
                     for page in reading.pages():
                         reader.step(0)  # keeps fetching while the consumer has the rows
                         rows = to_rows(
-                            page.records, stream=settings.stream.name, shard_id=page.shard_id
+                            page.records,
+                            stream=settings.stream.name,
+                            shard_id=page.shard_id,
+                            columns=columns,
                         )
                         yield filters.apply(rows)
                 going_on = [one for one in readings if not one.feed.is_done]

@@ -21,14 +21,14 @@ from kinesis_spout.reading.buffered_getter import ByteBudget
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retries_again
 from spark_job.executor.shard_feed import ShardFeed
-from spark_job.rows import to_rows
+from spark_job.rows import COLUMNS, to_rows
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.failpoint import failpoint
 from state.task_log import TaskLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -77,10 +77,12 @@ def read_task(
     *,
     services: ProcessServices,
     settings: SourceSettings,
+    columns: Sequence[str] = COLUMNS,
     pace: Pace = DEFAULT_PACE,
 ) -> Iterator[pa.RecordBatch]:
     """The task's rows as Arrow batches, in the order of its log: retries first, each shard's
-    records in their order. Blocks on Kinesis and ZooKeeper.
+    records in their order. `columns`: of `spark_job.rows`, those that are wanted. Blocks on Kinesis
+    and ZooKeeper.
 
     Raises `state.errors.PlanClosedError` when the plan was closed before this attempt could append,
     `DataLossError` when records of the log are gone.
@@ -92,7 +94,14 @@ def read_task(
             "records are delivered again"
         )
     return _Attempt(
-        plan_id, task, plan, stored=stored, services=services, settings=settings, pace=pace
+        plan_id,
+        task,
+        plan,
+        stored=stored,
+        services=services,
+        settings=settings,
+        columns=columns,
+        pace=pace,
     ).rows()
 
 
@@ -108,6 +117,7 @@ class _Attempt:
         stored: StoredLog,
         services: ProcessServices,
         settings: SourceSettings,
+        columns: Sequence[str],
         pace: Pace,
     ) -> None:
         self._plan_id = plan_id
@@ -115,6 +125,7 @@ class _Attempt:
         self._plan = plan
         self._services = services
         self._settings = settings
+        self._columns = columns
         self._pace = pace
         self._log = TaskLog() if stored.log is None else stored.log
         self._version = stored.version
@@ -178,19 +189,24 @@ class _Attempt:
 
     # handing over
     def _hand_over(self, entry: ShardReadResult) -> Iterator[pa.RecordBatch]:
-        stream = self._settings.stream.name
         for delivery in self._retries_of(entry):
-            yield to_rows(
-                delivery.records,
-                stream=stream,
-                shard_id=entry.shard_id,
-                attempts=delivery.attempts,
-            )
+            yield self._rows(delivery.records, entry.shard_id, delivery.attempts)
         if entry.count:
             feed = self._feeds[entry.shard_id]
             for page in feed.hand_over(entry, lambda: self._step(STEP_S, awaited=feed.getter)):
                 self._step(0)  # keeps fetching while the consumer has the rows
-                yield to_rows(page.records, stream=stream, shard_id=entry.shard_id)
+                yield self._rows(page.records, entry.shard_id)
+
+    def _rows(
+        self, records: pa.RecordBatch, shard_id: str, attempts: pa.Array | None = None
+    ) -> pa.RecordBatch:
+        return to_rows(
+            records,
+            stream=self._settings.stream.name,
+            shard_id=shard_id,
+            attempts=attempts,
+            columns=self._columns,
+        )
 
     def _retries_of(self, entry: ShardReadResult) -> Iterator[Delivery]:
         if not entry.retry_rows:

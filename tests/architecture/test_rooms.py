@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 _STATE = frozenset({"state", "state.collections"})
 _LEAVES = frozenset({"kinesis_spout", "scheme", "state", "state.codec", "state.tracker"})
 _SERVICE = _LEAVES | {"kinesis_spout.service"}
-_ENGINE = _SERVICE | {"kinesis_spout.reading", "kinesis_spout.shards"}
+_ENGINE = _SERVICE | {
+    "kinesis_spout.aggregation",
+    "kinesis_spout.reading",
+    "kinesis_spout.shards",
+}
 _STORES = frozenset(
     {"state.settle", "state.memory_store", "state.znodes", "state.zookeeper", "state.collections"}
 )
@@ -39,7 +43,8 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     # kinesis_spout: cli -> spout -> {reading, shards, tuple_tree} -> service -> leaves
     "kinesis_spout": frozenset({"state", "scheme"}),
     "kinesis_spout.service": _LEAVES,
-    "kinesis_spout.reading": _SERVICE,
+    "kinesis_spout.aggregation": frozenset({"kinesis_spout", "scheme"}),
+    "kinesis_spout.reading": _SERVICE | {"kinesis_spout.aggregation"},
     "kinesis_spout.shards": _SERVICE,
     "kinesis_spout.tuple_tree": _LEAVES | {"state.collections"},
     "kinesis_spout.spout": _ENGINE | _STORES | {"kinesis_spout.tuple_tree"},
@@ -122,6 +127,7 @@ def test_rooms_are_entered_through_the_doors_in_the_table(tmp_path: Path) -> Non
             "kinesis_spout/clock.py": "",
             "kinesis_spout/service/client.py": "from kinesis_spout.clock import Clock\n",
             "kinesis_spout/reading/page.py": "import kinesis_spout.shards.lineage\n",
+            "kinesis_spout/aggregation/packing.py": "import kinesis_spout.service.client\n",
             "kinesis_spout/shards/lineage.py": "from kinesis_spout.service import client\n",
             "kinesis_spout/cli/main.py": "import kinesis_spout.spout.session\n",
             "kinesis_spout/spout/session.py": "import kinesis_spout.cli.main\n",
@@ -134,6 +140,7 @@ def test_rooms_are_entered_through_the_doors_in_the_table(tmp_path: Path) -> Non
         },
     )
     assert trespasses(bad) == [
+        "kinesis_spout.aggregation.packing imports kinesis_spout.service.client",
         "kinesis_spout.reading.page imports kinesis_spout.shards.lineage",
         "kinesis_spout.spout.session imports kinesis_spout.cli.main",
         "spark_job.dead_letter.redrive imports kinesis_spout.cli.main",

@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.readers.spark ours|awslabs backlog|idle|tip --endpoint URL
         --directory DIR --warm NAME:RECORDS --measured NAME:RECORDS [--jar JAR]
-        [--option NAME=VALUE ...]
+        [--option NAME=VALUE ...] [--schema DDL]
 
 backlog: the records of a stream into the noop sink. idle: 20 s at the tip after a backlog. tip: the
 time from a record's arrival until a batch with it is visible, for 40 s of a live stream.
@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--measured", required=True)
     parser.add_argument("--jar", type=Path)
     parser.add_argument("--option", action="append", default=[])
+    parser.add_argument("--schema", help="the columns that our source shall make")
     options = parser.parse_args()
     os.environ.update(CREDENTIALS, AWS_REGION="us-east-1", PYSPARK_PYTHON=sys.executable)
     job = Job(options)
@@ -65,6 +66,7 @@ class Job:
             .config("spark.log.level", "ERROR")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.driver.memory", "2g")
+            .config("spark.python.unix.domain.socket.enabled", "true")
             .config("spark.sql.streaming.numRecentProgressUpdates", "2000")
         )
         if options.jar:
@@ -171,7 +173,10 @@ class Job:
             "region": "us-east-1",
             "startingPosition": "TRIM_HORIZON",
         }
-        return self._spark.readStream.format("kinesis").options(**options, **extra).load()
+        reader = self._spark.readStream.format("kinesis").options(**options, **extra)
+        if self._options.schema:
+            reader = reader.schema(self._options.schema)
+        return reader.load()
 
 
 class Arrivals:

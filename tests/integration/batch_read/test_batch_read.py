@@ -35,8 +35,11 @@ def pushdown(spark: SparkSession) -> Iterator[None]:
     spark.conf.unset(PUSHDOWN)
 
 
-def load(spark: SparkSession, stream: StreamUnderTest, **more: str) -> DataFrame:
+def load(
+    spark: SparkSession, stream: StreamUnderTest, *, schema: str | None = None, **more: str
+) -> DataFrame:
     register(spark)
+    reader = spark.read if schema is None else spark.read.schema(schema)
     options = {
         "streamName": STREAM,
         "endpointUrl": stream.endpoint_url,
@@ -46,7 +49,7 @@ def load(spark: SparkSession, stream: StreamUnderTest, **more: str) -> DataFrame
         "readsPerSecond": "1000",
         "readBytesPerSecond": "1GiB",
     }
-    return spark.read.format("kinesis").options(**(options | more)).load()
+    return reader.format("kinesis").options(**(options | more)).load()
 
 
 def ids(frame: DataFrame) -> list[str]:
@@ -71,6 +74,19 @@ def test_all_rows_of_four_shards_are_read_without_an_application(
     assert {bytes(row.data).decode() for row in rows} == {f"record {n}" for n in range(1200)}
     assert {row.streamName for row in rows} == {STREAM}
     assert all(row.messageId == f"{row.shardId}:{row.sequenceNumber}:1" for row in rows)
+
+
+def test_a_schema_selects_columns(spark: SparkSession, stream: StreamUnderTest) -> None:
+    stream.put(100)
+    frame = load(spark, stream, schema="data BINARY, shardId STRING")
+    assert frame.columns == ["data", "shardId"]
+    assert {bytes(row.data).decode() for row in frame.collect()} == {
+        f"record {n}" for n in range(100)
+    }
+    only = frame.where(frame.shardId == "shardId-000000000001").collect()
+    assert len(only) == sum(one.startswith("shardId-000000000001:") for one in stream.ids())
+    with pytest.raises(Exception, match="a column key STRING"):
+        load(spark, stream, schema="key STRING").collect()
 
 
 def test_rows_of_a_split_and_a_merge_are_read(spark: SparkSession, stream: StreamUnderTest) -> None:

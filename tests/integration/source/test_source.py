@@ -68,6 +68,29 @@ def test_rows_have_the_documented_columns(
     assert abs(row["approximateArrivalTimestamp"].timestamp() - stream.clock.now_ms() / 1000) < 3600
 
 
+def test_a_schema_selects_columns(
+    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    register(spark)
+    stream.put(30)
+    reader = spark.readStream.format("kinesis").options(**stream.source().options())
+    frame = reader.schema("messageId STRING, data BINARY").load()
+    rows: list[Any] = []
+    run(frame, tmp_path, lambda batch, _: rows.extend(batch.collect()))
+    assert frame.columns == ["messageId", "data"]
+    assert {row.messageId for row in rows} == {f"{record}:1" for record in stream.ids()}
+    assert {bytes(row.data) for row in rows} == {f"record {n}".encode() for n in range(30)}
+
+
+def test_a_schema_with_a_column_that_is_not_there_stops_the_query_with_those_that_are(
+    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    register(spark)
+    reader = spark.readStream.format("kinesis").options(**stream.source().options())
+    with pytest.raises(Exception, match=r"(?s)a column key STRING.*select some of streamName"):
+        run(reader.schema("key STRING").load(), tmp_path, counted)
+
+
 def test_two_actions_on_a_batch_see_the_same_rows(
     spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
 ) -> None:

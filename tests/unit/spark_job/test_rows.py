@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StringType, StructType
 
+from kinesis_spout.errors import ConfigError
 from kinesis_spout.reading.kpl import AggregatedRecordError, refuse_aggregates
 from kinesis_spout.service.record_columns import PAGE_SCHEMA
 from scheme.record import KPL_MAGIC, Record
-from spark_job.data_source import SCHEMA_DDL
-from spark_job.rows import to_rows
+from spark_job.data_source import SCHEMA_DDL, selected_columns
+from spark_job.rows import COLUMNS, to_rows
 from tests.support.simulated.simulated_job import AGGREGATE
 
 SHARD = "shardId-000000000003"
@@ -80,6 +82,45 @@ def test_rows_keep_the_order_of_their_records_and_an_empty_page_gives_none() -> 
     rows = to_rows(page(*[b"x"] * 50), stream="orders", shard_id=SHARD)
     assert rows.column("sequenceNumber").to_pylist() == [f"495{n}" for n in range(50)]
     assert to_rows(page(), stream="orders", shard_id=SHARD).num_rows == 0
+
+
+@pytest.mark.parametrize("columns", [("data",), ("messageId", "attempt"), tuple(reversed(COLUMNS))])
+@pytest.mark.parametrize("attempts", [None, pa.array([2, 3], pa.int32())], ids=["first", "retries"])
+def test_columns_that_are_selected_are_those_of_all_columns(
+    columns: tuple[str, ...], attempts: pa.Array | None
+) -> None:
+    rows = [
+        to_rows(page(b"a", b"b"), stream="orders", shard_id=SHARD, attempts=attempts, columns=some)
+        for some in (columns, COLUMNS)
+    ]
+    assert rows[0].schema.names == list(columns)
+    assert rows[0].equals(rows[1].select(columns))
+
+
+def test_a_schema_selects_columns_in_its_order() -> None:
+    some = StructType().add("messageId", StringType()).add("data", BinaryType(), nullable=False)
+    assert selected_columns(some) == ("messageId", "data")
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (
+            StructType().add("data", BinaryType()).add("key", StringType()),
+            "a column key STRING, .*",
+        ),
+        (StructType().add("data", StringType()), "a column data STRING, .* BINARY"),
+        (StructType().add("DATA", BinaryType()), "a column DATA BINARY, .* data BINARY"),
+        (StructType().add("data", BinaryType()).add("data", BinaryType()), "column data twice"),
+        (StructType(), "no column; select some of streamName STRING"),
+    ],
+    ids=["unknown", "type", "case", "twice", "none"],
+)
+def test_a_schema_with_other_columns_is_refused_with_those_there_are(
+    schema: StructType, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        selected_columns(schema)
 
 
 def test_the_first_aggregate_is_refused_with_its_sequence_number_its_shard_and_what_to_do() -> None:

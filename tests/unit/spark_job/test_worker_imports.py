@@ -15,10 +15,10 @@ READING = """
 import spark_job.data_source, spark_job.executor.task_reader, spark_job.process_services
 """
 PLANNING = """
+from pyspark.sql.types import StructType
 from spark_job.data_source import KinesisDataSource
 options = {"streamName": "flights", "applicationName": "a", "zookeeper": "zk:2181"}
-source = KinesisDataSource(options)
-source.streamReader(source.schema())
+KinesisDataSource(options).streamReader(StructType().add("data", "binary"))
 """
 USING = "from spark_job import KinesisSource, register"
 

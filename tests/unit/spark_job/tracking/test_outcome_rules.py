@@ -395,9 +395,9 @@ def test_a_lone_failure_does_not_count_and_is_retried_at_growing_distances(
     outcome: Outcome,
 ) -> None:
     """Whatever the limit is: what it is written to may be down."""
-    age_ms, known, ages = 0, list[UnresolvedRecord](), []
+    age_ms, known, ages = 0, list[UnresolvedRecord](), list[int]()
     retry = RetryPolicy(retry_limit=0, first_delay_ms=1_000, jitter=0.0)
-    while True:
+    while len(ages) <= 6:
         outcomes = decide(
             [failed(7, outcome)], context(*known, records=1, retry=retry, now_ms=NOW_MS + age_ms)
         )

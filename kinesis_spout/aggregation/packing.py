@@ -1,0 +1,165 @@
+"""User records packed into aggregates, one open aggregate for each shard. Pure, deterministic.
+
+All user records of an aggregate belong to the shard that it is addressed to: readers leave the
+others out. So what is packed is checked against the shard that took it (`PackedRecord.strays`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesis_spout.aggregation.hash_range import hash_key_of
+from kinesis_spout.aggregation.message import Aggregate, Record, sealed
+from scheme.record import KPL_CHECKSUM_BYTES, KPL_MAGIC, is_kpl_aggregate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kinesis_spout.aggregation.hash_range import HashRange
+
+# The default of the KPL, AggregationMaxSize: a shard takes 1 MiB a second.
+AGGREGATE_BYTES = 51_200
+# As the KPL: the hash key addresses the shard, and the user records have their own keys.
+PARTITION_KEY = "a"
+_AROUND_BYTES = len(KPL_MAGIC) + KPL_CHECKSUM_BYTES + len(PARTITION_KEY)
+
+
+class UserRecord(NamedTuple):
+    """A record to pack."""
+
+    partition_key: str
+    data: bytes
+    explicit_hash_key: str | None = None
+
+    @property
+    def hash_key(self) -> int:
+        """See `hash_key_of`, also for what it raises."""
+        return hash_key_of(self.partition_key, self.explicit_hash_key)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRecord:
+    """A Kinesis record to put, made of `users`. Its repr shows neither keys nor data.
+
+    - `shard_id`: the shard that it is addressed to; None for a record that was not packed, because
+      no shard is known that has its hash key.
+    """
+
+    partition_key: str = field(repr=False)
+    data: bytes = field(repr=False)
+    explicit_hash_key: str | None = field(repr=False)
+    users: tuple[UserRecord, ...] = field(repr=False)
+    shard_id: str | None
+
+    def strays(self, taken_by: HashRange | None) -> tuple[UserRecord, ...]:
+        """The user records that readers of the shard that took it leave out: to be put again. All
+        of them where its range is not known.
+        """
+        if len(self.users) == 1 and self.data is self.users[0].data:
+            return ()  # it is no aggregate: any shard is good
+        if taken_by is None:
+            return self.users
+        return tuple(user for user in self.users if not taken_by.owns(user.hash_key))
+
+
+class Packer:
+    """Packs records for the open shards of a stream. For one thread.
+
+    `shards`: id and hash range of each open shard. `max_bytes`: of an aggregate with its key. A
+    user record that does not fit is put as it is.
+    """
+
+    def __init__(
+        self, shards: Iterable[tuple[str, HashRange]], *, max_bytes: int = AGGREGATE_BYTES
+    ) -> None:
+        self._max_bytes = max_bytes
+        self._shards = sorted(shards, key=lambda shard: shard[1].first)
+        self._firsts = [hash_range.first for _, hash_range in self._shards]
+        self._open: dict[str, _OpenAggregate] = {}
+
+    def add(self, user: UserRecord) -> list[PackedRecord]:
+        """Pack a record, and return what is complete with it. Raises `ValueError` for an explicit
+        hash key that is none.
+        """
+        hash_key = user.hash_key
+        at = bisect_right(self._firsts, hash_key) - 1
+        if at < 0 or not self._shards[at][1].owns(hash_key):
+            return [_plain(user, None)]
+        shard_id = self._shards[at][0]
+        current = self._open.setdefault(shard_id, _OpenAggregate(shard_id))
+        if current.add(user, self._max_bytes):
+            return []
+        complete = current.packed() if current.users else []
+        self._open[shard_id] = fresh = _OpenAggregate(shard_id)
+        return complete if fresh.add(user, self._max_bytes) else [*complete, _plain(user, shard_id)]
+
+    def flush(self) -> list[PackedRecord]:
+        """The aggregates that are not full, in the order in which they were begun last."""
+        packed = [record for one in self._open.values() if one.users for record in one.packed()]
+        self._open.clear()
+        return packed
+
+    @property
+    def held_bytes(self) -> int:
+        """Size of what is packed and not returned yet."""
+        return sum(one.size_bytes for one in self._open.values())
+
+
+class _OpenAggregate:
+    """An aggregate that more records may be added to."""
+
+    def __init__(self, shard_id: str) -> None:
+        self.users: list[UserRecord] = []
+        self.size_bytes = _AROUND_BYTES
+        self._shard_id = shard_id
+        self._partition_keys: dict[str, int] = {}
+        self._explicit_hash_keys: dict[str, int] = {}
+        self._records: list[bytes] = []
+
+    def add(self, user: UserRecord, max_bytes: int) -> bool:
+        """Add a record; False if it does not fit."""
+        keys, explicit = self._partition_keys, self._explicit_hash_keys
+        indices = {"partition_key_index": keys.get(user.partition_key, len(keys))}
+        if user.explicit_hash_key is not None:
+            index = explicit.get(user.explicit_hash_key, len(explicit))
+            indices["explicit_hash_key_index"] = index
+        encoded = Record(data=user.data, **indices).SerializeToString(deterministic=True)
+        added_bytes = _field_bytes(len(encoded))
+        if user.partition_key not in keys:
+            added_bytes += _field_bytes(len(user.partition_key.encode()))
+        if user.explicit_hash_key is not None and user.explicit_hash_key not in explicit:
+            added_bytes += _field_bytes(len(user.explicit_hash_key))
+        if self.size_bytes + added_bytes > max_bytes:
+            return False
+        self.size_bytes += added_bytes
+        keys.setdefault(user.partition_key, len(keys))
+        if user.explicit_hash_key is not None:
+            explicit.setdefault(user.explicit_hash_key, len(explicit))
+        self.users.append(user)
+        self._records.append(encoded)
+        return True
+
+    def packed(self) -> list[PackedRecord]:
+        """The record to put. One user record is put as it is, unless it would be unpacked then."""
+        first = self.users[0]
+        if len(self.users) == 1 and not is_kpl_aggregate(first.data):
+            return [_plain(first, self._shard_id)]
+        message = Aggregate(
+            partition_key_table=[key.encode() for key in self._partition_keys],
+            explicit_hash_key_table=[key.encode() for key in self._explicit_hash_keys],
+            records=self._records,
+        )
+        data = sealed(message.SerializeToString(deterministic=True))
+        hash_key = str(first.hash_key)
+        return [PackedRecord(PARTITION_KEY, data, hash_key, tuple(self.users), self._shard_id)]
+
+
+def _plain(user: UserRecord, shard_id: str | None) -> PackedRecord:
+    return PackedRecord(user.partition_key, user.data, user.explicit_hash_key, (user,), shard_id)
+
+
+def _field_bytes(size: int) -> int:
+    """What a string of so many bytes takes as a field: a tag, its length, and itself."""
+    return 1 + max(1, (size.bit_length() + 6) // 7) + size

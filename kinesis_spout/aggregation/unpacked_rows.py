@@ -1,0 +1,137 @@
+"""The rows of a page with aggregates, as Arrow columns: nothing runs per user record in Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kinesis_spout.aggregation.user_records import open_aggregate, user_records
+from scheme.record import KPL_MAGIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from kinesis_spout.aggregation.hash_range import HashRange
+    from kinesis_spout.aggregation.record_scan import Numbers
+    from kinesis_spout.aggregation.user_records import OpenAggregate
+
+SUB_SEQUENCE_NUMBER = pa.field("subSequenceNumber", pa.int64(), nullable=False)
+# What is unpacked at a time. A key of 1 KiB may be that of each row, so this bounds memory.
+MAX_ROWS = 65_536
+_FROM_AGGREGATE = ("data", "partitionKey")
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackedRows:
+    """Rows of a part of a page. Row i has value `data_at[i]` of `data`, `keys_at[i]` of `keys`, and
+    of the other columns what record `parents[i]` has.
+    """
+
+    records: pa.RecordBatch
+    parents: Numbers
+    subs: Numbers
+    data: pa.Array
+    data_at: Numbers
+    keys: pa.Array
+    keys_at: Numbers
+    left_out: int
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for first in range(0, len(self.parents), MAX_ROWS):
+            yield self._batch(slice(first, first + MAX_ROWS))
+
+    def _batch(self, part: slice) -> pa.RecordBatch:
+        schema = self.records.schema
+        parents = _as_arrow(self.parents[part])
+        columns = {
+            name: self.records.column(name).take(parents)
+            for name in schema.names
+            if name not in _FROM_AGGREGATE
+        }
+        columns["data"] = self.data.take(_as_arrow(self.data_at[part]))
+        columns["partitionKey"] = self.keys.take(_as_arrow(self.keys_at[part]))
+        return pa.RecordBatch.from_arrays(
+            [*(columns[name] for name in schema.names), _as_arrow(self.subs[part])],
+            schema=schema.append(SUB_SEQUENCE_NUMBER),
+        )
+
+
+def unpacked_rows(
+    records: pa.RecordBatch, hash_range: Callable[[], HashRange | None]
+) -> Iterator[UnpackedRows]:
+    """The rows of a page, part by part: a part ends when its aggregates have `MAX_ROWS` records."""
+    first = 0
+    at: list[int] = []
+    opened: list[OpenAggregate] = []
+    rows = 0
+    for index, payload in _candidates(records):
+        aggregate = open_aggregate(payload)
+        if aggregate is None:
+            continue
+        at.append(index - first)
+        opened.append(aggregate)
+        rows += len(aggregate.records)
+        if rows >= MAX_ROWS:
+            yield _rows(records.slice(first, index + 1 - first), at, opened, hash_range())
+            first, at, opened, rows = index + 1, [], [], 0
+    if first < records.num_rows:
+        yield _rows(records.slice(first), at, opened, hash_range() if opened else None)
+
+
+def _candidates(records: pa.RecordBatch) -> Iterator[tuple[int, memoryview]]:
+    """The records that begin with the magic number: their indices and payloads, not copied."""
+    data = records.column("data")
+    _, offsets, values = data.buffers()
+    edges = memoryview(offsets).cast("i")[data.offset : data.offset + len(data) + 1]
+    payloads = memoryview(values).cast("B")
+    for index in pc.indices_nonzero(pc.starts_with(data, KPL_MAGIC)).to_pylist():
+        yield index, payloads[edges[index] : edges[index + 1]]
+
+
+def _rows(
+    records: pa.RecordBatch,
+    at: list[int],
+    opened: list[OpenAggregate],
+    hash_range: HashRange | None,
+) -> UnpackedRows:
+    """The rows of records of which those with the indices `at` are aggregates."""
+    users = user_records(opened, hash_range)
+    rows_at = np.array(at, np.int64)
+    is_plain = np.ones(records.num_rows, np.bool_)
+    is_plain[rows_at[users.is_aggregate]] = False
+    parents = rows_at[users.aggregates]
+    if not is_plain.any():
+        return UnpackedRows(
+            records,
+            parents,
+            users.subs,
+            users.data,
+            users.data_at,
+            users.keys,
+            users.keys_at,
+            users.left_out,
+        )
+    plain = np.flatnonzero(is_plain)
+    order = np.argsort(np.concatenate((plain, parents)), kind="stable")
+    count = records.num_rows
+    return UnpackedRows(
+        records,
+        np.concatenate((plain, parents))[order],
+        np.concatenate((np.zeros_like(plain), users.subs))[order],
+        pa.concat_arrays([records.column("data"), users.data]),
+        np.concatenate((plain, users.data_at + count))[order],
+        pa.concat_arrays([records.column("partitionKey"), users.keys]),
+        np.concatenate((plain, users.keys_at + count))[order],
+        users.left_out,
+    )
+
+
+def _as_arrow(values: NDArray[np.int64]) -> pa.Array:
+    """The values without a copy. Not by `pa.array`, which imports pandas."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])

@@ -1,0 +1,68 @@
+"""Aggregates in pages of records, unpacked into rows of their user records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+from scheme.record import KPL_MAGIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from kinesis_spout.aggregation.hash_range import HashRange
+
+
+def has_candidates(records: pa.RecordBatch) -> bool:
+    """Whether any record begins with the magic number. All others are certainly plain."""
+    return bool(pc.starts_with(records.column("data"), KPL_MAGIC).true_count)
+
+
+class Unpacker:
+    """Unpacks the aggregates of one shard. For one thread.
+
+    `hash_range` is called once, when the first aggregate is met. It may block on the service, and
+    returns None where it does not know. A user record whose hash key is not in the range was packed
+    for another shard, and a reshard has put its aggregate here. Its producer has put it again, so
+    it is left out. `left_out` counts these.
+
+    The KCL leaves all user records of such an aggregate out (`AggregatorUtil.deaggregate`), and the
+    KPL puts those again that are outside the range (`Retrier::succeed_if_correct_shard`). So this
+    leaves out what is put again, and no more.
+    """
+
+    def __init__(self, hash_range: Callable[[], HashRange | None]) -> None:
+        self._find_range = hash_range
+        self._range: HashRange | None = None
+        self._range_is_known = False
+        self.left_out = 0
+
+    def unpack(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The records with user records in the place of aggregates, in their order.
+
+        `records` has the binary column `data` and the text column `partitionKey`. What an aggregate
+        has in other columns, each of its user records has. The batches have the column
+        `subSequenceNumber` in addition: counted from 0 in an aggregate, 0 for a plain record. They
+        have bounded numbers of rows, and none is empty. Raises what `hash_range` raises.
+
+        Without a record that begins with the magic number, `records` itself is the only batch, and
+        has no column in addition.
+        """
+        if not has_candidates(records):
+            yield records
+            return
+        # numpy and protobuf are loaded where the first aggregate is met.
+        from kinesis_spout.aggregation.unpacked_rows import unpacked_rows  # noqa: PLC0415
+
+        for rows in unpacked_rows(records, self._hash_range):
+            self.left_out += rows.left_out
+            yield from rows.batches()
+
+    def _hash_range(self) -> HashRange | None:
+        if not self._range_is_known:
+            self._range = self._find_range()
+            self._range_is_known = True
+        return self._range

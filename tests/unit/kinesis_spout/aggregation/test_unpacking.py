@@ -1,0 +1,188 @@
+"""Pages with aggregates, written byte by byte, as rows of user records."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pyarrow as pa
+import pytest
+
+from kinesis_spout.aggregation import unpacked_rows
+from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange, hash_key_of
+from kinesis_spout.aggregation.unpacking import Unpacker
+from kinesis_spout.service.record_columns import PAGE_SCHEMA
+from tests.support.aggregates.wire import aggregate, number, page, sealed, string, user
+
+# Written down from the format description: one key "k", and the records "a" and "".
+BY_HAND = bytes.fromhex(
+    "f3899ac2"  # magic number
+    "0a016b"  # partition_key_table: "k"
+    "1a05 0800 1a0161"  # records: partition_key_index 0, data "a"
+    "1a04 0800 1a00"  # records: partition_key_index 0, data ""
+    "".replace(" ", "")
+)
+BY_HAND += hashlib.md5(BY_HAND[4:], usedforsecurity=False).digest()
+
+Row = tuple[str, int, str | None, bytes]
+
+
+def rows(batches: list[pa.RecordBatch]) -> list[Row]:
+    """Sequence number, sub-sequence number, key and data of each row."""
+    names = ("sequenceNumber", "subSequenceNumber", "partitionKey", "data")
+    return [tuple(row[name] for name in names) for one in batches for row in one.to_pylist()]
+
+
+def unpacked(
+    payloads: list[bytes], hash_range: HashRange | None = None, keys: list[str | None] | None = None
+) -> list[Row]:
+    return rows(list(Unpacker(lambda: hash_range).unpack(page(payloads, keys=keys))))
+
+
+def test_the_user_records_of_an_aggregate_are_numbered_from_0() -> None:
+    """Each has its own key and data, and the aggregate's sequence number."""
+    assert unpacked([BY_HAND]) == [("100", 0, "k", b"a"), ("100", 1, "k", b"")]
+
+
+def test_plain_records_keep_their_places_between_aggregates() -> None:
+    """Also those without a key; the other columns are those of the Kinesis record."""
+    payloads = [b"x", aggregate([b"k", b"l"], [user(1, b"y"), user(0, b"z")]), b"", BY_HAND, b"w"]
+    keys = ["p", "outer", None, "outer", "q"]
+    batches = list(Unpacker(lambda: None).unpack(page(payloads, keys=keys)))
+    assert rows(batches) == [
+        ("100", 0, "p", b"x"),
+        ("101", 0, "l", b"y"),
+        ("101", 1, "k", b"z"),
+        ("102", 0, None, b""),
+        ("103", 0, "k", b"a"),
+        ("103", 1, "k", b""),
+        ("104", 0, "q", b"w"),
+    ]
+    assert batches[0].schema.names == [*PAGE_SCHEMA.names, "subSequenceNumber"]
+    arrivals = batches[0].column("approximateArrivalTimestamp").cast(pa.int64()).to_pylist()
+    assert arrivals == [100, 101, 101, 102, 103, 103, 104]
+
+
+def test_a_page_without_the_magic_number_is_handed_over_as_it_is() -> None:
+    """It is the same object, and nobody asks for the shard's range."""
+    plain = page([b"x", b"", bytes([0xF3, 0x89])])
+
+    def never() -> HashRange:
+        raise AssertionError
+
+    assert next(iter(Unpacker(never).unpack(plain))) is plain
+
+
+RULES = {
+    "a wrong checksum": BY_HAND[:-1] + b"\0",
+    "the magic number alone": BY_HAND[:4],
+    "no message": sealed(b""),
+    "a message that is cut off": sealed(BY_HAND[4:-17]),
+    "a group that does not end": sealed(b"\x0b"),
+    "a record that is no message": aggregate([b"k"], [b"\xff"]),
+    "a record without a key": aggregate([b"k"], [user(0, b"a"), string(3, b"b")]),
+    "a record without data": aggregate([b"k"], [number(1, 0)]),
+    "a record with a tag without a key": aggregate([b"k"], [user(0, b"a") + string(4, b"")]),
+    "an index outside the table of keys": aggregate([b"k"], [user(0, b"a"), user(1, b"b")]),
+    "an index of 64 bits": aggregate([b"k"], [user(2**63 + 1, b"a")]),
+    "an index outside the explicit keys": aggregate([b"k"], [user(0, b"a", 1)], [b"5"]),
+    "an explicit key where there are none": aggregate([b"k"], [user(0, b"a", 0)]),
+    "an explicit key that is no number": aggregate([b"k"], [user(0, b"a", 0)], [b"+5"]),
+    "an explicit key of 2^128": aggregate([b"k"], [user(0, b"a", 0)], [str(HASH_KEYS).encode()]),
+    "a key that is not UTF-8": aggregate([b"\xff"], [user(0, b"a")]),
+    "a key that Kinesis would refuse": aggregate([b"k" * 1025], [user(0, b"a")]),
+}
+
+
+@pytest.mark.parametrize("damaged", RULES.values(), ids=RULES)
+def test_what_is_not_an_aggregate_as_a_whole_is_a_plain_record(damaged: bytes) -> None:
+    """Nothing of it is lost, and the records beside it are unpacked."""
+    assert unpacked([BY_HAND, damaged, BY_HAND]) == [
+        ("100", 0, "k", b"a"),
+        ("100", 1, "k", b""),
+        ("101", 0, "outer", damaged),
+        ("102", 0, "k", b"a"),
+        ("102", 1, "k", b""),
+    ]
+
+
+UNUSUAL = {
+    "fields in another order": (string(3, b"d") + number(1, 1), b"d"),
+    "a field twice: the last one counts": (number(1, 0) + user(1, b"c") + string(3, b"d"), b"d"),
+    "tags": (user(1, b"d") + string(4, string(1, b"t")), b"d"),
+    "a field of a later version": (user(1, b"d") + number(15, 7), b"d"),
+    "a number with more bytes than it needs": (b"\x08\x81\x80\x00" + string(3, b"d"), b"d"),
+    "an explicit hash key": (user(1, b"d", 0), b"d"),
+    "long data": (user(1, b"d" * 20_000), b"d" * 20_000),
+}
+
+
+@pytest.mark.parametrize(("record", "data"), UNUSUAL.values(), ids=UNUSUAL)
+def test_a_record_is_read_in_any_form_that_protobuf_reads(record: bytes, data: bytes) -> None:
+    """The form that producers write is not the only one."""
+    payload = aggregate([b"k", b"l"], [user(0, b"a"), record, user(0, b"b")], [b"007"])
+    assert unpacked([payload]) == [
+        ("100", 0, "k", b"a"),
+        ("100", 1, "l", data),
+        ("100", 2, "k", b"b"),
+    ]
+
+
+def test_an_aggregate_in_an_aggregate_is_not_unpacked_again() -> None:
+    """It is what the user put."""
+    payload = aggregate([b"k"], [user(0, BY_HAND), user(0, b"b")])
+    assert unpacked([payload]) == [("100", 0, "k", BY_HAND), ("100", 1, "k", b"b")]
+
+
+def test_an_aggregate_without_records_has_no_rows() -> None:
+    """Nor a batch, if nothing is beside it."""
+    empty = aggregate([b"k"], [])
+    assert list(Unpacker(lambda: None).unpack(page([empty]))) == []
+    assert unpacked([empty, BY_HAND])[0] == ("101", 0, "k", b"a")
+
+
+def test_a_record_of_another_shard_is_left_out_and_counted() -> None:
+    """By its explicit hash key, or else by the MD5 of its key. The others keep their numbers."""
+    border = hash_key_of("k")
+    below, above = str(border - 1).encode(), str(border).encode()
+    payload = aggregate(
+        [b"k"],
+        [user(0, b"a", 1), user(0, b"b"), user(0, b"c", 0), user(0, b"d")],
+        [below, above],
+    )
+    lower, upper = HashRange(0, border - 1), HashRange(border, HASH_KEYS - 1)
+    assert unpacked([payload, b"x"], lower) == [("100", 2, "k", b"c"), ("101", 0, "outer", b"x")]
+    assert [sub for _, sub, _, _ in unpacked([payload], upper)] == [0, 1, 3]
+    assert len(unpacked([payload])) == 4
+    unpacker = Unpacker(lambda: upper)
+    assert rows(list(unpacker.unpack(page([payload, BY_HAND]))))
+    assert unpacker.left_out == 1
+
+
+def test_the_range_is_asked_for_once() -> None:
+    """The answer may cost a call of the service."""
+    asked: list[None] = []
+
+    def find() -> HashRange | None:
+        asked.append(None)
+        return None
+
+    unpacker = Unpacker(find)
+    assert [len(rows(list(unpacker.unpack(page([BY_HAND]))))) for _ in range(3)] == [2, 2, 2]
+    assert len(asked) == 1
+
+
+def test_batches_have_bounded_numbers_of_rows() -> None:
+    """Whether one aggregate has many records, or many aggregates have few."""
+    most = unpacked_rows.MAX_ROWS
+    many = aggregate([b"k" * 1000], [user(0, b"")] * (2 * most + 1))
+    batches = list(Unpacker(lambda: None).unpack(page([BY_HAND] * 3 + [many] + [BY_HAND])))
+    assert [one.num_rows for one in batches] == [most, most, 7, 2]
+    assert batches[1].slice(0, 1).to_pylist()[0]["subSequenceNumber"] == most - 6
+
+
+def test_other_columns_are_repeated_for_each_user_record() -> None:
+    """Such as the attempt of a retry. A slice of a page is read as such."""
+    records = page([b"p", BY_HAND, b"q"]).append_column("attempt", pa.array([1, 2, 3], pa.int32()))
+    (batch,) = Unpacker(lambda: None).unpack(records.slice(1))
+    assert batch.column("attempt").to_pylist() == [2, 2, 3]
+    assert batch.column("data").to_pylist() == [b"a", b"", b"q"]
