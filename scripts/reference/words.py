@@ -48,8 +48,8 @@ SPOUT_FIELDS = {
     "fetch_concurrency": "how many shards are read at the same time",
     "rate": "calls and bytes per second and shard: a `ReadRate`",
     "shard_refresh_interval_s": "how often the shards are listed",
-    "refuse_aggregated": "whether a record that the Kinesis Producer Library aggregated stops the "
-    "spout; False hands over its bytes",
+    "aggregated_records": "how to treat a record that the Kinesis Producer Library aggregated: "
+    "`unpack` delivers its user records, `fail` stops the spout, `raw` delivers its bytes",
     "owner_wait_s": "how long `open` waits for another process that holds the same share",
     "listeners": "objects that are called at each event: `SpoutListener`",
     "max_idle_poll_s": "the longest of these pauses",
@@ -393,7 +393,8 @@ ERRORS = {
     "AggregatedRecordError": Trouble(
         "The producer uses the Kinesis Producer Library with aggregation.",
         "Switch aggregation off in the producer, or set "
-        "[`aggregatedRecords`](options.md) to `raw` (`refuse_aggregated=False` of the spout).",
+        "[`aggregatedRecords`](options.md) to `raw` (`aggregated_records` of the spout, which "
+        "unpacks by default).",
     ),
     "BatchContentError": Trouble(
         "The frame was not made by this query's `read_stream`, was filtered before `tracked`, or "
