@@ -85,7 +85,7 @@ class Past:
             f"{shard}:{number}"
             for shard, first, last in self.outcomes.gone
             for number in self.world.records[shard]
-            if first <= number <= last
+            if first <= number.sequence <= last
         }
         return (
             gone

@@ -538,4 +538,41 @@ _CAREFUL = (
         CAREFUL,
     ),
 )
-SPOUT = (*_DELIVERING, *_STORING, *_RETRYING, *_READING, *_TREES, *_CAREFUL)
+_AGGREGATES = (
+    Mutant(
+        "an aggregate that was delivered in part counts as read",
+        "kinesis_spout/spout/tracked_shard.py",
+        "        if run.rest is not None:\n            self.tracker.leave_rest(run.rest)\n",
+        "",
+        SPOUT_SIMULATION,
+    ),
+    Mutant(
+        "the checkpoint passes an aggregate of which a user record is unresolved",
+        "state/tracker/inflight_record_tracker.py",
+        "            acked_to = self._acked_below\n",
+        "            pass\n",
+        SPOUT_SIMULATION,
+    ),
+    Mutant(
+        "an aggregate that was delivered in part is delivered from its start again",
+        "kinesis_spout/reading/user_records.py",
+        "    if begins_within(page, start):\n        columns",
+        "    if False:\n        columns",
+        SPOUT_SIMULATION,
+    ),
+    Mutant(
+        "the user records of an aggregate share their retry",
+        "kinesis_spout/reading/retry_reader.py",
+        "        numbers = numbers_of(records)\n",
+        '        numbers = records.column("sequenceNumber")\n',
+        SPOUT_SIMULATION,
+    ),
+    Mutant(
+        "a stored position after an aggregate lets its user records come again",
+        "state/tracker/inflight_record_tracker.py",
+        "        return not bound < number or (is_stored and number.shares_record(bound))\n",
+        "        return not bound < number\n",
+        TRACKER,
+    ),
+)
+SPOUT = (*_DELIVERING, *_STORING, *_RETRYING, *_READING, *_TREES, *_CAREFUL, *_AGGREGATES)
