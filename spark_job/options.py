@@ -209,10 +209,10 @@ OPTIONS: dict[str, Option] = {
     ),
     "aggregated_records": Option(
         "aggregatedRecords",
-        choice("fail", "raw"),
-        "fail",
-        meaning="`fail` stops at a record that the Kinesis Producer Library has aggregated; "
-        "`raw` delivers its bytes",
+        choice("unpack", "fail", "raw"),
+        "unpack",
+        meaning="a record that the Kinesis Producer Library has aggregated: `unpack` delivers each "
+        "of its user records, `fail` stops at it, `raw` delivers its bytes",
     ),
     "max_unresolved_per_shard": Option(
         "maxUnresolvedPerShard",

@@ -13,9 +13,15 @@ class AggregatedRecordError(KinesisError):
     """A record is a KPL aggregate. Nothing was read past it."""
 
 
-def refuse_aggregates(records: pa.RecordBatch, shard_id: str) -> None:
+REMEDY = (
+    "set option aggregatedRecords to unpack for its user records, or set aggregatedRecords to raw "
+    "for its bytes"
+)
+
+
+def refuse_aggregates(records: pa.RecordBatch, shard_id: str, *, remedy: str = REMEDY) -> None:
     """Raise `AggregatedRecordError` for the first KPL aggregate: it contains several user records
-    and must not be returned as one.
+    and must not be returned as one. `remedy`: the end of the error's sentence.
     """
     candidates = pc.starts_with(records.column("data"), KPL_MAGIC)
     if not candidates.true_count:
@@ -24,8 +30,5 @@ def refuse_aggregates(records: pa.RecordBatch, shard_id: str) -> None:
         if is_kpl_aggregate(records.column("data")[index].as_py()):
             sequence = records.column("sequenceNumber")[index]
             raise AggregatedRecordError(
-                f"record {sequence} of shard {shard_id} is a KPL aggregate, which is not supported "
-                "yet; "
-                "switch aggregation off in the producer, or set option aggregatedRecords to raw "
-                "and unpack the records yourself"
+                f"record {sequence} of shard {shard_id} is a KPL aggregate; {remedy}"
             )

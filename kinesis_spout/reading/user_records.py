@@ -60,6 +60,14 @@ def begins_within(page: Page, start: Position) -> bool:
     )
 
 
+def rest_of(records: pa.RecordBatch, start: Position) -> pa.Array:
+    """Whether each record of an unpacked aggregate lies at or after a position within it."""
+    if start.sequence is None:
+        raise ValueError(f"position {start} lies in no aggregate")
+    first = start.sequence.sub + (start.kind is PositionKind.AFTER)
+    return pc.greater_equal(records.column(SUB_SEQUENCE_NUMBER), first)
+
+
 def unpacked_page(
     page: Page, unpacker: Unpacker, start: Position, *, only_first: bool = False
 ) -> Page:
@@ -115,7 +123,7 @@ def _with_subs(batch: pa.RecordBatch) -> pa.RecordBatch:
     if SUB_SEQUENCE_NUMBER in batch.schema.names:
         return batch
     zeros = pa.array([0] * batch.num_rows, pa.int64())
-    return batch.append_column(SUB_SEQUENCE_NUMBER, zeros)
+    return batch.append_column(pa.field(SUB_SEQUENCE_NUMBER, zeros.type, nullable=False), zeros)
 
 
 def _wanted(

@@ -33,6 +33,10 @@ _EMPTY_BEFORE_BACKOFF = 8
 _BACKOFF_GROWTH = 1.5
 _MAX_BACKOFF_STEPS = 20
 _NOTHING_TO_DO_S = 1.0
+_REMEDY = (
+    "set aggregated_records to unpack for its user records, or set aggregated_records to raw for "
+    "its bytes"
+)
 
 
 class SpoutShardGetter(OneAttemptGetter):
@@ -112,7 +116,7 @@ class SpoutShardGetter(OneAttemptGetter):
     def _fetch_page(self, limit: int) -> Page:
         page = super().fetch_unless_throttled(limit)
         if self._aggregates == "fail" and page.columns.any_begins_with(KPL_MAGIC):
-            refuse_aggregates(page.records, self.shard_id)
+            refuse_aggregates(page.records, self.shard_id, remedy=_REMEDY)
         if page.at_tip:
             # With records too: a call at once would use up the second's calls for single records,
             # and then wait for the next second.

@@ -293,6 +293,7 @@ FIELDS = {
         "retryPart": "what was read of the next range, where that was only a part",
         "position": "where the read began",
         "lapsedMs": "service time of a page before which records may have expired unread",
+        "users": "the user records that were handed over, where aggregates were unpacked",
         "bytes": "length of the data of these records",
     },
     "ShortRange": {
@@ -303,6 +304,11 @@ FIELDS = {
         "last": "the last sequence number that was read, inclusive",
         "rest": "the first one that was not read; it stays queued with those behind it",
         "count": "how many records were read",
+    },
+    "UserRecords": {
+        "count": "how many records were handed over",
+        "first": "the first of them, with its sub-sequence number",
+        "last": "the last of them",
     },
     "ChildShard": {"shardId": "the child", "parents": "its parents"},
     "StoredPolicy": {

@@ -13,7 +13,7 @@ from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
 from spark_job.batch_read.range_feed import RangeFeed
-from spark_job.rows import to_rows
+from spark_job.rows import ShardRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +50,9 @@ def read_ranges(
     with closing(KinesisClient(settings.aws, settings.stream, clock=clock)) as client:
         budget = ByteBudget(HELD_BYTES)
         readings = [
-            _Reading(one, settings, client, clock, budget, retention_ms=retention_ms)
+            _Reading(
+                one, settings, client, clock, budget, retention_ms=retention_ms, columns=columns
+            )
             for one in ranges
         ]
         with RoundRobinReader(
@@ -60,13 +62,8 @@ def read_ranges(
                 for reading in readings:
                     for page in reading.pages():
                         reader.step(0)  # keeps fetching while the consumer has the rows
-                        rows = to_rows(
-                            page.records,
-                            stream=settings.stream.name,
-                            shard_id=page.shard_id,
-                            columns=columns,
-                        )
-                        yield filters.apply(rows)
+                        for rows in reading.rows.of(page.records):
+                            yield filters.apply(rows)
                 going_on = [one for one in readings if not one.feed.is_done]
                 if len(going_on) < len(readings):
                     readings = going_on
@@ -76,7 +73,7 @@ def read_ranges(
 
 
 class _Reading:
-    """One shard: what fetches its pages, and what cuts the range out of them."""
+    """One shard: what fetches its pages, cuts the range out of them, and makes their rows."""
 
     def __init__(
         self,
@@ -87,7 +84,15 @@ class _Reading:
         budget: ByteBudget,
         *,
         retention_ms: int,
+        columns: Sequence[str],
     ) -> None:
+        self.rows = ShardRows(
+            one.shard_id,
+            stream=settings.stream.name,
+            aggregated_records=settings.aggregated_records,
+            hash_range=lambda: one.hash_range,
+            columns=columns,
+        )
         self.feed = RangeFeed(one, settings, retention_ms=retention_ms)
         self.getter = BufferedGetter(
             KinesisShardGetter(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError
 from state.position import Position, PositionKind
@@ -53,6 +54,7 @@ class ShardRange:
     """What is read of one shard: from `start` up to a record that arrived at `until_ms` or later,
     or to `end`, whichever comes first. Times are the service's, in ms since 1970 UTC.
 
+    - `hash_range`: the shard's own hash keys; None where they are not known.
     - `covered_ms`: records that arrived from this time on must not have expired; None where the
       start names no time.
     """
@@ -63,6 +65,7 @@ class ShardRange:
     end: Position | None = None
     covered_ms: int | None = None
     ending_sequence: SequenceNumber | None = None
+    hash_range: HashRange | None = None
 
 
 def shard_ranges(
@@ -174,6 +177,7 @@ def _range(
         # Nothing of a stream can have expired from before it was created.
         covered_ms=None if begins_ms is None else max(begins_ms, pin.created_ms),
         ending_sequence=shard.ending_sequence,
+        hash_range=HashRange(*shard.hash_key_range),
     )
 
 

@@ -21,7 +21,7 @@ from kinesis_spout.reading.buffered_getter import ByteBudget
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retries_again
 from spark_job.executor.shard_feed import ShardFeed
-from spark_job.rows import COLUMNS, to_rows
+from spark_job.rows import COLUMNS, ShardRows
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.failpoint import failpoint
@@ -134,6 +134,8 @@ class _Attempt:
         self._is_complete = self._log.sealed or not stored.plan_is_open
         self._cursor = 0  # entries that were handed over
         self._found: dict[str, FoundRetries] = {}
+        self._shard_rows: dict[str, ShardRows] = {}
+        self._starts = {shard.shard_id: shard.position for shard in plan.shards}
         self._retries_are_looked_for = bool(self._log.entries)
         self._waited_s = 0.0  # inside this attempt, not in its consumer
         self._small_rounds = 0
@@ -182,6 +184,7 @@ class _Attempt:
                     else max(shard.max_records, counts.get(shard.shard_id, 0))
                 ),
                 first=first.get(shard.shard_id),
+                rows=self._rows(shard.shard_id),
             )
             for shard in self._plan.shards
             if (shard.shard_id in counts if self._is_complete else shard.max_records)
@@ -189,24 +192,26 @@ class _Attempt:
 
     # handing over
     def _hand_over(self, entry: ShardReadResult) -> Iterator[pa.RecordBatch]:
+        rows = self._rows(entry.shard_id)
         for delivery in self._retries_of(entry):
-            yield self._rows(delivery.records, entry.shard_id, delivery.attempts)
+            yield rows.of_retries(delivery.records, delivery.attempts)
         if entry.count:
             feed = self._feeds[entry.shard_id]
             for page in feed.hand_over(entry, lambda: self._step(STEP_S, awaited=feed.getter)):
                 self._step(0)  # keeps fetching while the consumer has the rows
-                yield self._rows(page.records, entry.shard_id)
+                yield from rows.of_page(page)
 
-    def _rows(
-        self, records: pa.RecordBatch, shard_id: str, attempts: pa.Array | None = None
-    ) -> pa.RecordBatch:
-        return to_rows(
-            records,
-            stream=self._settings.stream.name,
-            shard_id=shard_id,
-            attempts=attempts,
-            columns=self._columns,
-        )
+    def _rows(self, shard_id: str) -> ShardRows:
+        if shard_id not in self._shard_rows:
+            self._shard_rows[shard_id] = ShardRows(
+                shard_id,
+                stream=self._settings.stream.name,
+                aggregated_records=self._settings.aggregated_records,
+                hash_range=lambda: self._services.hash_ranges.of(shard_id),
+                columns=self._columns,
+                start=self._starts[shard_id],
+            )
+        return self._shard_rows[shard_id]
 
     def _retries_of(self, entry: ShardReadResult) -> Iterator[Delivery]:
         if not entry.retry_rows:

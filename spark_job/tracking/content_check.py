@@ -154,7 +154,7 @@ def _published(end: ShardReadResult) -> ShardContent:
     return ShardContent(
         shard_id=end.shard_id,
         new_count=end.count,
-        first=end.first,
-        last=end.last,
+        first=end.first if end.count else None,
+        last=end.last if end.count else None,
         retry_rows=end.retry_rows,
     )

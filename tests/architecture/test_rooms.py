@@ -45,7 +45,7 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     "kinesis_spout.service": _LEAVES,
     "kinesis_spout.aggregation": frozenset({"kinesis_spout", "scheme"}),
     "kinesis_spout.reading": _SERVICE | {"kinesis_spout.aggregation"},
-    "kinesis_spout.shards": _SERVICE,
+    "kinesis_spout.shards": _SERVICE | {"kinesis_spout.aggregation"},
     "kinesis_spout.tuple_tree": _LEAVES | {"state.collections"},
     "kinesis_spout.spout": _ENGINE | _STORES | {"kinesis_spout.tuple_tree"},
     "kinesis_spout.acker": frozenset({"kinesis_spout.tuple_tree"}),

@@ -128,8 +128,8 @@ _STORING = (
     Mutant(
         "the state drops the records that were emitted last",
         "state/tracker/snapshot.py",
-        "        if node is tail:\n            read_position = (",
-        "        if node is tail:\n            break\n            read_position = (",
+        "        if node is tail:\n            before = node.before\n",
+        "        if node is tail:\n            break\n            before = node.before\n",
         PROPERTY,
     ),
     Mutant(

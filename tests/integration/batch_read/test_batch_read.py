@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from hashlib import md5
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesis_spout.errors import KinesisError
-from scheme.record import KPL_MAGIC
 from spark_job import register
+from tests.support.aggregates import wire
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.spark.source import STREAM, StreamUnderTest
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 DAY_S = 86_400
-_BODY = b"user records"
-AGGREGATE = KPL_MAGIC + _BODY + md5(_BODY, usedforsecurity=False).digest()
 
 
 @pytest.fixture
@@ -259,7 +256,7 @@ def test_a_stream_that_was_created_again_is_not_read_as_the_one_that_was_loaded(
         ({"shardId": "x"}, "option shardid is not known; did you mean shardIds"),
         ({"maxRecordsPerTrigger": "1"}, "is not one of a batch read"),
         ({"endingPosition": "TRIM_HORIZON"}, "nothing lies before TRIM_HORIZON"),
-        ({"aggregatedRecords": "unpacked"}, "give one of fail, raw"),
+        ({"aggregatedRecords": "unpacked"}, "give one of unpack, fail, raw"),
     ],
 )
 def test_a_wrong_option_is_one_error_at_load(
@@ -288,13 +285,21 @@ def test_a_range_that_cannot_be_is_one_error_before_a_task_begins(
         load(spark, stream, **more).count()
 
 
-def test_a_kpl_aggregate_stops_the_read_unless_it_is_wanted_raw(
+def test_a_kpl_aggregate_is_unpacked_or_stops_the_read_or_is_wanted_raw(
     spark: SparkSession, stream: StreamUnderTest
 ) -> None:
-    stream.put_record("k", AGGREGATE)
+    aggregate = wire.aggregate([b"k"], [wire.user(0, b"a"), wire.user(0, b"b")])
+    stream.put_record("k", aggregate)
+    (raw,) = load(spark, stream, aggregatedRecords="raw").collect()
+    assert bytes(raw.data) == aggregate
+    rows = load(spark, stream).orderBy("subSequenceNumber").collect()
+    number = f"{raw.shardId}:{raw.sequenceNumber}"
+    assert [(bytes(row.data), row.partitionKey, row.messageId) for row in rows] == [
+        (b"a", "k", f"{number}:1"),
+        (b"b", "k", f"{number}.1:1"),
+    ]
     with pytest.raises(Exception, match="is a KPL aggregate"):
-        load(spark, stream).count()
-    assert load(spark, stream, aggregatedRecords="raw").count() == 1
+        load(spark, stream, aggregatedRecords="fail").count()
 
 
 def test_a_query_without_an_application_is_refused_when_it_starts(

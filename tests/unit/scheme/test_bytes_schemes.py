@@ -40,7 +40,7 @@ def test_text_is_strict_utf8() -> None:
 @pytest.mark.parametrize("scheme", ALL, ids=repr)
 def test_an_aggregate_is_malformed_under_every_scheme(scheme: RecordScheme) -> None:
     """The reason names it, and it is never passed through as data."""
-    assert decoded(scheme, AGGREGATE) == (None, "KPL aggregate: not supported yet")
+    assert decoded(scheme, AGGREGATE) == (None, "KPL aggregate that is not unpacked")
 
 
 @pytest.mark.parametrize("scheme", ALL, ids=repr)

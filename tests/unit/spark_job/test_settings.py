@@ -66,7 +66,7 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(wrong: str, nearest:
         ("startingPosition", "SHARD_END"),
         ("startingPosition", '{"default": 1}'),
         ("startingPosition", "{"),
-        ("aggregatedRecords", "unpack"),
+        ("aggregatedRecords", "unpacked"),
         ("wireFormat", "xml"),
         ("readsPerSecond", "0"),
         ("readsPerSecond", "fast"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
 
+from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.shard_info import ShardInfo
 from spark_job.batch_read.batch_settings import BatchSettings
@@ -65,7 +66,13 @@ def at(time_ms: int) -> datetime:
 
 def test_by_default_each_shard_is_read_from_its_oldest_record_to_the_load() -> None:
     assert ranges() == [
-        ShardRange(shard_id=one.shard_id, start=TRIM_HORIZON, until_ms=LATEST_MS) for one in SHARDS
+        ShardRange(
+            shard_id=one.shard_id,
+            start=TRIM_HORIZON,
+            until_ms=LATEST_MS,
+            hash_range=HashRange(*one.hash_key_range),
+        )
+        for one in SHARDS
     ]
 
 
@@ -92,6 +99,7 @@ def test_an_end_at_a_record_is_no_later_than_the_load() -> None:
             start=Position.at(SequenceNumber(5)),
             end=Position.after(SequenceNumber(9)),
             until_ms=LATEST_MS,
+            hash_range=HashRange(*SHARDS[1].hash_key_range),
         )
     ]
 

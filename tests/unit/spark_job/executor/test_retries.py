@@ -149,10 +149,10 @@ def test_an_aggregate_among_the_retries_stops_the_task(one: SimulatedJob) -> Non
     put = one.put(1, data=AGGREGATE)
     plan = task(retries_only(retry(put[0]), last=put[0]))
     with pytest.raises(AggregatedRecordError, match=shard(0)):
-        read(one, plan)
+        read(one, plan, aggregated_records="fail")
     entry = ShardReadResult(shard_id=shard(0), retries_done=1, retry_rows=1)
     with pytest.raises(AggregatedRecordError, match=shard(0)):
-        read_again(one, entry, retry(put[0]))
+        read_again(one, entry, retry(put[0]), aggregated_records="fail")
     assert read_again(one, entry, retry(put[0]), aggregated_records="raw") == put
 
 

@@ -254,7 +254,7 @@ def test_an_aggregate_stops_the_task_and_is_data_with_the_raw_option(one: Simula
     one.put(1, data=AGGREGATE)
     planned = PlannedTask(one, task(whole()))
     with pytest.raises(AggregatedRecordError, match=shard(0)):
-        numbers_of(planned.attempt())
+        numbers_of(planned.attempt(aggregated_records="fail"))
     assert planned.log == TaskLog()
     _, ends = read(one, task(whole()), aggregated_records="raw")
     assert ends[shard(0)].count == 2
@@ -478,7 +478,7 @@ def test_a_log_that_counts_records_and_names_none_is_damaged(one: SimulatedJob) 
 def test_an_aggregate_is_refused_as_in_the_first_read(one: SimulatedJob) -> None:
     published = one.put(1, data=AGGREGATE)
     with pytest.raises(AggregatedRecordError):
-        followed(one, entry_of(published))
+        followed(one, entry_of(published), aggregated_records="fail")
     assert followed(one, entry_of(published), aggregated_records="raw") == published
 
 
