@@ -190,9 +190,12 @@ def serve(
     """
     if cores:
         os.sched_setaffinity(0, cores)
-    with _Server(
-        ("127.0.0.1", 0), _handler(ReplayedStream("benchmark", shards, records, size, page_records))
-    ) as server:
+    serve_stream(ReplayedStream("benchmark", shards, records, size, page_records), pipe)
+
+
+def serve_stream(stream: ReplayedStream, pipe: Connection) -> None:
+    """Answer for a stream: send the address, end when the pipe closes."""
+    with _Server(("127.0.0.1", 0), _handler(stream)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         pipe.send(f"http://127.0.0.1:{server.server_port}")
         try:

@@ -31,8 +31,11 @@ class HashRange:
         # Digests compare as the numbers do: they have one length, the highest byte first.
         first = max(self.first, 0).to_bytes(_HASH_BYTES, "big")
         last = min(self.last, HASH_KEYS - 1).to_bytes(_HASH_BYTES, "big")
-        md5 = hashlib.md5
-        return [first <= md5(key, usedforsecurity=False).digest() <= last for key in partition_keys]
+        is_owned = {  # keys are often those of several records
+            key: first <= hashlib.md5(key, usedforsecurity=False).digest() <= last
+            for key in set(partition_keys)
+        }
+        return [is_owned[key] for key in partition_keys]
 
 
 def hash_key_of(partition_key: str, explicit_hash_key: str | None = None) -> int:

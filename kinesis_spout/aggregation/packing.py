@@ -53,12 +53,17 @@ class PackedRecord:
     users: tuple[UserRecord, ...] = field(repr=False)
     shard_id: str | None
 
+    @property
+    def is_aggregate(self) -> bool:
+        """False for a record that is put as the user gave it."""
+        return self.data is not self.users[0].data
+
     def strays(self, taken_by: HashRange | None) -> tuple[UserRecord, ...]:
         """The user records that readers of the shard that took it leave out: to be put again. All
         of them where its range is not known.
         """
-        if len(self.users) == 1 and self.data is self.users[0].data:
-            return ()  # it is no aggregate: any shard is good
+        if not self.is_aggregate:
+            return ()
         if taken_by is None:
             return self.users
         return tuple(user for user in self.users if not taken_by.owns(user.hash_key))

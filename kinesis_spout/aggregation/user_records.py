@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from kinesis_spout.aggregation.hash_range import explicit_hash_key_in
@@ -71,8 +72,8 @@ class UserRecords(NamedTuple):
 
 
 def open_aggregate(payload: memoryview) -> OpenAggregate | None:
-    """The parts of a payload that begins with the magic number; None if it is no aggregate, or its
-    tables are damaged.
+    """The parts of a payload that begins with the magic number; None if it is no aggregate. Whether
+    its parts are damaged is not known yet.
     """
     message = message_in(payload)
     if message is None:
@@ -81,10 +82,9 @@ def open_aggregate(payload: memoryview) -> OpenAggregate | None:
         parsed = Aggregate.FromString(message)
     except DecodeError:
         return None
-    opened = OpenAggregate(
+    return OpenAggregate(
         parsed.partition_key_table[:], parsed.explicit_hash_key_table[:], parsed.records[:]
     )
-    return opened if _are_keys(opened.partition_keys) else None
 
 
 def user_records(
@@ -96,11 +96,13 @@ def user_records(
     mended: list[OpenAggregate | None] = list(aggregates)
     tables = _Tables.of(mended)
     scanned = scan_records(tables.records)
-    if damaged := tables.damaged(scanned):
+    keys = _key_array(tables.partition_keys)
+    if damaged := range(len(mended)) if keys is None else tables.damaged(scanned):
         for one in damaged:
             mended[one] = _mended(aggregates[one])
         tables = _Tables.of(mended)
         scanned = scan_records(tables.records)
+        keys = _key_array(tables.partition_keys)
     is_owned = tables.are_owned(scanned, hash_range)
     index = np.arange(len(scanned.begins), dtype=np.int64)
     keys_at = scanned.partition_keys + tables.first_key[tables.aggregate]
@@ -115,7 +117,7 @@ def user_records(
         subs=subs,
         data=_data(scanned),
         data_at=index * 2 + 1,
-        keys=pa.array(tables.partition_keys, pa.binary()).cast(pa.string()),
+        keys=keys,
         keys_at=keys_at,
         left_out=0 if all_owned else len(is_owned) - len(index),
     )
@@ -186,6 +188,8 @@ class _Tables(NamedTuple):
 
 def _mended(aggregate: OpenAggregate) -> OpenAggregate | None:
     """The aggregate with its records in the form that the scan reads; None if it is damaged."""
+    if _key_array(aggregate.partition_keys) is None:
+        return None
     records = []
     for encoded in aggregate.records:
         try:
@@ -207,14 +211,15 @@ def _mended(aggregate: OpenAggregate) -> OpenAggregate | None:
     return aggregate._replace(records=records)
 
 
-def _are_keys(keys: list[bytes]) -> bool:
-    if max(map(len, keys), default=0) > _MAX_KEY_BYTES:
-        return False
+def _key_array(keys: list[bytes]) -> pa.Array | None:
+    """The partition keys as texts; None if Kinesis would refuse one of them."""
+    encoded = pa.array(keys, pa.binary())
+    if (pc.max(pc.binary_length(encoded)).as_py() or 0) > _MAX_KEY_BYTES:
+        return None
     try:
-        b"\0".join(keys).decode()  # each of them is UTF-8 if they are with ASCII between them
-    except UnicodeDecodeError:
-        return False
-    return True
+        return encoded.cast(pa.string())
+    except pa.ArrowInvalid:  # not UTF-8
+        return None
 
 
 def _data(scanned: ScannedRecords) -> pa.Array:

@@ -16,6 +16,7 @@ from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_j
 from kinesis_spout.cli.shared_options import connection_of, errors, root_options
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import KinesisError, RequestRefusedError
+from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
     REQUEST_RECORDS,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 RETRY_FOR_S = 15.0  # short, because a user may be waiting at a terminal
 MAX_WARNINGS = 10
+AGGREGATED_LINES = 20 * REQUEST_RECORDS  # that are packed together, if so many have arrived
 MAX_KEY_LENGTH = 256  # characters: API reference, PutRecordsRequestEntry
 MAX_RECORD_BYTES = 10 * 1024 * 1024  # data and key: API reference, PutRecords
 # In a JSON text, a byte of data has up to six characters.
@@ -65,6 +67,14 @@ def produce(
             help="Lines are JSON as consume and its --dead-letter write it: put data under key.",
         ),
     ] = False,
+    aggregate: Annotated[
+        bool,
+        typer.Option(
+            "--aggregate",
+            help="Pack the lines that arrive together into aggregates of the Kinesis Producer "
+            "Library; readers must unpack them.",
+        ),
+    ] = False,
     region: Annotated[
         str | None, typer.Option(help="AWS region (default: the AWS configuration's).")
     ] = None,
@@ -97,16 +107,20 @@ def produce(
     ):
         ref = StreamRef.of(stream)
         aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
-        with closing(RecordPutter(aws, ref, retry_for_s=RETRY_FOR_S)) as putter:
+        with (
+            closing(RecordPutter(aws, ref, retry_for_s=RETRY_FOR_S)) as putter,
+            closing(KinesisClient(aws, ref, retry_for_s=RETRY_FOR_S)) as client,
+        ):
             lines = LinePutter(
-                putter,
+                _aggregating(putter, client) if aggregate else putter.put,
                 _record_maker(key, key_from, as_json=as_json),
                 partial(_warn, console, [0]),
+                _at_once if aggregate else in_requests,
             )
             reader = LineReader(
                 sys.stdin.fileno(),
                 lambda: stop.stopping,
-                max_lines=REQUEST_RECORDS,
+                max_lines=AGGREGATED_LINES if aggregate else REQUEST_RECORDS,
                 max_bytes=REQUEST_BYTES,
                 max_line_bytes=MAX_RECORD_BYTES
                 if key_from is None and not as_json
@@ -155,6 +169,20 @@ def _record_maker(
     return lambda line: OutgoingRecord(_random_key() if key is None else key, line)
 
 
+def _aggregating(
+    putter: RecordPutter, client: KinesisClient
+) -> "Callable[[Sequence[OutgoingRecord]], int]":
+    from kinesis_spout.cli.aggregating_putter import (  # noqa: PLC0415  # protobuf, for one option
+        AggregatingPutter,
+    )
+
+    return AggregatingPutter(putter, client.list_shards).put
+
+
+def _at_once(records: "Iterable[OutgoingRecord]") -> "list[list[OutgoingRecord]]":
+    return [list(records)]
+
+
 def _random_key() -> str:
     return secrets.token_hex(8)
 
@@ -178,24 +206,28 @@ class _Numbered(NamedTuple):
 class LinePutter:
     """Puts lines on a stream as records, and reports the lines that cannot be put.
 
-    `record_of` makes a record of a line, and raises `LineError`. Empty lines are skipped. Lines are
-    counted from 1. `warn` gets a sentence for each line that is not put. After `put` has
-    raised, `unconfirmed` holds the first and the last line that may or may not have been put.
+    `put_records` puts all records that it gets, and returns how many; `split` divides the records
+    of a batch of lines into what it gets at a time. `record_of` makes a record of a line, and
+    raises `LineError`. Empty lines are skipped. Lines are counted from 1. `warn` gets a sentence
+    for each line that is not put. After `put` has raised, `unconfirmed` holds the first and the
+    last line that may or may not have been put.
     """
 
     def __init__(
         self,
-        putter: RecordPutter,
+        put_records: "Callable[[list[OutgoingRecord]], int]",
         record_of: "Callable[[bytes], OutgoingRecord]",
         warn: "Callable[[str], None]",
+        split: "Callable[[Iterable[OutgoingRecord]], Iterable[list[OutgoingRecord]]]" = in_requests,
     ) -> None:
         self.put_count = 0
         self.refused_count = 0
         self.empty_count = 0
         self.unconfirmed: tuple[int, int] | None = None
-        self._putter = putter
+        self._put_records = put_records
         self._record_of = record_of
         self._warn = warn
+        self._split = split
         self._line = 0
 
     def put(self, lines: "Iterable[bytes | LongLine]") -> None:
@@ -206,7 +238,7 @@ class LinePutter:
         """
         numbered = [one for line in lines if (one := self._numbered(line)) is not None]
         at = 0
-        for request in in_requests(one.record for one in numbered):
+        for request in self._split(one.record for one in numbered):
             self._put(numbered[at : at + len(request)])
             at += len(request)
 
@@ -236,7 +268,7 @@ class LinePutter:
 
     def _put(self, numbered: "Sequence[_Numbered]") -> None:
         try:
-            self.put_count += self._putter.put([one.record for one in numbered])
+            self.put_count += self._put_records([one.record for one in numbered])
         except RequestRefusedError as exc:
             if len(numbered) == 1:
                 self._refuse(numbered[0].line, f"is refused: {exc}")

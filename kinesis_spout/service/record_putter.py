@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -12,7 +13,7 @@ from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.faults import meaning_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kinesis_spout.config import AwsConfig, StreamRef
     from kinesis_spout.errors import KinesisError
@@ -50,6 +51,9 @@ class PutResult(NamedTuple):
     error_code: str | None
 
 
+Accepted = Callable[[OutgoingRecord, str | None], object]
+
+
 class RecordPutter:
     """Puts records on one stream. At least once: the records of a lost answer are put again. Not in
     order.
@@ -83,13 +87,15 @@ class RecordPutter:
     def __repr__(self) -> str:
         return f"RecordPutter({self._connection.where})"
 
-    def put(self, records: Iterable[OutgoingRecord]) -> int:
+    def put(
+        self, records: Iterable[OutgoingRecord], accepted: Accepted = lambda _record, _shard: None
+    ) -> int:
         """Put all records, and return how many there were. When this raises, any of them may have
-        been put.
+        been put. `accepted` gets each record that was put, and the id of its shard.
         """
         count = 0
         for request in in_requests(records):
-            self._put_request(request)
+            self._put_request(request, accepted)
             count += len(request)
         return count
 
@@ -111,13 +117,21 @@ class RecordPutter:
         """Close this process's connections. The next call opens new ones."""
         self._connection.close()
 
-    def _put_request(self, waiting: Sequence[OutgoingRecord]) -> None:
-        while waiting := self._put_some(waiting):
+    def _put_request(self, waiting: Sequence[OutgoingRecord], accepted: Accepted) -> None:
+        while waiting := self._put_some(waiting, accepted):
             self._clock.sleep(self._random.uniform(*_REST_WAIT_S))
 
-    def _put_some(self, waiting: Sequence[OutgoingRecord]) -> list[OutgoingRecord]:
+    def _put_some(
+        self, waiting: Sequence[OutgoingRecord], accepted: Accepted
+    ) -> list[OutgoingRecord]:
         """Put the records once. The stream accepts at least one of them; returns the others."""
-        return self._request(waiting, partial(self._refused, waiting))
+        refused = []
+        for record, result in self._request(waiting, partial(self._some_accepted, waiting)):
+            if result.error_code is None:
+                accepted(record, result.shard_id)
+            else:
+                refused.append(record)
+        return refused
 
     def _request(
         self, records: Sequence[OutgoingRecord], understand: Callable[[dict[str, Any]], _T]
@@ -127,17 +141,16 @@ class RecordPutter:
         }
         return self._connection.call("put_records", arguments, understand)
 
-    def _refused(
+    def _some_accepted(
         self, waiting: Sequence[OutgoingRecord], answer: dict[str, Any]
-    ) -> list[OutgoingRecord]:
-        """The records that the answer refuses. Raises the error of the first code when that is all
-        of them.
+    ) -> list[tuple[OutgoingRecord, PutResult]]:
+        """The records with their outcomes. Raises the error of the first code when all are
+        refused.
         """
-        codes = [result.error_code for result in _results(answer)]
-        refused = [record for record, code in zip(waiting, codes, strict=True) if code is not None]
-        if len(refused) < len(waiting):
-            return refused
-        raise refusal(str(codes[0]), self.where)
+        outcomes = list(zip(waiting, _results(answer), strict=True))
+        if any(result.error_code is None for _, result in outcomes):
+            return outcomes
+        raise refusal(str(outcomes[0][1].error_code), self.where)
 
 
 def refusal(code: str, where: str) -> KinesisError:

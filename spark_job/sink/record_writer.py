@@ -17,6 +17,7 @@ from kinesis_spout.service.record_putter import (
     RecordPutter,
     refusal,
 )
+from kinesis_spout.shards.shard_packer import ShardPacker, user_count
 from kinesis_spout.threads import NewPool, thread_pool
 from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
 from spark_job.sink.sink_columns import MOST_RECORD_BYTES, outgoing
@@ -28,17 +29,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kinesis_spout.service.record_putter import OutgoingRecord, PutResult
+    from kinesis_spout.service.shard_info import ShardInfo
     from spark_job.sink.sink_columns import SinkColumns
     from spark_job.sink.sink_settings import SinkSettings
 
 RELIST_S = 10.0
+RELIST_TO_PACK_S = 1.0
 _SYSTEM_CLOCK = SystemClock()
 
 
 @dataclass(slots=True)
 class PutCounts:
-    """What a write has done. `retries`: records that were put again after a refusal. `size_bytes`:
-    data and keys of the accepted records.
+    """What a write has done. `records`: rows that were put; `retries`: rows that were put again
+    after a refusal, or since a reshard put their aggregate elsewhere. `size_bytes`: data and keys
+    of the accepted Kinesis records.
     """
 
     records: int = 0
@@ -63,16 +67,46 @@ class TargetStream:
             settings.aws, stream, clock=clock, retry_for_s=settings.retry_for_ms / 1000
         )
         self.most_record_bytes = self._client.describe().max_record_bytes or MOST_RECORD_BYTES
-        self.queue = PutQueue(self._list(), by_key=settings.ordering == BY_KEY)
+        shards = self._list()
+        self.queue = PutQueue(OpenShards(shards), by_key=settings.ordering == BY_KEY)
+        self._packer = ShardPacker(shards) if settings.aggregate else None
 
-    def _list(self) -> OpenShards:
-        self._listed_s = self._clock.monotonic_s()
-        return OpenShards(self._client.list_shards())
+    def add(self, record: OutgoingRecord) -> None:
+        """Put a record into the queue, or into an aggregate."""
+        self._add_all([record] if self._packer is None else self._packer.add(record))
+
+    def flush(self) -> None:
+        """Put the aggregates that are not full into the queue."""
+        self._add_all([] if self._packer is None else self._packer.flush())
+
+    def on_put(self, record: OutgoingRecord, shard_id: str | None) -> int:
+        """Note in which shard a record was put. Returns how many records of the user it has put;
+        the others wait again.
+        """
+        strays = [] if self._packer is None else self._packer.strays(record, shard_id)
+        for stray in strays:
+            self.queue.add(stray)
+        return user_count(record) - len(strays)
 
     def relist(self) -> None:
-        """List the shards again, since the stream was resharded; at most every ten seconds."""
-        if self._clock.monotonic_s() - self._listed_s >= RELIST_S:
-            self.queue.shards = self._list()
+        """List the shards again, since the stream was resharded; at most every ten seconds, or
+        every second where records of aggregates are put again until then.
+        """
+        pause_s = RELIST_S if self._packer is None else RELIST_TO_PACK_S
+        if self._clock.monotonic_s() - self._listed_s < pause_s:
+            return
+        shards = self._list()
+        self.queue.shards = OpenShards(shards)
+        if self._packer is not None:
+            self._add_all(self._packer.on_shards(shards))
+
+    def _list(self) -> tuple[ShardInfo, ...]:
+        self._listed_s = self._clock.monotonic_s()
+        return self._client.list_shards()
+
+    def _add_all(self, records: Iterable[OutgoingRecord]) -> None:
+        for record in records:
+            self.queue.add(record)
 
     def close(self) -> None:
         self._client.close()
@@ -118,7 +152,9 @@ class RecordWriter:
                 target = self._target(stream)
                 while self._is_full():
                     self._step()
-                target.queue.add(record)
+                target.add(record)
+        for target in self._targets.values():
+            target.flush()
         while any(len(target.queue) for target in self._targets.values()):
             self._step()
         return self.counts
@@ -178,9 +214,16 @@ class RecordWriter:
         self, target: TargetStream, request: Sequence[Waiting], results: Sequence[PutResult]
     ) -> None:
         now_s = self._clock.monotonic_s()
+        if is_elsewhere(request, results):
+            target.relist()
         refused = target.queue.on_answer(request, results, now_s)
-        self.counts.retries += refused
-        self.counts.records += len(request) - refused
+        for waiting, result in zip(request, results, strict=True):
+            if result.error_code is None:
+                put = target.on_put(waiting.record, result.shard_id)
+                self.counts.records += put
+                self.counts.retries += user_count(waiting.record) - put
+            else:
+                self.counts.retries += user_count(waiting.record)
         self.counts.size_bytes += sum(
             waiting.size_bytes
             for waiting, result in zip(request, results, strict=True)
@@ -194,5 +237,3 @@ class RecordWriter:
             error = refusal(code, target.putter.where)
             if is_over or not error.retryable:
                 raise error
-        if is_elsewhere(request, results):
-            target.relist()

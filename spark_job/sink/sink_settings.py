@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.config import AwsConfig, StreamRef
-from spark_job.option_values import choice, duration, whole_number
+from kinesis_spout.errors import ConfigError
+from spark_job.option_values import choice, duration, read_boolean, whole_number
 from spark_job.options import CONNECTION, OPTIONS, Option
 from spark_job.settings import connection_of, texts_from_options, values_of
 
@@ -38,6 +39,13 @@ SINK_OPTIONS: dict[str, Option] = {
         meaning="`key` puts the records of a partition key in the order of the task's rows: one of "
         "them at a time, and a refused one holds back the later ones of its key; `none` is faster",
     ),
+    "aggregate": Option(
+        "aggregate",
+        read_boolean,
+        "false",
+        meaning="`true` packs rows into aggregates of the Kinesis Producer Library, of up to 50 "
+        "KiB for each shard, which readers must unpack; not together with `ordering` `key`",
+    ),
     "requests_in_flight": Option(
         "requestsInFlight",
         whole_number(1),
@@ -62,12 +70,18 @@ class SinkSettings:
     ordering: str
     requests_in_flight: int
     retry_for_ms: int
+    aggregate: bool = False
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> SinkSettings:
         """Settings from writer options, in upper or lower case. Raises `ConfigError`."""
         own = {key: text for key, text in options.items() if key.lower() not in SPARKS_OWN}
         values = values_of(texts_from_options(own, SINK_OPTIONS), SINK_OPTIONS)
+        if values["aggregate"] and values["ordering"] == BY_KEY:
+            raise ConfigError(
+                "option aggregate is true and option ordering is key; the records of an aggregate "
+                "are put again one by one after a reshard, so leave one of the two out"
+            )
         name, arn = values.pop("stream"), values.pop("stream_arn")
         stream = None if name is None and arn is None else StreamRef.parse(name=name, arn=arn)
         return cls(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
+from kinesis_spout.aggregation.hash_range import HashRange
+from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.config import StreamRef
-from kinesis_spout.errors import AccessDeniedError, StreamNotFoundError, ThrottledError
+from kinesis_spout.errors import AccessDeniedError, ConfigError, StreamNotFoundError, ThrottledError
 from kinesis_spout.testing import FakeKinesisSettings, drop
 from spark_job.sink.record_writer import PutCounts, RecordWriter
 from spark_job.sink.sink_columns import SinkColumns, UnwritableRecordError
 from spark_job.sink.sink_settings import SinkSettings
+from tests.support.aggregates.wire import page
 from tests.support.kinesis.services import REGION, create_stream, kinesis_client, serve
 from tests.support.kinesis.stub_kinesis import StubKinesis, WaitlessClock, config_of, ok
 
@@ -237,3 +241,76 @@ def test_a_refusal_that_no_repetition_mends_ends_the_write(
     with pytest.raises(AccessDeniedError, match="KMS key"):
         _write_to(stub_kinesis, waitless_clock)
     assert len(stub_kinesis.asked("PutRecords")) == 1
+
+
+# aggregates ---------------------------------------------------------------------------------------
+def user_records(client: Any) -> list[tuple[str, bytes]]:
+    """Key and data of what the readers of each shard get."""
+    found = []
+    for shard in client.list_shards(StreamName=STREAM)["Shards"]:
+        limits = shard["HashKeyRange"]
+        hash_range = HashRange(int(limits["StartingHashKey"]), int(limits["EndingHashKey"]))
+        iterator = client.get_shard_iterator(
+            StreamName=STREAM, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        records = client.get_records(ShardIterator=iterator)["Records"]
+        unpacker = Unpacker(partial(HashRange, hash_range.first, hash_range.last))
+        rows = [
+            row
+            for rows in unpacker.unpack(
+                page(
+                    [one["Data"] for one in records], keys=[one["PartitionKey"] for one in records]
+                )
+            )
+            for row in rows.to_pylist()
+        ]
+        found += [(row["partitionKey"], row["data"]) for row in rows]
+    return found
+
+
+def test_rows_are_packed_for_their_shards(served: tuple[str, FakeKinesis, Any]) -> None:
+    """Each row once, with its key; the counts are those of rows."""
+    url, _, client = served
+    counts = write(settings(url, aggregate="true"), batch(range(1200)), batch(range(1200, 3000)))
+    records = user_records(client)
+    assert numbers(records) == list(range(3000))
+    assert all(key == f"key {int(data) % 50}" for key, data in records)
+    assert (counts.records, counts.retries) == (3000, 0)
+    assert len(on_stream(client)) < 20
+
+
+def test_an_explicit_hash_key_chooses_the_shard_of_an_aggregate(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    url, _, client = served
+    rows = pa.record_batch(
+        {"data": [b"1", b"2", b"3"], "key": ["a", "b", "c"], "hash": ["0", "1", str(2**128 - 1)]}
+    )
+    write(settings(url, aggregate="true"), rows, columns=SinkColumns(0, 1, 2, None))
+    assert numbers(user_records(client)) == [1, 2, 3]
+    assert [key for key, _ in on_stream(client)] == ["a", "c"]
+
+
+def test_rows_of_an_aggregate_that_a_reshard_misplaced_are_put_again(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    """No row is missing for readers that leave out what belongs to another shard."""
+    url, fake, client = served
+    first = client.list_shards(StreamName=STREAM)["Shards"][0]["ShardId"]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch(range(2_000), keys=2_000)
+        fake.split(STREAM, first)  # of what is packed for it nothing is put yet
+        yield batch(range(2_000, 4_000), keys=2_000)
+
+    with closing(RecordWriter(settings(url, aggregate="true"), KEYED)) as writer:
+        counts = writer.write(batches())
+    records = user_records(client)
+    assert set(numbers(records)) == set(range(4_000))
+    assert counts.records == 4_000
+    assert counts.retries > 0
+
+
+def test_an_order_by_key_and_aggregates_do_not_go_together() -> None:
+    with pytest.raises(ConfigError, match="option aggregate is true and option ordering is key"):
+        settings("http://localhost:1", aggregate="true", ordering="key")

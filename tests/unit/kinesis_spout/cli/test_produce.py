@@ -31,6 +31,6 @@ def test_a_record_that_the_service_refuses_is_found_among_the_others() -> None:
     lines[13] = lines[17] = b"bad"
     putter: Any = Refusing()
     said: list[str] = []
-    LinePutter(putter, lambda line: OutgoingRecord("k", line), said.append).put(lines)
+    LinePutter(putter.put, lambda line: OutgoingRecord("k", line), said.append).put(lines)
     assert said == [f"line {number} is refused: the service says no" for number in (14, 18)]
     assert putter.put_lines == [line for line in lines if line != b"bad"]
