@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from state.position import PositionKind
 from state.report import OnFailure
+from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle
 from tests.simulation.past import Past
 from tests.simulation.world import STREAM
@@ -14,7 +15,6 @@ from tests.support.simulated.played_outcomes import ENDED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
     from tests.support.simulated.played_outcomes import PlayedOutcomes
 
@@ -187,7 +187,7 @@ class Checks(Past):
             f"{row['shardId']}:{row['sequenceNumber']}": row["partitionKey"]
             for row in self.job.delivered
         }
-        numbers: dict[tuple[str, str], list[int]] = {}
+        numbers: dict[tuple[str, str], list[SequenceNumber]] = {}
         first: dict[tuple[str, str], int] = {}
         last: dict[tuple[str, str], int] = {}
         for place, (processed, over) in enumerate(self._resolved(outcomes)):
@@ -199,7 +199,7 @@ class Checks(Past):
                 last[line] = place
                 if record in processed:
                     first.setdefault(line, place)
-                    numbers.setdefault(line, []).append(int(number))
+                    numbers.setdefault(line, []).append(SequenceNumber.parse(number))
         for line, of_line in numbers.items():
             assert of_line == sorted(of_line), f"{line} was not processed in its order"
         for (shard, key), place in first.items():
@@ -217,7 +217,7 @@ class Checks(Past):
                 f"{shard}:{number}"
                 for shard, low, high in gone
                 for number in self.world.records.get(shard, ())
-                if low <= number.sequence <= high
+                if low <= number <= high
             ]
             yield (
                 dict.fromkeys(one.rpartition(":")[0] for one in processed),

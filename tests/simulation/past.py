@@ -85,7 +85,7 @@ class Past:
             f"{shard}:{number}"
             for shard, first, last in self.outcomes.gone
             for number in self.world.records[shard]
-            if first <= number.sequence <= last
+            if first <= number <= last
         }
         return (
             gone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants import TRACKER, Mutant
+from tests.simulation.mutants import SIMULATION, TRACKER, Mutant
 
 SPOUT_SIMULATION = "the spout's simulation"
 PROPERTY = "tests/property/test_tracked_shard.py"
@@ -572,7 +572,35 @@ _AGGREGATES = (
         "state/tracker/inflight_record_tracker.py",
         "        return not bound < number or (is_stored and number.shares_record(bound))\n",
         "        return not bound < number\n",
-        TRACKER,
+        "tests/unit/state/tracker/test_inflight_record_tracker.py",
+    ),
+    Mutant(
+        "outcomes count Kinesis records where user records were handed over",
+        "state/plan.py",
+        "        if users is None:\n            return self\n        return msgspec",
+        "        if users is None or True:\n            return self\n        return msgspec",
+        SIMULATION,
+    ),
+    Mutant(
+        "user records of an aggregate are one in the queue of retries",
+        "spark_job/driver/retry_planner.py",
+        "limited = chosen[shard, first] =",
+        "first = first.whole\n        limited = chosen[shard, first] =",
+        SIMULATION,
+    ),
+    Mutant(
+        "a task delivers an aggregate again that a spout has delivered in part",
+        "spark_job/rows.py",
+        "                rest = part.filter(rest_of(part, self._start))\n",
+        "                rest = part\n",
+        "tests/unit/spark_job/executor/test_aggregates.py",
+    ),
+    Mutant(
+        "a user record that failed is gone where raw is set later",
+        "spark_job/executor/retries.py",
+        "        unpacker=Unpacker(lambda: services.hash_ranges.of(shard_id)),\n",
+        "        unpacker=None,\n",
+        "tests/unit/spark_job/executor/test_aggregates.py",
     ),
 )
 SPOUT = (*_DELIVERING, *_STORING, *_RETRYING, *_READING, *_TREES, *_CAREFUL, *_AGGREGATES)

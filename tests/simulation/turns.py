@@ -88,7 +88,7 @@ class Turns(Past):
         self.count("records that the spout emitted in its turn")
         row = {
             "shardId": emission.shard_id,
-            "sequenceNumber": str(emission.sequence_number),
+            "sequenceNumber": emission.number,
             "partitionKey": emission.partition_key,
         }
         self.job.delivered.append(row)
