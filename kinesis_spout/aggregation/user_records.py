@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from kinesis_spout.aggregation.hash_range import explicit_hash_key_in
@@ -213,11 +212,15 @@ def _mended(aggregate: OpenAggregate) -> OpenAggregate | None:
 
 def _key_array(keys: list[bytes]) -> pa.Array | None:
     """The partition keys as texts; None if Kinesis would refuse one of them."""
-    encoded = pa.array(keys, pa.binary())
-    if (pc.max(pc.binary_length(encoded)).as_py() or 0) > _MAX_KEY_BYTES:
+    sizes = np.fromiter(map(len, keys), np.int64, len(keys))
+    if sizes.max(initial=0) > _MAX_KEY_BYTES:
         return None
+    edges = np.zeros(len(keys) + 1, np.int32)
+    np.cumsum(sizes, out=edges[1:])
+    # Not by `pa.array`, which imports pandas.
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(b"".join(keys))]
     try:
-        return encoded.cast(pa.string())
+        return pa.Array.from_buffers(pa.binary(), len(keys), buffers).cast(pa.string())
     except pa.ArrowInvalid:  # not UTF-8
         return None
 

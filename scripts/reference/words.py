@@ -14,12 +14,14 @@ COLUMNS = {
     "streamName": "the stream",
     "shardId": "the shard",
     "sequenceNumber": "the sequence number, in decimal; compare it as a number, not as text",
-    "subSequenceNumber": "0: the record is not part of an aggregate",
+    "subSequenceNumber": "the number of a user record in its aggregate, from 0; 0 for a record "
+    "that is not part of one",
     "partitionKey": "the partition key that the producer gave",
     "data": "the payload, as the producer sent it",
     "approximateArrivalTimestamp": "the time at which the service accepted the record",
     "attempt": "which delivery of the record this is: 1 for the first",
-    "messageId": "`shardId:sequenceNumber:attempt`",
+    "messageId": "`shardId:sequenceNumber:attempt`; in an aggregate, from the second user record "
+    "on, `shardId:sequenceNumber.subSequenceNumber:attempt`",
 }
 
 LETTER_COLUMNS = {
@@ -27,7 +29,8 @@ LETTER_COLUMNS = {
     "streamName": "the stream that the record came from; `redrive` puts it back there",
     "shardId": "the shard that the record came from",
     "sequenceNumber": "the record's sequence number",
-    "subSequenceNumber": "0: the record was not part of an aggregate",
+    "subSequenceNumber": "the number of a user record in its aggregate, from 0; 0 for a record "
+    "that was not part of one",
     "partitionKey": "the record's partition key; `redrive` puts it back under this key",
     "data": "the payload; null when the record had left the stream before it could be read",
     "approximateArrivalTimestamp": "the time at which the service accepted the record",
@@ -397,10 +400,10 @@ ERRORS = {
         "function. `persist()` a frame that answers differently each time.",
     ),
     "AggregatedRecordError": Trouble(
-        "The producer uses the Kinesis Producer Library with aggregation.",
-        "Switch aggregation off in the producer, or set "
-        "[`aggregatedRecords`](options.md) to `raw` (`aggregated_records` of the spout, which "
-        "unpacks by default).",
+        "The producer uses the Kinesis Producer Library with aggregation, and the reader is set to "
+        "stop at it.",
+        "Set [`aggregatedRecords`](options.md) to `unpack`, or to `raw` (`aggregated_records` of "
+        "the spout).",
     ),
     "BatchContentError": Trouble(
         "The frame was not made by this query's `read_stream`, was filtered before `tracked`, or "

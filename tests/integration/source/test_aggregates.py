@@ -89,3 +89,28 @@ def test_every_user_record_is_delivered_once_over_a_reshard_and_a_restart(
     assert sorted((row.partitionKey, bytes(row.data)) for row in rows) == expected
     assert len({row.messageId for row in rows}) == len(rows)
     assert all((f".{row.subSequenceNumber}:" in row.messageId) for row in rows[:50] if row[1])
+
+
+def test_what_the_sink_packs_is_read_as_it_was_written(
+    spark: SparkSession, stream: StreamUnderTest
+) -> None:
+    """Ten thousand rows, in few Kinesis records."""
+    register(spark)
+    source = stream.source()
+    options = {
+        key: text
+        for key, text in source.options().items()
+        if key in ("streamName", "endpointUrl", "region", "awsAccessKeyId", "awsSecretAccessKey")
+    }
+    rows = spark.range(10_000).selectExpr(
+        "concat('key ', id % 700) AS partitionKey", "repeat(cast(id AS STRING), id % 40) AS data"
+    )
+    rows.write.format("kinesis").options(**options, aggregate="true").mode("append").save()
+    read = spark.read.format("kinesis").options(
+        **options, readsPerSecond="1000", readBytesPerSecond="1GiB"
+    )
+    assert read.option("aggregatedRecords", "raw").load().count() < 200
+    found = read.option("aggregatedRecords", "unpack").load()
+    again = found.selectExpr("partitionKey", "CAST(data AS STRING) AS data")
+    assert again.count() == 10_000
+    assert again.exceptAll(rows).count() == 0
